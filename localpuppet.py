@@ -25,7 +25,7 @@ def _run() -> int:
 
     # By name: a tool that reads imports takes this file for the package that it must not shadow.
     try:
-        main = importlib.import_module("localpuppet.cli.main")
+        main = importlib.import_module("localpuppet.main")
     except ModuleNotFoundError as error:
         hint = "run scripts/run in the clone, or install localpuppet"
         sys.stderr.write(f"localpuppet: error: Python has no module {error.name!r} ({hint})\n")

@@ -23,10 +23,12 @@ class BuildPy(build_py):  # type: ignore[misc]  # setuptools is not typed
         if self.editable_mode:
             return
         for name in SHARED:
-            target = Path(self.build_lib) / "localpuppet" / "share" / name
+            target = Path(self.build_lib) / "localpuppet" / "base" / "share" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(HERE / name, target)
-        modules = Path(self.build_lib) / "localpuppet" / "share" / "modules" / "localpuppet"
+        modules = (
+            Path(self.build_lib) / "localpuppet" / "base" / "share" / "modules" / "localpuppet"
+        )
         shutil.copytree(HERE / "modules" / "localpuppet", modules, dirs_exist_ok=True)
 
 

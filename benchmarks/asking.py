@@ -40,11 +40,11 @@ from inventory import ROLES, Made, bar, fill, name_of, run_of
 from puppetdb_server import STAMP, PuppetDb, running
 from real_agents import Node, wait_until
 
-from localpuppet.inventory.brief import WholeNode
-from localpuppet.inventory.facts import Selection, entry_of
-from localpuppet.inventory.query.rows import NodeRows
-from localpuppet.inventory.query.tree import Entity
-from localpuppet.inventory.view import FILE
+from localpuppet.fleet.inventory.brief import WholeNode
+from localpuppet.fleet.inventory.facts import Selection, entry_of
+from localpuppet.fleet.inventory.query.rows import NodeRows
+from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.view import FILE
 from tests.doubles.inventory import MemoryInventory
 
 QUESTIONS = 60

@@ -18,8 +18,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import StorageType, StreamConfig
 
-from localpuppet.bus.etcd import messages
-from localpuppet.bus.etcd.connection import _Codec
+from localpuppet.fleet.bus.etcd import messages
+from localpuppet.fleet.bus.etcd.connection import _Codec
 
 AT_ONCE = 64
 TTL = 181

@@ -15,18 +15,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from localpuppet.bus.sqlite.store import open_sqlite
-from localpuppet.exports.bringing import MAX_TOGETHER, ExportsBaggage
-from localpuppet.exports.collecting import Collecting
-from localpuppet.exports.document import pack, read, unpack
-from localpuppet.exports.held import HeldExports, NodeExports
-from localpuppet.exports.outbox import ExportsOutbox
-from localpuppet.exports.resource import ExportedResource
-from localpuppet.exports.search import Search
-from localpuppet.formats.names import NodeName
-from localpuppet.formats.values import Json
-from localpuppet.inventory.entry import ExportsSummary
-from tests.inventory.entries import entry
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.bus.sqlite.store import open_sqlite
+from localpuppet.fleet.exports.bringing import MAX_TOGETHER, ExportsBaggage
+from localpuppet.fleet.exports.collecting import Collecting
+from localpuppet.fleet.exports.document import pack, read, unpack
+from localpuppet.fleet.exports.held import HeldExports, NodeExports
+from localpuppet.fleet.exports.outbox import ExportsOutbox
+from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.exports.search import Search
+from localpuppet.fleet.inventory.entry import ExportsSummary
+from tests.fleet.inventory.entries import entry
 
 EACH = 10
 MATCHING = 100

@@ -28,17 +28,17 @@ from fleets import usage
 from overhead import Took, timed
 from puppetdb_sides import Side, printed_by, puppetdb_beside
 
-from localpuppet.exports.bringing import ExportsBaggage
-from localpuppet.exports.document import pack
-from localpuppet.exports.held import FILE, HeldExports
-from localpuppet.exports.outbox import ExportsOutbox
-from localpuppet.exports.resource import ExportedResource
-from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.inventory.entry import ExportsSummary
-from localpuppet.inventory.publishing import Voice, publish
-from localpuppet.trust.keys import TrustedKeys
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.fleet.exports.bringing import ExportsBaggage
+from localpuppet.fleet.exports.document import pack
+from localpuppet.fleet.exports.held import FILE, HeldExports
+from localpuppet.fleet.exports.outbox import ExportsOutbox
+from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.entry import ExportsSummary
+from localpuppet.fleet.inventory.publishing import Voice, publish
+from localpuppet.fleet.trust.keys import TrustedKeys
 from tests.doubles.identities import person, verifier
-from tests.inventory.entries import entry
+from tests.fleet.inventory.entries import entry
 from tests.rigs.buses import sqlite
 from tests.rigs.fleet import Fleet
 from tests.rigs.fleet_fixtures import fleet_on

@@ -20,12 +20,12 @@ from bare_clients import Bare, open_bare
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from simulated_agents import BETWEEN, KEYPREFIX, open_store
 
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.errors import UnavailableError
-from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.machine.clock import SystemClock
-from localpuppet.triggers import sending as bus_sending
-from localpuppet.trust.signing import Signer
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.triggers import sending as bus_sending
+from localpuppet.fleet.trust.signing import Signer
 from tests.rigs.servers import OLD_NATS, EtcdServer, NatsServer, Server
 
 REPOSITORY = Path(__file__).parent.parent

@@ -35,17 +35,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the servers of the 
 
 from engines import Store, store
 
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.layout import INVENTORY
-from localpuppet.formats.names import Environment, NodeName, RunId, SignerName
-from localpuppet.inventory.admission import EntryAdmission
-from localpuppet.inventory.facts import GoodRun, Selection, entry_of
-from localpuppet.inventory.following import Sources, ViewFollower
-from localpuppet.inventory.outbox import Outbox
-from localpuppet.inventory.view import View
-from localpuppet.machine.clock import SystemClock
-from localpuppet.trust.keys import TrustedKeys, public_pem
-from localpuppet.trust.signing import MessageKind, Signer, Verifier
+from localpuppet.base.formats.names import Environment, NodeName, RunId, SignerName
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.layout import INVENTORY
+from localpuppet.fleet.inventory.admission import EntryAdmission
+from localpuppet.fleet.inventory.facts import GoodRun, Selection, entry_of
+from localpuppet.fleet.inventory.following import Sources, ViewFollower
+from localpuppet.fleet.inventory.outbox import Outbox
+from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.trust.keys import TrustedKeys, public_pem
+from localpuppet.fleet.trust.signing import MessageKind, Signer, Verifier
 from tests.doubles.inventory import NoCompanion
 from tests.doubles.ports import FakeLog
 from tests.rigs.reaching import servers_at
@@ -117,10 +117,10 @@ def run_of(number: int, real: dict[str, Any], least: int, *, roles: list[Any]) -
 async def connected(made: Made) -> KeyValue:
     """Return a client of ours."""
     if made.engine == "etcd":
-        from localpuppet.bus.etcd.store import open_etcd
+        from localpuppet.fleet.bus.etcd.store import open_etcd
 
         return await open_etcd(servers_at(made.url), timeout=TIMEOUT)
-    from localpuppet.bus.nats.store import open_nats
+    from localpuppet.fleet.bus.nats.store import open_nats
 
     return await open_nats(servers_at(made.url), timeout=TIMEOUT)
 
@@ -210,8 +210,8 @@ async def bare_etcd(made: Made) -> int:
     from grpclib.client import Channel
     from grpclib.const import Cardinality
 
-    from localpuppet.bus.etcd import messages
-    from localpuppet.bus.etcd.connection import _Codec
+    from localpuppet.fleet.bus.etcd import messages
+    from localpuppet.fleet.bus.etcd.connection import _Codec
 
     parts = urlsplit(made.url)
     channel = Channel(parts.hostname, parts.port, codec=_Codec())

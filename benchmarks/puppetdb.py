@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the inventory of th
 from puppetdb_queries import QUERIES, exports_of, fleet
 from puppetdb_server import running
 
-from localpuppet.errors import LocalpuppetError
-from localpuppet.formats.values import Json
-from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.query.functions import Question
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.query.functions import Question
 from tests.doubles.inventory import MemoryInventory
 
 # Columns that only one of the two can know.

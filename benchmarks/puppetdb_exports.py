@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the rigs of the tes
 
 from puppetdb_sides import Side, printed_by, puppetdb_beside
 
-from localpuppet.exports.held import FILE, HeldExports
-from localpuppet.puppet.command import error_lines
-from localpuppet.puppet.metaparameters import METAPARAMETERS
+from localpuppet.fleet.exports.held import FILE, HeldExports
+from localpuppet.node.puppet.command import error_lines
+from localpuppet.node.puppet.metaparameters import METAPARAMETERS
 from tests.rigs.buses import sqlite
 from tests.rigs.fleet import Fleet
 from tests.rigs.fleet_fixtures import fleet_on

@@ -1,9 +1,9 @@
 """A fleet and queries that `puppetdb.py` gives to PuppetDB and to us."""
 
-from localpuppet.exports.resource import ExportedResource
-from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
-from localpuppet.formats.values import Json
-from localpuppet.inventory.entry import NO_EXPORTS, ExportsSummary, InventoryEntry
+from localpuppet.base.formats.names import ClassName, Environment, NodeName, RunId
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.entry import NO_EXPORTS, ExportsSummary, InventoryEntry
 
 _ROLES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("web", ("apache", "profile::web")),

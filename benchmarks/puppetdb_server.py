@@ -23,12 +23,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # for the inventory of the tests
 
-from localpuppet.exports.resource import ExportedResource
-from localpuppet.formats.values import Json
-from localpuppet.inventory.brief import WholeNode
-from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.query.rows import NodeRows, capitalized
-from localpuppet.inventory.query.tree import Entity
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.brief import WholeNode
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.query.rows import NodeRows, capitalized
+from localpuppet.fleet.inventory.query.tree import Entity
 from tests.doubles.inventory import MemoryInventory
 
 START = 300.0

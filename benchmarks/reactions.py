@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the servers of the 
 from engines import Store, store
 from real_agents import Node, wait_until
 
-from localpuppet.agent.reactions.limits import HOURLY
-from localpuppet.agent.reactions.pace import DEBOUNCE
-from localpuppet.bus.layout import INVENTORY
-from localpuppet.formats.names import Environment, NodeName, RunId, SignerName
-from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.trust.signing import MessageKind
+from localpuppet.base.formats.names import Environment, NodeName, RunId, SignerName
+from localpuppet.fleet.agent.reactions.limits import HOURLY
+from localpuppet.fleet.agent.reactions.pace import DEBOUNCE
+from localpuppet.fleet.bus.layout import INVENTORY
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import Person, person
 
 SITE = "notice(servers_with_role('web').map |$one| { $one['ipaddress'] }.join(' '))"

@@ -23,8 +23,8 @@ from typing import Any
 
 from fleets import PATIENCE, REPOSITORY
 
-from localpuppet.wiring.fleet import FleetWiring
-from localpuppet.wiring.node import NodeWiring
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.node.wiring.node import NodeWiring
 
 PUPPET = "/usr/bin/puppet"
 SETPRIV = "/usr/bin/setpriv"

@@ -20,18 +20,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from simulated_agents import BETWEEN, KEYPREFIX, Quiet, open_store
 
-from localpuppet.agent.bus_session import BusSession
-from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.formats.times import show_time
-from localpuppet.formats.values import Json
-from localpuppet.machine.clock import SystemClock
-from localpuppet.requests.messages import answer
-from localpuppet.requests.request import Request, RunOnce
-from localpuppet.requests.rollout import step_uuid
-from localpuppet.runs.hold import rollout_owner
-from localpuppet.triggers.outcome import MOST, TriggerOutcome
-from localpuppet.triggers.step_table import StepState
-from localpuppet.trust.signing import MessageKind, Signer, claimed_payload
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.agent.bus_session import BusSession
+from localpuppet.fleet.requests.messages import answer
+from localpuppet.fleet.requests.request import Request, RunOnce
+from localpuppet.fleet.requests.rollout import step_uuid
+from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
+from localpuppet.fleet.triggers.step_table import StepState
+from localpuppet.fleet.trust.signing import MessageKind, Signer, claimed_payload
+from localpuppet.node.runs.hold import rollout_owner
 
 CLOCK = SystemClock()
 GOOD = "changed"

@@ -39,9 +39,9 @@ from fleets import names, usage
 from real_agents import Node, wait_until
 from simulated_agents import BETWEEN
 
-from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.wiring.fleet import FleetWiring
-from localpuppet.wiring.node import NodeWiring
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.node.wiring.node import NodeWiring
 
 ENGINES = ("nats-new", "etcd")
 PARTS = ("real", "simulated")

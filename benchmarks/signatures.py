@@ -21,11 +21,11 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
-from localpuppet.formats.names import SignerName  # noqa: E402
-from localpuppet.trust.authority import Authority  # noqa: E402 - the clone's, wherever it is
-from localpuppet.trust.keys import OwnKey, TrustedKeys  # noqa: E402
-from localpuppet.trust.seen import Seen  # noqa: E402
-from localpuppet.trust.signing import MessageKind, Signer, Verifier  # noqa: E402
+from localpuppet.base.formats.names import SignerName  # noqa: E402
+from localpuppet.fleet.trust.authority import Authority  # noqa: E402 - the clone's, wherever it is
+from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys  # noqa: E402
+from localpuppet.fleet.trust.seen import Seen  # noqa: E402
+from localpuppet.fleet.trust.signing import MessageKind, Signer, Verifier  # noqa: E402
 from tests.doubles.certificates import Ca, rsa_key, write  # noqa: E402
 from tests.doubles.ports import FakeClock  # noqa: E402
 

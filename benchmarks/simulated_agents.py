@@ -23,11 +23,11 @@ from typing import Any
 
 from bare_clients import open_bare
 
-from localpuppet.agent.bus_session import BusSession
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.servers import Endpoint, Servers
-from localpuppet.formats.names import NodeName
-from localpuppet.machine.ports import LineKind
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.ports import LineKind
+from localpuppet.fleet.agent.bus_session import BusSession
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.servers import Endpoint, Servers
 
 KEYPREFIX = "/puppet_trigger/events"
 TIMEOUT = 5.0
@@ -42,14 +42,14 @@ async def open_store(engine: str, url: str) -> KeyValue:
     if engine != "sqlite":
         servers = Servers(endpoints=(Endpoint.parse(url, engine=engine),))
     if engine == "etcd":
-        from localpuppet.bus.etcd.store import open_etcd
+        from localpuppet.fleet.bus.etcd.store import open_etcd
 
         return await open_etcd(servers, timeout=TIMEOUT)
     if engine == "nats":
-        from localpuppet.bus.nats.store import open_nats
+        from localpuppet.fleet.bus.nats.store import open_nats
 
         return await open_nats(servers, timeout=TIMEOUT)
-    from localpuppet.bus.sqlite.store import open_sqlite
+    from localpuppet.fleet.bus.sqlite.store import open_sqlite
 
     return await open_sqlite(Path(url), timeout=TIMEOUT)
 

@@ -17,11 +17,11 @@ from fleets import PATIENCE
 from real_agents import Node, wait_until
 from simulated_agents import KEYPREFIX, open_store
 
-from localpuppet.bus.layout import triggers_for
-from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.machine.clock import SystemClock
-from localpuppet.triggers.trigger import Trigger
-from localpuppet.trust.signing import MessageKind, Signer
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.bus.layout import triggers_for
+from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.trust.signing import MessageKind, Signer
 
 SENDERS = 100
 EACH = 100

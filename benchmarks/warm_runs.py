@@ -20,12 +20,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from localpuppet.agent.fork_runner import ForkRunner
-from localpuppet.agent.runner import Order
-from localpuppet.machine.kept_process import KeptProcess
-from localpuppet.wiring.agent_child import run_order, warm
-from localpuppet.wiring.node import NodeWiring
-from localpuppet.wiring.warming import start_server
+from localpuppet.base.machine.kept_process import KeptProcess
+from localpuppet.fleet.agent.fork_runner import ForkRunner
+from localpuppet.fleet.agent.runner import Order
+from localpuppet.fleet.wiring.agent_child import run_order, warm
+from localpuppet.fleet.wiring.warming import start_server
+from localpuppet.node.wiring.node import NodeWiring
 
 TICK = os.sysconf("SC_CLK_TCK")
 

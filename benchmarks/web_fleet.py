@@ -18,20 +18,20 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from engines import Store
 
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.layout import INVENTORY
-from localpuppet.bus.nats.store import open_nats
-from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.inventory.presence import announce
-from localpuppet.trust.keys import public_pem
-from localpuppet.trust.signing import MessageKind, Signer
-from localpuppet.web.ended import Ended
-from localpuppet.web.kinds import Kind
-from localpuppet.web.memory import FILE, Memory
-from tests.inventory.entries import entry
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.layout import INVENTORY
+from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.inventory.presence import announce
+from localpuppet.fleet.trust.keys import public_pem
+from localpuppet.fleet.trust.signing import MessageKind, Signer
+from localpuppet.web.dashboard.ended import Ended
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.memory import FILE, Memory
+from tests.fleet.inventory.entries import entry
 from tests.rigs.node import Node
 from tests.rigs.reaching import servers_at
-from tests.web.site import names, run_id, status
+from tests.web.dashboard.site import names, run_id, status
 
 EVERY = 1800.0
 DAY = 86400.0

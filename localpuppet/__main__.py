@@ -1,6 +1,6 @@
 """`python -m localpuppet` is the console script."""
 
-from localpuppet.cli.main import main
+from localpuppet.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

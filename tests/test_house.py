@@ -15,7 +15,7 @@ ROOMS = sorted(
     file.parent
     for file in PACKAGE.rglob("__init__.py")
     # Groups of verbs are code: what they hold stands in the help that they print.
-    if file.parent not in (PACKAGE, PACKAGE / "cli/keys", PACKAGE / "cli/release")
+    if file.parent not in (PACKAGE, PACKAGE / "fleet/cli/keys", PACKAGE / "node/cli/release")
     and file.parent.name != "schemas"
 )
 MOST = 30

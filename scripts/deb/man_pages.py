@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from localpuppet import __version__
-from localpuppet.cli.main import cli
+from localpuppet.main import cli
 
 SECTION = 8
 

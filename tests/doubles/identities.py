@@ -8,10 +8,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from localpuppet.formats.names import SignerName
-from localpuppet.trust.authority import Authority
-from localpuppet.trust.keys import TrustedKeys
-from localpuppet.trust.signing import Signer, Verifier
+from localpuppet.base.formats.names import SignerName
+from localpuppet.fleet.trust.authority import Authority
+from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.signing import Signer, Verifier
 from tests.doubles.certificates import Issued
 from tests.doubles.ports import FakeClock
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.formats.names import NodeName
-from localpuppet.inventory.brief import KnownNode, WholeNode
-from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.reading import Equal, Exported
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.inventory.brief import KnownNode, WholeNode
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.reading import Equal, Exported
 
 
 class MemoryInventory:

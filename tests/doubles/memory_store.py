@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
 
-from localpuppet.bus.checked_store import CheckedStore, Following
-from localpuppet.bus.key_value import Change, Entry, Gone, Listing, Put
-from localpuppet.errors import UnavailableError
+from localpuppet.base.errors import UnavailableError
+from localpuppet.fleet.bus.checked_store import CheckedStore, Following
+from localpuppet.fleet.bus.key_value import Change, Entry, Gone, Listing, Put
 
 
 @dataclass

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from localpuppet.agent.runner import Fate, Order, RunEnd
-from localpuppet.errors import StateError
-from localpuppet.leases.book import Noted
-from localpuppet.machine.ports import Ended, LineKind, Output, ProcessId
+from localpuppet.base.errors import StateError
+from localpuppet.base.machine.ports import Ended, LineKind, Output, ProcessId
+from localpuppet.fleet.agent.runner import Fate, Order, RunEnd
+from localpuppet.fleet.leases.book import Noted
 
 EXIT_0 = Ended(code=0, signal=None)
 

@@ -1,6 +1,6 @@
 """A `Repository` in memory: servers with tags, and the mirror of one machine.
 
-The contract in `tests/releases/git/test_repository.py` is run over it, too.
+The contract in `tests/node/releases/git/test_repository.py` is run over it, too.
 """
 
 import hashlib
@@ -8,10 +8,10 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError, InvalidInputError, UnavailableError
-from localpuppet.releases.git.signer import Countersignature, Signer
-from localpuppet.releases.git.tags import TagObject
-from localpuppet.releases.limits import Budget
+from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.node.releases.git.signer import Countersignature, Signer
+from localpuppet.node.releases.git.tags import TagObject
+from localpuppet.node.releases.limits import Budget
 
 MAX_FILE = 1024 * 1024
 Files = Mapping[str, bytes]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from localpuppet.errors import LocalpuppetError
-from localpuppet.exports.choosing import choose
-from localpuppet.exports.policy import CollectPolicy
-from localpuppet.exports.resource import Offer
-from localpuppet.exports.search import Search
-from tests.exports.offers import offer
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.fleet.exports.choosing import choose
+from localpuppet.fleet.exports.policy import CollectPolicy
+from localpuppet.fleet.exports.resource import Offer
+from localpuppet.fleet.exports.search import Search
+from tests.fleet.exports.offers import offer
 from tests.rigs.agent_peer import Answer, Peer, Question
 from tests.rigs.bench import MODULES, Applied, Bench
 

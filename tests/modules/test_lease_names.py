@@ -2,8 +2,8 @@
 
 import pytest
 
-from localpuppet.bus.layout import parse_lease_name
-from localpuppet.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.bus.layout import parse_lease_name
 from tests.rigs.bench import Bench
 
 GOOD = ["db", "_x", "9", "a.b-c_D", "x" * 100]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.errors import LocalpuppetError
-from localpuppet.inventory.query.functions import Question
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.fleet.inventory.query.functions import Question
 from tests.doubles.inventory import MemoryInventory
-from tests.inventory.query.fleet import FLEET
+from tests.fleet.inventory.query.fleet import FLEET
 from tests.rigs.agent_peer import Answer
 from tests.rigs.agent_peer import Question as Asked
 from tests.rigs.bench import Bench

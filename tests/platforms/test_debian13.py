@@ -9,16 +9,16 @@ import subprocess
 from tests.rigs.node import REPOSITORY
 
 DIFFERS = (
-    "tests/bus/etcd/test_etcd.py",
-    "tests/bus/nats/test_link.py",
+    "tests/fleet/bus/etcd/test_etcd.py",
+    "tests/fleet/bus/nats/test_link.py",
     "tests/bus/proxy",
-    "tests/bus/test_client_sockets.py",
-    "tests/enc/test_https.py",
+    "tests/fleet/bus/test_client_sockets.py",
+    "tests/node/enc/test_https.py",
     "tests/formats",
     "tests/machine",
     "tests/modules",
     "tests/puppet",
-    "tests/releases/forge/test_forge.py",
+    "tests/node/releases/forge/test_forge.py",
     "tests/trust",
     "tests/platforms/test_services.py::test_it_is_ready_and_hears_and_ends",
     "tests/platforms/test_package.py::test_it_brings_what_a_node_needs_and_nothing_else_changes",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.cli.main import VERBS
+from localpuppet.main import VERBS
 from tests.rigs.node import REPOSITORY
 from tests.rigs.systemd import (
     COMMAND,

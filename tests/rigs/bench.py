@@ -13,7 +13,7 @@ from tests.rigs.agent_peer import Answer, Peer, Question, agree
 from tests.rigs.node import PATIENCE, REPOSITORY
 
 MODULES = REPOSITORY / "modules" / "localpuppet"
-ROUTES = REPOSITORY / "localpuppet" / "share" / "routes.yaml"
+ROUTES = REPOSITORY / "localpuppet" / "base" / "share" / "routes.yaml"
 # puppet-terminus-puppetdb puts files of these names beside Puppet's own, which has none of them.
 FOREIGN = "puppetdb*"
 

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from localpuppet.bus.etcd.store import open_etcd
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.nats.store import open_nats
-from localpuppet.bus.sqlite.store import open_sqlite
+from localpuppet.fleet.bus.etcd.store import open_etcd
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.bus.sqlite.store import open_sqlite
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster
 from tests.rigs.waiting import PATIENCE

@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from localpuppet.bus.etcd.store import open_etcd
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.nats.store import open_nats
-from localpuppet.bus.proxy.server import ProxyServer
-from localpuppet.bus.proxy.store import ProxyKeyValue
-from localpuppet.bus.sqlite.store import open_sqlite
-from localpuppet.machine.unix_socket import listen_to
+from localpuppet.base.machine.unix_socket import listen_to
+from localpuppet.fleet.bus.etcd.store import open_etcd
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.bus.proxy.server import ProxyServer
+from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
+from localpuppet.fleet.bus.sqlite.store import open_sqlite
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, EtcdServer, NatsServer, Server

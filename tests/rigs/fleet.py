@@ -14,17 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from localpuppet.bus import layout
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.layout import KEYPREFIX
-from localpuppet.errors import UnavailableError
-from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.inventory import presence
-from localpuppet.machine.clock import SystemClock
-from localpuppet.triggers import sending
-from localpuppet.triggers.trigger import Trigger
-from localpuppet.trust.keys import TrustedKeys
-from localpuppet.trust.signing import MessageKind, Signer, claimed_payload
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.layout import KEYPREFIX
+from localpuppet.fleet.inventory import presence
+from localpuppet.fleet.triggers import sending
+from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.signing import MessageKind, Signer, claimed_payload
 from tests.rigs.buses import TIMEOUT, Bus
 from tests.rigs.member import RUN_COMMAND, Member
 from tests.rigs.node import Node, make_node

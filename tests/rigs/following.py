@@ -4,8 +4,8 @@ import asyncio
 import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping
 
-from localpuppet.bus.key_value import Change, Gone, KeyValue, Listing, Put
-from localpuppet.errors import LocalpuppetError
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.fleet.bus.key_value import Change, Gone, KeyValue, Listing, Put
 from tests.rigs.servers import Server
 
 

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from localpuppet.exports.guarding import GUARDED, is_guarded
-from localpuppet.exports.policy import DANGEROUS
-from localpuppet.puppet.metaparameters import METAPARAMETERS
+from localpuppet.fleet.exports.guarding import GUARDED, is_guarded
+from localpuppet.fleet.exports.policy import DANGEROUS
+from localpuppet.node.puppet.metaparameters import METAPARAMETERS
 from tests.rigs.node import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "guarded.md"

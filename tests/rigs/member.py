@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localpuppet.formats.names import NodeName
-from localpuppet.trust.keys import OwnKey
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.trust.keys import OwnKey
 from tests.rigs.node import COMMAND, REPOSITORY, Done, Node
 from tests.rigs.reading import LogReader
 from tests.rigs.waiting import PATIENCE, wait_until

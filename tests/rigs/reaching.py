@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from localpuppet.bus.servers import Endpoint, Servers
+from localpuppet.fleet.bus.servers import Endpoint, Servers
 
 
 def servers_at(*urls: str, **options: Any) -> Servers:

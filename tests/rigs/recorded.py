@@ -4,11 +4,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from localpuppet.formats.times import show_time
-from localpuppet.machine.ports import ProcessId
-from localpuppet.runs.good_runs import GoodRuns
-from localpuppet.runs.records import Records, RunDirectory
-from localpuppet.runs.run import Outcome, RunRequest, State, Status
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.ports import ProcessId
+from localpuppet.node.runs.good_runs import GoodRuns
+from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run import Outcome, RunRequest, State, Status
 from tests.doubles.ports import FakeClock, FakeProcesses
 
 SUPERVISOR = ProcessId(pid=7, boot_id="b", started=3)

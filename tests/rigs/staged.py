@@ -4,20 +4,20 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from localpuppet.formats.documents import Documents
-from localpuppet.formats.names import ReleasePath
-from localpuppet.releases.forge.ports import ModuleForge
-from localpuppet.releases.git.names import GitUrl, Tag
-from localpuppet.releases.git.tags import TagObject
-from localpuppet.releases.lock import Lock, Pin
-from localpuppet.releases.lockfile import to_text
-from localpuppet.releases.release import Release, resolve
-from localpuppet.releases.release_files import ReleaseFiles
-from localpuppet.releases.source import Source
-from localpuppet.releases.staging import Approve, Staging
-from localpuppet.releases.store import Store
-from localpuppet.releases.supply import Supply
-from localpuppet.releases.tree import TreeEntry, digest
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.forge.ports import ModuleForge
+from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.git.tags import TagObject
+from localpuppet.node.releases.lock import Lock, Pin
+from localpuppet.node.releases.lockfile import to_text
+from localpuppet.node.releases.release import Release, resolve
+from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.source import Source
+from localpuppet.node.releases.staging import Approve, Staging
+from localpuppet.node.releases.store import Store
+from localpuppet.node.releases.supply import Supply
+from localpuppet.node.releases.tree import TreeEntry, digest
 from tests.doubles.ports import FakeClock
 from tests.doubles.repository import FakeRepository, FakeServers
 

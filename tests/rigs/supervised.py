@@ -7,23 +7,23 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from localpuppet.enc.document import NodeDocument, ReleaseEnc
-from localpuppet.enc.input import InputReader, LoadedInput
-from localpuppet.formats.documents import Documents
-from localpuppet.formats.names import ReleasePath
-from localpuppet.formats.times import show_time
-from localpuppet.machine.flock import Flock
-from localpuppet.machine.ports import Ended
-from localpuppet.puppet.command import ApplyCommand, Compilation
-from localpuppet.puppet.environment import LeanStart
-from localpuppet.puppet.installation import Installation
-from localpuppet.releases.ledger import Ledger
-from localpuppet.releases.release import Release
-from localpuppet.runs.options import RunOptions
-from localpuppet.runs.preparing import PreparedRun
-from localpuppet.runs.records import RunDirectory
-from localpuppet.runs.run import Status
-from localpuppet.runs.supervisor import Node, Supervisor
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.ports import Ended
+from localpuppet.node.enc.document import NodeDocument, ReleaseEnc
+from localpuppet.node.enc.input import InputReader, LoadedInput
+from localpuppet.node.puppet.command import ApplyCommand, Compilation
+from localpuppet.node.puppet.environment import LeanStart
+from localpuppet.node.puppet.installation import Installation
+from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.releases.release import Release
+from localpuppet.node.runs.options import RunOptions
+from localpuppet.node.runs.preparing import PreparedRun
+from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.supervisor import Node, Supervisor
 from tests.doubles.ports import FakeChild, FakeClock, FakeObserver, FakeProcesses, Started
 
 PUPPET = "/usr/bin/puppet"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus import layout
-from localpuppet.bus.key_value import MAX_VALUE
-from localpuppet.bus.layout import KEYPREFIX
-from localpuppet.formats.names import SignerName
-from localpuppet.machine.clock import SystemClock
-from localpuppet.triggers.trigger import Trigger
-from localpuppet.trust.signing import MessageKind, Signer
+from localpuppet.base.formats.names import SignerName
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import MAX_VALUE
+from localpuppet.fleet.bus.layout import KEYPREFIX
+from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.trust.signing import MessageKind, Signer
 from tests.doubles.identities import forge, person
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from localpuppet.bus import layout
-from localpuppet.bus.key_value import MAX_VALUE
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import MAX_VALUE
 from tests.rigs.bus.lying import MIB, Door, behind_a_door
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from localpuppet.formats.names import SignerName
-from localpuppet.inventory import presence
-from localpuppet.trust.signing import MessageKind, Signer
+from localpuppet.base.formats.names import SignerName
+from localpuppet.fleet.inventory import presence
+from localpuppet.fleet.trust.signing import MessageKind, Signer
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus.proxy.store import ProxyKeyValue
-from localpuppet.bus.sqlite.file import APPLICATION, SCHEMA
-from localpuppet.errors import BusyError, UnavailableError
-from localpuppet.machine.unix_socket import listen
+from localpuppet.base.errors import BusyError, UnavailableError
+from localpuppet.base.machine.unix_socket import listen
+from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
+from localpuppet.fleet.bus.sqlite.file import APPLICATION, SCHEMA
 from tests.rigs.split_member import NETWORK, STRANGER, Split
 
 # Connects as often as it is let, and says nothing.

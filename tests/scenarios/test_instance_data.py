@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.inventory.outbox import Outbox
-from tests.enc.instance import metadata
-from tests.enc.instance.cloud_init import CloudInit
-from tests.enc.instance.test_lease import DHCLIENT, leased
+from localpuppet.fleet.inventory.outbox import Outbox
+from tests.node.enc.instance import metadata
+from tests.node.enc.instance.cloud_init import CloudInit
+from tests.node.enc.instance.test_lease import DHCLIENT, leased
 from tests.rigs.node import REPOSITORY, Node, shell
 
 LINK_LOCAL, OWN, ROUTER = "169.254.169.254", "10.1.1.57", "10.1.1.1"
@@ -66,7 +66,7 @@ class Cloud:
         self._log.write_text("")
         said = self.directory / "pages.json"
         said.write_text(json.dumps({path: body.decode() for path, body in pages.items()}))
-        words = [sys.executable, "-m", "tests.enc.instance.metadata", address, "80"]
+        words = [sys.executable, "-m", "tests.node.enc.instance.metadata", address, "80"]
         self.running.append(
             subprocess.Popen([*self.inside, *words, str(said), str(self._log)], cwd=REPOSITORY)
         )

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.errors import UnavailableError
+from localpuppet.base.errors import UnavailableError
+from localpuppet.fleet.bus.key_value import KeyValue
 from tests.rigs.engines import ServerEngine
 from tests.rigs.following import Follower
 

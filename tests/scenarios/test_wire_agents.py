@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus import layout
-from localpuppet.errors import IntegrityError
-from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.machine.clock import SystemClock
-from localpuppet.requests import exchange, messages
-from localpuppet.requests.request import Nothing
-from localpuppet.triggers.trigger import Trigger
-from localpuppet.trust.keys import OwnKey, TrustedKeys
-from localpuppet.trust.signing import MessageKind, Signer, Verifier
+from localpuppet.base.errors import IntegrityError
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.requests import exchange, messages
+from localpuppet.fleet.requests.request import Nothing
+from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
+from localpuppet.fleet.trust.signing import MessageKind, Signer, Verifier
 from tests.rigs.bus.raw import raw
 from tests.rigs.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire
 from tests.rigs.node import COMMAND, Done, Node

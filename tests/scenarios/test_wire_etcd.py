@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus import layout
-from localpuppet.bus.etcd import messages
-from localpuppet.bus.etcd.connection import EtcdConnection
-from localpuppet.bus.etcd.protobuf import encode
-from localpuppet.bus.etcd.store import EtcdKeyValue
-from localpuppet.errors import UnavailableError
-from localpuppet.formats.names import NodeName
-from localpuppet.inventory import presence
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.etcd import messages
+from localpuppet.fleet.bus.etcd.connection import EtcdConnection
+from localpuppet.fleet.bus.etcd.protobuf import encode
+from localpuppet.fleet.bus.etcd.store import EtcdKeyValue
+from localpuppet.fleet.inventory import presence
 from tests.rigs.bus.wire import ALICE, LB01, ROSTER, TIMEOUT, WEB01, WEB02, EtcdWire
 from tests.rigs.reaching import servers_at
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from localpuppet.bus import layout
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.nats.message import packed
-from localpuppet.bus.nats.store import open_nats
-from localpuppet.errors import UnavailableError
-from localpuppet.formats.names import NodeName
-from localpuppet.inventory import presence
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.nats.message import packed
+from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.inventory import presence
 from tests.rigs.bus.raw import STREAM, RawNats, raw_nats
 from tests.rigs.bus.wire import LB01, WEB01, WEB02, NatsWire, permissions
 from tests.rigs.following import Follower

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus import key_value, layout
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.errors import UnavailableError
-from localpuppet.formats.names import NodeName
-from localpuppet.inventory import presence
-from localpuppet.leases.lease import Leases
-from localpuppet.machine.clock import SystemClock
-from localpuppet.requests import exchange
-from localpuppet.triggers import sending
-from localpuppet.trust.signing import Signer
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.bus import key_value, layout
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.inventory import presence
+from localpuppet.fleet.leases.lease import Leases
+from localpuppet.fleet.requests import exchange
+from localpuppet.fleet.triggers import sending
+from localpuppet.fleet.trust.signing import Signer
 from tests.doubles.identities import person
 from tests.rigs.bus.raw import raw
 from tests.rigs.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire, Site, Wire

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from localpuppet.formats.names import NodeName
-from localpuppet.machine.id_table import ALWAYS
-from localpuppet.triggers.admission import Admission, Admitted
-from localpuppet.triggers.cause import Cause, CauseKind
-from localpuppet.triggers.chain import Loop, next_path
-from localpuppet.triggers.coalescing import Batch, Coalescer, Drop, Path
-from localpuppet.triggers.trigger import Trigger
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.id_table import ALWAYS
+from localpuppet.fleet.triggers.admission import Admission, Admitted
+from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.chain import Loop, next_path
+from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, Drop, Path
+from localpuppet.fleet.triggers.trigger import Trigger
 
 START = 1_795_000_000
 TTL = 180

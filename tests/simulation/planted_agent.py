@@ -7,15 +7,15 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from localpuppet.agent.agent import Agent
-from localpuppet.agent.command_runner import CommandRunner
-from localpuppet.bus import key_value
-from localpuppet.bus.key_value import Change, Entry, Listing
-from localpuppet.cli.main import main
-from localpuppet.triggers import sending
-from localpuppet.triggers.cause import Cause
-from localpuppet.triggers.coalescing import Coalescer, Path
-from localpuppet.triggers.inbox import Inbox
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.command_runner import CommandRunner
+from localpuppet.fleet.bus import key_value
+from localpuppet.fleet.bus.key_value import Change, Entry, Listing
+from localpuppet.fleet.triggers import sending
+from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.coalescing import Coalescer, Path
+from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.main import main
 
 
 def nothing_on_the_disk() -> None:
@@ -60,7 +60,7 @@ def forgets_too_early() -> None:
 
 def two_at_once() -> None:
     """It starts a run while another is on."""
-    from localpuppet.agent import command_runner, fork_runner
+    from localpuppet.fleet.agent import command_runner, fork_runner
 
     class Free:
         fd = 2

@@ -1,9 +1,9 @@
 """Bugs of coalescing and of chains that somebody might write: the tests must find each."""
 
-from localpuppet.formats.names import NodeName
-from localpuppet.triggers.cause import Cause
-from localpuppet.triggers.chain import Loop, next_path
-from localpuppet.triggers.coalescing import Batch, Coalescer, CoalescerStep, Drop, Path
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.chain import Loop, next_path
+from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, CoalescerStep, Drop, Path
 
 
 class ForgetsWhatArrivesDuringARun(Coalescer):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from localpuppet.agent.reactions import deciding, reactor
-from localpuppet.agent.reactions.dependency import EndedRun
-from localpuppet.agent.reactions.reactor import Reactor
-from localpuppet.agent.reactions.state import State, Watched
+from localpuppet.fleet.agent.reactions import deciding, reactor
+from localpuppet.fleet.agent.reactions.dependency import EndedRun
+from localpuppet.fleet.agent.reactions.reactor import Reactor
+from localpuppet.fleet.agent.reactions.state import State, Watched
 
 Plant = pytest.MonkeyPatch
 

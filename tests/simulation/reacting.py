@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from localpuppet.agent.reactions.dependency import Dependency, EndedRun, Told
-from localpuppet.agent.reactions.reactor import Reactor, World
-from localpuppet.agent.reactions.state import State
-from localpuppet.formats.names import NodeName
-from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.query.functions import Question
-from localpuppet.triggers.cause import Cause, CauseKind
-from localpuppet.triggers.coalescing import Coalescer, Path
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.agent.reactions.dependency import Dependency, EndedRun, Told
+from localpuppet.fleet.agent.reactions.reactor import Reactor, World
+from localpuppet.fleet.agent.reactions.state import State
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.coalescing import Coalescer, Path
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeLog
-from tests.inventory.entries import entry
+from tests.fleet.inventory.entries import entry
 
 START = 1_795_000_000.0
 

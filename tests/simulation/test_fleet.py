@@ -17,8 +17,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from localpuppet.triggers.cause import CauseKind
-from localpuppet.triggers.coalescing import Coalescer
+from localpuppet.fleet.triggers.cause import CauseKind
+from localpuppet.fleet.triggers.coalescing import Coalescer
 from tests.simulation.fleet import Fleet, Simulated
 from tests.simulation.history import check
 from tests.simulation.planted_bugs import (

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from localpuppet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import Question
 from tests.simulation.planted_reactions import BUGS
 from tests.simulation.reacting import Node, ReactingFleet
 from tests.simulation.reaction_history import check

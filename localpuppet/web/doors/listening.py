@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.base.errors import InvalidInputError, StateError
 
 BACKLOG = 128
 # Ports that are tried where any will do: somebody may have one at the other address.

@@ -13,8 +13,8 @@ Invariants:
 
 from collections.abc import Callable, Collection
 
-from localpuppet.errors import InvalidInputError, LocalpuppetError
-from localpuppet.formats.names import SignerName
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import SignerName
 from localpuppet.web.doors.rules import (
     METHODS,
     NO_METHOD,

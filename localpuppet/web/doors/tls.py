@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from localpuppet.errors import LocalpuppetError
-from localpuppet.machine.ports import LineKind, Log
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.web.doors.crowd import Crowd
 
 # Seconds in which a handshake is over, and in which the other side says goodbye.

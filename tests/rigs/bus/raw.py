@@ -15,9 +15,9 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from localpuppet.bus.nats.message import packed
-from localpuppet.bus.nats.subjects import inbox_of, subject_of, subjects_below
-from localpuppet.machine.anchors import tls_context
+from localpuppet.base.machine.anchors import tls_context
+from localpuppet.fleet.bus.nats.message import packed
+from localpuppet.fleet.bus.nats.subjects import inbox_of, subject_of, subjects_below
 from tests.rigs.bus.wire import EtcdWire, NatsWire
 from tests.rigs.waiting import PATIENCE
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from localpuppet.bus.etcd.store import open_etcd
-from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.nats.permissions import API
-from localpuppet.bus.nats.store import open_nats
-from localpuppet.bus.nats.subjects import inbox_of
+from localpuppet.fleet.bus.etcd.store import open_etcd
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.nats.permissions import API
+from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.bus.nats.subjects import inbox_of
 from tests.doubles.certificates import DAY, Ca, pem, write
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import ETCDCTL, NEW_NATS, EtcdServer, NatsServer, Server, Tls, free_port

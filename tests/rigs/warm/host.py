@@ -13,12 +13,12 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from localpuppet.agent.fork_runner import ForkRunner
-from localpuppet.agent.runner import Order
-from localpuppet.machine.kept_process import KeptProcess
-from localpuppet.wiring.agent_child import run_order
-from localpuppet.wiring.node import NodeWiring
-from localpuppet.wiring.warming import start_server
+from localpuppet.base.machine.kept_process import KeptProcess
+from localpuppet.fleet.agent.fork_runner import ForkRunner
+from localpuppet.fleet.agent.runner import Order
+from localpuppet.fleet.wiring.agent_child import run_order
+from localpuppet.fleet.wiring.warming import start_server
+from localpuppet.node.wiring.node import NodeWiring
 
 
 def serving(node: NodeWiring, before: KeptProcess | None) -> KeptProcess:

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from localpuppet.machine.fork_server import ForkServer
-from localpuppet.machine.processes import SystemProcesses
+from localpuppet.base.machine.fork_server import ForkServer
+from localpuppet.base.machine.processes import SystemProcesses
 from tests.rigs.member import read_line
 from tests.rigs.node import PATIENCE, REPOSITORY, Node
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.web.doors.listening import LOCALHOST, Place, bound
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from localpuppet.errors import InvalidInputError, LocalpuppetError, NotInForceError
-from localpuppet.formats.names import SignerName
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, NotInForceError
+from localpuppet.base.formats.names import SignerName
 from localpuppet.web.doors.people import PeopleDoor
 from localpuppet.web.doors.rules import STRANGERS_BURST, Visitor
 from tests.doubles.ports import FakeClock

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.web import acting
+from localpuppet.web.dashboard import acting
 from localpuppet.web.doors.serving import Patience
-from tests.web.site import NAME, PlayedActor, Served, Site, status
+from tests.web.dashboard.site import NAME, PlayedActor, Served, Site, status
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.formats.names import SignerName
-from localpuppet.machine.anchors import server_tls_context
-from localpuppet.machine.clock import SystemClock
-from localpuppet.trust.authority import Authority
-from localpuppet.trust.keys import TrustedKeys
-from localpuppet.trust.signing import Verifier
+from localpuppet.base.formats.names import SignerName
+from localpuppet.base.machine.anchors import server_tls_context
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.trust.authority import Authority
+from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.signing import Verifier
 from localpuppet.web.doors.crowd import Crowd
 from localpuppet.web.doors.people import PeopleDoor
 from localpuppet.web.doors.tls import NO_CERTIFICATE, PATIENCE, Tls
-from localpuppet.wiring.web_doors import Way
+from localpuppet.web.wiring.doors import Way
 from tests.doubles.certificates import Ca, Issued, pem, write
 from tests.rigs.waiting import wait_until
-from tests.web.site import PlayedActor, Served, Site, status
+from tests.web.dashboard.site import PlayedActor, Served, Site, status
 
 HOUR = timedelta(hours=1)
 GONE = (ssl.SSLError, ConnectionError)

@@ -1,0 +1,116 @@
+"""Documents that users write: read strictly, checked against their schema, remembered.
+
+Owns: the way from bytes to a checked mapping. Parsing and checking are pure functions of the
+bytes, and cost 110 ms of imports; so what was once accepted is kept as JSON under its digest, and
+a warm start reads that. Refuses to know: what the documents mean.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import cast
+
+from localpuppet import __version__
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import make_private, write_durably
+
+# Part of every digest: raise it when what is accepted changes within a version.
+RULES = "1"
+KEPT = 64
+
+
+class Documents:
+    """Reads documents.
+
+    Args:
+        memory: The directory where accepted documents are remembered; `None` remembers nothing.
+    """
+
+    def __init__(self, memory: Path | None) -> None:
+        self._memory = memory
+        self._accepted: dict[Path, Json] = {}
+
+    def parse(
+        self,
+        data: bytes,
+        *,
+        schema: str,
+        where: str,
+        symbol_keys: bool = False,
+        may_be_empty: bool = False,
+    ) -> dict[str, Json]:
+        """Return the document in `data`.
+
+        Args:
+            data: Strict YAML, at most 1 MiB.
+            schema: Which schema it must fit ("input", "manifest", "enc", "settings", …).
+            where: Its name in messages.
+            symbol_keys: See `strict_yaml.parse`.
+            may_be_empty: Take an empty document for an empty mapping.
+
+        Raises:
+            InvalidInputError: It is refused.
+        """
+        found = self.recall(data, schema=schema)
+        if found is not None:
+            return found
+        from localpuppet.base.formats import schemas, strict_yaml
+
+        value = strict_yaml.parse(data, where=where, symbol_keys=symbol_keys)
+        if value is None:
+            if not may_be_empty:
+                raise InvalidInputError("is empty: a mapping is needed", where=where)
+            value = {}
+        schemas.check(value, schema=schema, where=where)
+        accepted = cast("dict[str, Json]", value)
+        self.accept(data, accepted, schema=schema)
+        return accepted
+
+    def recall(self, data: bytes, *, schema: str) -> dict[str, Json] | None:
+        """Return what these bytes were accepted as before; `None` when that is not remembered."""
+        kept = self._remembered(schema, data)
+        if kept is None:
+            return None
+        try:
+            found = loads(kept.read_bytes())
+        except (OSError, ValueError):
+            return None  # nothing there, or half of it: read the document itself
+        return found if isinstance(found, dict) else None
+
+    def accept(self, data: bytes, value: dict[str, Json], *, schema: str) -> None:
+        """Have `remember` keep what a document was accepted as."""
+        kept = self._remembered(schema, data)
+        if kept is not None:
+            self._accepted[kept] = value
+
+    def _remembered(self, schema: str, data: bytes) -> Path | None:
+        if self._memory is None:
+            return None
+        seed = f"{__version__}/{RULES}/{schema}/".encode()
+        return self._memory / f"{schema}-{hashlib.sha256(seed + data).hexdigest()}.json"
+
+    def remember(self) -> None:
+        """Keep what was accepted so far. Called late: a refused input leaves nothing behind.
+
+        A disk that does not take it only makes the next start slower, so that is not an error.
+        """
+        try:
+            for path, value in self._accepted.items():
+                make_private(path.parent)
+                write_durably(path, json.dumps(value).encode())
+            if self._accepted and self._memory is not None:
+                _forget(self._memory)
+        except (StateError, OSError):
+            return
+        self._accepted.clear()
+
+
+def _forget(memory: Path) -> None:
+    """Keep the `KEPT` newest documents in `memory`."""
+    with os.scandir(memory) as entries:
+        found = sorted(((entry.stat().st_mtime, entry.path) for entry in entries), reverse=True)
+    for _, path in found[KEPT:]:
+        Path(path).unlink(missing_ok=True)

@@ -1,0 +1,197 @@
+"""A JSON object that another program sent, read field by field.
+
+Owns: how strictly. Refuses to know: what the fields mean. Invariants: a boolean is not an integer,
+nothing is converted, and a refusal names the field's place: `request.args.tags[1]`.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.values import Json, at, type_names
+
+T = TypeVar("T")
+
+
+class Fields:
+    """The fields of one object.
+
+    What reads a field raises `InvalidInputError` where it is missing or of another type; what ends
+    in `_or_none` returns `None` where it is missing or null.
+
+    Args:
+        raw: The object.
+        where: Its place, for messages.
+    """
+
+    def __init__(self, raw: Mapping[str, Json], *, where: str) -> None:
+        self._raw = raw
+        self._where = where
+
+    @classmethod
+    def parse(cls, data: bytes, *, where: str, limit: int) -> "Fields":
+        """Return the fields of an object in JSON; see `strict_json.parse_object`.
+
+        Raises:
+            InvalidInputError: The bytes are not a JSON object.
+        """
+        return cls(parse_object(data, where=where, limit=limit), where=where)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._raw
+
+    def only(self, known: Collection[str]) -> None:
+        """Refuse an object with a field that is not in `known`.
+
+        Raises:
+            InvalidInputError: It has one.
+        """
+        for key in self._raw:
+            if key not in known:
+                raise InvalidInputError(f"unknown key {key[:60]!r}", where=self._where)
+
+    def text(self, key: str) -> str:
+        """Return a string."""
+        value = self._required(key)
+        if not isinstance(value, str):
+            raise self.wrong(key, "a string")
+        return value
+
+    def text_or_none(self, key: str) -> str | None:
+        """Return a string; `None` where there is none."""
+        return None if self._raw.get(key) is None else self.text(key)
+
+    def parsed(self, key: str, parse: Callable[[str], T]) -> T:
+        """Return what `parse` makes of a string; where it refuses, the place is the field's."""
+        text = self.text(key)
+        try:
+            return parse(text)
+        except InvalidInputError as error:
+            raise error.at(at(self._where, key)) from error
+
+    def parsed_list(
+        self, key: str, parse: Callable[[str], T], *, minimum: int = 0, maximum: int
+    ) -> tuple[T, ...]:
+        """Return what `parse` makes of each of `minimum` to `maximum` strings in a list."""
+        value = self._required(key)
+        if not isinstance(value, list):
+            raise self.wrong(key, "a list")
+        place = at(self._where, key)
+        if not minimum <= len(value) <= maximum:
+            raise InvalidInputError(
+                f"has {len(value)} elements; {minimum} to {maximum} are allowed", where=place
+            )
+        found = []
+        for index, item in enumerate(value):
+            if not isinstance(item, str):
+                raise _wrong(item, "a string", at(place, index))
+            try:
+                found.append(parse(item))
+            except InvalidInputError as error:
+                raise error.at(at(place, index)) from error
+        return tuple(found)
+
+    def values(self, key: str) -> list[Json]:
+        """Return a list of whatever it holds."""
+        value = self._required(key)
+        if not isinstance(value, list):
+            raise self.wrong(key, "a list")
+        return value
+
+    def values_or_none(self, key: str) -> list[Json] | None:
+        """Return a list of whatever it holds; `None` where there is none."""
+        return None if self._raw.get(key) is None else self.values(key)
+
+    def integer(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
+        """Return an integer; `minimum` and `maximum` are allowed themselves."""
+        value = self._required(key)
+        limits = "" if minimum is None else f" from {minimum}"
+        limits += "" if maximum is None else f" to {maximum}"
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.wrong(key, f"an integer{limits}")
+        if (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
+            raise InvalidInputError(
+                f"is {value}, must be an integer{limits}", where=at(self._where, key)
+            )
+        return value
+
+    def integer_or_none(
+        self, key: str, *, minimum: int | None = None, maximum: int | None = None
+    ) -> int | None:
+        """Return an integer; `None` where there is none."""
+        return (
+            None
+            if self._raw.get(key) is None
+            else self.integer(key, minimum=minimum, maximum=maximum)
+        )
+
+    def number(self, key: str) -> float:
+        """Return a number, whole or not."""
+        value = self._required(key)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self.wrong(key, "a number")
+        return float(value)
+
+    def seconds_or_none(self, key: str) -> float | None:
+        """Return a positive number; `None` where there is none."""
+        value = self._raw.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            raise self.wrong(key, "a positive number")
+        return float(value)
+
+    def boolean(self, key: str) -> bool:
+        """Return true or false."""
+        value = self._required(key)
+        if not isinstance(value, bool):
+            raise self.wrong(key, "true or false")
+        return value
+
+    def mapping(self, key: str) -> dict[str, Json]:
+        """Return an object."""
+        value = self._required(key)
+        if not isinstance(value, dict):
+            raise self.wrong(key, "a mapping")
+        return value
+
+    def inner(self, key: str) -> "Fields":
+        """Return the fields of an object."""
+        return Fields(self.mapping(key), where=at(self._where, key))
+
+    def inner_or_none(self, key: str) -> "Fields | None":
+        """Return the fields of an object; `None` where there is none."""
+        return None if self._raw.get(key) is None else self.inner(key)
+
+    def inner_list(self, key: str, *, maximum: int) -> "tuple[Fields, ...]":
+        """Return the fields of each of up to `maximum` objects in a list."""
+        value = self._required(key)
+        if not isinstance(value, list):
+            raise self.wrong(key, "a list")
+        place = at(self._where, key)
+        if len(value) > maximum:
+            raise InvalidInputError(
+                f"has {len(value)} elements; at most {maximum} are allowed", where=place
+            )
+        for index, item in enumerate(value):
+            if not isinstance(item, dict):
+                raise _wrong(item, "a mapping", at(place, index))
+        return tuple(
+            Fields(item, where=at(place, index))
+            for index, item in enumerate(value)
+            if isinstance(item, dict)
+        )
+
+    def wrong(self, key: str, wanted: str) -> InvalidInputError:
+        """Return the refusal of a field that is there and is not `wanted`."""
+        return _wrong(self._raw[key], wanted, at(self._where, key))
+
+    def _required(self, key: str) -> Json:
+        if key not in self._raw:
+            raise InvalidInputError(f"the key {key!r} is missing", where=self._where)
+        return self._raw[key]
+
+
+def _wrong(value: Json, wanted: str, where: str) -> InvalidInputError:
+    return InvalidInputError(f"must be {wanted}, not a {type_names[type(value)]}", where=where)

@@ -1,0 +1,44 @@
+"""JSON files of our own, or of Puppet's: a good one, a damaged one, or none."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.machine.files import state_problem
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the mapping in a JSON file of our own or of Puppet's.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        StateError: It cannot be read, or is not a JSON mapping (damaged).
+    """
+    try:
+        value = loads(path.read_bytes())
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise state_problem(error, path) from error
+    except ValueError as error:
+        raise StateError("is damaged: not JSON", where=str(path)) from error
+    if not isinstance(value, dict):
+        raise StateError("is damaged: not a mapping", where=str(path))
+    return value
+
+
+def json_files(directory: Path) -> list[Path]:
+    """Return the JSON files in a directory, by name; none if there is no such directory.
+
+    Raises:
+        StateError: The directory cannot be read.
+    """
+    try:
+        names = os.listdir(directory)  # noqa: PTH208 - glob hides an error
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise state_problem(error, directory) from error
+    return [directory / name for name in sorted(names) if name.endswith(".json")]

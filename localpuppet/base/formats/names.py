@@ -1,0 +1,393 @@
+"""Names that come from outside: each is parsed once, at the edge, or refused.
+
+A parsed name is a `str` of its own type, so that it serialises as text and cannot be mixed up
+with raw input. The grammars: Puppet's own for classes, variables and environments
+(https://www.puppet.com/docs/puppet/7/lang_reserved.html), DNS for nodes, and DESIGN's path rule
+(ASCII components, no `.` or `..`, no leading `-`) for everything below `modules/`.
+"""
+
+import re
+from datetime import datetime, timedelta
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import MAX_LINE_BYTES
+
+_COMPONENT = re.compile(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*\Z")
+_NODE_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_NODE = re.compile(rf"{_NODE_LABEL}(?:\.{_NODE_LABEL})*\Z")
+_CLASS = re.compile(r"[a-z][a-z0-9_]*(?:::[a-z][a-z0-9_]*)*\Z")
+_VARIABLE = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
+_CLASS_PARAMETER = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
+_ENVIRONMENT = re.compile(r"[a-z0-9_]{1,255}\Z")
+_PUPPET_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:.-]*\Z")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_SIGNER = re.compile(r"[a-z0-9_][a-z0-9_.@-]*\Z")
+_ROLLOUT_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}\Z")
+_RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{4}\Z")
+
+RESERVED_PARAMETERS = frozenset(
+    (
+        "agent_specified_environment",
+        "caller_module_name",
+        "clientcert",
+        "clientnoop",
+        "clientversion",
+        "environment",
+        "facts",
+        "module_name",
+        "name",
+        "server_facts",
+        "serverip",
+        "servername",
+        "serverversion",
+        "title",
+        "trusted",
+    )
+)
+_RESERVED_ENVIRONMENTS = frozenset({"agent", "main", "master", "user"})
+
+
+class NodeName(str):
+    """A lower-case DNS name of at most 253 characters."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "NodeName":
+        """Return the name.
+
+        Raises:
+            InvalidInputError: It is not a lower-case DNS name.
+        """
+        if text != text.lower() and _NODE.match(text.lower()):
+            raise InvalidInputError(
+                f"node name {text!r} must be in lower case", hint=f"write {text.lower()}"
+            )
+        if len(text) > 253 or not _NODE.match(text):
+            raise InvalidInputError(
+                f"node name {text[:60]!r} has a character or length that DNS names do not allow",
+                hint="letters a-z, digits and '-' between dots; no wildcards",
+            )
+        return cls(text)
+
+
+class SignerName(str):
+    """Who signs: a node, or a person with a key; one name space for both.
+
+    It is the certificate's CN, the `kid` of a signature and, with `.pem`, a file's name. Others
+    know it by its caller id, as mcollective and Choria write it: `choria=alice`.
+    """
+
+    __slots__ = ()
+    CALLER = "choria="
+
+    @classmethod
+    def parse(cls, text: str) -> "SignerName":
+        """Return the name.
+
+        Raises:
+            InvalidInputError: It is not lower-case ASCII, too long, or starts with `.` or `-`.
+        """
+        if len(text) > 251 or not _SIGNER.match(text):
+            raise InvalidInputError(
+                f"{text[:60]!r} is not a signer's name",
+                hint="a node's name, or a-z 0-9 _ . @ - in lower case, at most 251 of them",
+            )
+        return cls(text)
+
+    @classmethod
+    def parse_caller(cls, text: str) -> "SignerName":
+        """Return the name in a caller id, `alice` of `choria=alice`.
+
+        Raises:
+            InvalidInputError: It is not a caller id.
+        """
+        if not text.startswith(cls.CALLER):
+            raise InvalidInputError(
+                f"{text[:60]!r} is not a caller id", hint=f"write {cls.CALLER}NAME"
+            )
+        return cls.parse(text.removeprefix(cls.CALLER))
+
+    @property
+    def caller(self) -> str:
+        """The caller id, as requests and policies write it."""
+        return self.CALLER + self
+
+
+class ReleasePath(str):
+    """A directory of modules, relative to `modules/`: `foo/tags/r1`, `dist/trunk`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str, *, where: str) -> "ReleasePath":
+        """Return the path.
+
+        Raises:
+            InvalidInputError: It is absolute, empty, climbs out, or has a component outside the
+                grammar.
+        """
+        if not text:
+            raise InvalidInputError(
+                "is empty", where=where, hint="name a release, such as foo/tags/r1"
+            )
+        if text.startswith("/"):
+            raise InvalidInputError(
+                f"{text[:80]!r} is absolute", where=where, hint="write it relative to modules/"
+            )
+        if len(text) > 1024:
+            raise InvalidInputError("is longer than 1024 characters", where=where)
+        for component in text.split("/"):
+            problem = _component_problem(component)
+            if problem:
+                raise InvalidInputError(f"{text[:80]!r} {problem}", where=where)
+        return cls(text)
+
+    @property
+    def source(self) -> str:
+        """What it is a release of: `foo` for `foo/tags/r1`, the whole path for other layouts."""
+        parts = self.split("/")
+        if self.is_branch:
+            return "/".join(parts[: parts.index("branches", 1)])
+        if len(parts) > 2 and parts[-2] == "tags":
+            return "/".join(parts[:-2])
+        if len(parts) > 1 and parts[-1] in ("trunk", "assigned"):
+            return "/".join(parts[:-1])
+        return str(self)
+
+    @property
+    def is_assigned(self) -> bool:
+        """Whether it stands for the release that a signed request gave: `foo/assigned`."""
+        return self.endswith("/assigned") and not self.is_tag and not self.is_branch
+
+    @property
+    def is_tag(self) -> bool:
+        """Whether it names an immutable release."""
+        parts = self.split("/")
+        return len(parts) > 2 and parts[-2] == "tags" and not self.is_branch
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether it names a branch, `foo/branches/feature/x`, whatever the branch is called."""
+        return "branches" in self.split("/")[1:-1]
+
+    @property
+    def branch(self) -> str:
+        """The branch of `foo/branches/BRANCH`; empty for what is not one."""
+        parts = self.split("/")
+        return "/".join(parts[parts.index("branches", 1) + 1 :]) if self.is_branch else ""
+
+
+def _component_problem(component: str) -> str:
+    if component == "":
+        return "has an empty component"
+    if component == "..":
+        return "leaves modules/: '..' is traversal"
+    if component == ".":
+        return "has the component '.'"
+    if component.startswith("-"):
+        return "has a component that starts with '-'"
+    if len(component) > 255:
+        return "has a component of more than 255 characters"
+    if not _COMPONENT.match(component):
+        return "has an invalid character: ASCII letters, digits and _ . + - are allowed"
+    return ""
+
+
+class ClassName(str):
+    """A Puppet class, without the leading `::`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str, *, where: str) -> "ClassName":
+        """Return the name.
+
+        Raises:
+            InvalidInputError: Puppet would not take it as a class name.
+        """
+        if _CLASS.match(text):
+            return cls(text)
+        candidate = text.removeprefix("::").lower()
+        hint = f"write {candidate}" if _CLASS.match(candidate) else "Puppet wants foo or foo::bar"
+        raise InvalidInputError(f"{text[:80]!r} is an invalid class name", where=where, hint=hint)
+
+
+def is_class_name(text: str) -> bool:
+    """Return whether a text is the name of a Puppet class, without the leading `::`."""
+    return _CLASS.match(text) is not None
+
+
+class Environment(str):
+    """A Puppet environment."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str, *, where: str) -> "Environment":
+        """Return the name.
+
+        Raises:
+            InvalidInputError: Puppet would not take it as an environment's name.
+        """
+        if not _ENVIRONMENT.match(text) or text in _RESERVED_ENVIRONMENTS:
+            raise InvalidInputError(
+                f"{text[:80]!r} is not a valid environment name",
+                where=where,
+                hint="lower-case letters, digits and '_'",
+            )
+        return cls(text)
+
+
+class RunId(str):
+    """The id of a run: UTC time to the microsecond and four random hex digits."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "RunId":
+        """Return the id.
+
+        Raises:
+            InvalidInputError: It does not look like one.
+        """
+        try:
+            if _RUN_ID.match(text) and datetime.fromisoformat(text.partition("-")[0]).year < 9999:
+                return cls(text)
+        except ValueError:
+            pass  # digits that are not a time
+        raise InvalidInputError(f"{text[:60]!r} is not a run id", hint="see 'localpuppet history'")
+
+    @property
+    def time(self) -> datetime:
+        """When the run was asked for, UTC."""
+        return datetime.fromisoformat(self.partition("-")[0])
+
+
+class RolloutId(str):
+    """The id of a rollout: UTC time to the second and four random hex digits."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def like(text: str) -> bool:
+        """Return whether a text looks like the id of a rollout."""
+        return _ROLLOUT_ID.match(text) is not None
+
+    @classmethod
+    def parse(cls, text: str) -> "RolloutId":
+        """Return the id.
+
+        Raises:
+            InvalidInputError: It does not look like one.
+        """
+        if not cls.like(text):
+            raise InvalidInputError(
+                f"{text[:60]!r} is not a rollout's id", hint="see 'localpuppet rollout list'"
+            )
+        return cls(text)
+
+    @classmethod
+    def of(cls, now: datetime, random: str, newest: "RolloutId | None") -> "RolloutId":
+        """Return the id of a rollout that begins now; it sorts after `newest`.
+
+        Args:
+            now: UTC.
+            random: Four hex digits.
+            newest: The latest id in the journals, if any; the clock may have been set back.
+        """
+        if newest is not None:
+            now = max(now, newest.began() + timedelta(seconds=1))
+        return cls(f"{now.strftime('%Y%m%dT%H%M%SZ')}-{random}")
+
+    def began(self) -> datetime:
+        """Return when the rollout began, UTC to the second, by its caller's clock.
+
+        Raises:
+            ValueError: There is no such day or time.
+        """
+        return datetime.fromisoformat(self.partition("-")[0])
+
+
+def parse_tags(text: str) -> str:
+    """Return a list of Puppet's tags, `a,b`.
+
+    Raises:
+        InvalidInputError: It is empty, or an element is not a tag; Puppet would apply everything.
+    """
+    for tag in text.split(","):
+        parse_tag(tag, where="--tags", hint="write a,b: names without spaces")
+    return text
+
+
+def parse_tag(text: str, *, where: str = "", hint: str = "a name without spaces") -> str:
+    """Return one of Puppet's tags.
+
+    Raises:
+        InvalidInputError: The text is not a tag, or is longer than 1 KiB.
+    """
+    if len(text) > MAX_LINE_BYTES or not _PUPPET_TAG.match(text):
+        raise InvalidInputError(f"{text[:40]!r} is not a tag", where=where, hint=hint)
+    return text
+
+
+def parse_uuid(text: str, *, where: str = "") -> str:
+    """Return a UUID that is in its canonical form: it may become a key or a file's name.
+
+    Raises:
+        InvalidInputError: The text is not a UUID, or is written in another way (upper case).
+    """
+    if not _UUID.match(text):
+        raise InvalidInputError(
+            f"{text[:60]!r} is not a uuid in canonical form",
+            where=where,
+            hint="lower-case hexadecimal digits, 8-4-4-4-12",
+        )
+    return text
+
+
+def check_parameter(name: str, *, where: str) -> None:
+    """Refuse a top-scope parameter that Puppet cannot or must not take from an ENC.
+
+    `facts` fails the compile and `clientcert` would spoof `$trusted['certname']`
+    (observed on Puppet 7.23).
+
+    Raises:
+        InvalidInputError: It is reserved or no variable name.
+    """
+    if name in RESERVED_PARAMETERS:
+        raise InvalidInputError(
+            f"the parameter {name!r} is reserved by Puppet", where=where, hint="choose another name"
+        )
+    if not _VARIABLE.match(name):
+        raise InvalidInputError(
+            f"{name[:80]!r} is not a valid variable name",
+            where=where,
+            hint="a lower-case letter or '_' first, then letters, digits and '_'",
+        )
+
+
+def check_class_parameter(name: str, *, where: str) -> None:
+    """Refuse what cannot be a parameter of a class.
+
+    Raises:
+        InvalidInputError: It is not a parameter name.
+    """
+    if not _CLASS_PARAMETER.match(name):
+        raise InvalidInputError(
+            f"{name[:80]!r} is not a valid parameter name",
+            where=where,
+            hint="a lower-case letter first, then letters, digits and '_'",
+        )
+
+
+def did_you_mean(word: str, known: "list[str]") -> str:
+    """Return `did you mean 'x'?`, or a list of what is known, for an error's hint."""
+    import difflib  # only an error needs it: 3 ms off every other start
+
+    close = difflib.get_close_matches(word, known, n=1) or difflib.get_close_matches(
+        word.lower(), known, n=1
+    )
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(sorted(known))}" if known else "there are none"

@@ -1,0 +1,104 @@
+"""JSON Schemas of the files that users write, and messages that say what to do.
+
+Owns: shapes. Grammars and rules between fields belong to the rooms that own the values. jsonschema
+is imported when a document is checked, never before: it costs 90 ms, and `formats.documents`
+remembers what it accepted.
+"""
+
+import json
+from collections.abc import Iterable
+from importlib import resources
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import did_you_mean
+from localpuppet.base.formats.text import breadcrumb_key, one_line, shown_key
+from localpuppet.base.formats.values import Json, at, type_names
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+FOUND = 100
+_SIMPLE = {
+    "minimum": "must be at least {}",
+    "exclusiveMinimum": "must be more than {}",
+    "maximum": "must be at most {}",
+    "minLength": "must have at least {} characters",
+    "maxLength": "must have at most {} characters",
+    "pattern": "has a character that is not allowed there",
+}
+_NOUNS = {"object": "mapping", "array": "list", "integer": "whole number"}
+
+
+def load(name: str) -> dict[str, Any]:
+    """Return the schema `name` ("input", "manifest", …)."""
+    text = resources.files(__name__).joinpath(f"{name}.schema.json").read_text("utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def check(value: Json, *, schema: str, where: str) -> None:
+    """Hold a document against the schema `schema`.
+
+    Of the first `FOUND` errors the one that explains most is told.
+
+    Raises:
+        InvalidInputError: It does not fit; the message has the breadcrumb and what to do.
+    """
+    import jsonschema
+    from referencing import Registry, Resource
+
+    registry: Registry[Any] = Registry(
+        retrieve=lambda uri: Resource.from_contents(load(uri.removesuffix(".schema.json")))
+    )  # type: ignore[call-arg]
+    validator = jsonschema.Draft202012Validator(load(schema), registry=registry)
+    # Each error holds a text about its value: all of them, of a document that is wrong everywhere,
+    # would take gigabytes.
+    error = min(islice(validator.iter_errors(value), FOUND), key=_order, default=None)
+    if error is not None:
+        raise _refusal(error, where)
+
+
+def _order(error: "ValidationError") -> tuple[bool, list[str]]:
+    # What is missing is told after what is wrong: `Classes:` explains why `classes` is absent.
+    return (error.validator == "required", [str(step) for step in error.absolute_path])
+
+
+def _refusal(error: "ValidationError", where: str) -> InvalidInputError:
+    crumb = ""
+    for step in error.absolute_path:
+        crumb = at(crumb, breadcrumb_key(step) if isinstance(step, str) else step)
+    place = f"{where}: {one_line(crumb)[:200]}" if crumb else where
+    what, hint = _words(error)
+    hint = hint or cast("dict[str, Any]", error.schema).get("$comment", "")
+    return InvalidInputError(one_line(what), where=place, hint=one_line(hint))
+
+
+def _words(error: "ValidationError") -> tuple[str, str]:
+    instance: Any = error.instance
+    rule: Any = error.validator_value
+    if error.validator == "type":
+        types: Iterable[str] = [rule] if isinstance(rule, str) else rule
+        wanted = " or ".join(f"a {_NOUNS.get(name, name)}" for name in types if name != "null")
+        if instance is None and "null" not in types:
+            return f"must be {wanted}, not null", ""
+        return f"must be {wanted}, not a {type_names[type(instance)]}", ""
+    if error.validator == "anyOf":
+        return f"must not be a {type_names[type(instance)]} of this form", ""
+    if error.validator == "additionalProperties":
+        known = sorted(cast("dict[str, Any]", error.schema).get("properties", {}))
+        unknown = next(key for key in instance if key not in known)
+        return f"unknown key {shown_key(unknown)}", did_you_mean(unknown, known)
+    if error.validator == "required":
+        missing = next(key for key in rule if key not in instance)
+        return f"the key {missing!r} is missing (required)", ""
+    if error.validator == "maxItems":
+        return f"has too many entries: {len(instance)}, at most {rule}", ""
+    if error.validator == "enum":
+        return f"must be one of {', '.join(map(str, rule))}", ""
+    simple = _SIMPLE.get(str(error.validator))
+    if simple is not None:
+        return simple.format(rule), ""
+    # The library's own message repeats the value, which may be a secret.
+    return f"has not the right form for a {type_names[type(instance)]}", ""

@@ -1,0 +1,269 @@
+"""Strict YAML: the subset on which every reader agrees, or a refusal that names the line.
+
+Owns: bytes → JSON values. One UTF-8 document; no anchors, aliases, merge keys, tags or duplicate
+keys; string keys; JSON types only; no plain scalar that PyYAML and Ruby's Psych read differently
+(both were asked). Refuses to know: what the document means. A refusal names the line and the key,
+and repeats no value: it may be a password. Values are built from the parser's
+events without recursion, so that neither depth nor aliases can cost more than the text is long.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NoReturn
+
+import yaml
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import breadcrumb_key, one_line, shown_key
+from localpuppet.base.formats.values import Json, type_names
+
+MAX_DEPTH = 50
+MAX_KEY = 255
+
+_TRUE = frozenset(["true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"])
+_FALSE = frozenset(["false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"])
+_NULL = frozenset(("", "~", "null", "Null", "NULL"))
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
+_FLOAT = re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+][0-9]+)?\Z")
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}(?:\Z|[Tt\s])")
+# Starts like a number, and some reader of YAML 1.1 takes it for one (or for a time of day).
+_NUMBER_LIKE = re.compile(
+    r"[-+]?(?:0[0-9_,]+|0[bB][01_,]+|0[xX][0-9a-fA-F_,]+|0o[0-7]+"
+    r"|[0-9][0-9_,]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
+    r"|[0-9][0-9_,]*|[0-9][0-9_,]*\.[0-9_,]*(?:[eE][-+]?[0-9]+)?|\.[0-9_,]+(?:[eE][-+]?[0-9]+)?"
+    r"|[0-9][0-9_,]*[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))\Z"
+)
+_ODD_BOOLEAN = re.compile(r"(?:true|false|yes|no|on|off)\Z", re.IGNORECASE)
+# Contexts of PyYAML whose beginning says nothing of what is wrong.
+_BLOCKS = ("block mapping", "block collection", "block sequence")
+_DISAGREE = "YAML readers disagree on what this value is"
+_NAN = frozenset((".nan", ".NaN", ".NAN"))
+_BREAKS = re.compile("[\x85\u2028\u2029]|\r(?!\n)")
+
+
+def parse(data: bytes, *, where: str, symbol_keys: bool = False) -> Json:
+    """Return the value of the one document in `data`.
+
+    Args:
+        data: UTF-8 YAML or JSON.
+        where: The file's name, for messages.
+        symbol_keys: Take Ruby's `:classes` for `classes`, as Puppet does with an ENC's output.
+
+    Raises:
+        InvalidInputError: It is not in the subset; the message names line or key.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidInputError(
+            f"line {line}: is not UTF-8 (byte 0x{data[error.start]:02x})", where=where
+        ) from error
+    reader = _Reader(text, where, symbol_keys=symbol_keys)
+    try:
+        value = reader.document()
+    except yaml.YAMLError as error:
+        reader.refuse_foreign_breaks()  # they may be why the parser is confused
+        raise InvalidInputError(explain(error, reader.text), where=where) from error
+    reader.refuse_foreign_breaks()
+    return value
+
+
+def explain(error: yaml.YAMLError, text: str) -> str:
+    """Return where and why a parser of YAML gave up.
+
+    If a quoted text, a flow collection or a key has no end, the parser notices that lines later:
+    the place is then the beginning. Lines are those of editors: libyaml also counts U+2028.
+
+    Args:
+        error: PyYAML's error.
+        text: What was parsed.
+    """
+    context = getattr(error, "context", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
+    mark = getattr(error, "problem_mark", None)
+    if context and "expected" in problem and not context.endswith(_BLOCKS):
+        mark = getattr(error, "context_mark", None) or mark
+    words = one_line(f"{context}: {problem}" if context else str(problem))
+    if mark is not None:
+        column = mark.index - text.rfind("\n", 0, mark.index)
+        return f"line {_line(text, mark.index)} column {column}: {words}"
+    if isinstance(error, yaml.reader.ReaderError):
+        # libyaml counts bytes.
+        line = text.encode("utf-8", "surrogatepass").count(b"\n", 0, error.position) + 1
+        return f"line {line}: invalid character: {words}"
+    return words
+
+
+def _line(text: str, index: int) -> int:
+    return text.count("\n", 0, index) + 1
+
+
+class _Frame:
+    """A mapping or list under construction."""
+
+    __slots__ = ("container", "key", "name", "waiting")
+
+    def __init__(self, container: "dict[str, Json] | list[Json]", name: str) -> None:
+        self.container = container
+        self.name = name
+        self.key = ""
+        self.waiting = False
+
+
+class _Reader:
+    def __init__(self, text: str, where: str, *, symbol_keys: bool) -> None:
+        self.text = text
+        self._where = where
+        self._symbol_keys = symbol_keys
+        self._stack: list[_Frame] = []
+        self._result: Json = None
+        self._quoted: list[tuple[int, int]] = []
+
+    def document(self) -> Json:
+        if self.text.startswith("\ufeff"):
+            self.text = self.text[1:]
+        documents = 0
+        for event in self._events():
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    self._refuse(event, "a second document: only a single one is allowed")
+            elif isinstance(event, yaml.AliasEvent):
+                self._refuse(event, "aliases (*name) are not allowed", "write the value out")
+            elif isinstance(event, yaml.ScalarEvent):
+                self._no_extras(event)
+                self._scalar(event)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                self._no_extras(event)
+                self._open(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                self._add_to_parent(self._stack.pop().container)
+        return self._result
+
+    def _events(self) -> Iterator[yaml.Event]:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return iter(yaml.parse(self.text, Loader=loader))
+
+    def _refuse(self, event: yaml.Event, what: str, hint: str = "") -> NoReturn:
+        crumb = self._breadcrumb()
+        mark = event.start_mark
+        line = f": line {_line(self.text, mark.index)}" if mark else ""
+        place = f"{self._where}{line}"
+        raise InvalidInputError(
+            one_line(what), where=place + (f": {crumb}" if crumb else ""), hint=hint
+        )
+
+    def _breadcrumb(self) -> str:
+        names = []
+        for frame in self._stack:
+            if isinstance(frame.container, list):
+                names.append(f"[{len(frame.container)}]")
+            elif frame.waiting:
+                key = breadcrumb_key(frame.key)
+                names.append(f".{key}" if names else key)
+        return one_line("".join(names))[:200]
+
+    def _no_extras(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
+        if event.anchor is not None:
+            self._refuse(event, "anchors (&name) are not allowed", "write the value out")
+        if event.tag is not None:
+            self._refuse(event, "tags are not allowed (!name)", "plain data only")
+
+    def _open(self, event: yaml.CollectionStartEvent) -> None:
+        if len(self._stack) >= MAX_DEPTH:
+            self._refuse(event, f"nested too deep: more than {MAX_DEPTH} levels")
+        frame = self._stack[-1] if self._stack else None
+        if frame and isinstance(frame.container, dict) and not frame.waiting:
+            self._refuse(event, "a key must be a string, not a mapping or list")
+        self._stack.append(_Frame({} if isinstance(event, yaml.MappingStartEvent) else [], ""))
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        quoted = bool(event.style)  # plain is None or "", by parser
+        if event.style in ("'", '"') and event.start_mark and event.end_mark:
+            self._quoted.append((event.start_mark.index, event.end_mark.index))
+        frame = self._stack[-1] if self._stack else None
+        if frame and isinstance(frame.container, dict) and not frame.waiting:
+            self._key(event, frame, quoted=quoted)
+            return
+        self._add_to_parent(event.value if quoted else self._plain(event))
+
+    def _key(self, event: yaml.ScalarEvent, frame: _Frame, *, quoted: bool) -> None:
+        text = event.value
+        if not quoted:
+            if text == "<<":
+                self._refuse(event, "merge keys (<<) are not allowed", "write the keys out")
+            if self._symbol_keys and re.match(r":[a-z]+\Z", text):
+                text = text[1:]
+            elif not isinstance(value := self._plain(event), str):
+                kind = type_names[type(value)]
+                self._refuse(event, f"a key must be a string, not a {kind}", "quote it")
+        if len(text) > MAX_KEY:
+            self._refuse(event, f"a key is longer than {MAX_KEY} characters")
+        if text in frame.container:
+            self._refuse(event, f"duplicate key {shown_key(text)}", "keep one of them")
+        frame.key = text
+        frame.waiting = True
+
+    def _add_to_parent(self, value: Json) -> None:
+        if not self._stack:
+            self._result = value
+            return
+        frame = self._stack[-1]
+        if isinstance(frame.container, list):
+            frame.container.append(value)
+        else:
+            frame.container[frame.key] = value
+            frame.waiting = False
+
+    def _plain(self, event: yaml.ScalarEvent) -> Json:
+        """Return what a plain scalar is, where all readers agree."""
+        text = event.value
+        if text in _NULL:
+            return None
+        if text in _TRUE:
+            return True
+        if text in _FALSE:
+            return False
+        if _INTEGER.match(text):
+            return self._integer(event)
+        if _FLOAT.match(text):
+            number = float(text)
+            if number in (float("inf"), float("-inf")):
+                self._refuse(event, "the number is too large", "quote it")
+            return number
+        if _DATE.match(text):
+            self._refuse(event, "is a date in YAML, a type Puppet refuses", "quote it")
+        if text[0] == ":" or text == "=" or text in _NAN:
+            self._refuse(event, _DISAGREE, "quote it")
+        if _NUMBER_LIKE.match(text) or _ODD_BOOLEAN.match(text):
+            self._refuse(event, _DISAGREE, "quote it")
+        return str(text)
+
+    def _integer(self, event: yaml.ScalarEvent) -> int:
+        text = event.value
+        # No int() of a long text: CPython refuses more than 4300 digits with a ValueError.
+        number = int(text) if len(text) <= 20 else 2**64
+        if not -(2**63) <= number < 2**63:
+            self._refuse(event, "the integer is too large for 64 bits", "quote it")
+        return number
+
+    def refuse_foreign_breaks(self) -> None:
+        """Refuse the characters that only some readers, and few people, take for line breaks.
+
+        Three are breaks in YAML 1.1 and text in 1.2. A carriage return alone is a break in both; an
+        editor shows what follows it in the same line, behind a comment, say.
+        """
+        for match in _BREAKS.finditer(self.text):
+            index = match.start()
+            # Scalars end in the order in which they stand: find the first that ends behind it.
+            nearest = bisect_right(self._quoted, index, key=lambda span: span[1])
+            in_quotes = nearest < len(self._quoted) and self._quoted[nearest][0] < index
+            if match.group() in "\x85\r" or not in_quotes:
+                line = _line(self.text, index)
+                raise InvalidInputError(
+                    f"YAML readers disagree on the character U+{ord(match.group()):04X}",
+                    where=f"{self._where}: line {line}",
+                    hint=f'write "\\u{ord(match.group()):04x}" in double quotes',
+                )

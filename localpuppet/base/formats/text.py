@@ -1,0 +1,114 @@
+"""Text that is shown to people: one rule for what may be stored, one for what is printed.
+
+Owns: which characters are dangerous on a terminal or in a log line. Refuses to know: where the
+text came from.
+"""
+
+import re
+from collections.abc import Sequence
+
+from localpuppet.base.errors import InvalidInputError
+
+MAX_LINE_BYTES = 1024
+SHOWN_NAMES = 5
+
+# C0 but for newline and tab, DEL and C1: what a terminal would act on.
+_STYLE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Characters that reorder or hide text, and the two Unicode line breaks.
+_DECEPTIVE = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"
+_UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]")
+_UNSAFE_IN_LINE = re.compile(f"[\x00-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_:./-]{0,79}\Z")
+
+
+def _escaped(match: "re.Match[str]") -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with everything that a terminal would act on spelt out (`\x1b`).
+
+    Newlines and tabs stay.
+    """
+    return _UNSAFE.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    """Return `text` as one printable line."""
+    return _UNSAFE_IN_LINE.sub(_escaped, text)
+
+
+def joined(text: str) -> str:
+    """Return another program's text as one printable line: without colours, lines by semicolons."""
+    lines = [line.strip() for line in _STYLE.sub("", text).replace("\r", "\n").splitlines()]
+    return one_line("; ".join(filter(None, lines)))
+
+
+def last_words(data: bytes, *, most: int) -> str:
+    """Return what another program said, as `joined` does: the end of it, where it is long.
+
+    Args:
+        data: Its output.
+        most: How many characters are kept.
+    """
+    whole = joined(data.decode("utf-8", "replace"))
+    return whole if len(whole) <= most else f"…{whole[1 - most :]}"
+
+
+def without_middle(text: str, *, most: int) -> str:
+    """Return a text with its beginning and its end where it is longer than `most` characters."""
+    end = most // 2
+    return text if len(text) <= most else f"{text[: most - end - 3]} … {text[-end:]}"
+
+
+def shown_key(key: str) -> str:
+    """Return a key as a message names it: with its text only where it has the form of a name.
+
+    A user may hand us any file; what stands where a key should be may be a secret.
+    """
+    return repr(key) if _NAME.match(key) else f"of {len(key)} characters"
+
+
+def breadcrumb_key(key: str) -> str:
+    """Return a key as a part of a breadcrumb; see `shown_key`."""
+    return key if _NAME.match(key) else f"(a key of {len(key)} characters)"
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many there are more: `a, b, c, d, e and 3 more`."""
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return f"{', '.join(names[:SHOWN_NAMES])}{more}"
+
+
+def parse_line(text: str, *, what: str) -> str:
+    """Return `text` if it may be stored and printed later, as a hold's reason may.
+
+    Args:
+        text: What the user wrote.
+        what: What it is, for the message ("message").
+
+    Raises:
+        InvalidInputError: It is empty, longer than 1 KiB of UTF-8, or has a control character, a
+            line break or a character that reorders text.
+    """
+    if not text.strip():
+        raise InvalidInputError(f"the {what} is empty", hint="say why, in one line")
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_LINE_BYTES:
+        raise InvalidInputError(f"the {what} is too long: the limit is {MAX_LINE_BYTES} bytes")
+    found = _UNSAFE_IN_LINE.search(text)
+    if found:
+        raise InvalidInputError(
+            f"the {what} has a control character or newline ({_escaped(found)})",
+            hint="write one plain line",
+        )
+    return text
+
+
+def url_without_secrets(url: str) -> str:
+    """Return a URL without what may be secret in it: user, password, query."""
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

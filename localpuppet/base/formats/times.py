@@ -1,0 +1,83 @@
+"""Times and lengths of time as people and records write and read them."""
+
+import re
+from datetime import UTC, datetime
+
+from localpuppet.base.errors import InvalidInputError
+
+LONGEST = 10 * 365 * 86400.0
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw]?)")
+
+
+def parse_duration(text: str, *, what: str) -> float:
+    """Return seconds for `90`, `1.5`, `30m`, `1h30m`, `2d`.
+
+    Raises:
+        InvalidInputError: It is not of that form, not positive, or longer than ten years.
+    """
+    parts = _PART.findall(text)
+    whole = "".join(number + unit for number, unit in parts)
+    plain = len(parts) == 1 or all(unit for _, unit in parts)
+    if not parts or whole != text or not plain:
+        raise InvalidInputError(
+            f"{text[:40]!r} is an invalid {what}", hint="a positive time such as 90, 30m or 1h30m"
+        )
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if not 0 < seconds <= LONGEST:
+        raise InvalidInputError(f"the {what} must be positive and at most ten years")
+    return seconds
+
+
+def show_duration(seconds: float) -> str:
+    """Return `0.4s`, `12s`, `30m`, `3m 20s`, `2h 5m` or `4d 3h`: two units at the most."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    total = round(seconds)
+    for unit, size, lower, lower_size in (
+        ("d", 86400, "h", 3600),
+        ("h", 3600, "m", 60),
+        ("m", 60, "s", 1),
+    ):
+        if total >= size:
+            count, rest = divmod(total, size)
+            less = rest // lower_size
+            return f"{count}{unit} {less}{lower}" if less else f"{count}{unit}"
+    return f"{total}s"
+
+
+def show_time(moment: datetime) -> str:
+    """Return the form of times in records: ISO 8601, UTC, microseconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def show_epoch(seconds: float) -> str:
+    """Return seconds since 1970 as PuppetDB and Puppet's reports show times: milliseconds, UTC."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def parse_time(text: str) -> datetime:
+    """Return the aware time in `text`.
+
+    Raises:
+        ValueError: It is not ISO 8601 with a zone, or lies outside of all years in UTC.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"no zone in {text!r}")
+    try:
+        moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"outside of all years in UTC: {text!r}") from error
+    return moment
+
+
+def checked_time(text: str) -> str:
+    """Return a time as it stands there.
+
+    Raises:
+        ValueError: See `parse_time`.
+    """
+    parse_time(text)
+    return text

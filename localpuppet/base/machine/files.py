@@ -1,0 +1,356 @@
+"""The one door to the disk: reading what users wrote, writing what must survive.
+
+Invariants: a durable write is temp file, fsync, rename, fsync of the directory, so that a reader
+sees the old bytes or the new ones; what we write is private (0600, directories 0700) unless said
+otherwise; a file that somebody else could change is never read as root.
+"""
+
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.machine.ownership import refuse_foreign
+
+MAX_DOCUMENT = 1024 * 1024
+CHUNK = 1024 * 1024
+
+
+def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT, owners: Collection[int] = ()) -> bytes:
+    """Return the bytes of a file that a user wrote for us.
+
+    Args:
+        path: The file; symlinks are followed.
+        limit: The most bytes that it may have.
+        owners: Users whose files root takes besides its own.
+
+    Raises:
+        InvalidInputError: It is missing, unreadable, no regular file, too large, or (as root)
+            writable by others, as ssh and sudo refuse it, too.
+    """
+    with open_user_file(path, limit=limit, owners=owners) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise InvalidInputError(f"is too large: the limit is {limit} bytes", where=str(path))
+    return data
+
+
+def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> BinaryIO:
+    """Return a file that a user gave us, open for reading; for those too large to be held.
+
+    Args:
+        path: The file; symlinks are followed.
+        limit: The most bytes that it may have now.
+        owners: Users whose files root takes besides its own.
+
+    Raises:
+        InvalidInputError: As `read_user_file` does.
+    """
+    where = str(path)
+    try:
+        # A FIFO must not block us before fstat can tell that it is one.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        hint = "does it exist?" if getattr(error, "errno", 0) == errno.ENOENT else ""
+        raise InvalidInputError(f"cannot be read: {reason}", where=where, hint=hint) from error
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInputError("is not a regular file", where=where)
+        refuse_foreign(fd, where=where, owners=owners)
+        if status.st_size > limit:
+            raise InvalidInputError(
+                f"is too large: {status.st_size} bytes, the limit is {limit}", where=where
+            )
+    except BaseException:
+        os.close(fd)
+        raise
+    return os.fdopen(fd, "rb")
+
+
+def is_file(path: Path) -> bool:
+    """Return whether an optional file is there.
+
+    What a file says must not be dropped because a link is broken: the settings, say, with
+    `immutable_only` among them.
+
+    Raises:
+        InvalidInputError: The name is a link that leads nowhere, or not a regular file's.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        for link in (path, path.parent):
+            if link.is_symlink() and not link.exists():
+                raise InvalidInputError(
+                    "is a link that leads nowhere",
+                    where=str(link),
+                    hint="mend the link; where no file is meant, remove the link",
+                ) from None
+        return False
+    except OSError as error:
+        raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    if not stat.S_ISREG(mode):
+        raise InvalidInputError("is not a regular file", where=str(path))
+    return True
+
+
+def make_public(directory: Path) -> None:
+    """Make a directory and its parents, which others may enter and not write, whatever the umask.
+
+    Raises:
+        StateError: It cannot be made.
+    """
+    try:
+        for path in (*reversed(directory.parents), directory):
+            if not path.is_dir():
+                path.mkdir(mode=0o755, exist_ok=True)
+    except OSError as error:
+        raise state_problem(error, directory) from error
+
+
+def state_problem(error: OSError, path: Path) -> StateError:
+    """Return the error for a disk that does not take or give what it should."""
+    hints = {
+        errno.ENOSPC: "make room and run again",
+        errno.EDQUOT: "make room and run again",
+        errno.EROFS: "the file system is read-only",
+        errno.EACCES: "run as root, or choose a root that you own with --root",
+        errno.EPERM: "run as root, or choose a root that you own with --root",
+    }
+    hint = hints.get(error.errno or 0, "")
+    return StateError(error.strerror or str(error), where=str(path), hint=hint)
+
+
+def make_private(directory: Path) -> None:
+    """Make `directory` and its parents, 0700, and make their names durable.
+
+    Raises:
+        StateError: It cannot be made.
+    """
+    if directory.is_dir():
+        return
+    if not directory.parent.is_dir():
+        make_private(directory.parent)
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        sync_directory(directory.parent)
+    except OSError as error:
+        raise state_problem(error, directory) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in `directory` durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_filesystem(directory: Path) -> None:
+    """Make everything on the file system of `directory` durable: one call for many files.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    import ctypes  # Python has no binding for syncfs(2)
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if libc.syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise state_problem(OSError(number, os.strerror(number)), directory)
+    finally:
+        os.close(fd)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a tree whose files are read-only.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    try:
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        elif path.exists():
+            _empty(path)
+            path.rmdir()
+    except OSError as error:
+        raise state_problem(error, path) from error
+    if path.exists():
+        raise StateError("could not be removed", where=str(path))
+
+
+def _empty(directory: Path) -> None:
+    """Remove everything in a directory, however deep it is.
+
+    What is below a directory in it is brought up to the top before that directory goes: no call
+    is nested, no path is longer than two names, and two directories are open at a time.
+    """
+    fresh = f".removed-{os.urandom(6).hex()}"
+    count = 0
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    top = os.open(directory, flags)
+    try:
+        while names := os.listdir(top):  # noqa: PTH208 - of a descriptor
+            for name in names:
+                if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
+                    os.unlink(name, dir_fd=top)
+                    continue
+                inner = os.open(name, flags, dir_fd=top)
+                try:
+                    for child in os.listdir(inner):  # noqa: PTH208
+                        status = os.stat(child, dir_fd=inner, follow_symlinks=False)
+                        if stat.S_ISDIR(status.st_mode):
+                            count += 1
+                            new = f"{fresh}-{count}"
+                            os.rename(child, new, src_dir_fd=inner, dst_dir_fd=top)
+                        else:
+                            os.unlink(child, dir_fd=inner)
+                finally:
+                    os.close(inner)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+
+
+def replace_link(link: Path, target: Path) -> None:
+    """Make `link` point at `target`, durably, so that a reader sees the old target or the new one.
+
+    Raises:
+        StateError: The disk refused, or `link` is something else than a symlink.
+    """
+    temporary = link.with_name(f".{link.name}.{os.urandom(6).hex()}")
+    try:
+        temporary.symlink_to(target)
+        if link.exists() and not link.is_symlink():
+            raise StateError(
+                "is a directory, not a link into the store",
+                where=str(link),
+                hint="move it away: its source is fetched from git now",
+            )
+        temporary.rename(link)
+        sync_directory(link.parent)
+    except OSError as error:
+        raise state_problem(error, link) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Replace `path` by `data`, so that it survives a power cut and is never seen half written.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    replace_file(path, data, mode=mode)
+    try:
+        sync_directory(path.parent)
+    except OSError as error:
+        raise state_problem(error, path) from error
+
+
+def replace_file(path: Path, data: bytes, *, mode: int) -> None:
+    """Replace `path` by `data`: readers see all of the old or all of the new bytes.
+
+    The temporary name is not to be guessed and never followed: the directory may be another user's.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    _replace(path, iter([data]), mode=mode)
+
+
+def _replace(path: Path, chunks: Iterator[bytes], *, mode: int) -> None:
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(temporary, flags, mode)
+        try:
+            for data in chunks:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(fd, view) :]
+            os.fchmod(fd, mode)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.rename(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise state_problem(error, path) from error
+
+
+def half_written(path: Path) -> list[Path]:
+    """Return what writers of `path` that died left beside it; call it where nobody else writes."""
+    temporary = re.compile(rf"\.{re.escape(path.name[:200])}\.[0-9a-f]{{12}}")
+    return [other for other in path.parent.glob(".*") if temporary.fullmatch(other.name)]
+
+
+def add_durably(path: Path, data: bytes, *, mode: int = 0o600) -> bool:
+    """Write a file that must not be there yet; return whether we were the first.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
+    replace_file(temporary, data, mode=mode)
+    try:
+        path.hardlink_to(temporary)
+        sync_directory(path.parent)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise state_problem(error, path) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def publish(source: Path, target: Path, *, mode: int) -> None:
+    """Put a copy of a large file where a user wants it: whole and durable, or not at all.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    try:
+        with source.open("rb") as file:
+            _replace(target, iter(lambda: file.read(CHUNK), b""), mode=mode)
+        sync_directory(target.parent)
+    except OSError as error:
+        raise state_problem(error, target) from error
+
+
+def remove(path: Path) -> None:
+    """Remove `path` durably; a missing one is fine.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        sync_directory(path.parent)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise state_problem(error, path) from error
+
+
+def write_json(path: Path, value: object, *, mode: int = 0o600) -> None:
+    """Write our own JSON durably.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    write_durably(path, (json.dumps(value, indent=2) + "\n").encode(), mode=mode)

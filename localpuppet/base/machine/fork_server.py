@@ -1,0 +1,342 @@
+"""Children that a fork server makes for us, and the server itself as a process.
+
+Owns: the socket of such a server and what is said there, the server's start and end. Refuses to
+know: what the server has loaded. `base/share/fork_server.rb` is the other end.
+
+Invariants: a request is sent to a child only, after it was forked, so that the server never has
+what is in it; a child that does not begin is dead before we say so, so that nothing runs twice;
+how a child ended is the server's word, as its parent; where the server was killed the child's own
+last word counts, and where there is none nobody knows how it ended.
+
+A forked child is not ours, so the kernel tells us of its end by a descriptor (`pidfd_open`) and not
+by a signal.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.base.machine.cgroup import Cgroup
+from localpuppet.base.machine.child import SystemChild, make_output
+from localpuppet.base.machine.files import write_durably
+from localpuppet.base.machine.ports import NOBODY, Child, Ended, ProcessId
+from localpuppet.base.machine.processes import SystemProcesses
+
+# Seconds: for a child to be there, and to begin; a loaded machine takes no more.
+HELLO = 3.0
+BEGIN = 10.0
+# Seconds that a child may take to go by itself: one that is killed costs its server.
+LEAVE = 1.0
+# Seconds that a killed child may take to be gone, and that the server may take to tell an end.
+GONE = 10.0
+# A child's words are short: whoever says more is not one.
+MAX_WORDS = 64 * 1024
+# What a socket's name may have, in bytes (unix(7)).
+MAX_PATH = 107
+_LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
+
+
+class ForkServer:
+    """Has children made by a server.
+
+    Args:
+        path: The server's socket.
+        processes: This machine's.
+
+    Attributes:
+        path: See above.
+    """
+
+    def __init__(self, path: Path, processes: SystemProcesses) -> None:
+        self.path = path
+        self._note = path.with_suffix(".process")
+        self._processes = processes
+
+    def start(self, request: Mapping[str, Any], *, cwd: Path, keep: int, group: str) -> Child:
+        """Have a child made that does what `request` says, in a process group of its own.
+
+        Our limits, priority, processors and umask are the child's, too.
+
+        Args:
+            request: What the child is told, besides `cwd` and `umask`; JSON.
+            cwd: Its working directory.
+            keep: A file descriptor that it gets, whatever happens to us.
+            group: The name for its cgroup.
+
+        Raises:
+            UnavailableError: There is no such child, and why.
+            StateError: A child that did not begin cannot be ended.
+        """
+        forked = self._connect()
+        try:
+            forked.greet()
+            child = SystemChild(self._processes, forked, make_output(group), Cgroup.make(group))
+            try:
+                _make_like_us(forked.pid)
+                said = {**request, "cwd": str(cwd), "umask": _umask()}
+                forked.ask(json.dumps(said).encode(), [child.output, keep])
+            except BaseException:
+                try:
+                    forked.abandon()
+                finally:
+                    child.release()
+                raise
+        except ConnectionError as error:
+            forked.close()
+            raise UnavailableError("went away", where="the fork server") from error
+        except (OSError, ValueError) as error:
+            forked.close()
+            reason = getattr(error, "strerror", None) or str(error)
+            raise UnavailableError(reason, where="the fork server") from error
+        except BaseException:
+            forked.close()
+            raise
+        return child
+
+    def memory(self) -> int | None:
+        """Return the resident memory of the server in bytes; `None` while there is none."""
+        server = self.process()
+        try:
+            text = Path(f"/proc/{server.pid}/statm").read_text("ascii")
+        except OSError:
+            return None
+        return int(text.split()[1]) * resource.getpagesize() if server.pid else None
+
+    def process(self) -> ProcessId:
+        """Return the server's process; `NOBODY` while there is none."""
+        try:
+            pid, boot_id, started = self._note.read_text("ascii").split()
+            server = ProcessId(pid=int(pid), boot_id=boot_id, started=int(started))
+        except (OSError, ValueError):
+            return NOBODY
+        return server if self._processes.alive(server) else NOBODY
+
+    def note(self, server: ProcessId) -> None:
+        """Write down which process the server is.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        text = f"{server.pid} {server.boot_id} {server.started}\n"
+        write_durably(self._note, text.encode(), mode=0o600)
+
+    def _connect(self) -> "_Forked":
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            connection.settimeout(HELLO)
+            connection.connect(str(self.path))
+            pid, user = _peer(connection)
+            if user != os.geteuid():
+                raise UnavailableError(f"is a process of user id {user}", where="the fork server")
+            return _Forked(connection, os.pidfd_open(pid), self._processes)
+        except OSError as error:
+            connection.close()
+            raise UnavailableError("is not there, or not yet", where="the fork server") from error
+        except UnavailableError:
+            connection.close()
+            raise
+
+
+class _Forked:
+    """A child of the server's, as the leader of its process group; see `machine.child.Group`."""
+
+    def __init__(self, connection: socket.socket, server: int, processes: SystemProcesses) -> None:
+        self._connection = connection
+        self._processes = processes
+        self._server = server
+        self._leader = -1
+        self._heard = b""
+        self._over = False  # nobody is left who could say more
+        self._dead_since: float | None = None
+        self.pid = 0
+        self._identity = processes.identify(0)
+        self.ended: Ended | None = None
+
+    def greet(self) -> None:
+        """Wait until the child is there.
+
+        Raises:
+            UnavailableError: There is none, and why.
+            OSError: The connection broke.
+            ValueError: The server said something else.
+        """
+        word, rest = self._word(HELLO)
+        if word != "hello":
+            raise UnavailableError(rest or "made no process", where="the fork server")
+        self.pid = int(rest)
+        self._leader = os.pidfd_open(self.pid)
+        self._identity = self._processes.identify(self.pid)
+
+    def ask(self, request: bytes, files: Sequence[int]) -> None:
+        """Tell the child what to do, and wait until it begins.
+
+        Raises:
+            UnavailableError: The child declines, and why.
+            OSError: The connection broke, or the child took too long.
+            ValueError: The child said something else.
+        """
+        self._connection.settimeout(BEGIN)
+        socket.send_fds(self._connection, [b"%d\n" % len(request)], files)
+        self._connection.sendall(request)
+        word, rest = self._word(BEGIN)
+        if word != "begun":
+            reason = rest if word == "cold" else f"its process {word} {rest}".rstrip()
+            raise UnavailableError(reason, where="the fork server")
+        self._connection.setblocking(False)
+
+    def abandon(self) -> None:
+        """End a child that did not begin.
+
+        Raises:
+            StateError: The child does not end.
+        """
+        if select.select([self._leader], [], [], LEAVE)[0]:
+            return  # it declined, and went
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._leader, signal.SIGKILL)
+        if not select.select([self._leader], [], [], GONE)[0]:
+            raise StateError("does not die of KILL", where=f"process {self.pid} of the fork server")
+
+    @property
+    def watched(self) -> Collection[int]:
+        """Return the descriptors that tell of the child's end."""
+        told = () if self._over else (self._connection.fileno(),)
+        return told if self._dead_since is not None else (*told, self._leader)
+
+    def poll(self) -> Ended | None:
+        """Return how the child ended, once it has and its parent has said so, or cannot."""
+        if self.ended is None:
+            self._listen()
+            words = self._words()
+            told = next((one for one in map(_told, words) if one), None)
+            if told is None and self._is_dead() and self._nobody_tells():
+                told = next((one for one in map(_own, words) if one), Ended(code=None, signal=None))
+            self.ended = told
+        return self.ended
+
+    def signal(self, number: int) -> None:
+        """Signal every member of the group; none is fine.
+
+        The server may have reaped the leader. A group keeps its number from others for as long as
+        it has members, so another process of that number says that the group is gone.
+        """
+        if self._processes.identify(self.pid).started in (0, self._identity.started):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def reap(self) -> None:
+        """Forget the child; the server reaps it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close every descriptor; twice is fine."""
+        self._connection.close()
+        for fd in (self._server, self._leader):
+            if fd >= 0:
+                os.close(fd)
+        self._server = self._leader = -1
+
+    def _word(self, seconds: float) -> tuple[str, str]:
+        """Return the next line that is said, and its first word apart."""
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._heard:
+            self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            data = self._connection.recv(4096)
+            if not data or len(self._heard) > MAX_WORDS:
+                return "ended", ""
+            self._heard += data
+        line, _, self._heard = self._heard.partition(b"\n")
+        word, _, rest = line.decode("utf-8", "replace").partition(" ")
+        return word, rest
+
+    def _listen(self) -> None:
+        """Take what was said, without waiting."""
+        while not self._over:
+            try:
+                data = self._connection.recv(4096)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            self._heard += data
+            self._over = not data or len(self._heard) > MAX_WORDS
+
+    def _words(self) -> list[str]:
+        return self._heard.decode("utf-8", "replace").split("\n")[:-1]
+
+    def _is_dead(self) -> bool:
+        if self._dead_since is None and select.select([self._leader], [], [], 0)[0]:
+            self._dead_since = time.monotonic()
+            self._listen()  # its last word came before
+        return self._dead_since is not None
+
+    def _nobody_tells(self) -> bool:
+        """Return whether the server will not say any more how a dead child ended."""
+        late = time.monotonic() - (self._dead_since or 0.0) > GONE
+        if late or self._over or select.select([self._server], [], [], 0)[0]:
+            self._listen()  # what it had said before it ended
+            return not any(map(_told, self._words()))
+        return False
+
+
+def _told(word: str) -> Ended | None:
+    """Return how a child ended in its parent's words."""
+    how, _, number = word.partition(" ")
+    if how not in ("exited", "killed") or not number.isdigit():
+        return None
+    if how == "exited":
+        return Ended(code=int(number), signal=None)
+    return Ended(code=None, signal=int(number))
+
+
+def _own(word: str) -> Ended | None:
+    """Return how a child said that it would end."""
+    how, _, number = word.partition(" ")
+    return Ended(code=int(number), signal=None) if how == "exiting" and number.isdigit() else None
+
+
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    """Return the process and user ids of whoever listened."""
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, user, _ = struct.unpack("3i", packed)
+    return int(pid), int(user)
+
+
+def _umask() -> int:
+    """Return our umask without changing it."""
+    for line in Path("/proc/self/status").read_text("utf-8", "replace").splitlines():
+        name, _, value = line.partition(":")
+        if name == "Umask":
+            return int(value, 8)
+    raise ValueError("the kernel does not tell our umask")
+
+
+def _make_like_us(pid: int) -> None:
+    """Give a process what a child of ours inherits.
+
+    Raises:
+        OSError: We may not.
+    """
+    for limit in _LIMITS:
+        if resource.prlimit(pid, limit) != (ours := resource.prlimit(0, limit)):
+            resource.prlimit(pid, limit, ours)
+    if os.getpriority(os.PRIO_PROCESS, pid) != (nice := os.getpriority(os.PRIO_PROCESS, 0)):
+        os.setpriority(os.PRIO_PROCESS, pid, nice)
+    if os.sched_getaffinity(pid) != (processors := os.sched_getaffinity(0)):
+        os.sched_setaffinity(pid, processors)
+    if os.sched_getscheduler(pid) != (policy := os.sched_getscheduler(0)):
+        os.sched_setscheduler(pid, policy, os.sched_getparam(0))
+    ours_score = Path("/proc/self/oom_score_adj").read_text("ascii")
+    score = Path(f"/proc/{pid}/oom_score_adj")
+    if score.read_text("ascii") != ours_score:
+        score.write_text(ours_score)

@@ -1,0 +1,278 @@
+"""A command that ends when what it relies on does: a process of its own watches over it.
+
+Owns: the fork, the command's start, signals and end, and what becomes of it when we are killed or
+hang. Refuses to know: leases.
+
+    we (the caller) ── the guard ── the command ── what that starts
+
+Invariants: when we are gone, or have not said in time that it may go on, the guard ends the command
+and everything below it, also what has left its process group; when the guard is gone, the kernel
+kills the command and we kill what is left of it; only when both are killed at one moment does what
+the command has started go on. The guard is forked before there are threads, and so is the command.
+"""
+
+import asyncio
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from localpuppet.base.machine.processes import SystemProcesses
+
+# Seconds between TERM and KILL when we are gone, if there is so much time left.
+GRACE = 5.0
+# What a guard does not die of: a terminal sends these to all of us, and our end is its sign.
+_OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Guarded:
+    """A command under guard, not started yet.
+
+    Make it before the program has threads: it forks.
+
+    Args:
+        command: Program and arguments.
+        own_group: Whether the command gets a process group of its own, which signals go to.
+    """
+
+    def __init__(self, command: Sequence[str], *, own_group: bool) -> None:
+        hear, self._tell = os.pipe2(os.O_CLOEXEC)
+        self._hear, tell = os.pipe2(os.O_CLOEXEC)
+        control(_PR_SET_CHILD_SUBREAPER, 1)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._tell)
+            os.close(self._hear)
+            _Guard(command, hear, tell, own_group=own_group).be()
+        os.close(hear)
+        os.close(tell)
+        self._said: asyncio.StreamReader | None = None
+
+    async def start(self, *, until: float, more: Mapping[str, str]) -> None:
+        """Start the command.
+
+        Args:
+            until: Monotonic seconds; it is killed then, unless `good_until` is said before.
+            more: What it finds in its environment besides ours.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        self._said = asyncio.StreamReader()
+        reader = self._said
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._hear, "rb", 0)
+        )
+        self._say(do="start", until=until, more=dict(more))
+        code = await self._word("started")
+        if code is None:
+            raise ChildProcessError(0, "what was to watch over it was killed")
+        if code:
+            raise OSError(code, os.strerror(code))
+
+    def good_until(self, until: float) -> None:
+        """Let the command go on until then."""
+        self._say(do="until", until=until)
+
+    def signal(self, number: int) -> None:
+        """Signal the command; in a group of its own also what it started."""
+        self._say(do="signal", number=number)
+
+    def kill(self) -> None:
+        """Kill the command and everything below it."""
+        self._say(do="kill")
+
+    async def wait(self) -> int | None:
+        """Return the command's exit code, `-N` for signal N; `None` when its guard was killed.
+
+        Everything is killed then.
+        """
+        code = await self._word("ended")
+        if code is None:
+            await asyncio.to_thread(_kill_all, SystemProcesses())
+        return code
+
+    def close(self) -> None:
+        """End the guard; it ends what still runs."""
+        os.close(self._tell)
+        if self._said is None:
+            os.close(self._hear)
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+    def _say(self, **words: object) -> None:
+        with suppress(BrokenPipeError):
+            os.write(self._tell, json.dumps(words).encode() + b"\n")
+
+    async def _word(self, wanted: str) -> int | None:
+        """Return the number that comes with a word of the guard's."""
+        if self._said is None:
+            raise AssertionError("it is started first")
+        line = await self._said.readline()
+        return int(json.loads(line)[wanted]) if line else None
+
+
+class _Guard:
+    """The guard, in its process."""
+
+    def __init__(self, command: Sequence[str], hear: int, tell: int, *, own_group: bool) -> None:
+        self._command = list(command)
+        self._hear = hear
+        self._tell = tell
+        self._own_group = own_group
+        self._callers = os.getpgrp()
+        self._processes = SystemProcesses()
+        self._heard = b""
+        self._until = 0.0
+        self._pid = 0
+        self._ended: int | None = None
+
+    def be(self) -> NoReturn:
+        """Guard, and never return."""
+        code = 70
+        try:
+            ignored = {number for number in _OURS if signal.getsignal(number) is signal.SIG_IGN}
+            for number in _OURS:
+                signal.signal(number, signal.SIG_IGN)
+            # Who kills our caller's process group is to find the command ended.
+            os.setpgid(0, 0)
+            control(_PR_SET_CHILD_SUBREAPER, 1)
+            self._guard(ignored)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _guard(self, ignored: set[signal.Signals]) -> None:
+        for words in self._words():
+            if words["do"] == "start":
+                self._until = words["until"]
+                problem = self._start({**os.environ, **words["more"]}, ignored)
+                self._say(started=problem)
+                if problem:
+                    return
+                break
+        else:
+            return
+        ended = os.pidfd_open(self._pid)
+        while self._ended is None:
+            left = max(self._until - time.monotonic(), 0)
+            ready = select.select([ended, self._hear], [], [], left)[0]
+            self._reap()
+            if not ready:
+                self._kill()
+            elif self._hear in ready:
+                self._obey()
+        self._say(ended=self._ended)
+
+    def _obey(self) -> None:
+        data = os.read(self._hear, 65536)
+        if not data:
+            self._end()
+            return
+        self._heard += data
+        *lines, self._heard = self._heard.split(b"\n")
+        for line in lines:
+            words = json.loads(line)
+            if words["do"] == "until":
+                self._until = words["until"]
+            elif words["do"] == "signal":
+                self._signal(words["number"])
+            else:
+                self._kill()
+
+    def _words(self) -> Iterator[dict[str, Any]]:
+        """Yield what we are told before there is a command."""
+        while data := os.read(self._hear, 65536):
+            self._heard += data
+            while b"\n" in self._heard:
+                line, _, self._heard = self._heard.partition(b"\n")
+                yield json.loads(line)
+
+    def _start(self, env: Mapping[str, str], ignored: set[signal.Signals]) -> int:
+        """Start the command; return the number of the error if that failed."""
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        me = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                os.setpgid(0, 0 if self._own_group else self._callers)
+                for number in (*_OURS, signal.SIGPIPE, signal.SIGXFSZ):
+                    signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+                control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() == me:
+                    os.execvpe(self._command[0], self._command, env)  # noqa: S606 - as is meant
+            except OSError as error:
+                os.write(writer, str(error.errno).encode())
+            finally:
+                os._exit(127)
+        os.close(writer)
+        problem = os.read(reader, 100)
+        os.close(reader)
+        if problem:
+            os.waitpid(self._pid, 0)
+        return int(problem or 0)
+
+    def _signal(self, number: int) -> None:
+        """Signal the command; it is not reaped yet, so its id is still its own."""
+        if self._ended is not None:
+            return
+        with suppress(ProcessLookupError):
+            (os.killpg if self._own_group else os.kill)(self._pid, number)
+
+    def _end(self) -> None:
+        """End everything: nobody is there for whom it goes on."""
+        family = self._processes.family(self._processes.me())[1:]
+        self._processes.signal(family, signal.SIGTERM)
+        deadline = min(time.monotonic() + GRACE, self._until)
+        while time.monotonic() < deadline and self._processes.family(self._processes.me())[1:]:
+            time.sleep(0.02)
+            self._reap()
+        self._kill()
+
+    def _kill(self) -> None:
+        _kill_all(self._processes, self._reap)
+
+    def _reap(self) -> None:
+        """Take note of what has ended: the command, or what came to us when its parent ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._pid:
+                self._ended = os.waitstatus_to_exitcode(status)
+
+    def _say(self, **words: int) -> None:
+        with suppress(BrokenPipeError):
+            os.write(self._tell, json.dumps(words).encode() + b"\n")
+
+
+def _kill_all(processes: SystemProcesses, reap: Callable[[], None] = lambda: None) -> None:
+    """Kill everything below this process, until nothing is left."""
+    pause = 0.001
+    while rest := processes.family(processes.me())[1:]:
+        processes.signal(rest, signal.SIGKILL)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.5)
+        reap()
+    reap()
+
+
+def control(option: int, value: int) -> None:
+    """Call prctl(2), for which Python has no binding."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,90 @@
+"""Which files root trusts: those that no other user can write.
+
+Owns: the rule, for files and directories. Refuses to know: what they are for. A file is root's or
+belongs to the user behind sudo, others cannot write it, and it has no access control list that
+might let them. A group may write only where it is the private group of a trusted user: it has that
+user's name, is that user's primary group, and has no other member. Root's own group is no
+exception: some systems put other accounts in group 0.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+
+_ACL = "system.posix_acl_access"
+
+
+def refuse_foreign(file: Path | int, *, where: str = "", owners: Collection[int] = ()) -> None:
+    """Refuse, as root, a file or directory that root is to use and that others could write.
+
+    Args:
+        file: Its path, or a descriptor of it.
+        where: Its place, for messages; the path by default.
+        owners: Users whose files root takes besides its own.
+
+    Raises:
+        InvalidInputError: It is missing, or others could write it.
+    """
+    where = where or str(file)
+    try:
+        status = os.stat(file)  # noqa: PTH116 - may be a descriptor
+        if os.geteuid() != 0:
+            return
+        listed = status.st_mode & stat.S_IWGRP and _has_acl(file)
+    except OSError as error:
+        raise InvalidInputError(f"cannot be read: {error.strerror}", where=where) from error
+    if listed:
+        raise InvalidInputError(
+            "has an access control list, by which others may write it, and would be run as root",
+            where=where,
+            hint=f"setfacl -b {where}; chmod go-w {where}",
+        )
+    users = users_of_root() | {*owners}
+    by_group = status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid, users)
+    if status.st_uid not in users or status.st_mode & stat.S_IWOTH or by_group:
+        mode = stat.S_IMODE(status.st_mode)
+        raise InvalidInputError(
+            f"is writable by others (mode {mode:04o}, owner uid {status.st_uid},"
+            f" gid {status.st_gid}) and would be run as root",
+            where=where,
+            hint=f"chown root {where}; chmod go-w {where}",
+        )
+
+
+def users_of_root() -> set[int]:
+    """Return whose files are root's: its own, and those of the user behind sudo."""
+    text = os.environ.get("SUDO_UID", "")
+    return {0, int(text) if text.isdecimal() and len(text) < 11 else 0}
+
+
+def _has_acl(file: Path | int) -> bool:
+    try:
+        os.getxattr(file, _ACL)
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.ENOTSUP):
+            return False
+        raise
+    return True
+
+
+def _is_private(group: int, users: Collection[int]) -> bool:
+    """Return whether a group is one trusted user's own."""
+    import grp
+    import pwd  # not paid for where no group may write
+
+    try:
+        entry = grp.getgrgid(group)
+        user = pwd.getpwnam(entry.gr_name)
+    except KeyError:
+        return False
+    others = {*entry.gr_mem} - {user.pw_name}
+    others |= {
+        other.pw_name
+        for other in pwd.getpwall()
+        if other.pw_gid == group and other.pw_uid != user.pw_uid
+    }
+    return user.pw_gid == group and user.pw_uid in users and not others

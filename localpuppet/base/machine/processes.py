@@ -1,0 +1,316 @@
+"""Processes of this machine (Linux).
+
+Owns: starting Puppet in its process group and cgroup, collecting its output, ending it, telling
+one process from a later one with the same pid, signals to us. Refuses to know: what is run.
+
+A child writes into an anonymous file in memory, not into a pipe: when we are killed, it goes on
+writing into it and its run ends as it should, where a closed pipe would kill it in mid-catalog,
+and a full disk cannot reach it either (ADR 4).
+"""
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.machine.cgroup import Cgroup
+from localpuppet.base.machine.child import OwnGroup, SystemChild, make_output
+from localpuppet.base.machine.output_pipe import OutputPipe
+from localpuppet.base.machine.ports import Child, Output, ProcessId
+
+
+class SystemProcesses:
+    """Processes of this machine.
+
+    Call `watch_signals` once, in the main thread, before a child is started.
+    """
+
+    def __init__(self) -> None:
+        self._cancelled = 0
+        self._wakeup = -1
+
+    def watch_signals(self) -> None:
+        """Count INT and TERM instead of dying of them; outlive the terminal (HUP)."""
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._wakeup = reader
+
+        def cancel(_number: int, _frame: object) -> None:
+            self._cancelled += 1
+
+        signal.signal(signal.SIGINT, cancel)
+        signal.signal(signal.SIGTERM, cancel)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def cancellations(self) -> int:
+        """Return how often INT or TERM came."""
+        return self._cancelled
+
+    def sleep(self, seconds: float, *, watching: Collection[int] = ()) -> None:
+        """Sleep until a signal comes, or there is something to read, at most `seconds`.
+
+        Args:
+            seconds: How long at the most.
+            watching: The descriptors from which something may come.
+        """
+        if self._wakeup < 0:
+            select.select(watching, [], [], min(seconds, 0.02))
+            return
+        if self._wakeup in select.select([self._wakeup, *watching], [], [], seconds)[0]:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wakeup, 4096)
+
+    def me(self) -> ProcessId:
+        """Return this process."""
+        return self.identify(os.getpid())
+
+    def identify(self, pid: int) -> ProcessId:
+        """Return the identity of a running process; `started` is 0 when it is gone."""
+        return ProcessId(pid=pid, boot_id=_boot_id(), started=_started(pid))
+
+    def alive(self, process: ProcessId) -> bool:
+        """Return whether that very process still runs."""
+        return process.started > 0 and self.identify(process.pid) == process
+
+    def family(self, process: ProcessId) -> list[ProcessId]:
+        """Return a process and everything below it that runs; nothing once it has ended."""
+        if not self.alive(process):
+            return []
+        found = [process, *(self.identify(pid) for pid in _descendants(process.pid))]
+        return [one for one in found if one.started]
+
+    def signal(self, processes: Iterable[ProcessId], number: int) -> None:
+        """Signal those of some processes that still run; none is fine."""
+        for process in processes:
+            if self.alive(process):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+
+    def command_line(self, pid: int) -> list[str]:
+        """Return the arguments of a running process; empty when there is none."""
+        try:
+            data = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return []
+        return data.decode("utf-8", "replace").split("\0")[:-1]
+
+    def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
+    ) -> Child:
+        """Start a child; see `base.machine.ports.Processes`.
+
+        Raises:
+            StateError: It could not be started.
+        """
+        output = make_output(group)
+        os.set_inheritable(keep, True)
+        try:
+            pid = spawn(argv, env=env, cwd=cwd, out=output, err=output)
+        except OSError as error:
+            os.close(output)
+            raise StateError(
+                f"cannot be started: {error.strerror}", where=str(argv[0]), hint="is it installed?"
+            ) from error
+        finally:
+            os.set_inheritable(keep, False)
+        return SystemChild(self, OwnGroup(pid), output, Cgroup.make(group))
+
+    def capture(
+        self, argv: Sequence[str], *, env: Mapping[str, str], timeout: float, limit: int
+    ) -> Output | None:
+        """Run a command to its end; see `base.machine.ports.Processes`.
+
+        Raises:
+            StateError: It could not be started.
+        """
+        out, err = OutputPipe(limit), OutputPipe(limit)
+        try:
+            try:
+                group = OwnGroup(spawn(argv, env=env, cwd=Path("/"), out=out.fd, err=err.fd))
+            except OSError as error:
+                raise StateError(
+                    f"cannot be started: {error.strerror}", where=str(argv[0])
+                ) from error
+            out.started()
+            err.started()
+            deadline = time.monotonic() + timeout
+            try:
+                while group.poll() is None and time.monotonic() < deadline and not out.flooded:
+                    if self._cancelled:
+                        break
+                    self._await_output(out, err)
+                in_time = group.ended is not None or out.flooded
+            finally:
+                # What it left behind ends with it, also when we are interrupted.
+                group.signal(signal.SIGKILL)
+                ended = group.poll(block=True)
+                group.reap()
+            if not in_time or ended is None:
+                return None
+            out.drain()
+            err.drain()
+            return Output(ended=ended, stdout=out.data, stderr=err.data)
+        finally:
+            out.close()
+            err.close()
+
+    def _await_output(self, *pipes: OutputPipe) -> None:
+        """Read what a command writes; look up now and then, and when a signal comes."""
+        there: list[OutputPipe | int] = [pipe for pipe in pipes if not pipe.ended]
+        if self._wakeup >= 0:
+            there.append(self._wakeup)
+        for found in select.select(there, [], [], 0.02)[0]:
+            if isinstance(found, OutputPipe):
+                found.read()
+            else:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(found, 4096)
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    out: int,
+    err: int,
+    stdin: int | None = None,
+) -> int:
+    """Start a group leader with clean signals; posix_spawn costs 1 ms and imports nothing.
+
+    Args:
+        argv: Absolute program and arguments.
+        env: Its whole environment.
+        cwd: Its working directory.
+        out: The descriptor of its standard output.
+        err: The descriptor of its errors.
+        stdin: The descriptor of its standard input; nothing can be read there where it is `None`.
+
+    Raises:
+        OSError: It could not be started.
+    """
+    handled = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE]
+    here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.chdir(cwd)
+        return os.posix_spawn(
+            argv[0],
+            list(argv),
+            env,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+                if stdin is None
+                else (os.POSIX_SPAWN_DUP2, stdin, 0),
+                (os.POSIX_SPAWN_DUP2, out, 1),
+                (os.POSIX_SPAWN_DUP2, err, 2),
+            ],
+            setpgroup=0,
+            setsigdef=handled,
+            setsigmask=[],
+        )
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
+def detach(announce: Callable[[], None]) -> Callable[[], None]:
+    """Go on in a daemon of our own; return there only.
+
+    Args:
+        announce: Called in the calling process when the daemon says that it is ready; that process
+            then exits 0.
+
+    Returns:
+        What the daemon calls when it is ready.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    first = os.fork()
+    if first:
+        # Whatever happens here, this process must not unwind: it would undo what the daemon holds.
+        code = 1
+        try:
+            os.close(writer)
+            ready = os.read(reader, 1)
+            os.waitpid(first, 0)
+            if ready:
+                announce()
+                code = 0
+        finally:
+            os._exit(code)
+    try:
+        os.setsid()
+        second = os.fork()
+    except OSError:
+        os._exit(1)
+    if second:
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+
+    def say_ready() -> None:
+        os.write(writer, b"1")
+        os.close(writer)
+
+    return say_ready
+
+
+def start_apart(argv: Sequence[str], *, env: Mapping[str, str]) -> None:
+    """Start a command that goes on by itself: in a session of its own, heard by nobody.
+
+    Args:
+        argv: The command; its first word is an absolute path.
+        env: Its environment.
+
+    Raises:
+        StateError: It could not be started.
+    """
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    try:
+        os.posix_spawn(
+            argv[0], list(argv), env, file_actions=null, setsid=True, setsigdef=[signal.SIGINT]
+        )
+    except OSError as error:
+        raise StateError(f"cannot be started: {error.strerror}", where=str(argv[0])) from error
+
+
+def _descendants(root: int) -> list[int]:
+    """Return the processes below `root`, as /proc tells them now."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            fields = _stat(int(entry.name))
+            if fields:
+                parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    pending = [root]
+    while pending:
+        children = parents.get(pending.pop(), [])
+        found += children
+        pending += children
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; empty when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return []
+    # The command in parentheses may hold spaces and parentheses of its own.
+    return text.rpartition(")")[2].split()
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+def _started(pid: int) -> int:
+    """Return the start time of `pid` in ticks since boot; 0 when it is gone or a zombie."""
+    fields = _stat(pid)
+    return 0 if not fields or fields[0] in ("Z", "X") else int(fields[19])

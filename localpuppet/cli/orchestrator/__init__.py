@@ -1,7 +1,0 @@
-"""Verbs of the orchestrator: many nodes, in the right order.
-
-verbs: `assign`, `kicks`, `plan`, `rollout`, `rollout_approve`, `rollout_continue`,
-    `rollout_plan`, `rollout_run`, `rollout_stop`, `rollout_told`.
-shared by verbs: `catalogs_text`, `changes_text`, `inventory_site`, `plan_text`, `rollout_bus`,
-    `rollout_options`, `rollout_selection`, `rollout_text`, `rollout_words`, `site_options`.
-"""

@@ -1,0 +1,49 @@
+"""What the agent takes from the bus: the node's admission, asked with the bytes of a message.
+
+Owns: that a signature is checked over the very bytes that are judged. Refuses to know: what is
+admitted, and why (`triggers.admission`).
+"""
+
+from localpuppet.base.errors import IntegrityError, LocalpuppetError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.triggers.admission import Admission, Admitted, Dropped, Unsigned
+from localpuppet.fleet.trust.signing import MessageKind, Verifier, claimed_payload
+
+
+class SignedAdmission:
+    """Decides on messages as they came.
+
+    Args:
+        admission: What the node accepts.
+        verifier: Tells whose signatures hold.
+        clock: The node's clock.
+    """
+
+    def __init__(self, admission: Admission, verifier: Verifier, clock: Clock) -> None:
+        self._admission = admission
+        self._verifier = verifier
+        self._clock = clock
+
+    @property
+    def me(self) -> NodeName:
+        """The node."""
+        return self._admission.me
+
+    def admit(self, token: bytes) -> Admitted | Dropped:
+        """Decide on one message; a bad one raises nothing."""
+        try:
+            payload = claimed_payload(token)
+        except IntegrityError as error:
+            return Dropped(reason=str(error))
+
+        def signer() -> str | Unsigned:
+            try:
+                signed = self._verifier.verify(token, MessageKind.TRIGGER)
+            except LocalpuppetError as error:
+                return Unsigned(reason=str(error))
+            if signed.payload != payload:
+                return Unsigned(reason="it is of other bytes")
+            return signed.signer
+
+        return self._admission.admit(payload, now=self._clock.now().timestamp(), signer=signer)

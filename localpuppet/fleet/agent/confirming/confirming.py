@@ -1,0 +1,370 @@
+"""Sees to it that a deployed release is confirmed, or that this node goes back by itself.
+
+    a run of it is over -> look -> decide -> (look …)* -> confirmed, or back
+
+Owns: when a confirmation begins, what is written down before it is acted upon, and what people are
+told meanwhile. Refuses to know: sockets and engines (`looking`), the rules (`deciding`).
+
+Invariants: what is decided is on the disk before anything follows from it, so that a kill or a
+reboot at any point leads to the same; nothing here ends the agent, but a disk that refuses.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.confirming.deciding import Reach, Sight, Verdict, decide
+from localpuppet.fleet.agent.confirming.looking import Looking
+from localpuppet.fleet.agent.confirming.memory import ConfirmationMemory
+from localpuppet.fleet.agent.confirming.pending import OPEN, Confirmation, Instant
+from localpuppet.fleet.agent.confirming.retreating import Retreating, first_run
+from localpuppet.fleet.agent.confirming.way_back import WayBack
+from localpuppet.fleet.requests.confirmation import Stage
+from localpuppet.fleet.requests.deploy import Deploy
+from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.releases.ledger import Rollback
+from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.records import Records
+
+# Seconds between two looks: they begin close to each other, since most releases cut nobody off.
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+AGAIN = 30.0  # seconds until what the disk refused is tried again
+_OLD_CONNECTION = "an old connection to the bus goes on, and no new one is answered"
+_ANOTHER = "the release that the node is to run was given anew"
+_UNSERVED = "the bus does not serve, and this node is not cut off"
+DONE: Mapping[str, Json] = {"state": "confirmed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What is there on this node.
+
+    Attributes:
+        memory: Keeps the confirmation.
+        assigned: Returns the assignment in force.
+        rollback: Returns the rollback in force.
+        records: The runs.
+        holds: Returns the holds.
+        boot: The kernel's id of this boot.
+        late: Told whether something waits for longer than it may; for monitoring.
+        command: Asks the site's own `confirm_command` whether this node is connected after all;
+            `None` for no such command.
+    """
+
+    memory: ConfirmationMemory
+    assigned: Callable[[], Assignment | None]
+    rollback: Callable[[], Rollback | None]
+    records: Records
+    holds: Callable[[], Holds]
+    boot: str
+    late: Callable[[bool], None]
+    command: Callable[[], Awaitable[bool]] | None
+
+
+class Confirming:
+    """The confirmation of what was deployed on this node.
+
+    Args:
+        site: What is there.
+        looking: Looks at the bus.
+        retreating: Brings this node back.
+        agent: Its agent.
+        clock: Its clock.
+        log: What is said.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        looking: Looking,
+        retreating: Retreating,
+        agent: Agent,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._site = site
+        self._looking = looking
+        self._retreating = retreating
+        self._agent = agent
+        self._clock = clock
+        self._log = log
+        self._fresh = False  # a new connection was made for what is pending
+        self._blind: float | None = None  # since when we look and nothing answers
+        self._pause = FIRST_PAUSE
+        self._leaving = ""  # the nonce of what this agent goes back from
+        self._way_back = WayBack(
+            retreating,
+            assigned=site.assigned,
+            rollback=site.rollback,
+            is_running=lambda: agent.is_running,
+            clock=clock,
+        )
+        self._said = ""
+
+    async def keep(self, leave: asyncio.Event) -> None:
+        """Look after what waits for its confirmation until `leave` is set."""
+        keeping = asyncio.create_task(self._keep())
+        leaving = asyncio.create_task(leave.wait())
+        try:
+            await asyncio.wait([leaving, keeping], return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done():
+                await keeping
+        finally:
+            # What a look is in the middle of is done again by the next agent.
+            keeping.cancel()
+            leaving.cancel()
+
+    async def _keep(self) -> None:
+        changed = self._agent.subscribe()
+        await self._looking.new_connection()  # names are resolved as long as that can be done
+        while True:
+            changed.clear()
+            pause = await self.step()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await changed.wait()
+
+    async def step(self) -> float | None:
+        """Do what is to be done now; return in how many seconds to look again, `None` for never."""
+        try:
+            found = self._current()
+            if found is None:
+                return None
+            if found.stage is Stage.NOT_BACK and self._way_back.is_back(found):
+                found = self._settle(replace(found, stage=Stage.WENT_BACK, why=found.silence))
+            if found.stage not in OPEN:
+                return None
+            if found.stage is Stage.GOING_BACK:
+                return await self._go_back(found)
+            return await self._look(found)
+        except LocalpuppetError as error:
+            self._say(f"the confirmation of a release: {error}")
+            return AGAIN
+
+    def told(self) -> Mapping[str, Json] | None:
+        """Return what the others are told; the nonce is in it as soon as it can come back."""
+        try:
+            found = self._site.memory.read()
+        except LocalpuppetError:
+            return None  # `step` says what is damaged
+        if found is None:
+            return None
+        nonce = found.nonce if self._fresh and found.stage is Stage.PENDING else ""
+        return {**found.to_public(), "nonce": nonce}
+
+    def answer(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
+        """Take a caller's word that its nonce came back, or return why that cannot be.
+
+        Args:
+            caller: Who says so, a caller id: of the rollout, or who has taken it over.
+            args: What was deployed, and the nonce.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        found = self._current()
+        rollout = args.rollout
+        if rollout is None:
+            return "only a rollout confirms; by hand a node does by itself"
+        asked = (args.serial, args.release, rollout.caller or caller, rollout.id)
+        if found is None or asked != (found.serial, found.release, found.by, found.rollout):
+            return "no release of this rollout's waits for a confirmation on this node"
+        if found.nonce != args.nonce:
+            return "the nonce is not the one that this node waits for"
+        if found.stage is Stage.CONFIRMED:
+            return DONE
+        if found.stage is not Stage.PENDING:
+            return f"it is too late: {found}"
+        if not self._fresh:
+            return "this node could not make a new connection to the bus yet"
+        self._settle(replace(found, stage=Stage.CONFIRMED, why=""))
+        return DONE
+
+    def _now(self) -> Instant:
+        return Instant(
+            boot=self._site.boot,
+            monotonic=self._clock.monotonic(),
+            at=show_time(self._clock.now()),
+        )
+
+    def _current(self) -> Confirmation | None:
+        """Return the confirmation of what is in force; it begins when a run of that is over."""
+        held, assignment = self._site.memory.read(), self._site.assigned()
+        if held is not None and (assignment is None or not held.is_of(assignment)):
+            # Nothing waits for it any more: neither a hold of ours, nor an alarm.
+            if held.stage in (*OPEN, Stage.NOT_BACK):
+                self._settle(replace(held, stage=Stage.LEFT, why=_ANOTHER))
+            held = None
+        if assignment is None or not assignment.confirm:
+            return None
+        if held is not None:
+            return self._carried(held, assignment)
+        run = first_run(self._site.records, assignment)
+        if run is None:
+            return None
+        begun = Confirmation(
+            serial=assignment.serial,
+            release=str(assignment.release),
+            by=assignment.by,
+            rollout=assignment.rollout,
+            run=run.id,
+            nonce=str(uuid.uuid4()),
+            within=assignment.confirm,
+            since=self._now(),
+        )
+        self._site.memory.write(begun)
+        self._fresh, self._blind, self._pause = False, None, FIRST_PAUSE
+        self._agent.recheck()
+        return begun
+
+    def _carried(self, held: Confirmation, assignment: Assignment) -> Confirmation:
+        """Return what was begun before; somebody may have decided about the release since."""
+        if held.stage not in OPEN:
+            return held
+        found = held.carried(self._now())
+        if found != held:
+            self._site.memory.write(found)
+        rollback = self._site.rollback()
+        decided = rollback is not None and rollback.serial == assignment.serial
+        if rollback is None or not decided or found.stage is not Stage.PENDING:
+            return found
+        why = f"rolled back by {rollback.user}"
+        return self._settle(replace(found, stage=Stage.LEFT, why=why))
+
+    async def _look(self, found: Confirmation) -> float | None:
+        """Look at the bus, and do what follows; return in how many seconds to look again."""
+        reach, fresh = await self._looking.look(found.nonce)
+        found = self._note_reached(found, fresh=fresh, reached=fresh)
+        verdict = self._verdict(found, reach)
+        command = self._site.command
+        if verdict is Verdict.CUT_OFF and command is not None:
+            self._say(f"{found.release}: {found.silence}, asking confirm_command")
+            connected = await command()
+            reach, fresh = await self._looking.look(found.nonce)
+            found = self._note_reached(found, fresh=fresh, reached=fresh or connected)
+            verdict = self._verdict(found, reach)
+        if not self._is_open(found):
+            return 0.0
+        self._act(found, verdict)
+        pause = self._pause
+        self._pause = min(2 * pause, LONGEST_PAUSE)
+        return pause
+
+    def _note_reached(self, found: Confirmation, *, fresh: bool, reached: bool) -> Confirmation:
+        """Note durably that this node is not cut off, and that the nonce can be told from now on.
+
+        Args:
+            found: What waits.
+            fresh: Whether a new connection was answered.
+            reached: The same, or the site's own command says that this node is connected.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        if reached and not found.reached and self._is_open(found):
+            found = replace(found, reached=True)
+            self._site.memory.write(found)
+        if fresh and not self._fresh:
+            self._fresh = True
+            self._agent.recheck()
+        return found
+
+    def _is_open(self, found: Confirmation) -> bool:
+        """Return whether nobody has decided while we looked."""
+        now = self._current()
+        return now is not None and (now.nonce, now.stage) == (found.nonce, found.stage)
+
+    def _verdict(self, found: Confirmation, reach: Reach) -> Verdict:
+        now = self._clock.monotonic()
+        if reach is not Reach.NOTHING:
+            self._blind = None
+        elif self._blind is None:
+            self._blind = now
+        owner = self._retreating.owner(found)
+        sight = Sight(
+            reach=reach,
+            waited=found.waited(self._now()),
+            reached=found.reached,
+            looked=0.0 if self._blind is None else now - self._blind,
+            by_rollout=bool(found.rollout),
+            held=any(one.owner == owner for one in self._site.holds().active()),
+        )
+        return decide(sight, within=found.within)
+
+    def _act(self, found: Confirmation, verdict: Verdict) -> None:
+        """Write down what was decided, and do it.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        if verdict is Verdict.CONFIRMED:
+            why = "by this node itself, nobody of the rollout spoke" if found.rollout else ""
+            self._settle(replace(found, stage=Stage.CONFIRMED, why=why))
+        elif verdict is Verdict.CUT_OFF:
+            newest = next(iter(self._site.records.ids()), "")
+            back = replace(found, stage=Stage.GOING_BACK, why=found.silence, newest=newest)
+            self._site.memory.write(back)
+            self._say(f"{back.release}: {back.why}; going back")
+            self._begin_to_go_back(back)
+        elif verdict is Verdict.UNHEARD:
+            self._wait(found, f"the bus answers, and rollout {found.rollout} says nothing")
+        elif verdict is Verdict.UNSERVED:
+            why = _UNSERVED if found.reached else _OLD_CONNECTION
+            self._wait(found, why)
+            self._retreating.hold(found, f"{found.release} is not confirmed: {why}")
+
+    def _wait(self, found: Confirmation, why: str) -> None:
+        """Go on waiting for what is late, and say so, once for each reason."""
+        if found.why != why:
+            self._site.memory.write(replace(found, why=why))
+            self._say(f"{found.release} is not confirmed: {why}; waiting")
+            self._site.late(True)
+            self._agent.recheck()
+
+    def _begin_to_go_back(self, found: Confirmation) -> None:
+        """Take our own hold out of the way of the run that is to follow, and tell the others."""
+        self._site.late(True)
+        self._retreating.let_go(found)
+        self._agent.recheck()
+
+    async def _go_back(self, found: Confirmation) -> float | None:
+        """Go on with going back; return in how many seconds to look again."""
+        if self._leaving != found.nonce:  # an agent that was killed may not have come to it
+            self._begin_to_go_back(found)
+            self._leaving = found.nonce
+        then, pause = await self._way_back.step(found)
+        if then == found:
+            return pause
+        if not self._is_open(found):
+            return 0.0
+        if then.stage is not Stage.GOING_BACK:
+            self._settle(then)
+            return None
+        self._site.memory.write(then)
+        self._say(str(then))
+        self._agent.recheck()
+        return pause
+
+    def _settle(self, found: Confirmation) -> Confirmation:
+        """Write down how it ended, and tell."""
+        self._site.memory.write(found)
+        self._fresh = False
+        self._say(str(found), good=found.stage is Stage.CONFIRMED)
+        self._retreating.let_go(found)
+        self._site.late(found.stage is Stage.NOT_BACK)
+        self._agent.recheck()
+        return found
+
+    def _say(self, text: str, *, good: bool = False) -> None:
+        if text != self._said:
+            say = self._log.info if good else self._log.warning
+            say(text, kind=LineKind.RUN)
+        self._said = text

@@ -1,0 +1,145 @@
+"""What Puppet code on this node asks of the bus: one line of JSON in, one out.
+
+Owns: the verbs `leader`, `lock`, `unlock` and their fields (docs/puppet-module.md); `trigger` and
+`kick` are `trigger_calls`', `query` is `inventory_calls`', `export` and `collect` are
+`export_calls`'.
+Refuses to know: where the line came from (the agent's socket, or `localpuppet call`).
+
+Invariant: whatever the line holds, the answer is one line, `ok` true or false, and an error in it
+is one printable line.
+"""
+
+import json
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_text import members
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.ports import ProcessId
+from localpuppet.fleet.agent.export_calls import ExportCalls
+from localpuppet.fleet.agent.inventory_calls import InventoryCalls
+from localpuppet.fleet.agent.trigger_calls import TriggerCalls
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.leases.book import LockUser
+from localpuppet.fleet.leases.keeper import Keeper
+from localpuppet.fleet.triggers import sending
+
+MAX_LINE = 1024 * 1024
+MAX_WAIT = 86400
+MAX_LEASE = 86400
+
+
+class PuppetCalls:
+    """Answers calls.
+
+    Args:
+        triggers: Answers what is sent to other nodes.
+        inventory: Answers questions about nodes.
+        exports: Answers what exports and collects.
+        keeper: This node's leases; `None` where nobody stays to renew them.
+        name: This node, as it signs.
+    """
+
+    def __init__(
+        self,
+        *,
+        triggers: TriggerCalls,
+        inventory: InventoryCalls,
+        exports: ExportCalls,
+        keeper: Keeper | None,
+        name: str,
+    ) -> None:
+        self._triggers = triggers
+        self._inventory = inventory
+        self._exports = exports
+        self._keeper = keeper
+        self._name = name
+
+    async def answer(self, line: bytes, process: ProcessId | None = None) -> bytes:
+        """Return the answer to a line, with its newline.
+
+        Args:
+            line: The line.
+            process: Who asks, where that is known: a lock is given back when it ends.
+        """
+        try:
+            fields = Fields.parse(line, where="call", limit=MAX_LINE)
+            reply = await self._answer(fields, process)
+        except LocalpuppetError as error:
+            reply = {"ok": False, "error": one_line(str(error))}
+        return members(reply, end="\n").encode()
+
+    async def _answer(self, fields: Fields, process: ProcessId | None) -> dict[str, Any]:
+        verb = fields.text("verb")
+        if verb == "trigger":
+            return await self._triggers.trigger(fields, _run(fields))
+        if verb == "kick":
+            return await self._triggers.kick(fields, _run(fields))
+        if verb == "query":
+            return await self._inventory.answer(fields, _run(fields))
+        if verb == "export":
+            return await self._exports.export(_run(fields))
+        if verb == "collect":
+            return await self._exports.collect(fields, _run(fields))
+        if self._keeper is None:
+            raise InvalidInputError(
+                "nobody on this node would renew the lease",
+                where=verb,
+                hint="start 'localpuppet agent'",
+            )
+        if verb == "leader":
+            return await self._leader(fields, self._keeper)
+        if verb == "lock":
+            return await self._lock(fields, self._keeper, process)
+        if verb == "unlock":
+            return await self._unlock(fields, self._keeper, process)
+        raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="call")
+
+    async def _leader(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
+        name = layout.parse_lease_name(fields.text("name"))
+        ttl = fields.integer("ttl", minimum=1, maximum=MAX_LEASE)
+        take = fields.boolean("take") if "take" in fields else True
+        holder = await keeper.leader(name, ttl=ttl, take=take)
+        return {"ok": True, "holder": holder, "mine": holder == self._name}
+
+    async def _lock(
+        self, fields: Fields, keeper: Keeper, process: ProcessId | None
+    ) -> dict[str, Any]:
+        name = layout.parse_lease_name(fields.text("name"))
+        wait = fields.integer("wait", minimum=0, maximum=MAX_WAIT)
+        user = LockUser(run=_run(fields), process=process)
+        revision = await keeper.lock(name, wait=wait, user=user)
+        return {"ok": True, "revision": revision}
+
+    async def _unlock(
+        self, fields: Fields, keeper: Keeper, process: ProcessId | None
+    ) -> dict[str, Any]:
+        name = layout.parse_lease_name(fields.text("name"))
+        if await keeper.unlock(name, user=LockUser(run=_run(fields), process=process)):
+            return {"ok": True}
+        raise InvalidInputError(
+            f"the lease {name} was lost before its lock was given back",
+            hint="another node may have had it meanwhile; see the agent's log",
+        )
+
+
+def _run(fields: Fields) -> str | None:
+    return None if fields.text_or_none("run") is None else fields.parsed("run", RunId.parse)
+
+
+def trigger_line(call: sending.Outgoing) -> bytes:
+    """Return the line that asks for a trigger in the name of the run that is on."""
+    question = {
+        "verb": "trigger",
+        "name": "by hand",
+        "hosts": list(call.hosts),
+        "tags": list(call.tags),
+        "ttl": call.ttl,
+        "keyprefix": call.keyprefix,
+        "keyttl": call.keyttl,
+        "engine": None,
+        "run": None,
+    }
+    return json.dumps(question).encode() + b"\n"

@@ -1,0 +1,73 @@
+"""Collectors as something that a run depends on: what they took of whom, and what they would today.
+
+Owns: how a collector of `collected.json` becomes a `Dependency` and is asked again. Refuses to
+know: what follows from another answer, and which resources are taken (`exports`).
+"""
+
+import json
+from collections.abc import Callable, Sequence
+
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.fleet.agent.reactions.dependency import Dependency, Told
+from localpuppet.fleet.exports.collecting import Collecting
+from localpuppet.fleet.exports.recording import digest_of_choice, parts_of_choice, read_collected
+from localpuppet.fleet.exports.search import Search
+from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
+from localpuppet.node.runs.records import Records
+
+
+class Collectors:
+    """A `Source`.
+
+    Args:
+        reader: The entries, which say how old the answer is.
+        collecting: Answers collectors.
+        records: Where runs are recorded.
+        now: Seconds since 1970, UTC.
+        max_stale: For how many seconds an answer counts after the view was last current.
+    """
+
+    name = "collector"
+
+    def __init__(
+        self,
+        reader: InventoryReader,
+        collecting: Collecting,
+        records: Records,
+        *,
+        now: Callable[[], float],
+        max_stale: float,
+    ) -> None:
+        self._reader = reader
+        self._collecting = collecting
+        self._records = records
+        self._now = now
+        self._max_stale = max_stale
+
+    def told(self, run: str) -> Sequence[Dependency]:
+        """Return what the collectors of a run took; see `Source`."""
+        return [
+            Dependency(
+                source=self.name,
+                key=json.dumps([one.type, one.filter], separators=(",", ":")),
+                text=one.text,
+                told=Told(digest=one.digest, revision=one.revision or 0, parts=one.parts),
+            )
+            for one in read_collected(self._records.get(run))
+            if one.digest is not None
+        ]
+
+    def ask(self, key: str) -> Told:
+        """Return what a collector would take now; see `Source`."""
+        kind, condition = loads_again(key.encode())
+        search = Search.parse(condition)
+        found = must_ask(
+            self._reader,
+            lambda _: self._collecting.collect(kind, search),
+            now=self._now(),
+            max_stale=self._max_stale,
+        )
+        choice = found.answer
+        return Told(
+            digest=digest_of_choice(choice), revision=found.revision, parts=parts_of_choice(choice)
+        )

@@ -1,0 +1,232 @@
+"""What follows when answers have changed: a reaction, a wait, or one line that says why nothing.
+
+Owns: the rules. Refuses to know: where answers come from, files, clocks.
+
+- An answer is dealt with when a run was told it or a reaction is made for it, and when a line has
+  said why there is none. What is dealt with is not looked at again: one reaction an answer,
+  whatever becomes of its run.
+- Back to what the last good run was told is no change, unless a run was tried with something else.
+- A reaction goes along the path of the peer that changed, and that peer, by the rule of triggers
+  (`triggers.chain`): a peer whose own change goes back to this node leads to nothing. Of several
+  peers one that may is enough; the others' paths are not taken.
+- A reaction that waits for its run serves what changes meanwhile: that costs none of the limits.
+
+Example: web01's address changed, so `Decision.causes` is one cause along `(web01,)`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
+from localpuppet.fleet.agent.reactions.dependency import Told
+from localpuppet.fleet.agent.reactions.limits import (
+    HOURLY,
+    Made,
+    node_waits_until,
+    peer_waits_until,
+    recent,
+)
+from localpuppet.fleet.agent.reactions.state import State, Watched
+from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.chain import Loop, next_path
+from localpuppet.fleet.triggers.change import MAX_QUESTION, Change
+
+# Causes of one reaction, each with a path of its own; the paths of more peers are not taken.
+MAX_CAUSES = 32
+# Changes that are told of one peer.
+MAX_CHANGES = 8
+
+Path = tuple[NodeName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A node that changed an answer.
+
+    Attributes:
+        node: The node.
+        paths: The chains that led to what it says of itself; `()` for one that begins there.
+        refusal: Why this node does not react to it, if so: the policy.
+        change: What it changed.
+    """
+
+    node: NodeName
+    paths: tuple[Path, ...]
+    refusal: str | None
+    change: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """An answer that is not the one that was dealt with.
+
+    Attributes:
+        watched: The question.
+        now: The answer.
+        peers: The nodes that made it another one.
+    """
+
+    watched: Watched
+    now: Told
+    peers: tuple[Peer, ...]
+
+    def served(self) -> Watched:
+        """Return the question as it is when a run follows."""
+        return self.watched.dealt_with(self.now, tried=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is to be done.
+
+    Attributes:
+        state: What is to be remembered, before anything else is done.
+        lines: To be logged, once.
+        waiting: Why a reaction has to wait; to be logged once for all that wait so.
+        due: When that wait is over: seconds since 1970, UTC; `None` where nothing waits.
+    """
+
+    state: State
+    lines: tuple[str, ...] = ()
+    waiting: str = ""
+    due: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Verdict:
+    """What may follow from one peer: a reaction along a path, not before a time, or nothing."""
+
+    path: Path | None = None
+    blocked: str = ""
+    until: float = 0.0
+    changes: list[Change] = field(default_factory=list)
+
+    def is_ready(self, now: float) -> bool:
+        """Return whether this node may react to the peer at once."""
+        return self.path is not None and self.until <= now
+
+
+def decide(
+    state: State,
+    seen: Sequence[Seen],
+    *,
+    me: NodeName,
+    now: float,
+    waits: bool,
+    new_id: Callable[[], str],
+) -> Decision:
+    """Return what follows from answers that have changed.
+
+    Args:
+        state: What is remembered; nothing is pending.
+        seen: The answers that are not dealt with.
+        me: This node.
+        now: Seconds since 1970, UTC.
+        waits: Whether a reaction waits for its run to start.
+        new_id: Makes a UUID.
+    """
+    dealt: dict[tuple[str, str], Watched] = {}
+    lines: list[str] = []
+    news: list[Seen] = []
+    for one in seen:
+        if one.now.digest == one.watched.base and not one.watched.tried:
+            back = replace(one.watched.question, told=one.now)
+            dealt[one.watched.question.id] = replace(one.watched, question=back)
+        elif one.now.digest in one.watched.had:
+            dealt[one.watched.question.id] = one.watched.dealt_with(one.now, tried=False)
+            lines.append(_line("this answer has had its run since the last good one", one))
+        else:
+            news.append(one)
+    verdicts = _verdicts(state.made, news, me=me, now=now, waits=waits)
+    ready = {node: one for node, one in sorted(verdicts.items()) if one.is_ready(now)}
+    free = now if waits else node_waits_until(state.made, now)
+    if ready and free <= now:
+        dealt |= {one.watched.question.id: one.served() for one in news}
+        causes = tuple(_causes(ready, me=me, now=now, new_id=new_id))
+        made = Made(at=now, nodes=tuple(ready), causes=tuple(cause.id for cause in causes))
+        kept = recent(state.made, now)
+        state = replace(state, made=kept if waits else (*kept, made), pending=causes)
+        return Decision(state=_with(state, dealt), lines=tuple(lines))
+    for one in news:
+        if all(verdicts[peer.node].path is None for peer in one.peers):
+            dealt[one.watched.question.id] = one.watched.dealt_with(one.now, tried=False)
+            lines.append(_line(_why_not(one, verdicts), one))
+    later = [one.until for one in verdicts.values() if one.path is not None]
+    due = max(free, min(later)) if later else None
+    return Decision(
+        state=_with(state, dealt),
+        lines=tuple(lines),
+        waiting=_waiting(due, limited=bool(ready)),
+        due=due,
+    )
+
+
+def _verdicts(
+    made: Sequence[Made], news: Sequence[Seen], *, me: NodeName, now: float, waits: bool
+) -> dict[NodeName, _Verdict]:
+    """Return what may follow from each peer that changed something."""
+    verdicts: dict[NodeName, _Verdict] = {}
+    for one in news:
+        for peer in one.peers:
+            verdict = verdicts.setdefault(peer.node, _verdict(peer, me))
+            if not waits:
+                verdict.until = peer_waits_until(made, peer.node, now)
+            verdict.changes.append(peer.change)
+    return verdicts
+
+
+def _verdict(peer: Peer, me: NodeName) -> _Verdict:
+    if peer.node == me:
+        return _Verdict(blocked="this node's own run changed the answer")
+    if peer.refusal is not None:
+        return _Verdict(blocked=f"not allowed to make this node react: {peer.refusal}")
+    chains = [path for path in peer.paths if len(set(path)) == len(path)]
+    if not chains:
+        return _Verdict(blocked=f"what {peer.node} says has led to its run is not a chain")
+    path = next_path(chains, me=peer.node, receiver=me)
+    return _Verdict(blocked=path.reason) if isinstance(path, Loop) else _Verdict(path=path)
+
+
+def _causes(
+    ready: Mapping[NodeName, _Verdict], *, me: NodeName, now: float, new_id: Callable[[], str]
+) -> Iterator[Cause]:
+    for verdict in list(ready.values())[:MAX_CAUSES]:
+        yield Cause(
+            kind=CauseKind.QUERY,
+            sender=me,
+            uuid=new_id(),
+            path=verdict.path or (),
+            timestamp=int(now),
+            expires=None,
+            changes=tuple(verdict.changes[:MAX_CHANGES]),
+        )
+
+
+def _with(state: State, dealt: Mapping[tuple[str, str], Watched]) -> State:
+    return replace(state, watched=tuple(dealt.get(one.question.id, one) for one in state.watched))
+
+
+def _why_not(one: Seen, verdicts: Mapping[NodeName, _Verdict]) -> str:
+    if not one.peers:
+        return "no node has said anything that changed it"
+    first = verdicts[one.peers[0].node].blocked
+    more = len(one.peers) - 1
+    return f"{first} (and {more} more nodes that changed it)" if more else first
+
+
+def _line(why: str, one: Seen) -> str:
+    question = one_line(one.watched.question.text)[:MAX_QUESTION]
+    return f"no reaction: {why}; the next run is told the new answer to {question}"
+
+
+def _waiting(due: float | None, *, limited: bool) -> str:
+    if due is None:
+        return ""
+    why = (
+        f"there were {HOURLY} in the last hour"
+        if limited
+        else "the nodes that changed an answer have done so again and again"
+    )
+    return f"no reaction before {datetime.fromtimestamp(due, UTC):%H:%M:%S} UTC: {why}"

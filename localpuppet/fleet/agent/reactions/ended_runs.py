@@ -1,0 +1,61 @@
+"""The runs of this node as the reactor sees them: whole ones, and what they were told.
+
+Owns: which runs count. Refuses to know: what they were told of (`dependency.Source`).
+
+A run with `--noop` or `--tags`, and one of a work tree, leave open what the next whole run does:
+they do not count.
+"""
+
+from collections.abc import Sequence
+
+from localpuppet.base.errors import StateError
+from localpuppet.fleet.agent.reactions.dependency import Dependency, EndedRun, Source
+from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run import State, Status
+
+
+class EndedRuns:
+    """The runs on record.
+
+    Args:
+        records: Where they are.
+        sources: The kinds of dependencies.
+    """
+
+    def __init__(self, records: Records, sources: Sequence[Source]) -> None:
+        self._records = records
+        self._sources = sources
+        self._nothing: tuple[str | None, str | None] | None = None
+
+    def after(self, run: str | None) -> tuple[list[EndedRun], bool]:
+        """Return the whole runs that ended after one, and whether one is on; see `Runs`."""
+        ids = self._records.ids()
+        newest = (run, ids[0] if ids else None)
+        if newest == self._nothing:
+            return [], False  # asked at every turn of the agent, and most turns are not runs
+        later: list[Status] = []
+        for name in ids:
+            if run is not None and name <= run:
+                break
+            status = self._records.status(RunDirectory(self._records.directory / name))
+            later.append(status)
+            if run is None and status.good:
+                break
+        ended: list[EndedRun] = []
+        for status in reversed(later):
+            if status.state is not State.FINISHED:
+                return ended, True
+            if status.whole:
+                ended.append(self._ended(status))
+        if not ended:
+            self._nothing = newest
+        return ended, False
+
+    def _ended(self, status: Status) -> EndedRun:
+        told: list[Dependency] = []
+        try:
+            for source in self._sources:
+                told += source.told(status.id)
+        except StateError:
+            return EndedRun(run=status.id, good=False)  # nobody knows what it was told
+        return EndedRun(run=status.id, good=status.good, told=tuple(told))

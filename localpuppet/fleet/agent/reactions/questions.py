@@ -1,0 +1,68 @@
+"""Questions as something that a run depends on: what it asked, and the answer today.
+
+Owns: how a question of `queries.json` becomes a `Dependency` and is asked again. Refuses to know:
+what follows from another answer.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.fleet.agent.reactions.dependency import Dependency, Told
+from localpuppet.fleet.inventory.query.functions import Question, Reply
+from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
+from localpuppet.node.runs.query_record import RecordedQuery, read_queries
+from localpuppet.node.runs.records import Records
+
+
+class Questions:
+    """A `Source`.
+
+    Args:
+        reader: The entries.
+        records: Where runs are recorded.
+        now: Seconds since 1970, UTC.
+        max_stale: For how many seconds an answer counts after the view was last current.
+    """
+
+    name = "query"
+
+    def __init__(
+        self,
+        reader: InventoryReader,
+        records: Records,
+        *,
+        now: Callable[[], float],
+        max_stale: float,
+    ) -> None:
+        self._reader = reader
+        self._records = records
+        self._now = now
+        self._max_stale = max_stale
+
+    def told(self, run: str) -> Sequence[Dependency]:
+        """Return what a run was told; see `Source`."""
+        asked = read_queries(self._records.get(run))
+        return [
+            Dependency(
+                source=self.name,
+                key=json.dumps([one.function, *one.arguments], separators=(",", ":")),
+                text=one.text,
+                told=Told(digest=one.digest, revision=one.revision or 0, parts=_parts(one)),
+            )
+            for one in asked
+            if one.digest is not None
+        ]
+
+    def ask(self, key: str) -> Told:
+        """Return what a run would be told now; see `Source`."""
+        function, *arguments = loads_again(key.encode())
+        question = Question.of(function, arguments)
+        found = must_ask(self._reader, question.answer, now=self._now(), max_stale=self._max_stale)
+        reply: Reply = found.answer
+        return Told(digest=reply.digest, revision=found.revision, parts=reply.parts)
+
+
+def _parts(one: RecordedQuery) -> dict[str, dict[str, str]]:
+    """Return what was told of each node; the names at least, which older records have, too."""
+    return {**{name: {} for name in one.names}, **{k: dict(v) for k, v in one.parts.items()}}

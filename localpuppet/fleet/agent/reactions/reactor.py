@@ -1,0 +1,237 @@
+"""Reacts: sees to it that a node runs again when what its last good run was told has changed.
+
+    something changed -> wait for more of it -> ask again -> decide -> remember -> hand over
+
+Owns: the order of these steps. Refuses to know: the rules (`deciding`), how questions are asked
+(`Source`), the bus.
+
+Invariants:
+
+- Nothing is kept in memory that counts: what is owed follows from the answers today and from what
+  is remembered, so that a kill at any moment neither loses a reaction nor repeats one.
+- While a run is on nothing is decided: the run may have been told the new answer. When it is over
+  its record says so.
+- What cannot be asked is no change: an old view leads to nothing.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.fleet.agent.reactions.attribution import changes
+from localpuppet.fleet.agent.reactions.deciding import Peer, Seen, decide
+from localpuppet.fleet.agent.reactions.dependency import Host, Peers, Runs, Source
+from localpuppet.fleet.agent.reactions.pace import Pace
+from localpuppet.fleet.agent.reactions.state import Memory, State
+from localpuppet.fleet.triggers.change import Change
+from localpuppet.node.runs.query_record import MAX_PARTS
+
+AGAIN = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What the reactor asks.
+
+    Attributes:
+        host: What runs on this node.
+        runs: The runs that are over.
+        sources: The kinds of dependencies.
+        peers: What the other nodes say of themselves.
+        refusal: Returns why this node does not react to a peer, if so: the policy.
+    """
+
+    host: Host
+    runs: Runs
+    sources: Sequence[Source]
+    peers: Peers
+    refusal: Callable[[NodeName], str | None]
+
+
+class Reactor:
+    """The actor.
+
+    Args:
+        world: What it asks.
+        memory: What it remembers.
+        clock: Time.
+        log: What it says.
+        new_id: Makes a UUID.
+        again: Seconds before it is tried again when the disk refused, or nothing could be asked.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        memory: Memory,
+        *,
+        clock: Clock,
+        log: Log,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        again: float = AGAIN,
+    ) -> None:
+        self._world = world
+        self._memory = memory
+        self._clock = clock
+        self._log = log
+        self._new_id = new_id
+        self._again = again
+        self._sources = {source.name: source for source in world.sources}
+        self._state: State | None = None
+        self._said = ""
+
+    async def run(self, seen: asyncio.Event, changed: asyncio.Event, leave: asyncio.Event) -> None:
+        """React until `leave` is set.
+
+        Args:
+            seen: Is set when what is known of other nodes may have changed.
+            changed: Is set when a run may have begun or ended.
+            leave: Ends it.
+        """
+        pace = Pace(self._clock.monotonic())
+        leaving = asyncio.create_task(leave.wait())
+        try:
+            while not leave.is_set():
+                pause = await self._turn(pace)
+                waking = [asyncio.create_task(event.wait()) for event in (seen, changed)]
+                await asyncio.wait(
+                    [leaving, *waking], timeout=pause, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in waking:
+                    task.cancel()
+                if seen.is_set():
+                    pace.changed(self._clock.monotonic())
+                seen.clear()
+                changed.clear()
+        finally:
+            leaving.cancel()
+
+    async def _turn(self, pace: Pace) -> float:
+        """Do what is due; return for how many seconds there is nothing to do, unless told."""
+        try:
+            news, busy = self.catch_up()
+            begun = self._clock.monotonic()
+            if news:
+                pace.changed(begun)
+            if busy or pace.wait(begun) > 0:
+                return self._again if busy else pace.wait(begun)
+            seen = await asyncio.to_thread(self.look)
+            pace.looked(begun=begun, ended=self._clock.monotonic())
+            # A run may have begun meanwhile: then it is looked again when it is over.
+            wait = 0.0 if self.catch_up()[1] else self.act(seen)
+        except LocalpuppetError as error:
+            self._say_once(f"no reactions for now: {error}")
+            return self._again
+        now = self._clock.monotonic()
+        if wait is not None:
+            pace.look_at(now + wait)
+        return pace.wait(now)
+
+    def catch_up(self) -> tuple[bool, bool]:
+        """Take in the runs that are over; return whether there were any, and whether one is on.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        state = self._known()
+        ended, busy = self._world.runs.after(state.run)
+        for run in ended:
+            state = state.after(run)
+        if ended:
+            self._remember(state)
+        return bool(ended), busy or self._world.host.is_running
+
+    def look(self) -> list[Seen]:
+        """Return the answers that are not the ones that were dealt with.
+
+        Raises:
+            UnavailableError: They cannot be told.
+            StateError: The disk refused.
+        """
+        seen = []
+        left = MAX_PARTS
+        for one in self._known().watched:
+            source = self._sources.get(one.question.source)
+            if source is None:
+                continue  # of another version
+            try:
+                now = source.ask(one.question.key)
+            except InvalidInputError as error:
+                self._log.debug(f"{one.question.text} is not asked: {error}", kind=LineKind.CAUSE)
+                continue
+            told = one.question.told
+            if now.digest == told.digest:
+                left -= told.explained
+                continue
+            # A bus that was set up anew counts from the beginning: anybody may have said something.
+            before = told.revision if told.revision <= now.revision else 0
+            since = self._world.peers.since(before)
+            found = changes(one.question.text, told, now, since=since, counts=self._counts)
+            peers = tuple(self._peer(NodeName(node), by) for node, by in found.items())
+            now = now.within(left)  # by now it is known who changed it
+            left -= now.explained
+            seen.append(Seen(watched=one, now=now, peers=peers))
+        return seen
+
+    def act(self, seen: Sequence[Seen]) -> float | None:
+        """Do what follows; return in how many seconds more of it does, `None` for never.
+
+        Raises:
+            StateError: The disk refused; whatever was remembered by then is done later.
+        """
+        state = self._known()
+        now = self._clock.now().timestamp()
+        decision = decide(
+            state,
+            [one for one in seen if one.watched in state.watched],
+            me=self._world.host.me,
+            now=now,
+            waits=self._world.host.owes(cause for made in state.made for cause in made.causes),
+            new_id=self._new_id,
+        )
+        for line in decision.lines:  # rather twice than never, where we are killed in between
+            self._log.info(line, kind=LineKind.CAUSE)
+        if decision.state != state:
+            self._remember(decision.state)
+        self._say_once(decision.waiting)
+        if decision.state.pending:
+            # It is struck out at the next turn, when the run has begun: one write less before it.
+            self._world.host.react(decision.state.pending)
+        return None if decision.due is None else max(0.0, decision.due - now)
+
+    def _known(self) -> State:
+        """Return what is remembered; what an earlier agent left to be done is done first."""
+        if self._state is None:
+            self._state = self._memory.load()
+        if self._state.pending:
+            self._world.host.react(self._state.pending)
+            self._remember(replace(self._state, pending=()))
+        return self._state
+
+    def _remember(self, state: State) -> None:
+        self._memory.save(state)
+        self._state = state
+
+    def _peer(self, node: NodeName, change: Change) -> Peer:
+        entry = self._world.peers.entry(node)
+        if entry is None:
+            # People took the node away, or time did: a chain begins there.
+            return Peer(node=node, paths=((),), refusal=None, change=change)
+        return Peer(
+            node=node,
+            paths=entry.paths or ((),),
+            refusal=self._world.refusal(node),
+            change=change,
+        )
+
+    def _counts(self, node: str) -> bool:
+        return self._world.peers.entry(NodeName(node)) is not None
+
+    def _say_once(self, line: str) -> None:
+        if line and line != self._said:
+            self._log.info(line, kind=LineKind.CAUSE)
+        self._said = line

@@ -1,0 +1,57 @@
+"""The steps that an earlier agent of this node began, until their runs are over.
+
+Owns: how such a step ended. Refuses to know: the inbox, and who learns of that.
+
+Invariant: a step that began does not begin again; what its record says counts, also if its run
+ends only after this agent has started.
+"""
+
+from collections.abc import Callable
+
+from localpuppet.fleet.agent.runner import Fate, RunEnd
+from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.outcome import INTERRUPTED
+from localpuppet.node.runs.records import Records
+from localpuppet.node.runs.run import State
+
+_UNKNOWN = RunEnd(fate=Fate.OVER, outcome=INTERRUPTED, reason="the agent was killed during the run")
+
+
+class RestoredSteps:
+    """The steps whose end this agent has yet to report.
+
+    Args:
+        begun: Returns how the run of a cause stands; `None` if there is no record of it.
+    """
+
+    def __init__(self, begun: Callable[[Cause], RunEnd | None]) -> None:
+        self._begun = begun
+        self._running: list[Cause] = []
+
+    def add(self, cause: Cause) -> None:
+        """Take a step that began."""
+        self._running.append(cause)
+
+    def take_ended(self) -> list[tuple[Cause, RunEnd]]:
+        """Return the steps whose runs are over, each once."""
+        found = [(cause, self._begun(cause) or _UNKNOWN) for cause in self._running]
+        self._running = [cause for cause, end in found if end.fate is Fate.BUSY]
+        return [(cause, end) for cause, end in found if end.fate is not Fate.BUSY]
+
+
+def recorded_end(records: Records, cause: Cause) -> RunEnd | None:
+    """Return how the run of a cause stands by its record; `BUSY` while it is running.
+
+    Raises:
+        StateError: The records cannot be read.
+    """
+    status = records.caused_by(cause.sender, cause.uuid)
+    if status is None:
+        return None
+    over = status.state is State.FINISHED
+    return RunEnd(
+        fate=Fate.OVER if over else Fate.BUSY,
+        run=status.id,
+        outcome=str(status.outcome or ""),
+        reason=status.reason,
+    )

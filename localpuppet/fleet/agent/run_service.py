@@ -1,0 +1,175 @@
+"""The run side of an agent as a service: its parts, from their start to their end.
+
+Owns: what goes on beside the agent's work (leases, timer, Puppet's socket), in which order the
+parts start and end, and what signals mean. Refuses to know: how the parts were made.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.formats.times import show_duration
+from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.ports import Clock, Log, ProcessId, ServiceStatus
+from localpuppet.fleet.agent.agent import LONGEST_SLEEP, Agent
+from localpuppet.fleet.agent.noticing import Traces, notice
+from localpuppet.fleet.agent.puppet_calls import PuppetCalls
+from localpuppet.fleet.agent.run_side import LocalRunSide
+from localpuppet.fleet.agent.runner import Runner
+from localpuppet.fleet.agent.timer import Timer, splay
+from localpuppet.fleet.leases.keeper import Keeper
+from localpuppet.fleet.triggers.cause import CauseKind
+
+# What goes on beside the run side; it gets the event that ends it.
+Task = Callable[[asyncio.Event], Awaitable[None]]
+# Answers one line of a process on this machine.
+LineAnswer = Callable[[bytes, int], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunParts:
+    """The parts of the run side.
+
+    Attributes:
+        agent: Decides what runs.
+        runner: Has it run.
+        side: What the bus's side asks.
+        keeper: Keeps leases.
+        around: What goes on beside the runs wherever the bus is.
+        calls: Answers Puppet code on this machine.
+        listen: Listens on a socket, and has each line answered.
+        identify: Returns the process with a pid.
+        socket: Where Puppet code finds the agent.
+        state: The state directory.
+        lock: Keeps other agents of this node away.
+        manager: Is told how the service is.
+        clock: Time.
+        log: What the service says.
+        every: Seconds between runs that nothing else causes; `None` for none.
+        signer: The name that the node signs in.
+    """
+
+    agent: Agent
+    runner: Runner
+    side: LocalRunSide
+    keeper: Keeper
+    around: Sequence[Task]
+    calls: PuppetCalls
+    listen: Callable[[Path, LineAnswer], Awaitable[asyncio.Server]]
+    identify: Callable[[int], ProcessId]
+    socket: Path
+    state: Path
+    lock: Flock
+    manager: ServiceStatus
+    clock: Clock
+    log: Log
+    every: float | None
+    signer: str
+
+
+class RunService:
+    """The run side.
+
+    Args:
+        parts: Its parts.
+        now: Whether a signal ends also the run that is on.
+    """
+
+    def __init__(self, parts: RunParts, *, now: bool) -> None:
+        self.parts = parts
+        self._now = now
+        self._stop = asyncio.Event()
+        self._leave = asyncio.Event()
+
+    async def serve(self, *tasks: Task, to: str) -> None:
+        """Be the run side until a signal ends it.
+
+        Args:
+            tasks: What else goes on beside it: each gets the event that ends it.
+            to: How others reach us, for the log.
+
+        Raises:
+            BusyError: Another agent is there.
+            StateError: The disk refused.
+        """
+        parts, agent = self.parts, self.parts.agent
+        server = await parts.listen(parts.socket, self._answer)
+        parts.keeper.resume()  # nobody else can be this node's agent from here on
+        self._on_signals()
+        parts.log.info(f"{agent.me} {to}, {self._rhythm()}")
+        if parts.signer != agent.me:
+            parts.log.warning(
+                f"it signs as {parts.signer}: nobody believes what it says of {agent.me}"
+            )
+        parts.manager.ready(f"{agent.me}: waiting for triggers")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for task in (*tasks, *parts.around):
+                    group.create_task(_run(task, self._leave))
+                idle = asyncio.Event()
+                keeping = group.create_task(parts.keeper.keep(idle))
+                others = [group.create_task(notice(*self._watched()))]
+                if parts.every is not None:
+                    others.append(group.create_task(_tick(self._timer(parts.every), parts.clock)))
+                await agent.work(
+                    self._stop,
+                    alive=parts.manager.alive,
+                    pulse=min(parts.manager.pulse, LONGEST_SLEEP),
+                )
+                parts.manager.stopping()
+                idle.set()
+                await keeping  # gives back what it has, while the bus is there
+                self._leave.set()
+                for other in others:
+                    other.cancel()
+        finally:
+            server.close()
+            with suppress(FileNotFoundError):
+                parts.socket.unlink()
+            parts.lock.release()
+        parts.log.info("ended")
+
+    async def _answer(self, line: bytes, pid: int) -> bytes:
+        return await self.parts.calls.answer(line, self.parts.identify(pid))
+
+    def _watched(self) -> tuple[Traces, asyncio.Event, Callable[[], None]]:
+        agent = self.parts.agent
+        return Traces(self.parts.state), agent.subscribe(), agent.recheck
+
+    def _timer(self, every: float) -> Timer:
+        agent = self.parts.agent
+
+        def due() -> None:
+            agent.request_run(CauseKind.TIMER, good_for=every)
+
+        now = self.parts.clock.now().timestamp()
+        return Timer(every, phase=splay(agent.me, every), now=now, due=due)
+
+    def _on_signals(self) -> None:
+        def end() -> None:
+            if self._now or self._stop.is_set():
+                self.parts.log.info("ending the run that is on")
+                self.parts.runner.end()
+            else:
+                self.parts.log.info("ending; a run that is on may finish")
+            self._stop.set()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, end)
+
+    def _rhythm(self) -> str:
+        every = self.parts.every
+        return "no periodic run" if every is None else f"a run every {show_duration(every)}"
+
+
+async def _tick(timer: Timer, clock: Clock) -> None:
+    while True:
+        await asyncio.sleep(timer.step(clock.now().timestamp()))
+
+
+async def _run(task: Task, leave: asyncio.Event) -> None:
+    await task(leave)

@@ -1,0 +1,196 @@
+"""The network side's way to the run side: what came from the bus is verified and handed over.
+
+Owns: that nothing is handed over whose signature does not hold, and the spool's contents while it
+is. Refuses to know: policies, what was seen before, what a run is: the run side decides all of it
+again, and alone. Here a signature is looked at so that a stranger's bytes do not even come near
+root's parsers.
+
+Invariant: a message is in the spool before its id is told, and leaves it once there is an answer
+or none can come.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import (
+    InvalidInputError,
+    LocalpuppetError,
+    StateError,
+    UnavailableError,
+)
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.fleet.agent.run_side import Answer, RunSideAwayError
+from localpuppet.fleet.agent.split.protocol import MAX_IDS, Message, MessageId, Verb
+from localpuppet.fleet.agent.split.spool import Spool
+from localpuppet.fleet.trust.keys import parse_public
+from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, Verifier
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+# Seconds until the run side is asked again whether something has changed, after it went away.
+AGAIN = 1.0
+
+Ask = Callable[[bytes], AsyncGenerator[bytes, None]]
+
+
+class RemoteRunSide:
+    """The run side, in another process; see `fleet.agent.run_side.RunSide`.
+
+    Args:
+        ask: Puts a line before it and yields the lines that answer; raises `UnavailableError`.
+        verifier: Returns what verifies, given this node's own name and public key (`None` where it
+            has a certificate).
+        spool: Where messages are left for it.
+        log: What it says.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        *,
+        verifier: "Callable[[tuple[SignerName, Ed25519PublicKey] | None], Verifier]",
+        spool: Spool,
+        log: Log,
+    ) -> None:
+        self._ask = ask
+        self._verifier = verifier
+        self._spool = spool
+        self._log = log
+        self._changed: list[asyncio.Event] = []
+        self._me: NodeName | None = None
+        self._known: Verifier | None = None
+
+    @property
+    def me(self) -> NodeName:
+        """Return the node, once `hello` was said."""
+        if self._me is None:
+            raise RunSideAwayError("has not said who we are", where="run side")
+        return self._me
+
+    async def hello(self) -> None:
+        """Ask the run side who we are; to be repeated when it may be another process.
+
+        Raises:
+            UnavailableError: It cannot be asked, or it is another node's now.
+        """
+        reply = await self._one(Message(word=Verb.HELLO))
+        with _understood():
+            me = reply.parsed("node", NodeName.parse)
+            pem = reply.text_or_none("key")
+            own = None
+            if pem is not None:
+                own = (SignerName.parse(me), parse_public(pem.encode(), where="run side"))
+        if self._me not in (None, me):
+            raise RunSideAwayError(
+                f"is that of {me} now", where="run side", hint="restart this side, too"
+            )
+        self._me = me
+        self._known = self._verifier(own)
+
+    async def hear(self, tokens: Sequence[bytes]) -> None:
+        """Hand triggers over; see `RunSide`."""
+        good = [token for token in dict.fromkeys(tokens) if self._holds(token, MessageKind.TRIGGER)]
+        for start in range(0, len(good), MAX_IDS):
+            with self._spooled(good[start : start + MAX_IDS]) as ids:
+                answer = await self._one(Message(word=Verb.HEAR, ids=ids))
+            with _understood():
+                refused = answer.mapping("refused")
+            if refused:  # not for what they say: it could not read what we wrote
+                raise RunSideAwayError(
+                    f"could not read {len(refused)} messages", where="run side", hint="see its log"
+                )
+
+    async def serve(self, token: bytes) -> Answer | None:
+        """Hand a request over; see `RunSide`."""
+        if not self._holds(token, MessageKind.REQUEST):
+            return None
+        with self._spooled([token]) as ids:
+            answer = await self._one(Message(word=Verb.SERVE, ids=ids))
+        with _understood():
+            reply = answer.inner_or_none("reply")
+            if reply is None:
+                return None
+            return reply.text("caller"), reply.text("request"), reply.text("token").encode()
+
+    async def describe(self) -> bytes:
+        """Return how the node is, signed by the run side."""
+        reply = await self._one(Message(word=Verb.DESCRIBE))
+        with _understood():
+            return reply.text("token").encode()
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set at each change; see `RunSide`."""
+        event = asyncio.Event()
+        event.set()
+        self._changed.append(event)
+        return event
+
+    async def follow(self) -> None:
+        """Have the run side say when something changes there, for ever."""
+        while True:
+            try:
+                async with aclosing(self._ask(Message(word=Verb.FOLLOW).line())) as lines:
+                    async for _ in lines:
+                        for event in self._changed:
+                            event.set()
+            except UnavailableError as error:
+                self._log.debug(str(error))
+            await asyncio.sleep(AGAIN)
+
+    def _holds(self, token: bytes, kind: MessageKind) -> bool:
+        """Return whether a message is somebody's, and of that kind."""
+        if self._known is None:
+            raise RunSideAwayError("has not said who we are", where="run side")
+        try:
+            self._known.verify(token, kind)
+        except LocalpuppetError as error:
+            self._log.warning(f"dropped a message: {error}", kind=LineKind.STRANGER)
+            return False
+        return True
+
+    @contextmanager
+    def _spooled(self, tokens: Sequence[bytes]) -> Iterator[tuple[MessageId, ...]]:
+        ids: list[MessageId] = []
+        try:
+            for token in tokens:
+                ids.append(self._spool.add(token))
+            yield tuple(ids)
+        except StateError as error:
+            raise RunSideAwayError(
+                f"cannot be given a message: {error}", where="run side"
+            ) from error
+        finally:
+            for identifier in ids:
+                self._spool.remove(identifier)
+
+    async def _one(self, question: Message) -> Fields:
+        """Ask for one line."""
+        try:
+            async with aclosing(self._ask(question.line())) as lines:
+                line = await anext(lines)
+        except UnavailableError as error:
+            raise RunSideAwayError(str(error), where="run side") from error
+        with _understood():
+            found = Fields.parse(line, where="answer", limit=2 * MAX_TOKEN)
+            refusal = None if found.boolean("ok") else found.text("error")
+        if refusal is not None:
+            raise RunSideAwayError(refusal, where="run side")
+        return found
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Turn an answer of another form into what it means: nobody there whom we know."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise RunSideAwayError(
+            f"answers what we do not know: {error}",
+            where="run side",
+            hint="have both sides one version?",
+        ) from error

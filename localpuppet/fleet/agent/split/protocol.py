@@ -1,0 +1,90 @@
+"""What the network side of an agent says to its run side: a word, and ids of messages.
+
+Owns: the grammar of that line. The run side is root, and what it reads here comes from somebody
+who talks to the network; so there is nothing in a line that it could act upon, only names of
+messages that it reads and verifies itself. Refuses to know: sockets, files, signatures.
+
+Invariant: an id is the SHA-256 of the message's bytes, and nothing else is one.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.values import Json
+
+MessageId = NewType("MessageId", str)
+
+MAX_IDS = 64
+MAX_LINE = 8 * 1024
+_ID = re.compile(r"[0-9a-f]{64}\Z")
+_WHERE = "network side"
+
+
+class Verb(StrEnum):
+    """What the network side wants."""
+
+    HELLO = "hello"  # who are we?
+    HEAR = "hear"  # these triggers came
+    SERVE = "serve"  # this request came
+    DESCRIBE = "describe"  # how are we, signed?
+    FOLLOW = "follow"  # a line at each change of that, until the connection ends
+
+
+_IDS = {Verb.HEAR: MAX_IDS, Verb.SERVE: 1}
+
+
+def message_id(message: bytes) -> MessageId:
+    """Return the id of a message."""
+    return MessageId(hashlib.sha256(message).hexdigest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One line.
+
+    Attributes:
+        word: What is wanted.
+        ids: The messages that it is about: up to `MAX_IDS` to hear, one to serve, else none.
+    """
+
+    word: Verb
+    ids: tuple[MessageId, ...] = ()
+
+    @classmethod
+    def parse(cls, line: bytes) -> "Message":
+        """Return the question in a line.
+
+        Raises:
+            InvalidInputError: The line holds no message.
+        """
+        raw = parse_object(line, where=_WHERE, limit=MAX_LINE)
+        said = raw.get("do")
+        if said not in list(Verb):
+            raise InvalidInputError("has no word that is known", where=_WHERE)
+        word = Verb(str(said))
+        most = _IDS.get(word, 0)
+        if set(raw) != ({"do", "ids"} if most else {"do"}):
+            raise InvalidInputError(f"{word} has other fields", where=_WHERE)
+        return cls(word=word, ids=_ids(raw["ids"], most) if most else ())
+
+    def line(self) -> bytes:
+        """Return the line, with its newline."""
+        ids = {"ids": list(self.ids)} if self.word in _IDS else {}
+        return json.dumps({"do": self.word.value, **ids}).encode() + b"\n"
+
+
+def _ids(value: Json, most: int) -> tuple[MessageId, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= most:
+        raise InvalidInputError(f"ids must be a list of 1 to {most}", where=_WHERE)
+    found = [item for item in value if isinstance(item, str) and _ID.match(item)]
+    if len(found) != len(value) or len(set(found)) != len(found):
+        raise InvalidInputError(
+            "ids must be different SHA-256 digests in lower-case hex", where=_WHERE
+        )
+    return tuple(MessageId(item) for item in found)

@@ -1,0 +1,121 @@
+"""What the run side does for the network side, which is another process and user.
+
+Owns: the answers to the lines of `agent.split.protocol`. Refuses to know: sockets and who is at
+their other end (its adapter lets the network side's user in, nobody else), what a message says.
+
+Invariants: what comes through here names messages, and makes nothing happen by itself: each is
+read from the spool, verified, admitted and looked up among those seen as if it came from the bus;
+whatever a line holds, the answer is a line, and only our own disk can end the agent.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import Any
+
+from localpuppet.base.errors import LocalpuppetError, StateError
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.fleet.agent.run_side import RunSide
+from localpuppet.fleet.agent.split.protocol import Message, MessageId, Verb
+
+# A follower hears at least so often, so that one that has gone is noticed.
+PULSE = 20.0
+
+Read = Callable[[MessageId], bytes]
+
+
+class RunSideServer:
+    """Answers the network side.
+
+    Args:
+        side: The run side.
+        read: Returns a message of the spool.
+        key: This node's public key as PEM, `None` for a certificate: the network side may not read
+            the private one, and is to know our own messages.
+        log: What is said of what is refused here.
+    """
+
+    def __init__(self, side: RunSide, *, read: Read, key: str | None, log: Log) -> None:
+        self._side = side
+        self._read = read
+        self._key = key
+        self._log = log
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changed = side.subscribe()
+        self._follower = 0
+
+    async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
+        """Yield the answer to a line, as lines."""
+        try:
+            question = Message.parse(line)
+            if question.word is Verb.FOLLOW:
+                async with aclosing(self._follow()) as changes:
+                    async for _ in changes:
+                        yield _line({"ok": True})
+                return
+            reply = await self._answer(question)
+        except LocalpuppetError as error:
+            self._log.warning(f"refused the network side: {error}", kind=LineKind.SERVICE)
+            reply = {"ok": False, "error": one_line(str(error))}
+        yield _line(reply)
+
+    async def guard(self) -> None:
+        """Wait until what was heard could not be written down.
+
+        Raises:
+            StateError: So it is: the agent can keep no promise, and is to end.
+        """
+        await self._failed
+
+    async def _answer(self, question: Message) -> dict[str, Any]:
+        if question.word is Verb.HELLO:
+            return {"ok": True, "node": str(self._side.me), "key": self._key}
+        if question.word is Verb.DESCRIBE:
+            return {"ok": True, "token": (await self._side.describe()).decode("ascii")}
+        if question.word is Verb.SERVE:
+            return {"ok": True, "reply": await self._serve(question.ids[0])}
+        return {"ok": True, "refused": await self._hear(question.ids)}
+
+    async def _hear(self, ids: Sequence[MessageId]) -> dict[str, str]:
+        tokens, refused = [], {}
+        for identifier in ids:
+            try:
+                tokens.append(self._read(identifier))
+            except LocalpuppetError as error:
+                self._log.warning(
+                    f"refused a message of the network side: {error}", kind=LineKind.STRANGER
+                )
+                refused[str(identifier)] = one_line(str(error))
+        try:
+            await self._side.hear(tokens)
+        except StateError as error:
+            if not self._failed.done():
+                self._failed.set_exception(error)
+            raise
+        return refused
+
+    async def _serve(self, identifier: MessageId) -> dict[str, str] | None:
+        answer = await self._side.serve(self._read(identifier))
+        if answer is None:
+            return None
+        caller, request, token = answer
+        return {"caller": caller, "request": request, "token": token.decode("ascii")}
+
+    async def _follow(self) -> AsyncGenerator[None, None]:
+        """Yield at each change. There is one follower: a new one ends the one before."""
+        self._follower += 1
+        mine = self._follower
+        self._changed.set()
+        while mine == self._follower:
+            self._changed.clear()
+            yield None
+            # Not wait_for: see Session._tell.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PULSE):
+                    await self._changed.wait()
+
+
+def _line(value: object) -> bytes:
+    return json.dumps(value).encode() + b"\n"

@@ -1,0 +1,179 @@
+"""How this node is, as its agent tells the others."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from localpuppet import __version__
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.trust.signing import MessageKind, Signer
+from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.releases.ledger import Rollback
+from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.reason import category, public_reason, published
+from localpuppet.node.runs.records import Records
+from localpuppet.node.runs.run import State, Status
+from localpuppet.node.runs.telling import told_log, told_report
+
+DURATIONS = 5  # of good runs, that a rollout is told
+LOOKED_AT = 50  # runs that are looked at for these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a node keeps of itself, beside its agent.
+
+    Attributes:
+        holds: Returns the holds on the node.
+        records: The runs of the node.
+        modules: The directory of all modules.
+        rollback: Returns the rollback in force.
+        assigned: Returns the assignment in force.
+        every: Seconds between runs that nothing else causes; `None` for none.
+        confirmation: Returns what is told of the confirmation of a deployed release.
+    """
+
+    holds: Callable[[], Holds]
+    records: Records
+    modules: Path
+    rollback: Callable[[], Rollback | None]
+    assigned: Callable[[], Assignment | None]
+    every: float | None
+    confirmation: Callable[[], Mapping[str, Json] | None]
+
+
+class Describer:
+    """Describes the node.
+
+    Args:
+        agent: The node's agent.
+        kept: What the node keeps of itself.
+        signer: In whose name the node speaks.
+        clock: Time.
+    """
+
+    def __init__(self, agent: Agent, kept: Kept, *, signer: Signer, clock: Clock) -> None:
+        self._agent = agent
+        self._kept = kept
+        self._signer = signer
+        self._clock = clock
+
+    def signed(self) -> bytes:
+        """Return the presence entry: JSON, signed."""
+        return self._signer.sign(json.dumps(self.status()).encode(), MessageKind.PRESENCE)
+
+    def status(self) -> dict[str, Json]:
+        """Return how the node is; the fields are in docs/agent.md."""
+        agent = self._agent
+        try:
+            holds: list[Json] = [hold.to_dict() for hold in self._kept.holds().active()]
+        except LocalpuppetError as error:
+            holds = [{"owner": "", "reason": str(error), "since": "", "until": None}]
+        last = self._last()
+        running = agent.running
+        state = "applying" if running else "on hold" if holds else "idle"
+        settled: list[Json] = [outcome.to_dict() for outcome in agent.settled]
+        return {
+            "schema": 1,
+            "node": str(agent.me),
+            "at": show_time(self._clock.now()),
+            "version": __version__,
+            "state": state,
+            "every": self._kept.every,
+            "cause": str(running) if running else None,
+            "waiting": len(agent.waiting or ()),
+            "holds": holds,
+            "last": _short(last),
+            "release": self._release(last),
+            "rollback": self._rolled_back(),
+            "assignment": self._assignment(),
+            "confirmation": self._confirmation(),
+            "settled": settled,
+        }
+
+    def _rolled_back(self) -> Json:
+        try:
+            rollback = self._kept.rollback()
+        except LocalpuppetError:
+            return None  # the next run says what is damaged
+        return None if rollback is None else {**rollback.to_public()}
+
+    def _assignment(self) -> Json:
+        try:
+            assignment = self._kept.assigned()
+        except LocalpuppetError:
+            return None  # the next run says what is damaged
+        return None if assignment is None else assignment.to_public()
+
+    def _confirmation(self) -> Json:
+        told = self._kept.confirmation()
+        return None if told is None else {**told}
+
+    def last_run(self) -> Mapping[str, Json]:
+        """Return the record of the last finished run, as it may leave the node.
+
+        Empty before the first run.
+        """
+        last = self._last()
+        return {} if last is None else published(last).to_dict()
+
+    def durations(self) -> list[Json]:
+        """Return how many seconds the last good whole runs took, the newest first."""
+        newest = islice(self._kept.records.history(), LOOKED_AT)
+        good = (one.seconds for one in newest if one.good and one.seconds is not None)
+        return [*islice(good, DURATIONS)]
+
+    def report(self, run: RunId | None) -> Mapping[str, Json]:
+        """Return what a run did to which resource, as it may leave the node; see `told_report`.
+
+        Raises:
+            InvalidInputError: There is no such run.
+            StateError: Its record cannot be read.
+        """
+        directory = self._kept.records.get(run)
+        return told_report(directory, self._kept.records.status(directory))
+
+    def log(self, run: RunId | None) -> Mapping[str, Json]:
+        """Return the end of what Puppet said during a run; see `report` and `told_log`."""
+        directory = self._kept.records.get(run)
+        return told_log(directory, self._kept.records.status(directory))
+
+    def _last(self) -> Status | None:
+        for status in self._kept.records.history():
+            if status.state is State.FINISHED:
+                return status
+        return None
+
+    def _release(self, last: Status | None) -> Json:
+        """Return the digest of the release that the last run had, where it is staged."""
+        if last is None:
+            return None
+        link = self._kept.modules / ReleasePath(last.app)
+        try:
+            return link.readlink().name
+        except OSError:
+            return None
+
+
+def _short(status: Status | None) -> dict[str, Any] | None:
+    if status is None:
+        return None
+    return {
+        "run": status.id,
+        "app": status.app,
+        "outcome": str(status.outcome),
+        "finished_at": status.finished_at,
+        "noop": status.noop,
+        "category": str(category(status)),
+        "reason": public_reason(status),
+        "corrective": status.corrective,
+        "fault": None if status.fault is None else dict(status.fault),
+    }

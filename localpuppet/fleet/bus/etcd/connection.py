@@ -1,0 +1,386 @@
+"""Calls to an etcd cluster over gRPC: endpoints in turn, TLS, tokens, deadlines, errors.
+
+Owns: one HTTP/2 connection, to the first endpoint that answers. Messages are bytes here (ADR 13).
+
+Invariants: every call ends within the timeout, over all endpoints that it tries. A call that may
+have reached a server is repeated elsewhere only when `idempotent` says that this does no harm.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, TypeVar
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.anchors import tls_context
+from localpuppet.fleet.bus.client_sockets import read_little
+from localpuppet.fleet.bus.deadline import end_of_step
+from localpuppet.fleet.bus.etcd import messages
+from localpuppet.fleet.bus.key_value import RefusedError
+from localpuppet.fleet.bus.servers import Servers
+
+try:
+    from grpclib.client import Channel, Stream
+    from grpclib.config import Configuration
+    from grpclib.const import Cardinality, Status
+    from grpclib.encoding.base import CodecBase
+    from grpclib.exceptions import GRPCError, StreamTerminatedError
+    from h2.exceptions import H2Error, StreamClosedError
+except ModuleNotFoundError as error:
+    raise InvalidInputError(
+        f"needs the Python package {error.name}",
+        where="bus etcd",
+        hint="pip install '/opt/localpuppet[etcd]', where that is the clone (docs/bus.md)",
+    ) from error
+
+__all__ = [
+    "BROKEN",
+    "TOKEN_PROBLEMS",
+    "Bytes",
+    "Channel",
+    "CompactedError",
+    "EtcdConnection",
+    "LeaseLostError",
+    "TooLargeError",
+    "in_a_task",
+    "open_stream",
+    "receive",
+]
+
+Bytes = Stream[bytes, bytes]
+_Result = TypeVar("_Result")
+
+# What a connection raises that breaks: a stream that the other side closes while we use it comes
+# as an error of the HTTP/2 library itself.
+BROKEN = (OSError, TimeoutError, StreamTerminatedError, H2Error)
+
+# A turn at an endpoint that had less than this part of what it has in a call of one step says
+# nothing about a connection that others use.
+FAIR = 0.9
+
+TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
+
+
+# Bytes of one answer; an entry has at most 1.5 MiB with etcd's own limit of a request.
+MAX_ANSWER = 4 * 1024 * 1024
+# Bytes that a server may send before they are looked at: in the smallest frames they take a hundred
+# times as much.
+_WINDOW = 256 * 1024
+
+
+class CompactedError(Exception):
+    """The revision that was asked for is not kept any more."""
+
+
+class LeaseLostError(UnavailableError):
+    """The server knows no such lease; nothing was written."""
+
+
+class TooLargeError(UnavailableError):
+    """An answer of more than `MAX_ANSWER` bytes; all but its head was left unread."""
+
+
+class _Codec(CodecBase):
+    """Messages are bytes already."""
+
+    __content_subtype__ = "proto"
+
+    def encode(self, message: object, message_type: object) -> bytes:
+        if not isinstance(message, bytes):
+            raise TypeError("a message is bytes")
+        return message
+
+    def decode(self, data: bytes, message_type: object) -> bytes:
+        return data
+
+
+class EtcdConnection:
+    """One connection to a cluster.
+
+    Args:
+        servers: Where, and who we are: by a certificate, a user's name, or not at all.
+        timeout: The deadline of each call in seconds.
+        password: The user's password.
+
+    Raises:
+        InvalidInputError: A file of TLS cannot be read, or holds something else.
+    """
+
+    def __init__(self, servers: Servers, *, timeout: float, password: str | None = None) -> None:
+        self._endpoints = list(servers.endpoints)
+        self._tls: ssl.SSLContext | None = None
+        if servers.tls:
+            self._tls = tls_context(servers.ca, servers.certificate, servers.key)
+            self._tls.set_alpn_protocols(["h2"])
+        self._user = None if servers.user is None else (servers.user, password or "")
+        self._token = ""
+        self.timeout = timeout
+        self._channel: Channel | None = None
+        self._closed = False
+
+    @property
+    def where(self) -> str:
+        """Return the server in use, or the one that is tried next: for messages."""
+        return self._endpoints[0].url
+
+    async def call(self, method: str, request: bytes, *, idempotent: bool) -> bytes:
+        """Send a request; return the answer.
+
+        Args:
+            method: The full name.
+            request: The message.
+            idempotent: Whether the call may be made twice.
+
+        Raises:
+            UnavailableError: No endpoint answered properly within the deadline.
+            TooLargeError: The answer is larger than what is read.
+            CompactedError: It asks for a revision that is gone.
+        """
+        deadline = end_of_step(self.timeout)
+        problem = self._problem("does not answer")
+        # One turn more than there are endpoints: a cluster that changes its leader says so at once.
+        turns = len(self._endpoints) + 1
+        for left in range(turns, 0, -1):
+            share = (deadline - time.monotonic()) / left
+            channel = self._opened()
+            try:
+                await self._connect(channel, share)
+            except (OSError, TimeoutError) as error:
+                problem = self._unreachable(_reason(error, share))
+                self._refuse_unfair(error, share, turns, problem)
+                self.drop(channel)
+                continue
+            rest = share if idempotent else deadline - time.monotonic()
+            try:
+                return await self._exchange(channel, method, request, rest)
+            except GRPCError as error:
+                if error.status is Status.OUT_OF_RANGE and "compacted" in (error.message or ""):
+                    raise CompactedError from error
+                problem = self.refusal(error)
+                if error.status is not Status.UNAVAILABLE:
+                    raise problem from error
+            except BROKEN as error:
+                problem = self._problem(f"does not answer: {_reason(error, rest)}")
+                self._refuse_unfair(error, rest, turns if idempotent else 1, problem)
+            self.drop(channel)
+            if not idempotent:
+                break
+        raise problem
+
+    async def _exchange(
+        self,
+        channel: Channel,
+        method: str,
+        request: bytes,
+        seconds: float,
+    ) -> bytes:
+        return await in_a_task(self._with_token(channel, method, request), seconds)
+
+    async def _with_token(self, channel: Channel, method: str, request: bytes) -> bytes:
+        try:
+            return await self._once(channel, method, request)
+        except GRPCError as error:
+            if not any(text in (error.message or "") for text in TOKEN_PROBLEMS):
+                raise
+            self._token = ""  # expired, or users were changed: nothing was done, so once more
+            return await self._once(channel, method, request)
+
+    async def _once(self, channel: Channel, method: str, request: bytes) -> bytes:
+        single = method != messages.KEEP_ALIVE  # a stream, of which one exchange is wanted
+        cardinality = Cardinality.UNARY_UNARY if single else Cardinality.STREAM_STREAM
+        metadata = await self._metadata(channel)
+        async with channel.request(method, cardinality, bytes, bytes, metadata=metadata) as stream:
+            await stream.send_message(request, end=True)
+            answer = await receive(stream, where=self.where)
+            if answer is None:
+                raise StreamTerminatedError("no answer")
+            if not single:
+                with suppress(StreamClosedError):  # the server was faster
+                    await stream.cancel()
+            return answer
+
+    async def ready(self) -> tuple[Channel, dict[str, str]]:
+        """Return a connection to the first endpoint that answers, and what its calls must carry.
+
+        Raises:
+            UnavailableError: None answers within the deadline.
+        """
+        deadline = end_of_step(self.timeout)
+        problem = self._problem("does not answer")
+        turns = len(self._endpoints)
+        for left in range(turns, 0, -1):
+            share = (deadline - time.monotonic()) / left
+            channel = self._opened()
+            try:
+                await self._connect(channel, share)
+                return channel, await in_a_task(self._metadata(channel), share)
+            except GRPCError as error:
+                problem = self.refusal(error)
+            except BROKEN as error:
+                problem = self._unreachable(_reason(error, share))
+                self._refuse_unfair(error, share, turns, problem)
+            self.drop(channel)
+        raise problem
+
+    def _refuse_unfair(
+        self, error: Exception, seconds: float, turns: int, problem: UnavailableError
+    ) -> None:
+        """Raise the problem of a turn that was late because its call had hardly any time left.
+
+        That says nothing about the connection, which others use: it stays.
+        """
+        if isinstance(error, TimeoutError) and seconds < FAIR * self.timeout / turns:
+            raise problem from error
+
+    def _opened(self) -> Channel:
+        if self._closed:
+            raise UnavailableError("is closed", where="bus etcd")
+        if self._channel is None:
+            first = self._endpoints[0]
+            self._channel = Channel(
+                first.host,
+                first.port,
+                codec=_Codec(),
+                ssl=self._tls if first.tls else None,
+                config=Configuration(
+                    http2_connection_window_size=_WINDOW, http2_stream_window_size=_WINDOW
+                ),
+            )
+        return self._channel
+
+    async def _connect(self, channel: Channel, seconds: float) -> None:
+        """Do what the first call would do: to know that nothing was sent when it fails."""
+        if not channel._connected:
+            protocol = await in_a_task(channel.__connect__(), seconds)
+            read_little(getattr(protocol.connection, "_transport", None))  # gone when it is lost
+        if channel is not self._channel:  # given up by another call, or closed
+            channel.close()
+            raise ConnectionAbortedError("the connection was given up")
+
+    async def _metadata(self, channel: Channel) -> dict[str, str]:
+        if self._user is None:
+            return {}
+        if not self._token:
+            async with channel.request(
+                messages.AUTHENTICATE, Cardinality.UNARY_UNARY, bytes, bytes
+            ) as stream:
+                await stream.send_message(messages.authenticate_request(*self._user), end=True)
+                answer = await receive(stream, where=self.where)
+                self._token = messages.read_token(answer or b"")
+        return {"token": self._token}
+
+    def forget_token(self) -> None:
+        """Ask for a new token before the next call."""
+        self._token = ""
+
+    def drop(self, channel: Channel | None) -> None:
+        """Give up a connection; if it is still the one in use, the next endpoint's turn comes."""
+        if channel is None:
+            return
+        # Also one that another call gave up before: ours may have opened it again meanwhile.
+        channel.close()
+        if channel is self._channel:
+            self._channel = None
+            self._endpoints.append(self._endpoints.pop(0))
+
+    def close(self) -> None:
+        """Close the connection; every later call raises."""
+        self._closed = True
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def refusal(self, error: GRPCError) -> UnavailableError:
+        """Return what a status of the server means to the user."""
+        text = one_line((error.message or error.status.name).removeprefix("etcdserver: "))
+        hint = ""
+        if error.status is Status.PERMISSION_DENIED:
+            hint = "does the role of this node allow it?"
+            return RefusedError(text, where=self.where, hint=hint)
+        if "requested lease not found" in text:
+            return LeaseLostError(text, where=self.where)
+        if "authentication failed" in text or "user name is empty" in text:
+            hint = "see user and password_file of the bus"
+        return self._problem(text, hint)
+
+    def _unreachable(self, reason: str) -> UnavailableError:
+        hint = "is it up, and buses.etcd.servers right?"
+        return self._problem(f"cannot be reached: {reason}", hint)
+
+    def _problem(self, what: str, hint: str = "") -> UnavailableError:
+        return UnavailableError(what, where=self.where, hint=hint)
+
+
+async def in_a_task(step: Coroutine[Any, Any, _Result], seconds: float) -> _Result:
+    """Return what `step` returns, run in a task of its own, within `seconds`.
+
+    grpclib ends calls of a lost connection by cancelling the task that waits for them, also when
+    that has just stopped waiting: in a task of ours the cancellation would hit whatever comes next.
+
+    Raises:
+        TimeoutError: It took longer.
+        StreamTerminatedError: The connection was lost.
+    """
+    task = asyncio.create_task(step)
+    try:
+        await asyncio.wait({task}, timeout=max(0.0, seconds))
+        if not task.done():
+            raise TimeoutError
+        if task.cancelled():
+            raise StreamTerminatedError("the connection was lost")
+        return task.result()
+    finally:
+        task.cancel()
+        task.add_done_callback(_retrieve)
+
+
+def _retrieve(task: "asyncio.Task[Any]") -> None:
+    """Take note of how a task ended that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def open_stream(
+    channel: Channel, method: str, metadata: dict[str, str]
+) -> AbstractAsyncContextManager[Bytes]:
+    """Return a stream of a method in both directions."""
+    return channel.request(method, Cardinality.STREAM_STREAM, bytes, bytes, metadata=metadata)
+
+
+async def receive(stream: Bytes, *, where: str) -> bytes | None:
+    """Return the next message of a stream, `None` at its end.
+
+    Args:
+        stream: The stream; what was asked on it has been sent.
+        where: The server, for messages.
+
+    Raises:
+        TooLargeError: The message has more than `MAX_ANSWER` bytes.
+    """
+    raw = stream._stream
+    read = type(raw).recv_data
+
+    async def bounded(size: int) -> bytes:
+        if size > MAX_ANSWER:
+            raise TooLargeError(
+                f"sends a message of {size} bytes; {MAX_ANSWER} are read", where=where
+            )
+        return await read(raw, size)
+
+    # The library reads a message's length, and then waits for as many bytes as it says.
+    raw.recv_data = bounded  # type: ignore[method-assign]
+    return await stream.recv_message()
+
+
+def _reason(error: Exception, seconds: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {max(seconds, 0):.3g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return one_line(f"TLS: the server's certificate is refused: {error.verify_message}")
+    if isinstance(error, ssl.SSLError):
+        return one_line(f"TLS: {error.reason or error}")
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return one_line(text)

@@ -1,0 +1,212 @@
+"""The few messages of etcd's version 3 API that a bus needs, as bytes and back.
+
+Owns: field numbers of etcd's `rpc.proto`, `kv.proto` and `auth`. Refuses to know: how messages
+travel. Unknown fields are passed over; a message that is none raises ValueError.
+"""
+
+from dataclasses import dataclass
+
+from localpuppet.fleet.bus.etcd.protobuf import Fields, blob, blobs, decode, encode, number
+from localpuppet.fleet.bus.key_value import Entry, parse_revision
+
+RANGE = "/etcdserverpb.KV/Range"
+PUT = "/etcdserverpb.KV/Put"
+TXN = "/etcdserverpb.KV/Txn"
+GRANT = "/etcdserverpb.Lease/LeaseGrant"
+KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
+WATCH = "/etcdserverpb.Watch/Watch"
+STATUS = "/etcdserverpb.Maintenance/Status"
+AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
+
+# What one message of a watch may tell: an event of two bytes takes two hundred once it is read.
+MAX_EVENTS = 50_000
+
+_EQUAL, _MOD = 0, 2  # Compare.result, Compare.target
+_DELETE = 1  # Event.type
+
+PROGRESS_REQUEST = encode((3, b""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A part of a range.
+
+    Attributes:
+        entries: Sorted by key.
+        more: Whether there are more after the last one.
+        revision: The store's revision when it was asked.
+        cluster: The cluster's id.
+    """
+
+    entries: tuple[Entry, ...]
+    more: bool
+    revision: int
+    cluster: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A key was written (`removed` false), removed, or its lease ended."""
+
+    entry: Entry
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A message of a watch.
+
+    Attributes:
+        cancelled: Whether the server ends it; with `compacted` or a `reason`.
+        compacted: The oldest revision that it could have begun at, 0 if that was not the problem.
+        reason: Why it ends.
+        events: What happened.
+    """
+
+    cancelled: bool
+    compacted: int
+    reason: str
+    events: tuple[Event, ...]
+
+
+def beyond(prefix: str) -> str:
+    """Return the first key after all those below a prefix ("0" follows "/")."""
+    return prefix[:-1] + "0"
+
+
+def range_request(
+    key: str,
+    *,
+    end: str | None = None,
+    limit: int = 0,
+    revision: int = 0,
+    changed_since: int = 0,
+    keys_only: bool = False,
+) -> bytes:
+    """Return a RangeRequest for a key, or for those from `key` on and before `end`."""
+    return encode(
+        (1, key),
+        (2, end),
+        (3, limit),
+        (4, revision),
+        (8, int(keys_only)),
+        (10, changed_since),
+    )
+
+
+def read_page(data: bytes, *, limit: int) -> Page:
+    """Read a RangeResponse; one of more entries than were asked for raises ValueError."""
+    fields = decode(data)
+    header = decode(blob(fields, 1))
+    entries = blobs(fields, 2)
+    if len(entries) > limit:
+        raise ValueError(f"{len(entries)} entries in place of {limit}")
+    if number(fields, 3) and not entries:
+        raise ValueError("an empty page, and more after it")
+    return Page(
+        entries=tuple(_entry(one) for one in entries),
+        more=bool(number(fields, 3)),
+        revision=parse_revision(number(header, 3)),
+        cluster=number(header, 1),
+    )
+
+
+def put_request(key: str, value: bytes, lease: int) -> bytes:
+    """Return a PutRequest; `lease` 0 is none."""
+    return encode((1, key), (2, value), (3, lease))
+
+
+def read_revision(data: bytes) -> int:
+    """Read the store's revision from the header of any response."""
+    return parse_revision(number(decode(blob(decode(data), 1)), 3))
+
+
+def put_if_request(key: str, value: bytes, lease: int, revision: int) -> bytes:
+    """Return a TxnRequest that writes if the key has that revision; 0: if it is not there."""
+    return encode((1, _compare(key, revision)), (2, encode((2, put_request(key, value, lease)))))
+
+
+def delete_if_request(key: str, revision: int) -> bytes:
+    """Return a TxnRequest that removes a key if it has that revision."""
+    return encode((1, _compare(key, revision)), (2, encode((3, encode((1, key))))))
+
+
+def read_transaction(data: bytes) -> int | None:
+    """Read a TxnResponse: the revision of the write; `None` when the condition did not hold."""
+    return read_revision(data) if number(decode(data), 2) else None
+
+
+def grant_request(seconds: int) -> bytes:
+    """Return a LeaseGrantRequest."""
+    return encode((1, seconds))
+
+
+def read_lease(data: bytes) -> int:
+    """Read the lease's id from a LeaseGrantResponse."""
+    return number(decode(data), 2)
+
+
+def keep_alive_request(lease: int) -> bytes:
+    """Return a LeaseKeepAliveRequest."""
+    return encode((1, lease))
+
+
+def read_ttl(data: bytes) -> int:
+    """Read a LeaseKeepAliveResponse: the seconds left, 0 when the lease is gone."""
+    return number(decode(data), 3)
+
+
+def watch_request(prefix: str, *, start: int) -> bytes:
+    """Return a WatchRequest for all below a prefix, from a revision on."""
+    # Fragments: a transaction of many large values is sent in parts.
+    create = encode((1, prefix), (2, beyond(prefix)), (3, start), (8, 1))
+    return encode((1, create))
+
+
+def read_watched(data: bytes) -> Watched:
+    """Read a WatchResponse; one of more than `MAX_EVENTS` raises ValueError."""
+    fields = decode(data)
+    events = blobs(fields, 11)
+    if len(events) > MAX_EVENTS:
+        raise ValueError(f"{len(events)} events in one message")
+    return Watched(
+        cancelled=bool(number(fields, 4)),
+        compacted=number(fields, 5),
+        reason=blob(fields, 6).decode("utf-8", "replace"),
+        events=tuple(_event(decode(one)) for one in events),
+    )
+
+
+def authenticate_request(user: str, password: str) -> bytes:
+    """Return an AuthenticateRequest."""
+    return encode((1, user), (2, password))
+
+
+def read_token(data: bytes) -> str:
+    """Read an AuthenticateResponse."""
+    return blob(decode(data), 2).decode("ascii", "replace")
+
+
+def read_version(data: bytes) -> str:
+    """Read the server's version from a StatusResponse."""
+    return blob(decode(data), 2).decode("ascii", "replace")
+
+
+def _compare(key: str, revision: int) -> bytes:
+    # A oneof is there only if it is written, so the 0 of "not there" must be, too: by hand.
+    mod = encode((6, revision)) if revision else b"\x30\x00"
+    return encode((1, _EQUAL), (2, _MOD), (3, key)) + mod
+
+
+def _event(fields: Fields) -> Event:
+    return Event(entry=_entry(blob(fields, 2)), removed=number(fields, 1) == _DELETE)
+
+
+def _entry(data: bytes) -> Entry:
+    fields = decode(data)
+    return Entry(
+        # Others may have written any bytes, and what comes after them is asked for by this key.
+        key=blob(fields, 1).decode("utf-8", "surrogateescape"),
+        value=blob(fields, 5),
+        revision=parse_revision(number(fields, 3)),
+    )

@@ -1,0 +1,335 @@
+"""The bus on etcd: `KeyValue` over version 3 of its API.
+
+Owns: what a verb means in etcd's terms. A ttl is a lease, which writes of the same moments share
+(`shared_leases`); conditions are transactions on the key's
+modification revision; a watch is a stream that starts after a revision.
+
+Invariants: reads are linearizable, so a cluster without a quorum raises, and never answers from
+what an isolated member remembers. A listing of many pages is read at one revision. A watch that
+hears nothing asks the server to say so, and raises when it does not.
+
+etcd replays: a watch that resumes is sent every write since then, also those whose lease has ended
+and whose keys are gone. What happened before the watch began is therefore held against what is
+there: a write that is not the newest state of its key is not told.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.text import one_line
+from localpuppet.fleet.bus.checked_store import CheckedStore, Collected, Following
+from localpuppet.fleet.bus.deadline import end_of_step, in_time
+from localpuppet.fleet.bus.etcd import messages
+from localpuppet.fleet.bus.etcd.connection import (
+    CompactedError,
+    EtcdConnection,
+    LeaseLostError,
+    TooLargeError,
+)
+from localpuppet.fleet.bus.etcd.shared_leases import Lease, SharedLeases
+from localpuppet.fleet.bus.etcd.watch import EtcdWatch, Known
+from localpuppet.fleet.bus.key_value import (
+    PART,
+    Change,
+    Entry,
+    Gone,
+    Listing,
+    Put,
+    RefusedError,
+    is_ours,
+)
+from localpuppet.fleet.bus.servers import Servers
+
+_Answer = TypeVar("_Answer")
+
+# What one answer should hold: far from what is still read, as the next page's values may be larger.
+PAGE_BYTES = PART
+FIRST_PAGE = 32
+LARGEST_PAGE = 2000
+# Pages of an answer that was too large have so many times fewer entries at the next try.
+SMALLER = 8
+# Keys that a watcher who comes back compares; where more have changed it lists anew.
+MAX_KNOWN = 50_000
+# First releases in which users cannot read every key through nested transactions and watches.
+_SAFE = {(3, 5): 33, (3, 6): 14}
+
+
+async def open_etcd(
+    servers: Servers, *, timeout: float, password: str | None = None
+) -> "EtcdKeyValue":
+    """Return the bus on an etcd cluster.
+
+    Args:
+        servers: The members, and who we are to them.
+        timeout: The deadline of each call in seconds.
+        password: The password of `servers.user`.
+
+    Raises:
+        UnavailableError: No member answers within the deadline, or they refuse us.
+        InvalidInputError: A file of TLS is not what it should be.
+    """
+    connection = EtcdConnection(servers, timeout=timeout, password=password)
+    try:
+        answer = await connection.call(messages.STATUS, b"", idempotent=True)
+        version: str | None = messages.read_version(answer)
+    except RefusedError:  # from 3.5.28 on only etcd's root may ask
+        version = None
+    except ValueError as error:
+        connection.close()
+        raise UnavailableError("is not an etcd server", where=connection.where) from error
+    except BaseException:
+        connection.close()
+        raise
+    return EtcdKeyValue(connection, version=version)
+
+
+def weakness(version: str | None) -> str | None:
+    """Return what an operator should know about a version of etcd; `None` when nothing.
+
+    Args:
+        version: What the server says of itself; `None` when it does not tell us.
+    """
+    fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
+    if version is None:
+        return (
+            f"etcd tells its version to its root alone: see that it is one of {fix} or later, which"
+            " keep nodes apart"
+        )
+    parts = version.split("-")[0].split(".")
+    if len(parts) != 3 or not all(part.isdecimal() and len(part) < 10 for part in parts):
+        return f"etcd says that its version is {one_line(version)!r}: not known here"
+    major, minor, patch = (int(part) for part in parts)
+    safe = _SAFE.get((major, minor))
+    if (patch >= safe) if safe is not None else (major, minor) > max(_SAFE):
+        return None
+    return (
+        f"etcd {version} lets any of its users read every key, and in older releases write it,"
+        f" through nested transactions and watches (repaired in {fix}): its roles do not keep nodes"
+        f" apart"
+    )
+
+
+class EtcdKeyValue(CheckedStore):
+    """The bus on a cluster of etcd.
+
+    Args:
+        connection: The connection.
+        version: What the server says of itself; `None` when it does not tell us.
+    """
+
+    def __init__(self, connection: EtcdConnection, *, version: str | None) -> None:
+        super().__init__(connection.timeout)
+        self._connection = connection
+        self._cluster = 0
+        found = weakness(version)
+        self._warnings = () if found is None else (found,)
+        self._watches: set[asyncio.Task[None]] = set()
+        self._leases = SharedLeases(self._grant)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what an operator should know about this server."""
+        return self._warnings
+
+    async def _get(self, key: str) -> Entry | None:
+        page = await self._page(messages.range_request(key), limit=1)
+        return page.entries[0] if page.entries else None
+
+    async def _list(self, prefix: str, largest: int) -> Listing:
+        deadline = end_of_step(self.timeout)
+        while True:
+            found = Collected(prefix, self._connection.where)
+            try:
+                async for part in self._parts(prefix, largest):
+                    found.add(part.entries)
+                    if part.more and time.monotonic() > deadline:
+                        raise UnavailableError(
+                            f"did not send all below {prefix} within {self.timeout:g} s",
+                            where=self._connection.where,
+                        )
+            except CompactedError:  # while we turned pages: from the start, then
+                continue
+            return replace(part, entries=tuple(found.entries))
+
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
+    ) -> int | None:
+        try:
+            return await self._written(key, value, await self._leases.of(ttl), expected)
+        except (LeaseLostError, RefusedError):
+            # Any user may end a lease before something is written with it; and a lease counts as
+            # all that was: a user who lost the right to one of these keys is refused the others.
+            if ttl is None:
+                raise
+        return await self._written(key, value, await self._leases.of(ttl), expected)
+
+    async def _written(
+        self, key: str, value: bytes, lease: Lease, expected: int | None
+    ) -> int | None:
+        written: int | None
+        try:
+            if expected is None:
+                request = messages.put_request(key, value, lease.id)
+                written = await self._call(
+                    messages.PUT, request, messages.read_revision, idempotent=False
+                )
+            else:
+                request = messages.put_if_request(key, value, lease.id, expected)
+                written = await self._call(
+                    messages.TXN, request, messages.read_transaction, idempotent=False
+                )
+            if written is not None:
+                await self._assure(lease)
+        except UnavailableError:
+            self._leases.forget(lease)
+            raise
+        return written
+
+    async def _remove(self, key: str, revision: int) -> bool:
+        request = messages.delete_if_request(key, revision)
+        removed = await self._call(
+            messages.TXN, request, messages.read_transaction, idempotent=False
+        )
+        return removed is not None
+
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        after = how.after
+        while True:
+            known = None if after is None else await self._since(prefix, after)
+            if known is None:
+                async with aclosing(self._listed(prefix, how)) as listings:
+                    async for listing in listings:
+                        yield listing
+                known = Known(after=listing.revision, upto=listing.revision, revisions={})
+            async with EtcdWatch(
+                self._connection, prefix, start=known.after + 1, largest=how.largest
+            ) as stream:
+                self._watches.add(stream.task)
+                try:
+                    async for event in stream.events():
+                        entry = event.entry
+                        told = entry.revision > known.upto or known.tells(event)
+                        if not told or not is_ours(entry):
+                            continue
+                        if event.removed:
+                            yield Gone(key=entry.key, revision=entry.revision)
+                        else:
+                            yield Put(entry=entry)
+                except CompactedError:
+                    after = None
+                finally:
+                    self._watches.discard(stream.task)
+
+    async def close(self) -> None:
+        """Give the connection back; see `KeyValue.close`."""
+        self._connection.close()
+        self._leases.close()
+        for task in self._watches:
+            task.cancel()
+
+    @in_time
+    async def _since(self, prefix: str, after: int) -> "Known | None":
+        """Return what is there now of what was written after a revision; `None` to list anew."""
+        revisions: dict[str, int] = {}
+        try:
+            async for page in self._pages(prefix, changed_since=after + 1, keys_only=True):
+                if after > page.revision or page.cluster != (self._cluster or page.cluster):
+                    return None  # a server that lost data, or another cluster
+                if len(revisions) > MAX_KNOWN:
+                    return None
+                self._cluster = page.cluster
+                revisions.update((entry.key, entry.revision) for entry in page.entries)
+                upto = page.revision
+        except CompactedError:
+            return None
+        return Known(after=after, upto=upto, revisions=revisions)
+
+    async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Listing, None]:
+        """Yield a listing, or its parts; from the start again when they are compacted away."""
+        while True:
+            try:
+                if how.parts:
+                    async for part in self._parts(prefix, how.largest):
+                        yield part
+                else:
+                    yield await self.list(prefix, largest=how.largest)
+            except CompactedError:
+                continue
+            return
+
+    async def _parts(self, prefix: str, largest: int) -> AsyncGenerator[Listing, None]:
+        """Yield all below a prefix at one revision, in parts."""
+        revision = 0
+        async for page in self._pages(prefix):
+            revision = revision or page.revision
+            self._cluster = page.cluster
+            entries = (one for one in page.entries if is_ours(one) and len(one.value) <= largest)
+            yield Listing(entries=tuple(entries), revision=revision, more=page.more)
+
+    async def _pages(
+        self, prefix: str, *, changed_since: int = 0, keys_only: bool = False
+    ) -> AsyncGenerator[messages.Page, None]:
+        """Yield all below a prefix at one revision, in answers of bearable size."""
+        start, revision, limit = prefix, 0, FIRST_PAGE
+        more = True
+        while more:
+            request = messages.range_request(
+                start,
+                end=messages.beyond(prefix),
+                limit=limit,
+                revision=revision,
+                changed_since=changed_since,
+                keys_only=keys_only,
+            )
+            try:
+                page = await self._page(request, limit=limit)
+            except TooLargeError:  # larger values than on the page before
+                if limit == 1:
+                    raise
+                limit = max(1, limit // SMALLER)
+                continue
+            yield page
+            # The header tells the newest revision, not the one that a later page was read at.
+            revision = revision or page.revision
+            more = page.more
+            if page.entries:
+                start = page.entries[-1].key + "\0"
+                size = sum(len(entry.key) + len(entry.value) for entry in page.entries)
+                average = max(1, size // len(page.entries))
+                limit = max(1, min(LARGEST_PAGE, PAGE_BYTES // average))
+
+    async def _page(self, request: bytes, *, limit: int) -> messages.Page:
+        read = partial(messages.read_page, limit=limit)
+        return await self._call(messages.RANGE, request, read, idempotent=True)
+
+    async def _grant(self, seconds: int) -> int:
+        request = messages.grant_request(seconds)
+        return await self._call(messages.GRANT, request, messages.read_lease, idempotent=True)
+
+    async def _assure(self, lease: Lease) -> None:
+        """See to it that the ttl counts from the write, also where that took long."""
+        if self._leases.covers(lease):
+            return
+        request = messages.keep_alive_request(lease.id)
+        left = await self._call(messages.KEEP_ALIVE, request, messages.read_ttl, idempotent=True)
+        if left <= 0:
+            raise UnavailableError(
+                "was so slow that the value has expired already", where=self._connection.where
+            )
+
+    async def _call(
+        self, method: str, request: bytes, read: Callable[[bytes], _Answer], *, idempotent: bool
+    ) -> _Answer:
+        answer = await self._connection.call(method, request, idempotent=idempotent)
+        try:
+            return read(answer)
+        except ValueError as error:
+            raise UnavailableError(
+                f"does not answer as etcd does: {error}", where=self._connection.where
+            ) from error

@@ -1,0 +1,167 @@
+"""nats-py's client, without what others could do to us by it.
+
+Owns: some of the library's own steps, and every private member of the library that we use: a test
+names those that another version lacks. Refuses to know: when to connect, and what messages mean.
+
+Invariants: a message with a subject or headers that are not text is a message, and not a reason to
+lose the connection: the server stores such bytes for anybody who may write a key, and sends them
+again to whoever lists it; a server without TLS is told nothing where TLS is a must; a connection
+that is lost is lost at once, without waiting for a peer that is not there; a server that sends a
+longer message or line than a bus has is left before that is read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+from nats.errors import ProtocolError
+from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
+
+from localpuppet.fleet.bus.client_sockets import read_little
+
+# Bytes of one message: a value, or an answer of JetStream's.
+MAX_MESSAGE = 4 * 1024 * 1024
+# Bytes of a line that is not a message: what a server says of itself is one.
+MAX_LINE = 256 * 1024
+
+
+class _BoundedParser(Parser):
+    """The library's parser waits for as many bytes as a server says, or for the end of a line."""
+
+    async def parse(self, data: bytes = b"") -> None:
+        """Take what has come.
+
+        Raises:
+            ProtocolError: The message or line has more bytes than one of a bus.
+        """
+        try:
+            await super().parse(data)
+        except RecursionError as error:
+            raise ProtocolError(
+                "nats: what the server says of itself is nested too deep"
+            ) from error
+        in_message = self.state == AWAITING_MSG_PAYLOAD
+        size = self.needed if in_message else len(self.buf)
+        if size > (MAX_MESSAGE if in_message else MAX_LINE):
+            self.reset()
+            raise ProtocolError(f"nats: the server sends {size} bytes at once")
+
+
+class TolerantClient(Client):
+    """Keeps undecodable subjects as they are; our own keys never contain such bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ps = _BoundedParser(self)
+        self._takers: dict[int, Callable[[Msg], None]] = {}
+
+    @property
+    def server_version(self) -> str:
+        """Return what the server says of its version; empty when it says nothing."""
+        return str(self._server_info.get("version", ""))
+
+    def read_little(self) -> None:
+        """Spare the kernel work for every message."""
+        read_little(self._socket())
+
+    def _socket(self) -> asyncio.WriteTransport | None:
+        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        return None if writer is None else writer.transport
+
+    async def hear(self, subject: str, take: Callable[[Msg], None]) -> Subscription:
+        """Subscribe; `take` gets each message at once, before the next one is read.
+
+        The library has a queue and a task for each subscription.
+        """
+        number = self._sid + 1
+        self._takers[number] = take
+        subscription: Subscription = await self.subscribe(subject, cb=_nothing)
+        if subscription._id != number:
+            raise AssertionError("nats-py numbers its subscriptions in another way")
+        return subscription
+
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        self._takers.pop(sid, None)
+        super()._remove_sub(sid, max_msgs)
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        take = self._takers.get(sid)
+        if take is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+        else:
+            take(
+                self._build_message(sid, subject, reply, data, await self._process_headers(headers))
+            )
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        """Take the lines apart: the library looks at every byte of a name, four times as long."""
+        found = {}
+        for line in raw.decode("utf-8", "replace").split("\r\n"):
+            name, colon, value = line.partition(":")
+            if colon:
+                found[name] = value.strip()
+        return found
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        try:
+            found: dict[str, str] | None = await super()._process_headers(headers)
+        except (UnicodeDecodeError, IndexError):
+            return None
+        return found
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        return self.msg_class(
+            subject=subject.decode("utf-8", "surrogateescape"),
+            reply=reply.decode("utf-8", "surrogateescape"),
+            data=data,
+            headers=headers,
+            _client=self,
+            _sid=sid,
+        )
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if type(info.get("max_payload", 0)) is not int:
+            raise NatsError("the server says what no server of NATS does")
+        info.pop("connect_urls", None)  # kept for its reconnecting, however many a server names
+        await super()._process_info(info, initial_connection)
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """End it at once: the library says good-bye before it tells, and the dead take no good-bye.
+
+        What was not sent by now has no answer, so who sent it hears that the connection is lost.
+        """
+        if self.is_closed:
+            return
+        self._pending = []
+        self._pending_data_size = 0
+        transport = self._socket()
+        if transport is not None:
+            transport.abort()
+        # Who waits until it was sent would wait for a task that ends here.
+        while self._flush_queue is not None and not self._flush_queue.empty():
+            sent = self._flush_queue.get_nowait()
+            if not sent.done():
+                sent.set_result(None)
+        await super()._close(status, do_cbs)
+
+
+async def _nothing(_message: Msg) -> None:
+    """Be what the library wants to be called."""
+
+
+class TlsClient(TolerantClient):
+    """nats-py would do without TLS where the first line of a server, in clear text, says so."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and not info.get("tls_required"):
+            raise NatsError("the server does not speak TLS, and is told nothing")
+        await super()._process_info(info, initial_connection)

@@ -1,0 +1,191 @@
+"""One connection to NATS, remade when it is lost: requests with deadlines, errors as ours.
+
+Owns: when to connect. nats-py's own reconnecting is off: it hides an outage from those who wait,
+holds back what they publish, and takes its time. A connection that is lost ends all that wait on it
+at once (`bus.nats.link`), and the next call makes a new one, trying all servers until its deadline.
+"""
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Mapping
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.machine.anchors import read_anchor, tls_context
+from localpuppet.fleet.bus.backoff import Backoff
+from localpuppet.fleet.bus.deadline import end_of_step
+from localpuppet.fleet.bus.nats.link import Msg, NatsError, NatsLink, NobodyError, reason
+from localpuppet.fleet.bus.servers import Servers
+
+# What nats-py raises that connects: it believes the types in what a server says first.
+_RUBBISH = (NatsError, OSError, ValueError, TypeError, AttributeError, RecursionError)
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Drop asyncio's note about how nats-py came to its TLS: it means nothing, and comes always."""
+    return not record.getMessage().startswith("returning true from eof_received()")
+
+
+class NatsConnection:
+    """The connection of one client.
+
+    Args:
+        servers: Where, and who we are: a server without TLS is refused where a URL or a CA says so,
+            else TLS is up to the server.
+        timeout: The deadline of each call in seconds.
+        password: The password of `servers.user`.
+        inbox: The prefix of the subjects that answers come to.
+
+    Raises:
+        InvalidInputError: A file of TLS cannot be read, or holds something else.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        *,
+        timeout: float,
+        password: str | None = None,
+        inbox: str = "_INBOX",
+    ) -> None:
+        self.api = servers.api
+        self.timeout = timeout
+        logging.getLogger("asyncio").addFilter(_worth_saying)
+        self._servers = servers
+        self._must_be_tls = servers.tls or servers.ca is not None
+        self._tls: ssl.SSLContext | None = None
+        if self._must_be_tls:
+            self._tls = tls_context(servers.ca, servers.certificate, servers.key)
+        self._password = password
+        self._inbox = inbox
+        self._link: NatsLink | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+        self._said = "no answer"  # why the last attempt to connect failed
+
+    @property
+    def where(self) -> str:
+        """Return the servers: for messages."""
+        return ", ".join(endpoint.url for endpoint in self._servers.endpoints)
+
+    @property
+    def version(self) -> str:
+        """Return the version of the server that we are connected to."""
+        return "" if self._link is None else self._link.version
+
+    async def link(self) -> NatsLink:
+        """Return a live connection, a new one if there is none.
+
+        Raises:
+            UnavailableError: No server can be reached within the deadline, or they refuse us.
+            InvalidInputError: The credentials file cannot be read.
+        """
+        found = self._link
+        if found is not None and found.alive and not self._closed:
+            return found  # the usual case, without a turn in the queue for the lock
+        # From here on: who waits for others' attempts has no more time than they have.
+        deadline = end_of_step(self.timeout)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self._connecting.acquire()
+        except TimeoutError as error:
+            raise self._unreachable() from error
+        try:
+            self._check_open()
+            if self._link is None or not self._link.alive:
+                if self._link is not None:
+                    await self._link.close()
+                    self._link = None
+                if time.monotonic() >= deadline:
+                    raise self._unreachable()
+                link = await self._connect(deadline)
+                self._link = link  # so that `close` finds it, or has been
+                if self._closed:
+                    await link.close()
+                self._check_open()
+            return self._link
+        finally:
+            self._connecting.release()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("is closed", where="bus nats")
+
+    def _unreachable(self) -> UnavailableError:
+        hint = "is it up, and buses.nats.servers right?"
+        return self.problem(f"cannot be reached: {self._said}", hint)
+
+    async def _connect(self, deadline: float) -> NatsLink:
+        options = self._options()
+        endpoints = self._servers.endpoints
+        backoff = Backoff()
+        while True:
+            for left, endpoint in zip(range(len(endpoints), 0, -1), endpoints, strict=True):
+                link = NatsLink(
+                    where=self.where, timeout=self.timeout, must_be_tls=self._must_be_tls
+                )
+                try:
+                    async with asyncio.timeout(max(0.05, (deadline - time.monotonic()) / left)):
+                        await link.connect(endpoint.url, options, inbox=self._inbox)
+                except _RUBBISH as error:
+                    self._said = link.said or reason(error)
+                    await link.close()
+                    if "authorization" in self._said.lower():
+                        hint = "see the credentials of the bus"
+                        raise self.problem(self._said, hint) from error
+                except BaseException:  # nobody waits for it any more: it would stay for ever
+                    await link.close()
+                    raise
+                else:
+                    return link
+            pause = backoff.pause()
+            if time.monotonic() + pause >= deadline:
+                raise self._unreachable()
+            await asyncio.sleep(pause)
+
+    def _options(self) -> dict[str, object]:
+        """Return who we are, as nats-py calls it; files are read again for each connection."""
+        options: dict[str, object] = {} if self._tls is None else {"tls": self._tls}
+        if self._servers.user is not None:
+            options |= {"user": self._servers.user, "password": self._password or ""}
+        file = self._servers.credentials
+        if file is not None:
+            try:
+                text = read_anchor(file).decode("ascii")
+            except UnicodeDecodeError as error:
+                raise InvalidInputError("is not text", where=str(file)) from error
+            kind = "user_credentials" if "BEGIN NATS USER JWT" in text else "nkeys_seed"
+            options[kind] = str(file)
+        return options
+
+    async def request(
+        self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
+    ) -> Msg:
+        """Send a message; return the answer.
+
+        Where nobody answers it is sent again: a cluster may be choosing a leader.
+
+        Raises:
+            UnavailableError: Nobody answers within the deadline, or we may not ask.
+        """
+        deadline = end_of_step(self.timeout)
+        backoff = Backoff()
+        while True:
+            try:
+                return await (await self.link()).request(subject, payload, headers=headers)
+            except NobodyError:
+                pause = backoff.pause()
+                if time.monotonic() + pause >= deadline:
+                    raise
+            await asyncio.sleep(pause)
+
+    async def close(self) -> None:
+        """Close the connection; every later call raises."""
+        self._closed = True
+        if self._link is not None:
+            await self._link.close()
+
+    def problem(self, what: str, hint: str = "") -> UnavailableError:
+        """Return an error about these servers."""
+        return UnavailableError(what, where=self.where, hint=hint)

@@ -1,0 +1,112 @@
+"""What the server repeats below a prefix, as a watch takes it.
+
+Owns: a bound on what piles up, and when it is time to look at what is stored.
+"""
+
+import asyncio
+from types import TracebackType
+
+from localpuppet.fleet.bus.nats.link import Msg, NatsLink, Subscription
+from localpuppet.fleet.bus.nats.message import Message
+from localpuppet.fleet.bus.nats.stream import NatsStream
+
+# How many looks pass before a watcher sweeps what has expired on a server that does not.
+SWEEP = 60
+# Seconds between two looks of a watch at what was stored: core NATS does not say what it lost. One
+# timer for all of them: it would be armed again for each message otherwise.
+LOOK = 60.0
+# Messages that may pile up before a watch; what comes then is read when there is room again.
+BEHIND = 1000
+BEHIND_BYTES = 4 * 1024 * 1024
+
+
+class NatsFeed:
+    """What the server repeats below a prefix, between `async with` and its end.
+
+    Args:
+        stream: The stream.
+        prefix: Of which keys.
+        largest: The bytes of the largest value that is told.
+    """
+
+    def __init__(self, stream: NatsStream, prefix: str, *, largest: int) -> None:
+        self._stream = stream
+        self._prefix = prefix
+        self._largest = largest
+        self._waiting = 0
+        self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
+        # Whether the queue ends with a look, which finds all that comes until then.
+        self._full = False
+        self._looks = 0
+        self._timer: asyncio.TimerHandle
+        self._link: NatsLink
+        self._subscription: Subscription
+
+    async def __aenter__(self) -> "NatsFeed":
+        self._link = await self._stream.prepare()
+        self._subscription = await self._link.subscribe(
+            self._stream.live(self._prefix), self._heard
+        )
+        self._link.listeners.add(self.look_now)
+        self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._timer.cancel()
+        self._link.listeners.discard(self.look_now)
+        await self._link.unsubscribe(self._subscription)
+
+    def check(self) -> None:
+        """See that the server repeats for us; after a question that it answered, for sure.
+
+        Raises:
+            UnavailableError: It refuses, or the connection is lost.
+        """
+        self._link.check(self._subscription)
+
+    def look_now(self) -> None:
+        """Let `next` answer that it is time to look."""
+        self._queue.put_nowait(None)
+
+    async def next(self) -> Message | None:
+        """Return the next message; `None` when it is time to look what is stored.
+
+        Raises:
+            UnavailableError: The connection is lost.
+        """
+        self.check()
+        message = await self._queue.get()
+        if self._queue.empty():
+            self._full = False
+        if message is None:
+            self.check()
+            self._looks += 1
+            if self._looks % SWEEP == 0:
+                await self._stream.sweep(self._prefix)
+        else:
+            self._waiting -= len(message.entry.value)
+        return message
+
+    def _look(self) -> None:
+        self.look_now()
+        self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
+
+    def _heard(self, message: Msg) -> None:
+        if self._full:
+            return  # the look that ends the queue finds it: it is stored already
+        try:
+            heard = self._stream.heard(message)
+        except ValueError:
+            self._queue.put_nowait(None)  # somebody else's: what is stored decides
+            return
+        size = len(heard.entry.value)
+        if size > self._largest:
+            return
+        self._full = self._queue.qsize() >= BEHIND or self._waiting + size > BEHIND_BYTES
+        self._waiting += 0 if self._full else size
+        self._queue.put_nowait(None if self._full else heard)

@@ -1,0 +1,130 @@
+"""A message of the bus's stream, and whether it has expired: by the server's clock alone.
+
+Time: a message of an older server (before 2.11, or a stream without `allow_msg_ttl`) stays for
+ever, with its ttl in its first line. It has expired when the *server's* clock says so: the server
+tells its time when it makes a consumer, and from then on our monotonic clock counts, less SLACK.
+Our time of day plays no part: a node whose clock is wrong neither sees ghosts nor loses what is
+there.
+"""
+
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from localpuppet.fleet.bus.key_value import Entry
+from localpuppet.fleet.bus.nats.link import Msg
+
+# Clocks drift: seconds, and parts of the time since we were told the server's.
+SLACK = 0.5
+DRIFT = 0.001
+_HEAD = re.compile(rb"(-?)([0-9]{1,12}\.[0-9]{3})?\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """The last message of a key.
+
+    Attributes:
+        entry: Its key, value and sequence.
+        removed: Whether it is the trace of a removal.
+        expires: The server's time in seconds since 1970 when its ttl is over, if it has one.
+    """
+
+    entry: Entry
+    removed: bool
+    expires: float | None
+
+
+class ServerClock:
+    """What we know of the server's clock: what it said last, and how long ago that was."""
+
+    def __init__(self) -> None:
+        self._told: tuple[float, float] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Return whether the server has said anything."""
+        return self._told is not None
+
+    def learn(self, text: str) -> None:
+        """Take a time that the server has just stamped; what is not a time is passed over."""
+        with suppress(ValueError):
+            self._told = (seconds(text), time.monotonic())
+
+    def passed(self) -> float:
+        """Return a time, in seconds since 1970, that the server's clock has certainly passed."""
+        if self._told is None:
+            return 0.0
+        told, at = self._told
+        return told + (time.monotonic() - at) * (1 - DRIFT) - SLACK
+
+
+def packed(value: bytes, *, ttl: float | None, removed: bool = False) -> bytes:
+    """Return the body of a message: a line with its ttl, and its value.
+
+    Not in headers: a server repeats a message without any for two thirds of the work.
+
+    Args:
+        value: The value.
+        ttl: Seconds that it stays, down to the millisecond; `None` for ever.
+        removed: Whether it is the trace of a removal.
+    """
+    head = b"" if ttl is None else b"%.3f" % ttl
+    return (b"-" if removed else b"") + head + b"\n" + value
+
+
+def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> Message:
+    """Return the message of a body; what is none has expired.
+
+    Anybody who may write a key can write any body: it must not end who reads it.
+
+    Args:
+        key: Its key.
+        data: Its body.
+        revision: Its sequence.
+        stored: When the server stored it, in seconds since 1970.
+    """
+    found = _HEAD.match(data)
+    if found is None:
+        return Message(
+            entry=Entry(key=key, value=b"", revision=revision), removed=False, expires=0.0
+        )
+    return Message(
+        entry=Entry(key=key, value=data[found.end() :], revision=revision),
+        removed=bool(found[1]),
+        expires=stored + float(found[2]) if found[2] else None,
+    )
+
+
+def fetched(key: str, message: Msg) -> Message:
+    """Return what a message says that a consumer sent; see `unpacked`.
+
+    Args:
+        key: The key of its subject.
+        message: The message.
+    """
+    data = message.metadata
+    return unpacked(
+        key,
+        message.data,
+        revision=data.sequence.stream,
+        stored=data.timestamp.timestamp(),
+    )
+
+
+def server_version(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a server's version; zeros when it has none."""
+    parts = version.split(".")
+    numbers = [int(part) for part in parts[:2] if part.isdecimal() and len(part) < 10]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
+
+
+def seconds(text: str) -> float:
+    """Return seconds since 1970 of a time as Go writes it: down to nanoseconds."""
+    head, _, rest = text.partition(".")
+    zone = rest.lstrip("0123456789") if rest else ""
+    fraction = rest[: len(rest) - len(zone)]
+    moment = datetime.fromisoformat(head + (zone or ("" if not rest else "Z")))
+    return moment.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)

@@ -1,0 +1,282 @@
+"""The bus on NATS: `KeyValue` over JetStream's streams, one for what passes and one for what lasts.
+
+Owns: what a verb means for the last message of a subject, and how a watch is put together. A watch
+subscribes to what the server repeats of all that it stores (its *republish*), then reads what is
+there, and then follows; every repeated message carries its sequence, so nothing is told twice.
+Repeated messages are core NATS, which may lose some: with the connection, then the watch ends with
+an error; without it (a full buffer, a route between servers), so each watch reads again from time
+to time what was stored since the last look. On some set-ups a client can forge one; it is a hint:
+whoever is told checks signatures, and a forged sequence makes a watch list anew, not deaf.
+
+nats-py's own key-value watch and its fetch wait 19 to 29 s after a crash of the server; neither is
+used.
+
+A subject keeps one message, so what replaces a value replaces it whole, with its ttl: a value that
+was to stay for an hour and was followed by one for a second is gone after a second.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from localpuppet.fleet.bus.checked_store import CheckedStore, Collected, Following
+from localpuppet.fleet.bus.deadline import end_of_step, in_time
+from localpuppet.fleet.bus.key_value import PART, Change, Entry, Gone, Listing, Put
+from localpuppet.fleet.bus.nats.connection import NatsConnection
+from localpuppet.fleet.bus.nats.feed import NatsFeed
+from localpuppet.fleet.bus.nats.message import Message, server_version
+from localpuppet.fleet.bus.nats.stream import NatsStream
+from localpuppet.fleet.bus.nats.subjects import PASSING, PLACES, Place, place_of
+from localpuppet.fleet.bus.servers import Servers
+
+
+async def open_nats(
+    servers: Servers,
+    *,
+    timeout: float,
+    password: str | None = None,
+    inbox: str = "_INBOX",
+) -> "NatsKeyValue":
+    """Return the bus on NATS servers; a stream is made if it is not there.
+
+    Args:
+        servers: The servers, their stream, and who we are to them.
+        timeout: The deadline of each call in seconds.
+        password: The password of `servers.user`.
+        inbox: The prefix of subjects for answers; permissions can name one for each node.
+
+    Raises:
+        UnavailableError: No server answers within the deadline, or they refuse us.
+        InvalidInputError: A file of TLS or of credentials is not what it should be.
+    """
+    connection = NatsConnection(servers, timeout=timeout, password=password, inbox=inbox)
+    # The other stream is made, or missed, by who first uses it: not everybody may.
+    streams = {place: NatsStream(connection, servers, place) for place in PLACES}
+    try:
+        await streams[PASSING].open()
+    except BaseException:
+        await connection.close()
+        raise
+    return NatsKeyValue(streams)
+
+
+def weakness(version: str) -> str | None:
+    """Return what an operator should know about a version of NATS; `None` when nothing."""
+    if server_version(version) >= (2, 10):
+        return None
+    return (
+        f"nats-server {version} cannot write through to the disk and loses acknowledged messages"
+        " when the power fails (2.10 and later can, with sync_interval: always)"
+    )
+
+
+class NatsKeyValue(CheckedStore):
+    """The bus in streams of JetStream: each key is in the one of its place.
+
+    Args:
+        streams: The streams, on one connection.
+    """
+
+    def __init__(self, streams: Mapping[Place, NatsStream]) -> None:
+        self._connection = streams[PASSING].connection
+        super().__init__(streams[PASSING].timeout)
+        self._stores = {place: _StreamKeys(stream) for place, stream in streams.items()}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what an operator should know about this server."""
+        found = weakness(self._connection.version)
+        return () if found is None else (found,)
+
+    async def close(self) -> None:
+        """Give the connection back; see `KeyValue.close`."""
+        await self._connection.close()
+
+    async def _get(self, key: str) -> Entry | None:
+        return await self._of(key).get(key)
+
+    async def _list(self, prefix: str, largest: int) -> Listing:
+        return await self._of(prefix).list(prefix, largest)
+
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
+    ) -> int | None:
+        return await self._of(key).write(key, value, ttl, expected)
+
+    async def _remove(self, key: str, revision: int) -> bool:
+        return await self._of(key).remove(key, revision)
+
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        async with aclosing(self._of(prefix).watch(prefix, how)) as changes:
+            async for change in changes:
+                yield change
+
+    def _of(self, key: str) -> "_StreamKeys":
+        return self._stores[place_of(key)]
+
+
+class _StreamKeys:
+    """The keys of one stream; the verbs are those of `CheckedStore`'s steps.
+
+    Args:
+        stream: The stream.
+    """
+
+    def __init__(self, stream: NatsStream) -> None:
+        self.timeout = stream.timeout
+        self._stream = stream
+
+    async def get(self, key: str) -> Entry | None:
+        """Return the newest value of a key."""
+        message = await self._last(key)
+        return message.entry if message is not None and self._stream.alive(message) else None
+
+    async def list(self, prefix: str, largest: int) -> Listing:
+        """Return all that is below a prefix."""
+        listing = await self._read(prefix, largest)
+        if not listing.entries:
+            # Anybody may ask which keys there are. Who may not read them is not told "none".
+            await self._stream.last(f"{prefix}none")
+        return listing
+
+    async def write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
+    ) -> int | None:
+        """Write a value."""
+        if expected == 0:
+            return await self._add(key, value, ttl)
+        # The server compares sequences alone: it takes a trace, or what has expired, for a value.
+        if expected is not None and not await self._has(key, expected):
+            return None
+        return await self._stream.publish(key, value, ttl=ttl, expected=expected)
+
+    async def _add(self, key: str, value: bytes, ttl: float | None) -> int | None:
+        expected = 0
+        deadline = end_of_step(self.timeout)
+        while time.monotonic() < deadline:
+            revision = await self._stream.publish(key, value, ttl=ttl, expected=expected)
+            if revision is not None:
+                return revision
+            # There is a message; it may be the trace of a removal, or have expired.
+            message = await self._last(key)
+            if message is not None and self._stream.alive(message):
+                return None
+            expected = 0 if message is None else message.entry.revision
+        raise self._stream.connection.problem(f"{key} is written and removed all the time")
+
+    async def remove(self, key: str, revision: int) -> bool:
+        """Remove a key."""
+        if not await self._has(key, revision):
+            return False
+        return await self._stream.publish_removal(key, revision) is not None
+
+    async def watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        """Follow a prefix."""
+        after = how.after
+        seen = checked = after or 0
+        async with NatsFeed(self._stream, prefix, largest=how.largest) as feed:
+            state = None if after is None else await self._stream.state()
+            if after is None or state is None or not self._stream.remembers(after, state):
+                async for change in self._listed(prefix, how):
+                    yield change
+                    seen = checked = _reached(change, seen)
+                behind = False
+            else:
+                behind = True  # what was stored since is older than what is heard by now
+            feed.check()
+            told: set[int] = set()
+            while True:
+                heard = None if behind else await feed.next()
+                behind = False
+                upto = checked if heard is not None else (await self._stream.state()).last
+                async for message in self._news(prefix, heard, how, checked, upto):
+                    at = message.entry.revision
+                    if at <= checked or at in told:
+                        continue
+                    # It came late, and who follows must see it in its place; or what seemed newer
+                    # was forged. What is stored decides, also about where we are.
+                    if at < seen:
+                        async for change in self._listed(prefix, how):
+                            yield change
+                            seen = upto = _reached(change, seen)
+                        break
+                    told.add(at)
+                    seen = at
+                    news = self._change(message)
+                    if news is not None:
+                        yield news
+                if upto > checked:
+                    checked = upto
+                    seen = max(seen, upto)
+                    told = {at for at in told if at > checked}
+
+    async def _news(
+        self, prefix: str, heard: Message | None, how: Following, checked: int, upto: int
+    ) -> AsyncGenerator[Message, None]:
+        """Yield what was heard, or else what was stored after `checked`."""
+        if heard is not None:
+            yield heard
+        elif upto > checked:
+            async for message in self._stream.read(prefix, largest=how.largest, after=checked):
+                yield message
+
+    def _change(self, message: Message) -> Change | None:
+        if message.removed:
+            return Gone(key=message.entry.key, revision=message.entry.revision)
+        return Put(entry=message.entry) if self._stream.alive(message) else None
+
+    async def _last(self, key: str) -> Message | None:
+        message = await self._stream.last(key)
+        if message is not None and self._stream.needs_time(message):
+            await self._stream.tell_time(key)
+        return message
+
+    async def _has(self, key: str, revision: int) -> bool:
+        entry = await self.get(key)
+        return entry is not None and entry.revision == revision
+
+    async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        """Yield a listing, or its parts; the revision of the last part is that of them all.
+
+        What was removed meanwhile may be in a part that was told: it is told to be gone.
+        """
+        if not how.parts:
+            yield await self._read(prefix, how.largest)
+            return
+        state = await self._stream.state(prefix)
+        part: list[Entry] = []
+        gone: list[Gone] = []
+        size, last = 0, state.last
+        async for message in self._stream.below(prefix, state, largest=how.largest):
+            last = max(last, message.entry.revision)
+            if self._stream.alive(message):
+                part.append(message.entry)
+                size += len(message.entry.value)
+            elif message.removed and message.entry.revision > state.last:
+                gone.append(Gone(key=message.entry.key, revision=message.entry.revision))
+            if size >= PART:
+                yield Listing(entries=tuple(part), revision=last, more=True)
+                part, size = [], 0
+        yield Listing(entries=tuple(part), revision=last)
+        for change in gone:
+            yield change
+
+    @in_time
+    async def _read(self, prefix: str, largest: int) -> Listing:
+        state = await self._stream.state(prefix)
+        found = Collected(prefix, self._stream.connection.where)
+        newest: dict[str, Message] = {}  # one may have been replaced or removed meanwhile
+        async for message in self._stream.below(prefix, state, largest=largest):
+            found.add((message.entry,))
+            newest[message.entry.key] = message
+        entries = sorted(
+            (one.entry for one in newest.values() if self._stream.alive(one)),
+            key=lambda entry: entry.key,
+        )
+        last = max((one.revision for one in found.entries), default=0)
+        return Listing(entries=tuple(entries), revision=max(state.last, last))
+
+
+def _reached(change: Change, seen: int) -> int:
+    """Return where a watcher is after a listing; removals beside it are older than that."""
+    return change.revision if isinstance(change, Listing) else seen

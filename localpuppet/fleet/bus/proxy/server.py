@@ -1,0 +1,141 @@
+"""The bus, lent by the network side to the run side: what a `KeyValue` does, as lines of JSON.
+
+The run side has no connection to the network and no credentials for it. What it has to write there
+(the triggers that Puppet sends, signed; leases) it gives to the network side by this proxy, whose
+other end is `bus.proxy.store`. Owns: the form of the lines, and `ProxyServer`, which does what they
+say. Refuses to know: what is written, and sockets.
+
+Invariant: whatever a line holds, the answer is lines of the forms below; an error in one is `ok`
+false and one printable line.
+"""
+
+import base64
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.text import one_line
+from localpuppet.fleet.bus.key_value import Change, Entry, Gone, KeyValue, Listing, RefusedError
+
+# A value of 512 KiB is 683 KiB here.
+MAX_LINE = 1024 * 1024
+
+
+class ProxyServer:
+    """Does what the run side asks of the bus.
+
+    Args:
+        store: Lends the store of an engine, connected; that of the site for `None`.
+    """
+
+    def __init__(
+        self, store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
+    ) -> None:
+        self._store = store
+
+    async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
+        """Yield the answer to a line, as lines."""
+        try:
+            fields = read(line)
+            lent = self._store(fields.text_or_none("engine"))
+            async with lent as kv, aclosing(_said(kv, fields)) as lines:
+                async for said in lines:
+                    yield encode(said)
+        except LocalpuppetError as error:
+            away, refused = (isinstance(error, kind) for kind in (UnavailableError, RefusedError))
+            yield encode(
+                {"ok": False, "away": away, "refused": refused, "error": one_line(str(error))}
+            )
+
+
+async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:
+    if fields.text("do") == "watch":
+        yield {"ok": True, "heard": True}  # at once: it may be long until there is a change
+        changes = kv.watch(
+            fields.text("prefix"),
+            after=fields.integer_or_none("after"),
+            largest=fields.integer("largest"),
+            parts=fields.boolean("parts"),
+        )
+        async with aclosing(changes):
+            async for change in changes:
+                for said in change_lines(change):
+                    yield said
+    elif fields.text("do") == "list":
+        listing = await kv.list(fields.text("prefix"), largest=fields.integer("largest"))
+        for said in change_lines(listing):
+            yield said
+    else:
+        yield await _do(kv, fields)
+
+
+async def _do(kv: KeyValue, fields: Fields) -> dict[str, Any]:
+    verb, key = fields.text("do"), fields.text("key")
+    if verb == "get":
+        entry = await kv.get(key)
+        return {"ok": True, "entry": None if entry is None else entry_to_dict(entry)}
+    if verb == "remove_if_revision":
+        return {"ok": True, "done": await kv.remove_if_revision(key, fields.integer("revision"))}
+    value, ttl = fields.parsed("value", _bytes), fields.seconds_or_none("ttl")
+    if verb == "put":
+        return {"ok": True, "revision": await kv.put(key, value, ttl=ttl)}
+    if verb == "add_if_new":
+        return {"ok": True, "revision": await kv.add_if_new(key, value, ttl=ttl)}
+    if verb == "set_if_revision":
+        before = fields.integer("revision")
+        return {"ok": True, "revision": await kv.set_if_revision(key, value, before, ttl=ttl)}
+    raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="relay")
+
+
+def change_lines(change: Change) -> list[dict[str, Any]]:
+    """Return what a watcher is told of a change: a listing is its head and one for each entry."""
+    if isinstance(change, Listing):
+        count = len(change.entries)
+        head = {"ok": True, "listing": change.revision, "count": count, "more": change.more}
+        return [head, *({"ok": True, "put": entry_to_dict(entry)} for entry in change.entries)]
+    if isinstance(change, Gone):
+        return [{"ok": True, "gone": change.key, "revision": change.revision}]
+    return [{"ok": True, "put": entry_to_dict(change.entry)}]
+
+
+def entry_to_dict(entry: Entry) -> dict[str, Any]:
+    """Return an entry for a line."""
+    value = base64.b64encode(entry.value).decode("ascii")
+    return {"key": entry.key, "value": value, "revision": entry.revision}
+
+
+def encode(value: Mapping[str, Any]) -> bytes:
+    """Return a line, with its newline."""
+    return json.dumps(value).encode() + b"\n"
+
+
+def entry_from(fields: Fields) -> Entry:
+    """Return the entry in a line.
+
+    Raises:
+        InvalidInputError: The line holds no entry.
+    """
+    return Entry(
+        key=fields.text("key"),
+        value=fields.parsed("value", _bytes),
+        revision=fields.integer("revision"),
+    )
+
+
+def read(line: bytes) -> Fields:
+    """Return the fields of a line.
+
+    Raises:
+        InvalidInputError: It has none.
+    """
+    return Fields.parse(line, where="relay", limit=MAX_LINE)
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text.encode(), validate=True)
+    except ValueError as error:
+        raise InvalidInputError("is not base64") from error

@@ -1,0 +1,189 @@
+"""The roster of a bus: who is on it and may do what; turned into rights on keys.
+
+Owns: the file's rules, and which keys a member needs for what it may do. Refuses to know: how an
+engine is told (`bus.nats.permissions`, `bus.etcd.roles`).
+
+Invariants: what the roster does not name nobody may; a name that it does not introduce is refused,
+so that a typo takes no right away unseen.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName, SignerName, did_you_mean
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.grants import Grant, Member
+from localpuppet.fleet.bus.key_value import check_key
+from localpuppet.fleet.bus.layout import KEYPREFIX
+
+ALL = "*"
+# A word of `reads` and the prefixes that it means.
+READS = {"inventory": (layout.INVENTORY, layout.EXPORTS, layout.FORGOTTEN)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RosterEntry:
+    """One line of the roster.
+
+    Attributes:
+        name: A node or a person.
+        node: Whether it has an agent.
+        triggers: The nodes that it may trigger.
+        asks: The nodes that it may put requests before.
+        leases: The leases that it may take.
+        reads: What it may read of all nodes, of `READS`.
+        forgets: Whether it may have nodes forgotten, where their policies say so, too.
+        takeover: Those for whose rollouts it may speak, and go on with them, where policies say so.
+    """
+
+    name: SignerName
+    node: bool
+    triggers: tuple[NodeName, ...]
+    asks: tuple[NodeName, ...]
+    leases: tuple[str, ...]
+    reads: tuple[str, ...]
+    forgets: bool
+    takeover: tuple[SignerName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """Who is on the bus.
+
+    Attributes:
+        entries: Nodes, then people, in the file's order.
+        admins: Who may do everything.
+        keyprefix: Where triggers are.
+        stream: NATS's stream.
+    """
+
+    entries: tuple[RosterEntry, ...]
+    admins: tuple[SignerName, ...]
+    keyprefix: str
+    stream: str
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any], *, where: str) -> "Roster":
+        """Return the roster.
+
+        Args:
+            raw: The document; its shape was checked.
+            where: The document, for messages.
+
+        Raises:
+            InvalidInputError: A name is none, stands there twice, or is not introduced.
+        """
+        nodes = [_parsed(NodeName, name, f"{where}: nodes") for name in raw.get("nodes", {})]
+        people = raw.get("people") or {}
+        admins = [_parsed(SignerName, name, f"{where}: admins") for name in raw.get("admins", [])]
+        names = [*nodes, *(_parsed(SignerName, name, f"{where}: people") for name in people)]
+        for name in (*names, *admins):
+            if [*names, *admins].count(name) > 1:
+                raise InvalidInputError(
+                    f"{name} is there twice", where=where, hint="a name is one user of the engine"
+                )
+            if name == "root":
+                raise InvalidInputError("root is etcd's own user", where=where)
+        keyprefix = raw.get("keyprefix", KEYPREFIX)
+        try:
+            check_key(keyprefix)
+        except InvalidInputError as error:
+            raise error.at(f"{where}: keyprefix") from error
+        return cls(
+            entries=(
+                *(_entry(n, raw["nodes"][n] or {}, names, f"{where}: nodes.{n}") for n in nodes),
+                *(_entry(n, people[n] or {}, names, f"{where}: people.{n}") for n in people),
+            ),
+            admins=tuple(admins),
+            keyprefix=keyprefix,
+            stream=raw.get("stream", "localpuppet"),
+        )
+
+    def members(self) -> list[Member]:
+        """Return everybody but the admins with what they may do."""
+        return [Member(name=one.name, grants=tuple(self._grants(one))) for one in self.entries]
+
+    def _beside(self, entry: RosterEntry) -> list[RosterEntry]:
+        """Return who may go on with a rollout for which an entry may speak, or speak to it."""
+        asking = [one for one in self.entries if one.asks]
+        circles = [
+            {one.name} | {to.name for to in asking if one.name in to.takeover} for one in asking
+        ]
+        beside = set[str]().union(*(circle for circle in circles if entry.name in circle))
+        return [one for one in asking if one.name in beside]
+
+    def _grants(self, entry: RosterEntry) -> list[Grant]:
+        reads = [layout.PRESENCE, layout.LEASES]
+        writes = [layout.LEASES + name for name in entry.leases]
+        writes += [
+            layout.triggers_for(node, self.keyprefix) + entry.name for node in entry.triggers
+        ]
+        writes += [layout.requests_of(entry.name, node) for node in entry.asks]
+        reads += [prefix for word in entry.reads for prefix in READS[word]]
+        if entry.forgets:
+            writes.append(layout.FORGOTTEN)
+        if entry.asks:
+            mine = [
+                layout.rollouts_of(name) for name in dict.fromkeys((entry.name, *entry.takeover))
+            ]
+            reads += [layout.replies_to(entry.name), layout.words_to(entry.name), *mine]
+            writes += mine
+            for other in self._beside(entry):
+                writes.append(layout.words_of(entry.name, other.name))
+                writes.append(layout.replies_of(entry.name, other.name))
+        if entry.node:
+            me = NodeName(entry.name)
+            reads += [layout.triggers_for(me, self.keyprefix), layout.requests_for(me)]
+            writes += [layout.PRESENCE + me, layout.INVENTORY + me, layout.exports_of(me)]
+            writes += [layout.replies_of(me, one.name) for one in self.entries if me in one.asks]
+        return [
+            *(Grant(key=key, write=False) for key in dict.fromkeys(reads)),
+            *(Grant(key=key, write=True) for key in dict.fromkeys(writes)),
+        ]
+
+
+def _entry(
+    name: str, raw: Mapping[str, Any], names: Sequence[NodeName | SignerName], where: str
+) -> RosterEntry:
+    nodes = [one for one in names if isinstance(one, NodeName)]
+    leases = raw.get("leases", [])
+    for lease in leases:
+        try:
+            layout.parse_lease_name(lease)
+        except InvalidInputError as error:
+            raise error.at(f"{where}.leases") from error
+    triggers = _named(raw.get("triggers", []), nodes, f"{where}.triggers", "node")
+    asks = _named(raw.get("asks", []), nodes, f"{where}.asks", "node")
+    takeover = _named(raw.get("takeover", []), names, f"{where}.takeover", "name")
+    return RosterEntry(
+        name=SignerName(name),
+        node=name in nodes,
+        triggers=tuple(map(NodeName, triggers)),
+        asks=tuple(map(NodeName, asks)),
+        leases=tuple(dict.fromkeys(leases)),
+        reads=tuple(dict.fromkeys(raw.get("reads", []))),
+        forgets=raw.get("forgets", False),
+        takeover=tuple(map(SignerName, takeover)),
+    )
+
+
+def _named(names: Sequence[str], known: Sequence[str], where: str, what: str) -> list[str]:
+    if ALL in names:
+        return [*known]
+    for name in names:
+        if name not in known:
+            raise InvalidInputError(
+                f"{name!r} is not a {what} of this file",
+                where=where,
+                hint=did_you_mean(name, [*known]) if known else "",
+            )
+    return list(dict.fromkeys(names))
+
+
+def _parsed(kind: type[Any], name: str, where: str) -> Any:  # noqa: ANN401
+    try:
+        return kind.parse(name)
+    except InvalidInputError as error:
+        raise error.at(where) from error

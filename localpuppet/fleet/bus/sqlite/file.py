@@ -1,0 +1,386 @@
+"""The file of the SQLite bus: its schema, its transactions, its errors. All calls are short.
+
+Owns: one database in WAL mode, 0600, in a directory that nobody else can write; synchronous=FULL,
+so that what was committed survives a power cut. Each public method is one transaction and returns
+at once: where another process holds the lock it raises `Busy`, and the caller looks again.
+
+Time here is the kernel's time since boot, which no one can set: a time of day that jumps makes
+nothing expire. After a reboot nobody knows how long the machine was off, so every ttl starts anew:
+"gone no earlier than" is kept.
+
+A new file's revisions start at the time of day in milliseconds. So a watcher that comes back with
+a revision of an older file that stood here finds it below `compacted`, and gets a listing.
+"""
+
+import sqlite3
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.fleet.bus.checked_store import Collected
+from localpuppet.fleet.bus.key_value import Entry, Gone, Listing, Put
+from localpuppet.fleet.bus.sqlite.place import make_file
+from localpuppet.fleet.bus.sqlite.position import Look, Position
+
+SCHEMA = 1
+APPLICATION = 0x6C707562  # "lpub", in the file's header: what file(1) and we tell it by
+# Watchers that were away for longer than so many removals get a listing.
+MAX_REMOVALS = 10_000
+# One write prunes no more than this, so that no write is long.
+PRUNE = 500
+# Changes of one look, and entries of a part: bounds memory, not what is told.
+LOOK = 64
+_TABLES = """
+CREATE TABLE counter (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    revision INTEGER NOT NULL,
+    compacted INTEGER NOT NULL,
+    boot TEXT NOT NULL
+);
+CREATE TABLE entries (
+    revision INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    value BLOB NOT NULL,
+    ttl REAL,
+    expires REAL
+);
+CREATE INDEX entries_expires ON entries (expires) WHERE expires IS NOT NULL;
+CREATE TABLE removals (revision INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
+"""
+_ALIVE = "(expires IS NULL OR expires > :now)"
+# The length stands in the row's head: what is too large is not read.
+_OF_USE = "length(value) <= :largest"
+_BELOW = f"FROM entries WHERE key > :low AND key < :high AND {_ALIVE} AND {_OF_USE}"
+# The unary plus keeps SQLite from using the index of keys: the newest revisions are few.
+_CHANGES = f"""
+SELECT * FROM (
+    SELECT revision, key, value FROM entries
+    WHERE revision > :after AND +key > :low AND +key < :high AND {_ALIVE} AND {_OF_USE}
+    ORDER BY revision LIMIT {LOOK})
+UNION ALL SELECT * FROM (
+    SELECT revision, key, NULL FROM removals
+    WHERE revision > :after AND +key > :low AND +key < :high
+    ORDER BY revision LIMIT {LOOK})
+ORDER BY revision LIMIT {LOOK}
+"""  # noqa: S608 - constants
+
+
+class LockedError(Exception):
+    """Another process is writing; look again soon."""
+
+
+class SqliteFile:
+    """An open database.
+
+    Args:
+        path: Its file; made if it is not there, as is its directory.
+
+    Raises:
+        UnavailableError: It cannot be used: damaged, no database of ours, read-only, disk full.
+        InvalidInputError: Others can write its directory, or root is to open another user's.
+        LockedError: Another process has it locked.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._problems():
+            make_file(path)
+            self._connection = sqlite3.connect(
+                path, timeout=0, isolation_level=None, cached_statements=32
+            )
+        try:
+            with self._problems():
+                self._prepare()
+                self._file = _identity(path)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+    def replaced(self) -> bool:
+        """Return whether another file, or none, stands at the path now."""
+        try:
+            return _identity(self.path) != self._file
+        except OSError:
+            return True
+
+    def get(self, key: str) -> Entry | None:
+        """Return the value of a key."""
+        with self._problems():
+            return self._get(key)
+
+    def list(self, prefix: str, largest: int) -> Listing:
+        """Return all that is below a prefix, but for larger values."""
+        with self._problems(), self._transaction("DEFERRED"):
+            return self._list(prefix, largest)
+
+    def look(self, prefix: str, position: Position) -> Look:
+        """Return what happened below a prefix since: a listing where that is unknown."""
+        with self._problems(), self._transaction("DEFERRED"):
+            revision, compacted = self._counter()
+            if position.key or position.after < compacted or position.after > revision:
+                return self._listed(prefix, position, revision)
+            if position.after == revision:
+                return Look(changes=(), position=position, more=False)
+            rows = self._connection.execute(
+                _CHANGES,
+                {
+                    **_range(prefix),
+                    "after": position.after,
+                    "largest": position.largest,
+                    "now": _now(),
+                },
+            ).fetchall()
+        changes = tuple(
+            Gone(key=key, revision=at)
+            if value is None
+            else Put(entry=Entry(key=key, value=value, revision=at))
+            for at, key, value in rows
+        )
+        more = len(rows) == LOOK
+        after = rows[-1][0] if more else revision
+        return Look(changes=changes, position=replace(position, after=after), more=more)
+
+    def write(
+        self, key: str, value: bytes, *, ttl: float | None, expected: int | None
+    ) -> int | None:
+        """Write a value; return its revision.
+
+        Args:
+            key: The key.
+            value: The bytes.
+            ttl: Seconds that it stays.
+            expected: The revision that it must have now, 0 for none; `None` for any.
+
+        Returns:
+            The revision; `None` when the key had another one than expected.
+        """
+        with self._problems(), self._transaction("IMMEDIATE"):
+            self._prune()
+            if expected is not None and self._revision(key) != expected:
+                return None
+            revision = self._next()
+            self._connection.execute("DELETE FROM entries WHERE key = ?", (key,))
+            self._connection.execute("DELETE FROM removals WHERE key = ?", (key,))
+            self._connection.execute(
+                "INSERT INTO entries (revision, key, value, ttl, expires) VALUES (?, ?, ?, ?, ?)",
+                (revision, key, value, ttl, None if ttl is None else _now() + ttl),
+            )
+            return revision
+
+    def remove(self, key: str, expected: int) -> bool:
+        """Remove a key that has the expected revision; return whether it had."""
+        with self._problems(), self._transaction("IMMEDIATE"):
+            self._prune()
+            if self._revision(key) != expected:
+                return False
+            self._forget(key)
+            self._compact()
+            return True
+
+    def prune(self) -> bool:
+        """Remove what has expired; return whether there was anything."""
+        with self._problems():
+            found = self._connection.execute(
+                "SELECT 1 FROM entries WHERE expires <= ? LIMIT 1", (_now(),)
+            ).fetchone()
+            if found is None:
+                return False
+            with self._transaction("IMMEDIATE"):
+                self._prune()
+            return True
+
+    def _prepare(self) -> None:
+        execute = self._connection.execute
+        execute("PRAGMA mmap_size = 0")  # a damaged disk is an error then, not a SIGBUS
+        execute("PRAGMA temp_store = MEMORY")  # there may be no place for temporary files
+        with self._transaction("DEFERRED"):  # of one moment, while another process makes it
+            version = self._version()
+        if version == 0:
+            execute("PRAGMA journal_mode = WAL")
+            with self._transaction("IMMEDIATE"):
+                if self._version() == 0:  # another process may have been faster
+                    self._make_tables()
+        execute("PRAGMA synchronous = FULL")
+        execute(f"PRAGMA journal_size_limit = {8 * 1024 * 1024}")
+        # A read-only disk is told now, not at the first write.
+        with self._transaction("IMMEDIATE"):
+            boot = _boot()
+            if execute("SELECT boot FROM counter").fetchone() != (boot,):
+                execute("UPDATE entries SET expires = ? + ttl WHERE ttl IS NOT NULL", (_now(),))
+                execute("UPDATE counter SET boot = ?", (boot,))
+
+    def _version(self) -> int:
+        execute = self._connection.execute
+        ((version,),) = execute("PRAGMA user_version").fetchall()
+        ((application,),) = execute("PRAGMA application_id").fetchall()
+        ((tables,),) = execute("SELECT count(*) FROM sqlite_master").fetchall()
+        if (application, version) == (APPLICATION, SCHEMA):
+            return SCHEMA
+        if not (application or version or tables):
+            return 0
+        if application == APPLICATION:
+            raise UnavailableError(
+                f"has schema {version}, and this program knows {SCHEMA}",
+                where=str(self.path),
+                hint="update localpuppet, or move the file away",
+            )
+        raise UnavailableError(
+            "is a database of another program",
+            where=str(self.path),
+            hint="name another path for the bus",
+        )
+
+    def _make_tables(self) -> None:
+        for statement in _TABLES.split(";"):
+            self._connection.execute(statement)
+        start = time.time_ns() // 1_000_000
+        self._connection.execute(
+            "INSERT INTO counter (id, revision, compacted, boot) VALUES (1, ?, ?, ?)",
+            (start, start, _boot()),
+        )
+        self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _get(self, key: str) -> Entry | None:
+        row = self._connection.execute(
+            f"SELECT value, revision FROM entries WHERE key = :key AND {_ALIVE}",  # noqa: S608
+            {"key": key, "now": _now()},
+        ).fetchone()
+        return None if row is None else Entry(key=key, value=row[0], revision=row[1])
+
+    def _revision(self, key: str) -> int:
+        row = self._connection.execute(
+            f"SELECT revision FROM entries WHERE key = :key AND {_ALIVE}",  # noqa: S608
+            {"key": key, "now": _now()},
+        ).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _list(self, prefix: str, largest: int) -> Listing:
+        rows = self._connection.execute(
+            f"SELECT key, value, revision {_BELOW} ORDER BY key",
+            {**_range(prefix), "largest": largest, "now": _now()},
+        )
+        found = Collected(prefix, str(self.path))
+        found.add(Entry(key=key, value=value, revision=at) for key, value, at in rows)
+        return Listing(entries=tuple(found.entries), revision=self._counter()[0])
+
+    def _listed(self, prefix: str, position: Position, revision: int) -> Look:
+        """Return a listing, or its next part.
+
+        The parts of one are read at several moments, and all of them have the revision of the
+        first: what is written meanwhile comes after them, perhaps for the second time.
+        """
+        if not position.parts:
+            listing = self._list(prefix, position.largest)
+            return Look(changes=(listing,), position=replace(position, after=revision), more=False)
+        after = position.after if position.key else revision
+        rows = self._connection.execute(
+            f"SELECT key, value, revision {_BELOW} ORDER BY key LIMIT {LOOK}",
+            {
+                **_range(prefix),
+                **({"low": position.key} if position.key else {}),
+                "largest": position.largest,
+                "now": _now(),
+            },
+        ).fetchall()
+        more = len(rows) == LOOK
+        listing = Listing(
+            entries=tuple(Entry(key=key, value=value, revision=at) for key, value, at in rows),
+            revision=after,
+            more=more,
+        )
+        following = replace(position, after=after, key=rows[-1][0] if more else "")
+        return Look(changes=(listing,), position=following, more=more)
+
+    def _counter(self) -> tuple[int, int]:
+        ((revision, compacted),) = self._connection.execute(
+            "SELECT revision, compacted FROM counter"
+        ).fetchall()
+        return int(revision), int(compacted)
+
+    def _next(self) -> int:
+        self._connection.execute("UPDATE counter SET revision = revision + 1")
+        return self._counter()[0]
+
+    def _forget(self, key: str) -> None:
+        self._connection.execute("DELETE FROM entries WHERE key = ?", (key,))
+        self._connection.execute(
+            "INSERT OR REPLACE INTO removals (revision, key) VALUES (?, ?)", (self._next(), key)
+        )
+
+    def _prune(self) -> None:
+        expired = self._connection.execute(
+            "SELECT key FROM entries WHERE expires <= ? ORDER BY expires LIMIT ?", (_now(), PRUNE)
+        ).fetchall()
+        for (key,) in expired:
+            self._forget(key)
+        if expired:
+            self._compact()
+
+    def _compact(self) -> None:
+        row = self._connection.execute(
+            "SELECT revision FROM removals ORDER BY revision DESC LIMIT 1 OFFSET ?",
+            (MAX_REMOVALS,),
+        ).fetchone()
+        if row is not None:
+            self._connection.execute("DELETE FROM removals WHERE revision <= ?", row)
+            self._connection.execute("UPDATE counter SET compacted = ?", row)
+
+    @contextmanager
+    def _transaction(self, kind: str) -> Generator[None, None, None]:
+        self._connection.execute(f"BEGIN {kind}")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # some errors have rolled back already
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _problems(self) -> Generator[None, None, None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise LockedError from error
+            raise _unavailable(error, code, self.path) from error
+        except OSError as error:
+            raise UnavailableError(error.strerror or str(error), where=str(self.path)) from error
+
+
+def _unavailable(error: sqlite3.Error, code: int, path: Path) -> UnavailableError:
+    what, hint = {
+        sqlite3.SQLITE_NOTADB: ("is not a SQLite database", "name another path, or move it away"),
+        sqlite3.SQLITE_CORRUPT: ("is damaged", "move it away: a new one is made"),
+        sqlite3.SQLITE_READONLY: ("cannot be written", "is the disk read-only, the file ours?"),
+        sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "is the disk read-only, the file ours?"),
+        sqlite3.SQLITE_FULL: ("cannot be written: the disk is full", "make room"),
+        sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk failed", "see the kernel log"),
+    }.get(code, (f"cannot be used: {error}", ""))
+    return UnavailableError(what, where=str(path), hint=hint)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _range(prefix: str) -> dict[str, str]:
+    return {"low": prefix, "high": prefix[:-1] + "0"}  # "0" is what follows "/"
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()

@@ -1,0 +1,67 @@
+"""Requests to other nodes, shared by the verbs that have `--node`."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.cli.progress import shown, whom
+from localpuppet.node.cli import render
+from localpuppet.node.cli.node_options import PATIENCE
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.requests.client import Answer
+    from localpuppet.fleet.requests.request import Arguments
+
+
+def ask_nodes(
+    node: NodeWiring,
+    nodes: Sequence[str],
+    action: str,
+    args: "Arguments",
+    *,
+    as_json: bool,
+    patience: float = PATIENCE,
+) -> int:
+    """Ask nodes for something, show what each answered, and return the exit code.
+
+    A node that does not answer is an answer of its own: it is shown, and the exit code is 69; one
+    that refuses makes it 1.
+
+    Raises:
+        UnavailableError: The bus cannot be asked.
+    """
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
+    fleet = FleetWiring(node)
+    observer = render.observer(quiet=as_json, title=f"asking {whom(names)}")
+
+    async def ask() -> "dict[str, Answer]":
+        async with shown(observer), fleet.connected() as kv:
+            return await fleet.requests(kv).ask_all(names, action, args, patience=patience)
+
+    answers = run(ask())
+    replies = {name: answer.to_dict() for name, answer in answers.items()}
+    if as_json:
+        render.emit_json({"schema": 1, "action": action, "replies": replies})
+    else:
+        for name, reply in replies.items():
+            _show(name, action, reply, node.clock.now())
+    if any(answer.silent for answer in answers.values()):
+        return 69
+    return 0 if all(answer.ok for answer in answers.values()) else 1
+
+
+def _show(name: str, action: str, reply: dict[str, Any], now: datetime) -> None:
+    if not reply["ok"]:
+        render.say(f"{name}: {render.word('failed')}: {render.user_text(reply['error'])}", err=True)
+        return
+    from localpuppet.fleet.cli.render_reply import MARGIN, told
+
+    word, lines = told(action, reply["result"], now)
+    render.emit(f"{name}: {word}")
+    for line in lines.splitlines():
+        render.emit(f"{' ' * MARGIN}{line}")

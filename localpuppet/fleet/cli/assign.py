@@ -1,0 +1,129 @@
+"""`localpuppet assign`: give a release to nodes that take theirs by request."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from localpuppet.base.formats.names import NodeName, ReleasePath
+from localpuppet.base.formats.times import parse_duration
+from localpuppet.fleet.cli.progress import shown, whom
+from localpuppet.node.cli import render
+from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.requests.client import Answer
+    from localpuppet.fleet.requests.deploy import Deploy
+    from localpuppet.node.enc.document import Classes
+
+PATIENCE = "10m"
+
+
+@click.command(
+    "assign",
+    short_help="Give a release to nodes that take theirs by request.",
+    epilog="""\b
+Examples:
+  localpuppet assign web01.example.com web02.example.com shop/tags/r7
+  localpuppet assign web01.example.com shop/tags/r7 --stage
+  localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
+
+\b
+Values, in YAML (never secrets: they cross the bus):
+  layers: [canary]
+  classes:
+    shop: {port: 8081}
+
+Exit codes: 0 every node did it, 1 one refused, 69 one did not answer.
+""",
+)
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
+@click.argument("release", shell_complete=complete_release)
+@click.option(
+    "--values",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Layers and class parameters, over the nodes' own.",
+)
+@click.option(
+    "--stage", is_flag=True, help="Only bring it there, and check that it could be taken."
+)
+@click.option("--older", is_flag=True, help="It may be older than what a node runs.")
+@click.option(
+    "--timeout",
+    metavar="TIME",
+    default=PATIENCE,
+    show_default=True,
+    help="Wait so long for a node.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the replies as JSON.")
+@click.pass_obj
+def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
+    """Give RELEASE, a tag, to each NODE whose input says `app: SOURCE/assigned`; each then runs.
+
+    A node fetches the release, has Puppet's parser read it and holds the values against its classes
+    before anything changes. Each node's policy must allow you `status` and
+    `deploy:SOURCE/tags/PATTERN`; `values` for --values, `older` for --older.
+    """
+    from localpuppet.fleet.requests.deploy import Deed, Deploy
+    from localpuppet.fleet.requests.deploying import deploy_to
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    names = [NodeName.parse(name) for name in dict.fromkeys(given["nodes"])]
+    layers, classes = read_values(node, given["values"])
+    args = Deploy(
+        release=ReleasePath.parse(given["release"], where="RELEASE"),
+        deed=Deed.STAGE if given["stage"] else Deed.APPLY,
+        serial=1,
+        layers=layers,
+        classes=classes,
+        older=given["older"],
+    )
+    patience = parse_duration(given["timeout"], what="timeout")
+    fleet = FleetWiring(node)
+    observer = render.observer(quiet=as_json, title=f"{args.release} for {whom(names)}")
+
+    async def ask() -> "dict[str, Answer]":
+        async with shown(observer), fleet.connected() as kv:
+            return await deploy_to(fleet.requests(kv), names, args, patience=patience)
+
+    answers = run(ask())
+    if as_json:
+        replies = {name: answer.to_dict() for name, answer in answers.items()}
+        render.emit_json({"schema": 1, "release": args.release, "replies": replies})
+    else:
+        for name, answer in answers.items():
+            _show(name, answer, args)
+    if any(answer.silent for answer in answers.values()):
+        return 69
+    return 0 if all(answer.ok for answer in answers.values()) else 1
+
+
+def read_values(node: NodeWiring, file: Path | None) -> "tuple[tuple[str, ...], Classes]":
+    """Return the layers and classes in a file of values; none without a file.
+
+    Raises:
+        InvalidInputError: The file is refused.
+    """
+    if file is None:
+        return (), {}
+    from localpuppet.base.machine.files import read_user_file
+    from localpuppet.node.enc.document import EncData
+
+    raw = node.documents.parse(read_user_file(file), schema="values", where=str(file))
+    layers = tuple(cast("list[str]", raw.get("layers") or []))
+    return layers, EncData.from_dict(raw, where=str(file)).classes
+
+
+def _show(name: str, answer: "Answer", args: "Deploy") -> None:
+    from localpuppet.fleet.requests.deploy import Deed
+
+    if not answer.ok:
+        error = render.user_text(str(answer.to_dict()["error"]))
+        render.say(f"{name}: {render.word('failed')}: {error}", err=True)
+    elif args.deed is Deed.STAGE:
+        render.emit(f"{name}: has {args.release}, and could take it")
+    else:
+        render.emit(f"{name}: took {args.release}; its run follows")

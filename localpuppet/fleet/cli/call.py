@@ -1,0 +1,34 @@
+"""`localpuppet call`: what Puppet code asks where no agent listens."""
+
+import sys
+
+import click
+
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+
+@click.command("call", hidden=True)
+@click.pass_obj
+def call_command(node: NodeWiring) -> None:
+    """Answer one line of JSON on standard input with one on standard output.
+
+    For the Puppet modules (docs/puppet-module.md). Leases need the agent, who stays to renew them.
+    """
+    from localpuppet.fleet.agent.puppet_calls import MAX_LINE
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.wiring.puppet_calls import puppet_calls
+    from localpuppet.fleet.wiring.run_async import run
+
+    fleet = FleetWiring(node)
+    inventory, note = InventoryWiring(node, fleet=fleet), render.Silent().note
+    calls = puppet_calls(
+        fleet,
+        inventory.calls(note),
+        inventory.export_calls(note),
+        store=fleet.connected,
+        paths=fleet.paths,
+    )
+    line = sys.stdin.buffer.readline(MAX_LINE)
+    render.emit(run(calls.answer(line)).decode().rstrip("\n"))

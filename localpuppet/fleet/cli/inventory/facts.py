@@ -1,0 +1,121 @@
+"""`localpuppet facts`: what a node said of itself, and what all of them say."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
+from localpuppet.node.cli import render, render_run
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.inventory.entry import InventoryEntry
+    from localpuppet.fleet.inventory.reading import Found
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+
+T = TypeVar("T")
+
+
+@click.command(
+    "facts",
+    short_help="Show what a node said of itself, or the values of a fact on all nodes.",
+    epilog="""\b
+Examples:
+  localpuppet facts web01.example.com
+  localpuppet facts web01.example.com --json | jq .entry.facts.os
+  localpuppet facts --summary os.family      how many nodes say what
+  localpuppet facts --summary role
+""",
+)
+@click.argument("name", metavar="[NODE]", required=False)
+@click.option("--summary", "path", metavar="FACT", help="Count the values of a fact (os.family).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def facts_command(node: NodeWiring, name: str | None, path: str | None, as_json: bool) -> None:
+    """Show the facts of NODE's last good run, or count the values of one fact on all nodes.
+
+    What nodes say counts only with their signatures. An inventory that cannot be asked, or that is
+    too old (inventory.max_stale), is an error, never an empty answer.
+    """
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+
+    if (name is None) == (path is None):
+        raise click.UsageError("name a node, or a fact with --summary")
+    inventory = InventoryWiring(node)
+    if name is not None:
+        _show(node, inventory, NodeName.parse(name), as_json=as_json)
+    elif path is not None:
+        _summarise(inventory, path, as_json=as_json)
+
+
+def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_json: bool) -> None:
+    from localpuppet.fleet.inventory.summary import lines
+    from localpuppet.fleet.wiring.run_async import run
+
+    found, refused = run(read_entry(inventory, name))
+    entry = found.answer
+    if entry is None:
+        raise InvalidInputError(
+            f"{name} is not in the inventory" + (f": {refused}" if refused else ""),
+            hint="a node is there after its first good run: 'localpuppet nodes --role' lists them",
+        )
+    if as_json:
+        told = {"entry": entry.to_dict(), "refused": refused}
+        render.emit_json({"schema": 1, **_freshness(found), **told})
+        return
+    said = render_run.ago(datetime.fromtimestamp(entry.at, UTC).isoformat(), node.clock.now())
+    head = [
+        ("Node", str(entry.node)),
+        ("Said", f"{said}, after run {entry.run}"),
+        ("Release", one_line(entry.release or "")),
+        ("Roles", ", ".join(map(one_line, entry.roles)) or "none"),
+    ]
+    if refused:
+        head.append(("Since then", f"what it says does not count: {refused}"))
+    render.emit(render.pairs(head))
+    rows = [(one_line(path), one_line(text)) for path, text in lines(entry.facts)]
+    render.emit(render.table(("FACT", "VALUE"), rows, spare=()))
+
+
+def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> None:
+    from localpuppet.fleet.wiring.run_async import run
+
+    found = run(_counts(inventory, path))
+    counts = found.answer
+    if as_json:
+        values = [{"value": value, "nodes": number} for value, number in counts]
+        render.emit_json({"schema": 1, **_freshness(found), "fact": path, "values": values})
+    elif counts:
+        rows = [(str(number), one_line(value)) for value, number in counts]
+        render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
+    else:
+        render.emit("nobody is in the inventory yet; nodes are after their first good run")
+
+
+async def read_entry(
+    inventory: "InventoryWiring", name: NodeName
+) -> tuple["Found[InventoryEntry | None]", str]:
+    """Return a node's entry, and why a newer one was rejected; empty where none was.
+
+    Raises:
+        UnavailableError: The inventory cannot be asked.
+    """
+    async with inventory.reader(render.Silent().note) as view:
+        found = inventory.ask(view, lambda reader: reader.entry(name))
+        refused = {one.node: one.reason for one in view.refused()}
+    return found, refused.get(name, "")
+
+
+async def _counts(inventory: "InventoryWiring", path: str) -> "Found[list[tuple[str, int]]]":
+    from localpuppet.fleet.inventory.summary import counts
+
+    async with inventory.reader(render.Silent().note) as view:
+        return inventory.ask(view, lambda reader: counts(reader.nodes(), path))
+
+
+def _freshness(found: "Found[T]") -> dict[str, int | float]:
+    """Return the bus's revision that an answer is from, and its age in seconds."""
+    return {"revision": found.revision, "age": found.age}

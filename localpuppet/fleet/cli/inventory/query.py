@@ -1,0 +1,135 @@
+"""`localpuppet query`: which nodes an expression finds, and what they say of themselves."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import click
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import show_duration
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.reading import CouldNotAsk
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+FORMATS = ("table", "bolt")
+
+
+@click.command(
+    "query",
+    short_help="Show the nodes that an expression finds, and facts of them.",
+    epilog="""\b
+Examples:
+  localpuppet query 'role=web and os.family=Debian'
+  localpuppet query 'Class[Profile::Lb]' --facts networking.ip,os.name
+  localpuppet query 'not role=web' --count
+  localpuppet query 'puppetversion<version("7.20")' --json
+  localpuppet query role=web --format bolt > inventory.yaml
+
+docs/queries.md has the language. An empty expression ('') finds every node.
+""",
+)
+@click.argument("expression")
+@click.option("--facts", "listed", metavar="A,B", help="Show these facts too (networking.ip).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with revision and age.")
+@click.option("--count", "only_count", is_flag=True, help="Print how many nodes there are.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="bolt: an inventory file of Puppet Bolt, in YAML.",
+)
+@click.pass_obj
+def query_command(
+    node: NodeWiring,
+    expression: str,
+    listed: str | None,
+    as_json: bool,
+    only_count: bool,
+    form: str,
+) -> None:
+    """Show the nodes that EXPRESSION finds in the inventory.
+
+    What nodes say counts only with their signatures. An inventory that cannot be asked, or that is
+    too old (inventory.max_stale), is an error with exit code 69, never an empty answer.
+    """
+    from localpuppet.fleet.inventory.query.functions import Question
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    if as_json + only_count + (form != "table") > 1:
+        raise click.UsageError("--json, --count and --format cannot go together")
+    paths = [path.strip() for path in (listed or "").split(",") if path.strip()]
+    if form == "bolt":
+        paths.append("networking.ip")
+    arguments: list[Json] = [expression]
+    if paths:
+        arguments.append([*paths])
+    calls = InventoryWiring(node).calls(render.Silent().note)
+    found = run(calls.ask(Question.of("query", arguments)))
+    if isinstance(found, CouldNotAsk):
+        raise UnavailableError(f"could not be asked: {found.reason}", where="inventory")
+    names = list(found.answer.names)
+    facts = found.answer.result if isinstance(found.answer.result, dict) else {}
+    if as_json:
+        nodes = [{"node": name, "facts": facts.get(name, {})} for name in names]
+        told = {"revision": found.revision, "age": found.age, "digest": found.answer.digest}
+        render.emit_json({"schema": 1, **told, "nodes": nodes})
+    elif only_count:
+        render.emit(str(len(names)))
+    elif form == "bolt":
+        render.emit(_bolt(names, facts, wanted=paths[:-1]))
+    elif names:
+        render.emit(_table(names, facts, paths))
+        if found.age >= 1:
+            render.emit(f"as the inventory was {show_duration(found.age)} ago")
+    else:
+        render.emit("no node of the inventory matches")
+
+
+def _table(names: Sequence[str], facts: Mapping[str, Json], paths: Sequence[str]) -> str:
+    rows = []
+    for name in names:
+        about = facts.get(name)
+        values = [about.get(path) for path in paths] if isinstance(about, dict) else []
+        rows.append([name, *(_cell(value) for value in values)])
+    return render.table(["NODE", *map(one_line, paths)], rows)
+
+
+def _cell(value: Json) -> str:
+    if value is None:
+        return "-"
+    return one_line(value if isinstance(value, str) else json.dumps(value))
+
+
+def _uri(address: Json, name: str) -> str:
+    """Return where Bolt finds a node.
+
+    By what is not an address it would do as it is told: with `local://` it runs commands here.
+    """
+    from ipaddress import ip_address
+
+    try:
+        found = ip_address(address) if isinstance(address, str) else None
+    except ValueError:
+        found = None
+    # Bolt's URIs want brackets around the colons of IPv6.
+    return name if found is None else f"[{found}]" if found.version == 6 else str(found)
+
+
+def _bolt(names: Sequence[str], facts: Mapping[str, Json], *, wanted: Sequence[str]) -> str:
+    """Return an inventory of Bolt: https://www.puppet.com/docs/bolt/latest/inventory_files.html."""
+    import yaml
+
+    targets = []
+    for name in names:
+        about = facts.get(name)
+        known = about if isinstance(about, dict) else {}
+        target: dict[str, Json] = {"name": name, "uri": _uri(known.get("networking.ip"), name)}
+        shown: dict[str, Json] = {path: known.get(path) for path in wanted}
+        targets.append({**target, "facts": shown} if shown else target)
+    text: str = yaml.safe_dump({"version": 2, "targets": targets}, sort_keys=False)
+    return text.rstrip("\n")

@@ -1,0 +1,98 @@
+"""`localpuppet keys init` and `show`: this node's own key."""
+
+from typing import Any
+
+import click
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.wiring.identity import Identity
+from localpuppet.node.cli import render
+from localpuppet.node.cli.render_run import moment
+from localpuppet.node.wiring.node import NodeWiring
+
+
+@click.command(
+    "init",
+    epilog="""\b
+Examples:
+  localpuppet keys init
+  localpuppet keys init --replace      somebody may have copied the old one
+
+Exit codes: 0 made, 1 the disk refused, 2 there is a key already.
+""",
+)
+@click.option("--replace", is_flag=True, help="Also where there is a key; the old one is lost.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
+    """Make this node's key, Ed25519, readable by root alone."""
+    from localpuppet.fleet.trust.keys import fingerprint
+
+    identity = Identity(node)
+    if identity.certificate() is not None:
+        raise InvalidInputError(
+            "this node signs with its certificate (identity.certificate)",
+            where="keys init",
+            hint="take that setting away first",
+        )
+    name = identity.name()
+    print_of = fingerprint(identity.own_key.make(replace=replace).public_key())
+    path = str(identity.own_key.path)
+    if as_json:
+        render.emit_json({"schema": 1, "name": name, "fingerprint": print_of, "file": path})
+        return
+    render.emit(f"made the key of {name}: {print_of}")
+    render.emit(f"others trust it with: localpuppet keys trust {name} FILE")
+    if replace:
+        render.emit("restart the agent of this node: until then it uses and believes the old key")
+
+
+@click.command(
+    "show",
+    short_help="Print this node's public key, or its certificate.",
+    epilog="""\b
+Examples:
+  localpuppet keys show > web01.pem
+  localpuppet keys show --json
+
+Exit codes: 0 shown, 2 there is no key yet.
+""",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def show_command(node: NodeWiring, as_json: bool) -> None:
+    """Print this node's public key, or its certificate, as 'keys trust' reads it."""
+    identity = _own(Identity(node))
+    if as_json:
+        render.emit_json({"schema": 1, **identity})
+        return
+    render.emit(f"# {identity['name']} {identity['fingerprint']}")
+    if identity["kind"] == "certificate":
+        render.emit(f"# by {identity['issuer']}, until {moment(identity['until'])}")
+    render.emit(identity["pem"].rstrip())
+
+
+def _own(identity: Identity) -> dict[str, Any]:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    from localpuppet.fleet.trust.keys import fingerprint, public_pem
+
+    certificate = identity.certificate()
+    if certificate is None:
+        name = identity.name()  # first: a name that is refused is what the user has to hear of
+        public = identity.own_key.load().public_key()
+        return {
+            "name": name,
+            "kind": "ed25519",
+            "fingerprint": fingerprint(public),
+            "pem": public_pem(public).decode(),
+        }
+    identity.signer(make=False)  # whether the private key is there and its own
+    return {
+        "name": identity.name(),
+        "kind": "certificate",
+        "fingerprint": fingerprint(certificate.public_key()),
+        "issuer": certificate.issuer.rfc4514_string(),
+        "until": certificate.not_valid_after_utc.isoformat(),
+        "pem": certificate.public_bytes(Encoding.PEM).decode(),
+    }

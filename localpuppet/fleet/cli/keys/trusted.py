@@ -1,0 +1,125 @@
+"""`localpuppet keys trust`, `list` and `revoke`: the pinned keys of others."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from localpuppet.base.errors import IntegrityError
+from localpuppet.base.formats.names import SignerName
+from localpuppet.base.machine.files import read_user_file
+from localpuppet.fleet.wiring.identity import Identity
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+
+@click.command(
+    "trust",
+    short_help="Pin the public key in FILE as that of NAME.",
+    epilog="""\b
+Examples:
+  localpuppet keys trust web01.example.com web01.pem
+  ssh web01 localpuppet keys show | localpuppet keys trust web01.example.com -
+  localpuppet keys trust alice alice.pem --fingerprint SHA256:uNiVztksCsD…
+
+Exit codes: 0 trusted now (or already), 2 NAME or FILE is refused, 3 another key is pinned.
+""",
+)
+@click.argument("name")
+@click.argument("file")
+@click.option("--replace", is_flag=True, help="Also where another key of NAME is pinned.")
+@click.option(
+    "--fingerprint",
+    "wanted",
+    metavar="SHA256:…",
+    help="Refuse FILE unless this is its fingerprint.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def trust_command(
+    node: NodeWiring, name: str, file: str, replace: bool, wanted: str | None, as_json: bool
+) -> None:
+    """Pin the public key in FILE ('-' for standard input) as that of NAME.
+
+    NAME is a node's name, or a person's (alice, whose caller id is choria=alice). What it may do
+    is for the policy file to say.
+    """
+    from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public
+
+    signer = SignerName.parse(name)
+    if file == "-":
+        data, where = sys.stdin.buffer.read(MAX_KEY_FILE), "standard input"
+    else:
+        data, where = read_user_file(Path(file), limit=MAX_KEY_FILE), file
+    key = parse_public(data, where=where)
+    actual = fingerprint(key)
+    if wanted is not None and wanted != actual:
+        raise IntegrityError(f"its fingerprint is {actual}, not {wanted[:60]}", where=where)
+    changed = Identity(node).trusted.pin(signer, key, replace=replace)
+    if as_json:
+        document = {"schema": 1, "name": signer, "fingerprint": actual, "changed": changed}
+        render.emit_json(document)
+        return
+    render.emit(f"{'trusts' if changed else 'trusted already:'} {signer} {actual}")
+
+
+@click.command(
+    "list",
+    epilog="""\b
+Examples:
+  localpuppet keys list
+  localpuppet keys list --json
+
+Exit codes: 0 listed, 2 a file is refused: the message names it.
+""",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def list_command(node: NodeWiring, as_json: bool) -> None:
+    """Show whose keys are pinned on this node."""
+    from localpuppet.fleet.trust.keys import fingerprint
+
+    trusted = Identity(node).trusted
+    rows = []
+    for name in trusted.names():
+        key = trusted.get(name)
+        if key is not None:  # removed in this moment
+            rows.append((name, fingerprint(key)))
+    if as_json:
+        trusted_keys = [{"name": name, "fingerprint": print_of} for name, print_of in rows]
+        render.emit_json({"schema": 1, "trusted": trusted_keys})
+        return
+    if not rows:
+        render.emit("no key is pinned")
+        return
+    width = render.columns()
+    if width is not None and width < max(len(name) + len(key) + 2 for name, key in rows):
+        render.emit("\n".join(f"{name}\n  {key}" for name, key in rows))  # never cut one off
+        return
+    render.emit(render.table(("NAME", "FINGERPRINT"), rows))
+
+
+@click.command(
+    "revoke",
+    short_help="Forget the pinned key of NAME.",
+    epilog="""\b
+Examples:
+  localpuppet keys revoke web07.example.com
+
+Exit codes: 0 forgotten, 1 the disk refused, 2 no key of NAME is pinned.
+""",
+)
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def revoke_command(node: NodeWiring, name: str, as_json: bool) -> None:
+    """Forget the pinned key of NAME: what it signs is refused from now on."""
+    signer = SignerName.parse(name)
+    Identity(node).trusted.remove(signer)
+    ca = node.settings.identity.ca
+    if as_json:
+        render.emit_json({"schema": 1, "name": signer, "certificates": ca is not None})
+        return
+    render.emit(f"{signer} is trusted no more")
+    if ca is not None:
+        render.Silent().note(f"a certificate of {signer} by {ca} still is: revoke it at the CA")

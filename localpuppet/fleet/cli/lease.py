@@ -1,0 +1,100 @@
+"""`localpuppet lease`: do something while nobody else in the fleet does it."""
+
+import asyncio
+import signal
+import sys
+import uuid
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.errors import BusyError
+from localpuppet.base.formats.times import parse_duration
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.leases.command import GuardedCommand
+    from localpuppet.fleet.leases.lease import Held, Leases
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+
+TTL = 30.0
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@click.command(
+    "lease",
+    epilog="""\b
+Examples:
+  localpuppet lease db-migrate -- /usr/local/bin/migrate
+  localpuppet lease backup --wait 10m -- /usr/local/bin/backup --full
+
+\b
+Exit codes: the command's; 75 when another has the lease; 69 when the bus is away; 1 when the lease
+was lost while the command ran (it is ended then, before another could have the lease).
+""",
+)
+@click.argument("name")
+@click.option("--wait", metavar="TIME", help="Wait so long for the lease.  [default: do not]")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_obj
+def lease_command(node: NodeWiring, name: str, wait: str | None, command: tuple[str, ...]) -> int:
+    """Run COMMAND with the lease NAME, which one in the fleet can have at a time.
+
+    The command, and what it started, is ended when the lease is lost, and when this program is
+    killed or hangs: before the lease can be another's.
+    """
+    from localpuppet.fleet.bus.layout import parse_lease_name
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    patience = 0.0 if wait is None else parse_duration(wait, what="wait")
+    lease = parse_lease_name(name)
+    # A group of its own, so that what it starts is signalled with it; on a terminal that would
+    # keep it from reading what is typed.
+    fleet = FleetWiring(node)
+    guarded = fleet.guarded(command, own_group=not sys.stdin.isatty())
+    try:
+        return run(_with_lease(fleet, lease, patience, guarded, program=command[0]))
+    finally:
+        guarded.close()
+
+
+async def _with_lease(
+    fleet: "FleetWiring", name: str, patience: float, command: "GuardedCommand", *, program: str
+) -> int:
+    from localpuppet.fleet.leases.command import LeasedCommand
+    from localpuppet.fleet.leases.lease import Leases
+
+    clock = fleet.node.clock
+    async with fleet.connected() as kv:
+        leases = Leases(kv, clock, holder=fleet.signer.name, session=str(uuid.uuid4()))
+        held = await _wait(leases, name, patience)
+        loop = asyncio.get_running_loop()
+        for number in _PASSED_ON:
+            loop.add_signal_handler(number, command.signal, number)
+        leased = LeasedCommand(
+            leases,
+            command,
+            program=program,
+            clock=clock,
+            fail=render.fail,
+            note=render.Silent().note,
+        )
+        return await leased.run(held)
+
+
+async def _wait(leases: "Leases", name: str, patience: float) -> "Held":
+    observer = render.observer(quiet=patience == 0, title=f"waiting for the lease {name}")
+    observer.begin()
+    try:
+        held = await leases.wait(name, ttl=TTL, patience=patience)
+    finally:
+        observer.close()
+    if held is None:
+        holder = await leases.holder(name)
+        raise BusyError(
+            f"the lease {name} is not free",
+            hint=f"{holder} has it" if holder else "--wait waits for it",
+        )
+    return held

@@ -1,0 +1,145 @@
+"""`localpuppet nodes`: who is on the bus, and how they are."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import show_duration
+from localpuppet.fleet.inventory.presence import believe
+from localpuppet.node.cli import render
+from localpuppet.node.cli.render_node import cells
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.inventory.entry import InventoryEntry
+    from localpuppet.fleet.inventory.reading import Found
+    from localpuppet.fleet.trust.signing import Verifier
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+
+
+@click.command(
+    "nodes",
+    short_help="Show the nodes whose agents are there, and how they are.",
+    epilog="""\b
+Examples:
+  localpuppet nodes
+  localpuppet nodes --watch
+  localpuppet nodes --role web              also those whose agents are away
+  localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
+""",
+)
+@click.option("--watch", "following", is_flag=True, help="Go on, and show every change.")
+@click.option(
+    "--role", "roles", multiple=True, metavar="ROLE", help="List the nodes of a role; repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line each.")
+@click.pass_obj
+def nodes_command(node: NodeWiring, following: bool, roles: tuple[str, ...], as_json: bool) -> None:
+    """Show the nodes whose agents are there: what they do, holds, the last outcome, the release.
+
+    With --role: the nodes whose last good run said that they are for one of these roles, whether
+    their agents are there or not.
+
+    What a node says counts only with its signature: one whose key is not trusted here is shown as
+    "not trusted". A bus that cannot be asked is an error, never an empty list.
+    """
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    if roles:
+        if following:
+            raise click.UsageError("--role lists the inventory; it does not go with --watch")
+        _show_roles(node, roles, as_json=as_json)
+        return
+    fleet = FleetWiring(node)
+    if following:
+        from localpuppet.fleet.cli.nodes_watch import Board, follow
+
+        board = Board(fleet.verifier, node.clock, as_json=as_json)
+        run(follow(fleet.connect, board))
+        return
+    nodes = run(_nodes(fleet.connect, fleet.verifier))
+    if as_json:
+        render.emit_json({"schema": 1, "nodes": nodes})
+    elif nodes:
+        render.emit(_table(nodes, node.clock.now()))
+    else:
+        render.emit("no agent is there; 'localpuppet agent' on a node starts one")
+
+
+def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> None:
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.node.cli import render_run
+
+    found = run(_with_roles(InventoryWiring(node), roles))
+    entries = found.answer
+    if as_json:
+        nodes = [
+            {
+                "node": entry.node,
+                "roles": list(entry.roles),
+                "release": entry.release,
+                "at": entry.at,
+                "run": entry.run,
+            }
+            for entry in entries
+        ]
+        told = {"revision": found.revision, "age": found.age}
+        render.emit_json({"schema": 1, **told, "nodes": nodes})
+    elif entries:
+        rows = []
+        for entry in entries:
+            at = datetime.fromtimestamp(entry.at, UTC).isoformat()
+            said = render_run.ago(at, node.clock.now())
+            names = ",".join(map(one_line, entry.roles))
+            rows.append((str(entry.node), names, said, one_line(entry.release or "")))
+        render.emit(render.table(("NODE", "ROLES", "SAID", "RELEASE"), rows, spare=("SAID",)))
+        if found.age >= 1:
+            render.emit(f"as the inventory was {show_duration(found.age)} ago")
+    else:
+        render.emit("no node is for that; 'localpuppet facts --summary role' lists the roles")
+
+
+async def _with_roles(
+    inventory: "InventoryWiring", roles: tuple[str, ...]
+) -> "Found[list[InventoryEntry]]":
+    from localpuppet.fleet.inventory.summary import with_roles
+
+    async with inventory.reader(render.Silent().note) as view:
+        return inventory.ask(
+            view, lambda reader: with_roles(reader.entries({"role": roles}), roles)
+        )
+
+
+async def _nodes(
+    connect: "Callable[[], Awaitable[KeyValue]]", verifier: "Verifier"
+) -> list[dict[str, Any]]:
+    from localpuppet.fleet.inventory import presence
+
+    kv = await connect()
+    try:
+        return [
+            believe(verifier, name, token)
+            for name, token in sorted((await presence.nodes(kv)).items())
+        ]
+    finally:
+        await kv.close()
+
+
+def _table(nodes: list[dict[str, Any]], now: "datetime") -> str:
+    from localpuppet.node.cli import render_run
+
+    rows = []
+    for node_status in nodes:
+        node, state, outcome, app, about = cells(node_status)
+        finished = (node_status.get("last") or {}).get("finished_at")
+        when = render_run.ago(finished, now) if finished else ""
+        rows.append((node, state, outcome, when, app, about))
+    head = ("NODE", "STATE", "LAST RUN", "ENDED", "RELEASE", "ABOUT")
+    return render.table(head, rows, spare=("ENDED", "ABOUT"))

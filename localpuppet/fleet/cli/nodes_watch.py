@@ -1,0 +1,147 @@
+"""`localpuppet nodes --watch`: what nodes tell, as they tell it, until the reader has seen enough.
+
+Owns: what was shown of each node, so that only changes are. Refuses to know: what a change means.
+
+Invariant: a node whose entry is not there any more is shown as gone, see `presence_following`.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.fleet.bus import key_value, layout
+from localpuppet.fleet.bus.key_value import Gone, Listing
+from localpuppet.fleet.inventory.presence import believe
+from localpuppet.fleet.inventory.presence_following import listen
+from localpuppet.node.cli import render
+from localpuppet.node.cli.render_node import cells
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from localpuppet.base.machine.ports import Clock
+    from localpuppet.fleet.bus.key_value import Change, Entry, KeyValue
+    from localpuppet.fleet.trust.signing import Verifier
+
+AGAIN = 0.5
+HEAD = ("TIME (UTC)", "NODE", "STATE", "LAST RUN", "RELEASE", "ABOUT")
+# What comes later should fit under the head as well: 'applying', 'unchanged'.
+LEAST = [0, 0, 8, 9, 0, 0]
+
+
+async def follow(connect: "Callable[[], Awaitable[KeyValue]]", board: "Board") -> None:
+    """Show every change, without an end; an outage is said once, and waited for.
+
+    Raises:
+        UnavailableError: The bus could not be asked a first time.
+    """
+    kv = await connect()
+    try:
+        while True:
+            try:
+                # A task of its own: a group that failed leaves its task marked as cancelled.
+                await asyncio.create_task(listen(kv, board))
+            except* UnavailableError as errors:
+                board.lost(errors.exceptions[0])
+            await asyncio.sleep(AGAIN)
+    finally:
+        await kv.close()
+
+
+class Board:
+    """Shows what nodes tell, each change once.
+
+    Args:
+        verifier: Tells whose signatures hold.
+        clock: Time.
+        as_json: Whether a line of JSON is shown in place of a row.
+    """
+
+    def __init__(self, verifier: "Verifier", clock: "Clock", *, as_json: bool) -> None:
+        self._verifier = verifier
+        self._clock = clock
+        self._as_json = as_json
+        self._known: dict[str, tuple[int, list[str]]] = {}
+        self._widths = list(LEAST)
+        self._widen(HEAD)
+        self._begun = False
+        self._away = False
+
+    def take(self, change: "Change") -> None:
+        """Show what a change brought."""
+        if self._away:
+            render.say("# the bus is back", err=True)
+        self._away = False
+        if isinstance(change, Listing):
+            self._begin(change)
+        for entry in key_value.entries(change):
+            self._put(entry)
+        if isinstance(change, Listing):
+            # Whatever the revisions: it may be another store.
+            for name in self._known.keys() - {_name(entry.key) for entry in change.entries}:
+                self._gone(name)
+        elif isinstance(change, Gone):
+            self._gone(_name(change.key))
+        sys.stdout.flush()
+
+    def miss(self, listing: "Listing") -> None:
+        """Show as gone what is not in a listing, unless it was written after that."""
+        there = {_name(entry.key) for entry in listing.entries}
+        for name in sorted(self._known.keys() - there):
+            if self._known[name][0] <= listing.revision:
+                self._gone(name)
+        sys.stdout.flush()
+
+    def lost(self, error: BaseException) -> None:
+        """Say that there is an outage; raise where nothing has been seen yet."""
+        if not self._begun:
+            raise error
+        if not self._away:
+            render.say(f"# the bus is away, still trying: {error}", err=True)
+        self._away = True
+
+    def _begin(self, listing: "Listing") -> None:
+        if not self._begun and not self._as_json:
+            for entry in listing.entries:
+                self._widen(["", *cells(self._believe(entry))])
+            self._emit([click.style(cell, bold=True) for cell in HEAD])
+        self._begun = True
+
+    def _believe(self, entry: "Entry") -> dict[str, Any]:
+        return believe(self._verifier, _name(entry.key), entry.value)
+
+    def _put(self, entry: "Entry") -> None:
+        name = _name(entry.key)
+        node_status = self._believe(entry)
+        row = cells(node_status)
+        before = self._known.get(name)
+        self._known[name] = (entry.revision, row)
+        if before is None or before[1] != row or self._as_json:
+            self._show(node_status, row)
+
+    def _gone(self, name: str) -> None:
+        if self._known.pop(name, None) is not None:
+            node_status = {"node": name, "state": "gone"}
+            self._show(node_status, cells(node_status))
+
+    def _show(self, node_status: dict[str, Any], row: list[str]) -> None:
+        if self._as_json:
+            render.emit_json_line(node_status)
+        else:
+            self._emit([f"{self._clock.now():%H:%M:%S}", *row])
+
+    def _widen(self, row: Sequence[str]) -> None:
+        lengths = (len(click.unstyle(cell)) for cell in row)
+        self._widths = [max(pair) for pair in zip(self._widths, lengths, strict=True)]
+
+    def _emit(self, row: Sequence[str]) -> None:
+        self._widen(row)
+        render.emit(render.aligned(row, self._widths, end=render.columns()))
+
+
+def _name(key: str) -> str:
+    return key.removeprefix(layout.PRESENCE)

@@ -1,0 +1,59 @@
+"""`localpuppet permissions`: what NATS or etcd must be told, so that nodes are kept apart."""
+
+from pathlib import Path
+
+import click
+
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+HEAD = "# Made by 'localpuppet permissions {engine} {file}': change that file, not this one.\n"
+HOW = """\
+# Run it as often as you like. etcdctl is told by its own variables how to reach the cluster as
+# etcd's user root: ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY.
+"""
+
+
+@click.command(
+    "permissions",
+    short_help="Print the permissions of a roster for NATS or etcd.",
+    epilog="""\b
+Examples:
+  localpuppet permissions nats roster.yaml > /etc/nats/accounts.conf
+  systemctl reload nats-server
+  localpuppet permissions etcd roster.yaml | sh
+
+\b
+roster.yaml:
+  admins: [bus-admin]
+  nodes:
+    web01.example.com: {triggers: [lb01.example.com], leases: [db-migrate]}
+    lb01.example.com: {}
+  people:
+    alice: {triggers: ['*'], asks: ['*']}
+""",
+)
+@click.argument("engine", type=click.Choice(["nats", "etcd"]))
+@click.argument("roster", type=click.Path(path_type=Path))
+@click.pass_obj
+def permissions_command(node: NodeWiring, engine: str, roster: Path) -> None:
+    """Print the permissions of everybody in ROSTER: a part of NATS's configuration, or a script.
+
+    Each node may write its own presence, read its own triggers and requests, and write what the
+    file allows it to, by the name in its client certificate. See docs/bus-security.md.
+    """
+    from localpuppet.base.machine.files import read_user_file
+    from localpuppet.fleet.bus.etcd import roles
+    from localpuppet.fleet.bus.nats import permissions
+    from localpuppet.fleet.bus.roster import Roster
+
+    where = str(roster)
+    raw = node.documents.parse(read_user_file(roster), schema="roster", where=where)
+    known = Roster.from_dict(raw, where=where)
+    head = HEAD.format(engine=engine, file=render.user_text(roster.name))
+    if engine == "nats":
+        accounts = permissions.accounts(known.members(), known.admins, stream=known.stream)
+        render.emit(head + accounts.rstrip("\n"))
+    else:
+        script = roles.script(known.members())
+        render.emit("#!/bin/sh\n" + head + HOW + script.rstrip("\n"))

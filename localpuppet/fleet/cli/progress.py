@@ -1,0 +1,34 @@
+"""Shows a person that something goes on, and for how long, while a verb waits for others."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+from localpuppet.node.cli import render
+
+TICK = 0.25
+
+
+@asynccontextmanager
+async def shown(observer: render.Silent) -> AsyncGenerator[None, None]:
+    """Show an observer's progress line, with the seconds that went by, as long as this lasts."""
+    observer.begin()
+    ticking = asyncio.create_task(_tick(observer))
+    try:
+        yield
+    finally:
+        ticking.cancel()
+        observer.close()
+
+
+def whom(names: Sequence[str]) -> str:
+    """Return the one node, or how many there are."""
+    return names[0] if len(names) == 1 else render.counted(len(names), "node")
+
+
+async def _tick(observer: render.Silent) -> None:
+    clock = asyncio.get_running_loop().time
+    begun = clock()
+    while True:
+        observer.tick(clock() - begun)
+        await asyncio.sleep(TICK)

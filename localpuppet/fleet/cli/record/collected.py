@@ -1,0 +1,63 @@
+"""What a run exported and collected, as `why` and `report` show it."""
+
+from collections.abc import Sequence
+
+import click
+
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import show_duration
+from localpuppet.fleet.exports.guarding import UNREPORTED
+from localpuppet.fleet.exports.recording import Collected
+from localpuppet.node.cli import render
+
+SHOWN = 5
+
+
+def lines(collected: Sequence[Collected], exported: int) -> str:
+    """Return a paragraph with its heading, or nothing where nothing was exported or collected.
+
+    Args:
+        collected: The run's collectors.
+        exported: How many resources its catalog exports.
+    """
+    shown = [] if not exported else [f"  exports {render.counted(exported, 'resource')}"]
+    shown += collectors(collected)
+    return "\n".join([click.style("Exported resources", dim=True), *shown]) if shown else ""
+
+
+def would_take(collected: Sequence[Collected]) -> str:
+    """Return a paragraph with its heading on what collectors would get now, or nothing for none."""
+    heading = click.style("The collectors of the newest run would get now", dim=True)
+    return "\n".join([heading, *collectors(collected)]) if collected else ""
+
+
+def collectors(collected: Sequence[Collected]) -> list[str]:
+    """Return lines about collectors: what each got of whom, and what is left out."""
+    shown = []
+    for one in collected:
+        shown.append(f"  {one_line(one.text)}")
+        shown.append(render.hanging("    ", _answer(one)))
+        dropped = sorted({name for got in one.resources for name in got.dropped} - UNREPORTED)
+        if dropped:
+            said = f"guarded, does not count of them: {', '.join(dropped)}"
+            shown.append(render.hanging("    ", said))
+        shown += [
+            render.hanging("    ", f"left out: {one_line(left.ref)} of {left.node}: {left.reason}")
+            for left in one.left_out[:SHOWN]
+        ]
+        more = len(one.left_out[SHOWN:]) + one.more_left_out
+        if more:
+            shown.append(f"    and {more} more are left out")
+    return shown
+
+
+def _answer(one: Collected) -> str:
+    if one.digest is None:
+        return click.style(f"none: {render.user_text(one.reason)}", fg="red")
+    more = f" and {len(one.nodes) - SHOWN} more" if len(one.nodes) > SHOWN else ""
+    of = f" of {', '.join(one.nodes[:SHOWN])}{more}" if one.nodes else ""
+    found = f"{render.counted(len(one.resources), 'resource')}{of}"
+    if one.revision is None:
+        return found
+    age = "" if not one.age or one.age < 1 else f"; {show_duration(one.age)} old"
+    return f"{found} (revision {one.revision}{age})"

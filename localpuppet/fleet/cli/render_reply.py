@@ -1,0 +1,134 @@
+"""What people see of the replies to requests: as the verbs show the same of this node.
+
+A node of another version may tell something else: that is shown as it is, field by field.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.node.cli import render, render_run
+from localpuppet.node.cli.render_resources import SECTIONS, sections
+from localpuppet.node.puppet.resources import Event, ReportedResource
+from localpuppet.node.runs.hold import Hold
+from localpuppet.node.runs.run import Status
+
+SHOWN = 20  # resources of a kind
+MARGIN = 2  # before each line that is shown below a node's name
+
+
+def told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+    """Return a word, and the lines below it, if any.
+
+    Args:
+        action: What was asked for.
+        result: What was replied.
+        now: The time.
+    """
+    try:
+        return _told(action, result, now)
+    except (AttributeError, KeyError, TypeError, ValueError, StateError, InvalidInputError):
+        return render.word("ok"), render.mapping_lines(result)
+
+
+def _told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+    if action == "runonce" and result["accepted"] is True:
+        return "accepted", ""
+    if action == "disable":
+        return f"on hold: {_hold(result['hold'])}", ""
+    if action == "enable":
+        ended = [f"ended: {_hold(raw)}" for raw in result["ended"]]
+        return "; ".join(ended) or "there was no hold of yours", _left(result["holds"])
+    if action == "last_run_summary":
+        if not result:
+            return "no run yet", ""
+        return render.word("ok"), render.pairs(
+            render_run.rows(Status.from_dict(result), now), MARGIN
+        )
+    if action == "log":
+        return render.word("ok"), _log(result)
+    if action == "report":
+        return render.word("ok"), _report(result, now)
+    return _state(result, now)
+
+
+def _log(said: Mapping[str, Any]) -> str:
+    lines = [render.puppet_line(render.user_text(line)) for line in said["lines"]]
+    if said["before"]:
+        lines.insert(0, f"… {render.counted(int(said['before']), 'line')} before this")
+    if said["left_out"]:
+        lines.append(f"left out: {render.counted(int(said['left_out']), 'line')} of diffs")
+    return "\n".join([f"run {render.user_text(said['run'])}", *lines])
+
+
+def _report(said: Mapping[str, Any], now: datetime) -> str:
+    resources = [
+        ReportedResource(
+            ref=raw["ref"],
+            fate=fate,
+            file=raw["file"],
+            line=raw["line"],
+            place="",
+            seconds=raw["seconds"],
+            time="",
+            events=tuple(Event(**event) for event in raw["events"]),
+        )
+        for fate, _, _ in SECTIONS
+        for raw in said[fate.value]
+    ]
+    parts = [render.pairs(render_run.rows(Status.from_dict(said["run"]), now), MARGIN)]
+    if not said["report"]:
+        parts.append("no report of this run")
+    parts += sections(resources, SHOWN, margin=MARGIN)
+    if said["left_out"]:
+        more = render.counted(int(said["left_out"]), "resource")
+        parts.append(f"{more} more: there was no room for them")
+    return "\n".join(parts)
+
+
+def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+    last = said["last"]
+    rows = [("Cause", render.user_text(said["cause"] or ""))]
+    if said["waiting"]:
+        rows.append(("Waiting", render.counted(int(said["waiting"]), "cause")))
+    if last:
+        ended = render_run.ago(last["finished_at"], now)
+        noop = " (noop)" if last["noop"] else ""
+        outcome = render.word(render.user_text(last["outcome"]))
+        rows += [
+            ("Last run", f"{outcome}{noop}, {ended}  [run {render.user_text(last['run'])}]"),
+            ("Reason", render.user_text(last["reason"] or "")),
+            ("Release", render.user_text(last["app"])),
+            ("Tree", render.user_text(said["release"] or "")),
+        ]
+    assignment = said.get("assignment")
+    if assignment:
+        by = f"by {assignment['by']} at {render_run.moment(assignment['at'])}"
+        serial = f"(serial {assignment['serial']})"
+        rows.append(("Assigned", render.user_text(f"{assignment['release']} {by} {serial}")))
+    confirmation = said.get("confirmation")
+    if confirmation:
+        rows.append(("Confirmation", render.user_text(confirmation_line(confirmation))))
+    rollback = said.get("rollback")
+    if rollback:
+        text = f"input wants {rollback['wanted']}, running {rollback['app']}"
+        by = f"rolled back by {rollback['user']} at {render_run.moment(rollback['since'])}"
+        rows.append(("Rollback", render.user_text(f"{text}, {by}")))
+    rows.append(("Version", render.user_text(said["version"])))
+    lines = [render.pairs(rows, MARGIN), _left(said["holds"])]
+    return render.word(render.user_text(said["state"])), "\n".join(filter(None, lines))
+
+
+def confirmation_line(told: Mapping[str, Any]) -> str:
+    """Return where the confirmation of a deployed release is, as a node tells it."""
+    why = f" ({told['why']})" if told["why"] else ""
+    return f"{told['release']} {told['stage']}{why}"
+
+
+def _left(holds: list[Mapping[str, Any]]) -> str:
+    return render.pairs([("On hold", _hold(raw)) for raw in holds], MARGIN)
+
+
+def _hold(raw: Mapping[str, Any]) -> str:
+    return render.user_text(Hold.from_dict(raw))

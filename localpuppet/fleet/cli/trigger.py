@@ -1,0 +1,187 @@
+"""`localpuppet trigger`: make other nodes run, by hand."""
+
+import os
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName, parse_tag
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import parse_duration
+from localpuppet.fleet.triggers.outcome import DROPPED
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.triggers.sending import Outgoing, Sent
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+
+TTL = 180
+PATIENCE = 30.0  # seconds for the agent on this node to answer
+
+
+@click.command(
+    "trigger",
+    short_help="Trigger a run on each node.",
+    epilog="""\b
+Examples:
+  localpuppet trigger lb01.example.com lb02.example.com
+  localpuppet trigger lb01.example.com --tag haproxy --wait
+
+Exit codes: 0 sent (with --wait: every run it led to succeeded), 1 a run failed or the trigger was
+dropped or not accepted, 69 the bus is away, 75 --timeout ran out.
+""",
+)
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="What it is about; for people.")
+@click.option(
+    "--ttl", metavar="TIME", default="3m", show_default=True, help="How long it is good, up to 1h."
+)
+@click.option("--wait", is_flag=True, help="Wait until the runs have ended, and say how.")
+@click.option(
+    "--timeout", metavar="TIME", default="1h", show_default=True, help="With --wait: give up then."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def trigger_command(
+    node: NodeWiring,
+    nodes: tuple[str, ...],
+    tags: tuple[str, ...],
+    ttl: str,
+    wait: bool,
+    timeout: str,
+    as_json: bool,
+) -> int:
+    """Trigger a run on each NODE: one that starts after this, or a logged drop."""
+    from localpuppet.fleet.triggers.sending import Outgoing
+    from localpuppet.fleet.triggers.trigger import MAX_TTL
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    fleet = FleetWiring(node)
+    seconds = parse_duration(ttl, what="ttl")
+    if not 1 <= seconds <= MAX_TTL:
+        raise click.UsageError(f"--ttl must be from 1s to {MAX_TTL // 3600}h")
+    call = Outgoing(
+        hosts=tuple(NodeName.parse(name) for name in nodes),
+        tags=tuple(parse_tag(tag, where="--tag") for tag in tags),
+        ttl=int(seconds),
+        keyprefix=node.fleet_settings.agent.keyprefix,
+        keyttl=int(seconds),
+    )
+    patience = parse_duration(timeout, what="timeout") if wait else None
+    sent, ends = run(_trigger(fleet, call, patience, quiet=as_json))
+    problems = [name for name, end in ends.items() if end is None or not _good(end)]
+    if as_json:
+        render.emit_json(
+            {
+                "schema": 1,
+                "uuid": sent.uuid,
+                "sent": list(sent.sent),
+                "dropped": dict(sent.dropped),
+                "ends": ends,
+            }
+        )
+    else:
+        _show(sent, ends if wait else None, me=fleet.name if sent.dropped else None)
+    if any(ends[name] is None for name in problems):
+        return 75
+    return 1 if problems or sent.dropped else 0
+
+
+async def _trigger(
+    fleet: "FleetWiring", call: "Outgoing", patience: float | None, *, quiet: bool
+) -> "tuple[Sent, dict[str, dict[str, Any] | None]]":
+    from localpuppet.fleet.cli.progress import shown, whom
+    from localpuppet.fleet.triggers.awaiting import Expected, doubts, ends
+
+    async with fleet.connected() as kv:
+        clock = fleet.node.clock
+        begun = int(clock.now().timestamp())
+        sent = await _send(fleet, kv, call)
+        expected = Expected(
+            sent=sent,
+            sender=fleet.signer.name,
+            sent_in=range(begun, int(clock.now().timestamp()) + 1),
+            ttl=call.ttl,
+        )
+        if not quiet:
+            for doubt in await doubts(kv, fleet.verifier, sent, ttl=call.ttl):
+                render.say(f"# {doubt}", err=True)
+        if patience is None:
+            return sent, {}
+        observer = render.observer(quiet=quiet, title=f"waiting for {whom(sent.sent)}")
+
+        def told(name: str, end: dict[str, Any]) -> None:
+            observer.line(_end(name, end))
+
+        async with shown(observer):
+            return sent, await ends(expected, kv, fleet.verifier, patience=patience, told=told)
+
+
+async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "Sent":
+    """Send it; in a run of this node's, along the paths of that run's causes.
+
+    A program that a run starts must not begin a new chain: two nodes whose Puppet code does would
+    trigger each other for ever.
+    """
+    run = os.environ.get("LOCALPUPPET_RUN")
+    socket = os.environ.get("LOCALPUPPET_SOCKET")
+    if run is None and socket is not None and Path(socket).is_socket():
+        return await _through_agent(fleet, Path(socket), call)
+    return await fleet.send(call, kv, run=run)
+
+
+async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Outgoing") -> "Sent":
+    """Have the agent send it, which knows the causes of the command that it runs (`run_cmd`)."""
+    from localpuppet.fleet.agent.puppet_calls import trigger_line
+    from localpuppet.fleet.triggers.sending import Sent
+
+    async with aclosing(fleet.ask_agent(socket, trigger_line(call), patience=PATIENCE)) as lines:
+        answer = loads(await anext(lines))
+    if not answer["ok"]:
+        raise UnavailableError(str(answer["error"]), where=str(socket))
+    return Sent(
+        uuid=answer["uuid"],
+        sent=tuple(NodeName(name) for name in answer["sent"]),
+        dropped={NodeName(drop["node"]): drop["reason"] for drop in answer["dropped"]},
+    )
+
+
+def _good(end: dict[str, Any]) -> bool:
+    from localpuppet.fleet.triggers.outcome import succeeded
+
+    return succeeded(end["outcome"])
+
+
+def _show(
+    sent: "Sent", ends: dict[str, dict[str, Any] | None] | None, *, me: NodeName | None
+) -> None:
+    """Show what is not shown yet: ends are, as they are heard."""
+    for node in sent.sent:
+        if ends is None:
+            render.emit(f"sent to {node}")
+        elif ends.get(node) is None:
+            render.emit(f"{node}  {render.word('unknown')}: nothing was heard of it in time")
+    for node, reason in sent.dropped.items():
+        hint = " ('localpuppet apply' runs it)" if node == me else ""
+        render.say(f"not sent to {node}: {reason}{hint}", err=True)
+    if ends is None and sent.sent:
+        render.emit(f"uuid: {sent.uuid}")
+
+
+def _end(node: str, end: dict[str, Any]) -> str:
+    from localpuppet.fleet.triggers.awaiting import NOT_ACCEPTED
+
+    outcome = str(end["outcome"])
+    if outcome == DROPPED:
+        return f"{node}  {render.word(outcome)}: the log of its agent says why"
+    if outcome == NOT_ACCEPTED:
+        return f"{node}  {render.word(outcome)}: its agent was away, or its log says why"
+    run = f"  [run {one_line(end['run'])}]" if end["run"] else ""
+    return f"{node}  {render.word(outcome)}{run}"

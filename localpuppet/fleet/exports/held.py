@@ -1,0 +1,352 @@
+"""What other nodes export, as this node holds it: `exports/held.sqlite` in the state directory.
+
+Owns: the file, and how resources are found by type, tag and node. Refuses to know: the bus,
+signatures, policies.
+
+Invariants:
+
+- What is here stood in an entry that was believed. What is refused later changes nothing but a line
+  that says so: what was held stays in force.
+- A reader sees all of a node's exports or none, and all nodes as they were at one moment.
+- Where the bus did not let us read what a node exports, and nothing of it was read before, nobody
+  knows what there is: that is an error, and never "none".
+- All nodes together have at most `MAX_HELD` bytes.
+"""
+
+import json
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.machine.database import DamagedError, Database, Format
+from localpuppet.fleet.exports.resource import ExportedResource, Offer
+
+FILE = Path("exports", "held.sqlite")
+# Of all nodes, as JSON.
+MAX_HELD = 1024 * 1024 * 1024
+NO_ROOM = f"there is no room: all nodes together may have {MAX_HELD // 1024**2} MiB"
+_VERSION = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS nodes (
+    node TEXT PRIMARY KEY, digest TEXT NOT NULL, size INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS resources (
+    id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, title TEXT NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS resources_by_type ON resources (type, title, node);
+CREATE INDEX IF NOT EXISTS resources_by_node ON resources (node, type, title);
+CREATE TABLE IF NOT EXISTS tags (
+    type TEXT NOT NULL, tag TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (type, tag, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS tags_by_id ON tags (id);
+CREATE TABLE IF NOT EXISTS refused (
+    node TEXT PRIMARY KEY, digest TEXT NOT NULL, reason TEXT NOT NULL, tries INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, size INTEGER NOT NULL) STRICT;
+INSERT OR IGNORE INTO state VALUES (1, 0);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeExports:
+    """All that a node exports, as it is written into the file.
+
+    Attributes:
+        node: The node.
+        digest: Which of its exports.
+        rows: Of each resource: type, title, tags, JSON.
+    """
+
+    node: str
+    digest: str
+    rows: tuple[tuple[str, str, tuple[str, ...], str], ...]
+
+    @classmethod
+    def of(cls, node: str, digest: str, resources: Sequence[ExportedResource]) -> "NodeExports":
+        """Return what is held of resources."""
+        rows = ((one.type, one.title, one.tags, json.dumps(one.to_dict())) for one in resources)
+        return cls(node=node, digest=digest, rows=tuple(rows))
+
+    @property
+    def size(self) -> int:
+        """Return how much of `MAX_HELD` it takes."""
+        return sum(len(body) for *_, body in self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedExports:
+    """A node whose newest exports do not count; those before stay.
+
+    Attributes:
+        node: The node.
+        digest: Which of its exports.
+        reason: Why, in one line.
+        tries: How often they were looked for while the bus was there.
+    """
+
+    node: str
+    digest: str
+    reason: str
+    tries: int
+
+
+class HeldExports:
+    """The file.
+
+    Args:
+        path: The SQLite file; made when first needed, 0600.
+        most: The bytes that all nodes together may have.
+    """
+
+    def __init__(self, path: Path, *, most: int = MAX_HELD) -> None:
+        self._most = most
+        self._database = Database(
+            path,
+            Format(tables=_TABLES, version=_VERSION),
+            damaged="the agent makes it anew from the bus",
+        )
+
+    def digests(self) -> dict[str, str]:
+        """Return the nodes of which something is held, each with its digest.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return dict(connection.execute("SELECT node, digest FROM nodes").fetchall())
+
+    def hold(self, node: str, digest: str, resources: Sequence[ExportedResource]) -> None:
+        """Hold what a node exports now, in place of what it did.
+
+        Raises:
+            InvalidInputError: There is no room.
+            StateError: The disk refused; what was held stays.
+        """
+        if self.hold_all([NodeExports.of(node, digest, resources)]):
+            raise InvalidInputError(NO_ROOM)
+
+    def hold_all(self, nodes: Sequence[NodeExports]) -> list[NodeExports]:
+        """Hold what nodes export now, in place of what they did; on the disk at once.
+
+        Returns:
+            Those for which there is no room; what was held of them stays.
+
+        Raises:
+            StateError: The disk refused; what was held stays.
+        """
+        left = []
+        with self._database.transaction() as connection:
+            for one in nodes:
+                connection.execute("SAVEPOINT node")
+                _remove(connection, one.node)
+                fits = _size(connection) + one.size <= self._most
+                if fits:
+                    _insert(connection, one)
+                else:
+                    left.append(one)
+                    connection.execute("ROLLBACK TO node")
+                connection.execute("RELEASE node")
+        return left
+
+    def drop(self, node: str) -> None:
+        """Hold nothing of a node any more.
+
+        Raises:
+            StateError: The disk refused; it is still held.
+        """
+        with self._database.transaction() as connection:
+            _remove(connection, node)
+            connection.execute("DELETE FROM refused WHERE node = ?", (node,))
+
+    def refuse(self, node: str, digest: str, reason: str, *, tried: bool) -> None:
+        """Note that a node's newest exports do not count; what was held stays.
+
+        Args:
+            node: The node.
+            digest: Which exports.
+            reason: Why, in one line.
+            tried: Whether the bus was there, and the fault is the exports'.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT INTO refused VALUES (?, ?, ?, ?) ON CONFLICT (node) DO UPDATE SET"
+                " tries = excluded.tries + CASE WHEN digest = excluded.digest THEN tries ELSE 0"
+                " END, digest = excluded.digest, reason = excluded.reason"
+                # What is said again does not wait for the disk.
+                " WHERE excluded.tries > 0 OR digest <> excluded.digest"
+                " OR reason <> excluded.reason",
+                (node, digest, reason, int(tried)),
+            )
+
+    def note_unread(self, nodes: Iterable[tuple[str, str]], reason: str) -> None:
+        """Note that nothing of nodes was read yet; who asks hears so, and not "none".
+
+        Args:
+            nodes: Each with the digest of what it exports; one of which something is held, or was
+                refused, is passed over.
+            reason: Why, in one line.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO refused SELECT ?1, ?2, ?3, 0"
+                " WHERE ?1 NOT IN (SELECT node FROM nodes)",
+                [(node, digest, reason) for node, digest in nodes],
+            )
+
+    def refused(self) -> dict[str, RefusedExports]:
+        """Return the nodes whose newest exports do not count.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                "SELECT node, digest, reason, tries FROM refused ORDER BY node"
+            )
+            return {
+                node: RefusedExports(node=node, digest=digest, reason=reason, tries=tries)
+                for node, digest, reason, tries in rows
+            }
+
+    def missing(self, wanted: Mapping[NodeName, str]) -> set[NodeName]:
+        """Return the nodes whose exports have not come here; nothing of other nodes is read.
+
+        Those that came and do not count have come.
+
+        Args:
+            wanted: Nodes, each with the digest of its exports.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.snapshot() as connection:
+            come = (
+                "SELECT 1 FROM nodes WHERE node = ?1 AND digest = ?2 UNION ALL"
+                " SELECT 1 FROM refused WHERE node = ?1 AND digest = ?2 AND tries > 0"
+            )
+            return {
+                node
+                for node, digest in wanted.items()
+                if connection.execute(come, (node, digest)).fetchone() is None
+            }
+
+    def find(
+        self, *, node: str | None = None, kind: str | None = None, tag: str | None = None
+    ) -> Generator[Offer, None, None]:
+        """Yield what is held, sorted by type, title and node, as it was at one moment.
+
+        Args:
+            node: Only of this node.
+            kind: Only of this type.
+            tag: Only with this tag; wants a type.
+
+        Raises:
+            UnavailableError: Of one of these nodes nothing was ever read.
+            StateError: It cannot be read.
+        """
+        tables, conditions, values = "resources", ["1"], []
+        for condition, value in (("node = ?", node), ("resources.type = ?", kind)):
+            if value is not None:
+                conditions.append(condition)
+                values.append(value)
+        if kind is not None and tag is not None:
+            # The tag first: left to itself, SQLite walks through the whole type, which is sorted.
+            tables = "tags CROSS JOIN resources USING (id)"
+            conditions.append("tags.type = ? AND tag = ?")
+            values += [kind, tag]
+        with self._database.snapshot() as connection:
+            _refuse_unread(connection, node)
+            rows = connection.execute(
+                f"SELECT node, body FROM {tables} WHERE {' AND '.join(conditions)}"  # noqa: S608
+                " ORDER BY resources.type, title, node",
+                values,
+            )
+            for name, body in rows:
+                yield Offer(node=name, resource=self._read(body), size=len(body))
+
+    def exporting(self, kind: str | None) -> set[str]:
+        """Return the nodes that export something; see `fleet.inventory.reading.ExportsReader`."""
+        condition, values = ("", ()) if kind is None else (" WHERE type = ?", (kind,))
+        with self._database.snapshot() as connection:
+            _refuse_unread(connection, None)
+            rows = connection.execute(
+                f"SELECT DISTINCT node FROM resources{condition}",  # noqa: S608
+                values,
+            )
+            return {node for (node,) in rows}
+
+    def exported(self, node: str, kind: str | None) -> Iterator[ExportedResource]:
+        """Yield what a node exports; see `fleet.inventory.reading.ExportsReader`."""
+        for offer in self.find(node=node, kind=kind):
+            yield offer.resource
+
+    def rebuild(self) -> None:
+        """Begin anew, with nothing: what was in the file comes from the bus again.
+
+        Raises:
+            StateError: The file cannot be taken away.
+        """
+        self._database.remove()
+
+    def close(self) -> None:
+        """Close the file; the next call opens it again."""
+        self._database.close()
+
+    def _read(self, body: str) -> ExportedResource:
+        try:
+            return ExportedResource.parse_again(loads_again(body.encode()))
+        except ValueError as error:
+            raise DamagedError(
+                f"holds a damaged resource: {error}", where=str(self._database.path)
+            ) from error
+
+
+def _refuse_unread(connection: sqlite3.Connection, node: str | None) -> None:
+    """Refuse to answer for nodes of which nothing was ever read, through no fault of theirs."""
+    row = connection.execute(
+        "SELECT node, reason FROM refused WHERE tries = 0 AND node = coalesce(?, node)"
+        " AND node NOT IN (SELECT node FROM nodes) ORDER BY node LIMIT 1",
+        (node,),
+    ).fetchone()
+    if row is not None:
+        raise UnavailableError(f"what {row[0]} exports was never read: {row[1]}")
+
+
+def _remove(connection: sqlite3.Connection, node: str) -> None:
+    row = connection.execute("DELETE FROM nodes WHERE node = ? RETURNING size", (node,)).fetchall()
+    if not row:
+        return
+    connection.execute(
+        "DELETE FROM tags WHERE id IN (SELECT id FROM resources WHERE node = ?)", (node,)
+    )
+    connection.execute("DELETE FROM resources WHERE node = ?", (node,))
+    connection.execute("UPDATE state SET size = size - ?", (row[0][0],))
+
+
+def _insert(connection: sqlite3.Connection, one: NodeExports) -> None:
+    connection.execute("INSERT INTO nodes VALUES (?, ?, ?)", (one.node, one.digest, one.size))
+    connection.execute("UPDATE state SET size = size + ?", (one.size,))
+    for kind, title, tags, body in one.rows:
+        row = connection.execute(
+            "INSERT INTO resources (node, type, title, body) VALUES (?, ?, ?, ?)",
+            (one.node, kind, title, body),
+        ).lastrowid
+        connection.executemany(
+            "INSERT INTO tags VALUES (?, ?, ?)", [(kind, tag, row) for tag in tags]
+        )
+    connection.execute("DELETE FROM refused WHERE node = ?", (one.node,))
+
+
+def _size(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT size FROM state").fetchone()[0])

@@ -1,0 +1,96 @@
+"""The lines that a policy lacks for what is exported today, as a person copies them into the file.
+
+Owns: how lines are put together, which are marked, and what is noted beside them. Refuses to know:
+files.
+
+- One line a type, with the signers that no line is about yet; a type whose every resource is code
+  or a right has one line a title, and a mark. A title that reads as a pattern has no line.
+- In front of a line, comments name what a guarded line drops and leaves out of today's exports.
+- A type in `NEEDS_AS_IS` has an `as-is` line for the signers of which guarded leaves something out.
+  Other types never have one: what a node exports must not talk a person into trusting it.
+- Whoever copies a line decides: nothing here looks at whether a resource is sound.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from localpuppet.fleet.exports.guarding import UNREPORTED, guard
+from localpuppet.fleet.exports.policy import DANGEROUS, CollectPolicy, How, line_for
+from localpuppet.fleet.exports.resource import Offer
+from localpuppet.fleet.trust.policy_lines import ANY
+
+MARK = "# read before you allow it: each {kind} is code or a right on this node"
+PATTERN = "# a title of {} has a '*', which a line would take for any text: it has none here"
+# Types whose content usually has several lines.
+NEEDS_AS_IS = frozenset(("Concat::Fragment",))
+# Comments of one line name up to this many resources that guarded leaves out, and count the rest.
+MAX_NAMED = 3
+
+
+@dataclass(slots=True)
+class _GuardLoss:
+    """What a guarded line takes away from the exports of one signer.
+
+    Attributes:
+        dropped: Names of parameters.
+        left_out: Resources, each with the reason, as a comment shows them.
+    """
+
+    dropped: set[str] = field(default_factory=set)
+    left_out: list[str] = field(default_factory=list)
+
+
+def proposed(offers: Iterable[Offer], *, me: str, policy: CollectPolicy) -> list[str]:
+    """Return the lines, those of a type together.
+
+    Args:
+        offers: What is exported.
+        me: This node, whose own exports need no line.
+        policy: What it takes already.
+    """
+    lacking: dict[str, dict[str, dict[str, _GuardLoss]]] = {}
+    for offer in offers:
+        kind, title = offer.resource.type, offer.resource.title
+        if offer.node == me or policy.decide(offer.node, kind, title) is not None:
+            continue
+        pattern = title if kind in DANGEROUS else ANY
+        signers = lacking.setdefault(kind, {}).setdefault(pattern, {})
+        loss, guarded = signers.setdefault(offer.node, _GuardLoss()), guard(offer.resource, {})
+        loss.dropped |= set(guarded.dropped) - UNREPORTED
+        if guarded.reason is not None:
+            loss.left_out.append(f"{offer.resource.ref} of {offer.node}: {guarded.reason}")
+    lines: list[str] = []
+    for kind, titles in sorted(lacking.items()):
+        if kind in DANGEROUS:
+            lines.append(MARK.format(kind=kind))
+        for title, signers in sorted(titles.items()):
+            if kind in DANGEROUS and ANY in title:
+                lines.append(PATTERN.format(kind))
+            else:
+                lines += _lines(kind, title, signers)
+    return lines
+
+
+def _lines(kind: str, title: str, signers: Mapping[str, _GuardLoss]) -> list[str]:
+    """Return the line for some signers, with its comments; two, if some of them need as-is."""
+    lines: list[str] = []
+    whole = {node: loss for node, loss in signers.items() if loss.left_out and kind in NEEDS_AS_IS}
+    guarded = {node: loss for node, loss in signers.items() if node not in whole}
+    for how, losses in ((How.AS_IS, whole), (How.GUARDED, guarded)):
+        if losses:
+            lines += _comments(losses.values(), how)
+            lines.append(line_for(sorted(losses), kind, title, how))
+    return lines
+
+
+def _comments(losses: Collection[_GuardLoss], how: How) -> Iterator[str]:
+    dropped = sorted({name for loss in losses for name in loss.dropped})
+    left_out = sorted(text for loss in losses for text in loss.left_out)
+    if dropped:
+        yield f"# guarded drops {', '.join(dropped)}"
+    for text in left_out[:MAX_NAMED]:
+        yield f"# guarded leaves out {text}"
+    if len(left_out) > MAX_NAMED:
+        yield f"# guarded leaves out {len(left_out) - MAX_NAMED} more"
+    if how is How.AS_IS:
+        yield "# as-is trusts these signers with every parameter: read the type before you allow it"

@@ -1,0 +1,239 @@
+"""An exported resource: a type, a title, tags and parameters, as a node's catalog offers it.
+
+Owns: the fields, their strict reading, and what of a resource may be dangerous. Refuses to know:
+who may export what (`policy`), how many there are (`document`).
+
+- A title, a tag and a file are one plain line; the names of types and parameters follow Puppet's
+  grammar.
+- A value is JSON, or Puppet's own form of a binary: `{"__ptype": "Binary", "__pvalue": BASE64}`.
+  No other mapping has the key `__ptype`: what Puppet would make of one is not for others to say.
+- A resource has at most `MAX_RESOURCE` bytes of JSON.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.text import one_line, parse_line
+from localpuppet.base.formats.values import Json
+
+MAX_RESOURCE = 256 * 1024
+MAX_TAGS = 256
+MAX_PARAMETERS = 500
+MAX_TYPE = 200
+BINARY = "Binary"
+_TYPE = re.compile(r"[A-Z][a-z0-9_]*(?:::[A-Z][a-z0-9_]*)*\Z")
+_PARAMETER = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
+_FIELDS = ("type", "title", "tags", "file", "line", "parameters", "since")
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedResource:
+    """One resource that a node offers.
+
+    Attributes:
+        type: `Concat::Fragment`, as Puppet writes it.
+        title: Its title.
+        tags: Its tags, sorted; in lower case.
+        file: Where it is declared, on its own node; `None` if unknown.
+        line: In which line; `None` if unknown.
+        parameters: Values by name, without the title.
+        since: When its node exported it first: seconds since 1970, UTC.
+    """
+
+    type: str
+    title: str
+    tags: tuple[str, ...]
+    file: str | None
+    line: int | None
+    parameters: Mapping[str, Json]
+    since: float = 0.0
+
+    @classmethod
+    def parse(cls, fields: Fields) -> "ExportedResource":
+        """Return the resource.
+
+        Args:
+            fields: Its JSON form.
+
+        Raises:
+            InvalidInputError: It is not a resource, or too large; the place names it.
+        """
+        fields.only(_FIELDS)
+        named = fields.parsed("type", parse_type), fields.parsed("title", parse_title)
+        try:
+            return cls(
+                type=named[0],
+                title=named[1],
+                tags=tuple(sorted(set(fields.parsed_list("tags", _tag, maximum=MAX_TAGS)))),
+                file=None if fields.text_or_none("file") is None else fields.parsed("file", _file),
+                line=fields.integer_or_none("line", minimum=0),
+                parameters=_parameters(fields.mapping("parameters")),
+                since=fields.number("since") if "since" in fields else 0.0,
+            ).checked()
+        except InvalidInputError as error:
+            raise error.at(reference(*named)) from error
+
+    @classmethod
+    def parse_again(cls, raw: Mapping[str, Any]) -> "ExportedResource":
+        """Return a resource that `parse` has taken before: for a tenth of the work.
+
+        Raises:
+            ValueError: It was damaged since.
+        """
+        try:
+            return cls(**{**raw, "tags": tuple(raw["tags"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a resource: {error}") from error
+
+    @property
+    def ref(self) -> str:
+        """Return its name in a catalog: `File[/etc/motd]`."""
+        return reference(self.type, self.title)
+
+    @property
+    def place(self) -> str:
+        """Return where it is declared: `/etc/puppet/modules/a/init.pp:3`; empty if unknown."""
+        if self.file is None:
+            return ""
+        return one_line(self.file if self.line is None else f"{self.file}:{self.line}")
+
+    def checked(self) -> "ExportedResource":
+        """Return the resource.
+
+        Raises:
+            InvalidInputError: It is too large.
+        """
+        size = len(json.dumps(self.to_dict(), ensure_ascii=False).encode("utf-8", "replace"))
+        if size > MAX_RESOURCE:
+            raise InvalidInputError(
+                f"is too large: {size} bytes, the limit is {MAX_RESOURCE}",
+                hint="export where the content is, and not the content",
+            )
+        return self
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "type": self.type,
+            "title": self.title,
+            "tags": list(self.tags),
+            "file": self.file,
+            "line": self.line,
+            "parameters": dict(self.parameters),
+            "since": self.since,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A resource that a node offers.
+
+    Attributes:
+        node: The node, which signed for it.
+        resource: The resource.
+        size: Bytes of its JSON, as it is held; 0 where nobody has counted.
+    """
+
+    node: str
+    resource: ExportedResource
+    size: int = 0
+
+
+def reference(kind: str, title: str) -> str:
+    """Return the name of a resource in a catalog, of whatever length its title is."""
+    return f"{kind}[{title}]"
+
+
+def parse_type(text: str) -> str:
+    """Return the name of a type, each part with a capital, as Puppet writes it in references.
+
+    Raises:
+        InvalidInputError: The text is not the name of a type.
+    """
+    if len(text) > MAX_TYPE or not _TYPE.match(text):
+        raise InvalidInputError(f"{one_line(text)[:_SHOWN]!r} is not the name of a type")
+    return text
+
+
+def named_type(text: str) -> str:
+    """Return the name of a type however a person writes it: `concat::fragment`.
+
+    Raises:
+        InvalidInputError: The text is not the name of a type.
+    """
+    return parse_type("::".join(part.capitalize() for part in text.split("::")))
+
+
+def parse_title(text: str) -> str:
+    """Return a title: one plain line.
+
+    Raises:
+        InvalidInputError: It is empty, longer than 1 KiB, or has a control character.
+    """
+    return parse_line(text, what="title")
+
+
+def texts_in(value: Json) -> Iterator[str]:
+    """Yield every text in a value, keys of mappings too; of a binary, what it says."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_in(item)
+    elif isinstance(value, dict):
+        if value.get("__ptype") == BINARY:
+            yield base64.b64decode(str(value["__pvalue"])).decode("latin-1")
+            return
+        for key, item in value.items():
+            yield key
+            yield from texts_in(item)
+
+
+def _file(text: str) -> str:
+    return parse_line(text, what="file")
+
+
+def _tag(text: str) -> str:
+    return parse_line(text, what="tag").lower()
+
+
+def _parameters(raw: Mapping[str, Json]) -> Mapping[str, Json]:
+    if len(raw) > MAX_PARAMETERS:
+        raise InvalidInputError(f"has more than {MAX_PARAMETERS} parameters")
+    for name, value in raw.items():
+        if not _PARAMETER.match(name):
+            raise InvalidInputError(f"{one_line(name)[:_SHOWN]!r} is not the name of a parameter")
+        try:
+            _check(value)
+        except InvalidInputError as error:
+            raise error.at(name) from error
+    return raw
+
+
+def _check(value: Json) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _check(item)
+    elif isinstance(value, dict):
+        if "__ptype" in value or "__pvalue" in value:
+            _check_binary(value)
+        for item in value.values():
+            _check(item)
+
+
+def _check_binary(value: Mapping[str, Json]) -> None:
+    data = value.get("__pvalue")
+    if set(value) != {"__ptype", "__pvalue"} or value["__ptype"] != BINARY:
+        raise InvalidInputError("is of a type of Puppet's that cannot be exported")
+    try:
+        base64.b64decode(data if isinstance(data, str) else "-", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidInputError("is not a binary in base64") from error

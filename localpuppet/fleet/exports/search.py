@@ -1,0 +1,222 @@
+"""What stands between the bars of a collector: `File <<| tag == web and owner != root |>>`.
+
+Owns: Puppet's form of a condition, and what matches one. Refuses to know: where resources are kept.
+
+- `==` and `!=`, `and`, `or`; `!=` is true wherever `==` is not.
+- `tag` stands for any tag of the resource and `title` for its title. An array of tags matches where
+  one of them does; tags have no case.
+- Everything else compares as PuppetDB does (`scripts/puppetdb` holds both against each other): a
+  text letter for letter, 1 is not 1.0, an array or a hash only equals the same one, and nothing is
+  `undef`.
+
+Example: `Search.parse([["tag", "==", "web"], "and", ["owner", "!=", "root"]])`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.exports.resource import ExportedResource
+
+MAX_CONDITIONS = 1000
+MAX_DEPTH = 60
+
+_WHERE = "collector"
+
+
+class Join(StrEnum):
+    """How two conditions are joined."""
+
+    AND = "and"
+    OR = "or"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One comparison.
+
+    Attributes:
+        name: `tag`, `title`, or a parameter.
+        equal: Whether it must be equal, or must not.
+        value: What it is compared with.
+    """
+
+    name: str
+    equal: bool
+    value: Json
+
+    def matches(self, resource: ExportedResource) -> bool:
+        """Return whether a resource meets it."""
+        return self._is(resource) is self.equal
+
+    def _is(self, resource: ExportedResource) -> bool:
+        if self.name == "tag":
+            wanted = self.value if isinstance(self.value, list) else [self.value]
+            return any(str(one).lower() in resource.tags for one in wanted)
+        found = resource.title if self.name == "title" else resource.parameters.get(self.name)
+        return found is not None and _same(found, self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Two conditions.
+
+    Attributes:
+        left, right: They.
+        join: Whether both must be met, or one.
+    """
+
+    left: "Condition"
+    join: Join
+    right: "Condition"
+
+    def matches(self, resource: ExportedResource) -> bool:
+        """Return whether a resource meets it."""
+        if self.join is Join.AND:
+            return self.left.matches(resource) and self.right.matches(resource)
+        return self.left.matches(resource) or self.right.matches(resource)
+
+
+Condition = Comparison | Joined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A collector's condition.
+
+    Attributes:
+        condition: It; `None` takes all.
+    """
+
+    condition: Condition | None
+
+    @classmethod
+    def parse(cls, raw: Json) -> "Search":
+        """Return the condition.
+
+        Args:
+            raw: `[NAME, "==", VALUE]`, `[CONDITION, "and", CONDITION]`, or null.
+
+        Raises:
+            InvalidInputError: It is neither.
+        """
+        return cls(condition=None if raw is None else _parse(raw, 0, [0]))
+
+    def matches(self, resource: ExportedResource) -> bool:
+        """Return whether a resource is asked for."""
+        return self.condition is None or self.condition.matches(resource)
+
+    def named(self) -> Mapping[str, Json]:
+        """Return the parameters that every match has, as the collector's author wrote them."""
+        return _named(self.condition)
+
+    def tag(self) -> str | None:
+        """Return a tag that every match has; `None` where there is no such tag."""
+        return _tag(self.condition)
+
+
+def show(raw: Json) -> str:
+    """Return a condition as one would write it: `tag == "web" and owner != "root"`.
+
+    Args:
+        raw: See `Search.parse`, which took it.
+    """
+    if not isinstance(raw, list):
+        return ""
+    left, operator, right = raw
+    if isinstance(left, list):
+        return f"({show(left)}) {operator} ({show(right)})"
+    return f"{left} {operator} {_shown(right)}"
+
+
+def as_query(kind: str, raw: Json) -> list[Json]:
+    """Return a collector as a question for resources in PuppetDB's array form.
+
+    The question is about the letters of texts, where a collector is not, and knows no policy: it
+    finds whom a collector can take of.
+
+    Args:
+        kind: The type.
+        raw: See `Search.parse`, which took it.
+    """
+    whole: list[Json] = ["and", ["=", "type", kind], ["=", "exported", True]]
+    return whole if raw is None else [*whole, _as_condition(raw)]
+
+
+def _as_condition(raw: Json) -> list[Json]:
+    if not isinstance(raw, list) or len(raw) != 3:
+        raise InvalidInputError("is not a condition of a collector", where=_WHERE)
+    left, operator, right = raw
+    if operator in tuple(Join):
+        return [operator, _as_condition(left), _as_condition(right)]
+    if left == "tag" and isinstance(right, list) and right:
+        tags: list[Json] = [["=", "tag", str(one)] for one in right]
+        test: list[Json] = ["or", *tags]
+    else:
+        field: Json = left if left in ("tag", "title") else ["parameter", left]
+        test = ["=", field, right]
+    return ["not", test] if operator == "!=" else test
+
+
+def _shown(value: Json) -> str:
+    if value is None:
+        return "undef"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, dict):
+        pairs = (f"{_shown(key)} => {_shown(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _parse(raw: Json, depth: int, counted: list[int]) -> Condition:
+    counted[0] += 1
+    if depth > MAX_DEPTH or counted[0] > MAX_CONDITIONS:
+        raise InvalidInputError("has too many conditions", where=_WHERE)
+    if not isinstance(raw, list) or len(raw) != 3:
+        raise InvalidInputError("is not a condition of a collector", where=_WHERE)
+    left, operator, right = raw
+    if operator in tuple(Join):
+        return Joined(
+            left=_parse(left, depth + 1, counted),
+            join=Join(str(operator)),
+            right=_parse(right, depth + 1, counted),
+        )
+    if operator not in ("==", "!=") or not isinstance(left, str):
+        raise InvalidInputError(
+            "is a comparison that cannot be answered", where=_WHERE, hint="== and != are"
+        )
+    if isinstance(right, dict) and left in ("tag", "title"):
+        raise InvalidInputError(f"compares a {left} with a hash", where=_WHERE)
+    return Comparison(name=left, equal=operator == "==", value=right)
+
+
+def _named(condition: Condition | None) -> dict[str, Json]:
+    if isinstance(condition, Joined):
+        if condition.join is Join.OR:
+            return {}
+        return {**_named(condition.left), **_named(condition.right)}
+    if condition is None or not condition.equal:
+        return {}
+    return {condition.name: condition.value}
+
+
+def _tag(condition: Condition | None) -> str | None:
+    if isinstance(condition, Joined):
+        if condition.join is Join.OR:
+            return None
+        return _tag(condition.left) or _tag(condition.right)
+    if condition is None or condition.name != "tag" or not condition.equal:
+        return None
+    return condition.value.lower() if isinstance(condition.value, str) else None
+
+
+def _same(left: Json, right: Json) -> bool:
+    """Return whether both are the same JSON: neither 1 and 1.0 are, nor 1 and true."""
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    return type(left) is type(right) and left == right

@@ -1,0 +1,38 @@
+"""Servers among what a node exports: those that `servers_with_role` finds.
+
+Owns: which parameters of the type `server` count. Refuses to know: queries.
+"""
+
+from collections.abc import Iterable
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.exports.policy import SERVER
+from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer, ports_of
+
+
+def servers_of(resources: Iterable[ExportedResource]) -> tuple[ExportedServer, ...]:
+    """Return the servers among resources.
+
+    Raises:
+        InvalidInputError: There are more than `MAX_SERVERS`, or one has an address or a port that
+            cannot be one.
+    """
+    found = [_server(one) for one in resources if one.type == SERVER]
+    if len(found) > MAX_SERVERS:
+        raise InvalidInputError(
+            f"are too many: {len(found)} of type {SERVER}, the limit is {MAX_SERVERS}",
+            where="exports",
+        )
+    return tuple(found)
+
+
+def _server(one: ExportedResource) -> ExportedServer:
+    role, address = one.parameters.get("role", one.title), one.parameters.get("ipaddress")
+    if not isinstance(role, str) or not (address is None or isinstance(address, str)):
+        raise InvalidInputError("its role and its ipaddress must be strings", where=one.ref)
+    try:
+        ports = ports_of(one.parameters.get("ports"))
+    except InvalidInputError as error:
+        raise error.at(one.ref) from error
+    return ExportedServer(role=role, ipaddress=address or None, ports=ports, since=one.since)

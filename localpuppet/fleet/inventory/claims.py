@@ -1,0 +1,190 @@
+"""What a node says of itself is a claim: which claims are believed.
+
+    # signers       roles     addresses
+    *.web.example.com    web cache    10.0.1.0/24
+    db01.example.com    db    10.0.2.7 fd00::7
+
+Owns: the grammar of `policies/inventory.policy`, and the decision about an entry. Refuses to know:
+where the file is, whether the signature holds.
+
+- Nobody speaks for another: an entry, and every fact in it that says the node's name, names its
+  signer. No policy changes that.
+- With a policy, each role and each address that an entry claims must be in a line that is about its
+  signer; a signer may stand in several lines. Without a policy they are taken.
+- Who may claim some addresses only may not say anything else in their place: what is not read as an
+  address here (`010.1`, a number, a name) others may read as one.
+- The fact `role` is one of the entry's roles, so that no query finds a role that was not looked at.
+- Loopback and link-local addresses are nobody's and are not claims.
+- What is not understood refuses the whole file.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.entry import InventoryEntry, parse_role
+from localpuppet.fleet.trust.policy_lines import Signers, columns, parse_lines, words
+
+_COLUMNS = "signers, roles, addresses"
+_FLAT = re.compile(r"ipaddress6?(_.+)?\Z", re.DOTALL)
+_INTERFACE = re.compile(r"[A-Za-z0-9_.:-]{1,32}\Z")
+_ADDRESS_KEYS = frozenset(("ip", "ip6", "address"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What the signers of one line may claim.
+
+    Attributes:
+        signers: Whom the line is about.
+        roles: Roles; `None` for all.
+        addresses: Networks; `None` for all.
+    """
+
+    signers: Signers
+    roles: frozenset[str] | None
+    addresses: tuple[IPv4Network | IPv6Network, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimPolicy:
+    """Which signers may claim what.
+
+    Attributes:
+        lines: The lines of the file.
+    """
+
+    lines: tuple[Line, ...]
+
+    @classmethod
+    def parse(cls, data: bytes, *, where: str) -> "ClaimPolicy":
+        """Return the policy in a file's bytes.
+
+        Args:
+            data: UTF-8 text.
+            where: The file's name, for messages.
+
+        Raises:
+            InvalidInputError: A line is refused, and the file with it.
+        """
+        return cls(lines=tuple(parse_lines(data, _parse_line, where=where)))
+
+    def refusal(self, entry: InventoryEntry) -> str | None:
+        """Return which claim of an entry no line allows; `None` if each is allowed."""
+        lines = [line for line in self.lines if line.signers.include(entry.node)]
+        for role in (*entry.roles, *(server.role for server in entry.servers)):
+            if not any(line.roles is None or role in line.roles for line in lines):
+                return f"{entry.node} may not claim the role {one_line(role)[:60]!r}"
+        if any(line.addresses is None for line in lines):
+            return None
+        networks = [network for line in lines for network in line.addresses or ()]
+        for place, value in _said_as_addresses(entry):
+            address = _address(value)
+            if address is None:
+                return f"{entry.node} says in {one_line(place)[:60]} what is not an address"
+            if not (_is_nobodys(address) or any(address in network for network in networks)):
+                return f"{entry.node} may not claim the address {address}"
+        return None
+
+
+def refusal(entry: InventoryEntry, signer: str, policy: ClaimPolicy | None) -> str | None:
+    """Return why an entry is not believed, in one line; `None` if it is.
+
+    Args:
+        entry: The entry.
+        signer: Who signed it.
+        policy: The policy; `None` where there is no file, which takes roles and addresses.
+    """
+    if entry.node != signer:
+        return f"signed by {signer}, says that it is {entry.node}"
+    other = next(_other_names(entry), None)
+    if other is not None:
+        return f"its {other} is not the name of its signer"
+    role = entry.facts.get("role")
+    if role is not None and any(
+        one not in entry.roles for one in (role if isinstance(role, list) else [role])
+    ):
+        return "its fact role is not among its roles"
+    return None if policy is None else policy.refusal(entry)
+
+
+def _other_names(entry: InventoryEntry) -> Iterator[str]:
+    """Yield the places of facts that say a name, or a part of one, that is not the node's."""
+    label, _, domain = entry.node.partition(".")
+    own: Mapping[str, tuple[Json, ...]] = {
+        **dict.fromkeys(("certname", "clientcert", "fqdn"), (entry.node,)),
+        "hostname": (label, entry.node, None),
+        "domain": (domain, None),
+    }
+    places: Mapping[str, Json] = {"": dict(entry.facts)} | {
+        f"{key}.": entry.facts.get(key) for key in ("networking", "trusted")
+    }
+    for place, facts in places.items():
+        if isinstance(facts, dict):
+            yield from (
+                f"{place}{key}"
+                for key, names in own.items()
+                if key in facts and facts[key] not in names
+            )
+
+
+def _said_as_addresses(entry: InventoryEntry) -> Iterator[tuple[str, Json]]:
+    """Yield what stands where addresses do, with its place; none and "" are not said."""
+    waiting: list[tuple[str, str, Json]] = [("networking", "", entry.facts.get("networking"))]
+    waiting += [("an exported server", "ip", one.ipaddress) for one in entry.servers]
+    waiting += [(key, "ip", value) for key, value in entry.facts.items() if _FLAT.match(key)]
+    while waiting:
+        place, key, value = waiting.pop()
+        if isinstance(value, list):
+            waiting += [(place, key, inner) for inner in value]
+        elif isinstance(value, dict):
+            waiting += [(f"{place}.{name}", name, inner) for name, inner in value.items()]
+        elif key in _ADDRESS_KEYS and value is not None and value != "":
+            yield place, value
+
+
+def _address(value: Json) -> IPv4Address | IPv6Address | None:
+    """Return the address that a fact's value is, if it is one in the form in which facts have it.
+
+    An interface is part of a link-local address: `fe80::1%eth0`.
+    """
+    if not isinstance(value, str):
+        return None
+    text, percent, interface = value.partition("%")
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    scoped = address.version == 6 and address.is_link_local and _INTERFACE.match(interface)
+    return None if percent and not scoped else address
+
+
+def _is_nobodys(address: IPv4Address | IPv6Address) -> bool:
+    return address.is_loopback or address.is_link_local
+
+
+def _parse_line(line: str, _number: int) -> Line:
+    found = columns(line)
+    if len(found) != 3:
+        raise InvalidInputError(
+            "is not a line of a policy", hint=f"three columns with tabs between them: {_COLUMNS}"
+        )
+    signers, roles, addresses = map(words, found)
+    return Line(
+        signers=Signers.parse(signers),
+        roles=None if roles is None else frozenset(map(parse_role, roles)),
+        addresses=None if addresses is None else tuple(map(_network, addresses)),
+    )
+
+
+def _network(word: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(word)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{word[:60]!r} is not an address or network", hint="10.0.1.0/24, 10.0.2.7, fd00::/64"
+        ) from error

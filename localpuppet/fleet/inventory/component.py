@@ -1,0 +1,108 @@
+"""A component of an entry: a part of an application on the node, as its catalog declared it.
+
+Owns: the fields, their limits, and their reading: from a node's own notes, where every component
+counts, and from the entries of others.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.text import parse_line
+from localpuppet.base.formats.values import Json
+
+MAX_COMPONENTS = 256
+MAX_CAPABILITIES = 64
+MAX_NAME = 255
+_REFERENCE = re.compile(r"([^:\[]+)[^\[]*(\[.+\])\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A part of an application on the node.
+
+    Attributes:
+        name: Its reference: `Lamp::Mysql[app1]`.
+        application: The instance that it is a part of: `Lamp[app1]`.
+        produces: The capabilities that others may consume.
+        consumes: The capabilities that it needs.
+    """
+
+    name: str
+    application: str
+    produces: tuple[str, ...]
+    consumes: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, fields: Fields) -> "Component":
+        """Return the component in an entry, or in a node's own notes.
+
+        Raises:
+            InvalidInputError: A field is missing, not what it must be, or too long; or there are
+                too many capabilities.
+        """
+        name = fields.parsed("name", _line)
+        return cls(
+            name=name,
+            application=fields.parsed("application", _line)
+            if "application" in fields
+            else application_of(name),
+            produces=fields.parsed_list("produces", _line, maximum=MAX_CAPABILITIES),
+            consumes=fields.parsed_list("consumes", _line, maximum=MAX_CAPABILITIES),
+        )
+
+    @classmethod
+    def parse_again(cls, raw: Mapping[str, Any]) -> "Component":
+        """Return the component in what `parse` has taken before.
+
+        Raises:
+            KeyError: A field is missing.
+        """
+        return cls(
+            name=raw["name"],
+            application=raw.get("application") or application_of(raw["name"]),
+            produces=tuple(raw["produces"]),
+            consumes=tuple(raw["consumes"]),
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "name": self.name,
+            "application": self.application,
+            "produces": list(self.produces),
+            "consumes": list(self.consumes),
+        }
+
+
+def application_of(name: str) -> str:
+    """Return the application that a reference is of, where it does not say: `Lamp[app1]`."""
+    reference = _REFERENCE.match(name)
+    return name if reference is None else f"{reference[1]}{reference[2]}"
+
+
+def read_components(noted: Sequence[Fields]) -> tuple[Component, ...]:
+    """Return the components of a catalog, sorted.
+
+    Raises:
+        InvalidInputError: One of them is refused, or there are more than others hear of: an order
+            that misses some would be wrong.
+    """
+    if len(noted) > MAX_COMPONENTS:
+        raise InvalidInputError(
+            f"has {len(noted)} components; others hear of at most {MAX_COMPONENTS}",
+            where="components of the catalog",
+        )
+    return tuple(sorted(map(Component.parse, noted), key=lambda one: (one.application, one.name)))
+
+
+def _line(text: str) -> str:
+    parse_line(text, what="name")
+    if len(text) > MAX_NAME or text != text.strip():
+        raise InvalidInputError(
+            f"is not a name: at most {MAX_NAME} characters, no space at its ends"
+        )
+    return text

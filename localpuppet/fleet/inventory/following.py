@@ -1,0 +1,350 @@
+"""How the view follows the bus: one watch of entries and one of tombstones, and what is current.
+
+Owns: when a listing is asked for again, what is handed to the view together, and when the view is
+current. Refuses to know: which entries count (`admission`), where they are kept (`view`).
+
+Invariants:
+
+- The view is current only while both watches go on and their listings were taken whole, and the
+  bus has answered since.
+- What stands in the view already, byte for byte, is not verified again, as long as the files of
+  trust are the same; when they change, everything is verified anew, and the bus is listed again.
+- Nothing here ends the agent: what goes wrong is said, the view ages, and who asks hears of it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from localpuppet.base.errors import LocalpuppetError, StateError
+from localpuppet.base.machine.database import DamagedError
+from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.fleet.bus import key_value
+from localpuppet.fleet.bus.key_value import (
+    MAX_VALUE,
+    Change,
+    Entry,
+    KeyValue,
+    Listing,
+    RefusedError,
+)
+from localpuppet.fleet.bus.layout import FORGOTTEN, INVENTORY, MAX_TOMBSTONE
+from localpuppet.fleet.bus.outage import ours, unending
+from localpuppet.fleet.inventory.admission import EntryAdmission, Refusal
+from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.view import View
+
+# Changes that may pile up between the connection and the disk, and are then taken together; a part
+# of a listing is one, of up to 1 MiB.
+BACKLOG = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """How long a follower waits, in seconds.
+
+    Attributes:
+        look: Between looks whether the files of trust have changed: a revocation takes effect then.
+        beat: Between questions whether the bus still answers.
+        settle: Within which a watch that goes on where it was tells what it missed.
+        again: Before the bus is tried again, the first time.
+        longest: The same, at the most.
+        not_allowed: Before a node that may not read the inventory asks again: it does so in vain
+            until somebody gives it the right.
+        refused: Before a disk that refused is tried again.
+    """
+
+    look: float = 2.0
+    beat: float = 30.0
+    settle: float = 10.0
+    again: float = 1.0
+    longest: float = 60.0
+    not_allowed: float = 600.0
+    refused: float = 30.0
+
+
+PAUSES = Pauses()
+
+
+class Companion(Protocol):
+    """Keeps what entries point to, beside the view."""
+
+    def drop(self, node: str) -> None:
+        """Forget what is kept of a node, which is out of the view.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        ...
+
+    async def update(self, kv: KeyValue) -> bool:
+        """Bring what is kept up to what the view's entries say now; return whether it is another.
+
+        Raises:
+            StateError: The disk refused; a bus that does, does not matter.
+        """
+        ...
+
+
+class _AgainError(Exception):
+    """The bus is to be listed anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What the view is made from.
+
+    Attributes:
+        store: Returns the bus, connected; raises `UnavailableError` while it is away.
+        admission: Tells what counts.
+        trust: Returns the state of the files of trust, as a text that changes when they do.
+        probe: A key that may be read, to hear whether the bus answers.
+        companion: Keeps what entries point to.
+    """
+
+    store: Callable[[], Awaitable[KeyValue]]
+    admission: EntryAdmission
+    trust: Callable[[], str]
+    probe: str
+    companion: Companion
+
+
+class ViewFollower:
+    """Keeps a view up to date.
+
+    Args:
+        view: The view.
+        sources: What it is made from.
+        clock: Time.
+        log: What is said.
+        changed: Called after the view may have changed.
+        pauses: How long it waits.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        sources: Sources,
+        *,
+        clock: Clock,
+        log: Log,
+        changed: Callable[[], None] = lambda: None,
+        pauses: Pauses = PAUSES,
+    ) -> None:
+        self._view = view
+        self._sources = sources
+        self._clock = clock
+        self._log = log
+        self._changed = changed
+        self._listed: set[str] = set()
+        self._after: dict[str, int | None] = {}
+        self._said = ""
+        self._pauses = pauses
+        self._again = pauses.again
+
+    async def follow(self, leave: asyncio.Event) -> None:
+        """Follow the bus until `leave` is set."""
+        leaving = asyncio.create_task(leave.wait())
+        try:
+            while not leave.is_set():
+                pause = self._pause(await self._ended(leaving))
+                await asyncio.wait([leaving], timeout=pause)
+        finally:
+            leaving.cancel()
+            self._view.close()
+
+    async def _ended(self, leaving: "asyncio.Task[bool]") -> BaseException | None:
+        """Have one session with the bus, until it fails or we leave; return why it failed."""
+        following = asyncio.create_task(ours(self._session()))
+        try:
+            await asyncio.wait([following, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Also when we are cancelled: a session does not outlive who follows.
+            following.cancel()
+            await asyncio.wait([following])
+            error = None if following.cancelled() else following.exception()
+        return error
+
+    async def list_once(self) -> None:
+        """Bring the view up to date from a listing, for who does not stay.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+            StateError: The view cannot be written.
+        """
+        try:
+            kv = await self._sources.store()
+            begun = self._clock.now().timestamp()
+            await self._check_trust()
+            await self._sources.companion.update(kv)
+            for prefix in (FORGOTTEN, INVENTORY):
+                watch = kv.watch(prefix, largest=_largest(prefix), parts=True)
+                async with aclosing(watch) as changes:
+                    async for change in changes:
+                        await self._take(kv, prefix, [change])
+                        if isinstance(change, Listing) and not change.more:
+                            break
+            self._view.note(current=begun)
+        finally:
+            self._view.close()
+
+    def _pause(self, error: BaseException | None) -> float:
+        """Return for how long to wait after a session has ended, and say why it has."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if error is None or isinstance(error, _AgainError):
+            return 0.0
+        if isinstance(error, DamagedError):
+            self._log.warning(f"the inventory is made anew: {error}", kind=LineKind.INVENTORY)
+            return self._rebuilt()
+        if not isinstance(error, LocalpuppetError):
+            raise error
+        pause = self._pauses.refused if isinstance(error, StateError) else self._again
+        self._again = min(2 * self._again, self._pauses.longest)
+        if isinstance(error, RefusedError):
+            pause = self._pauses.not_allowed
+        if str(error) != self._said:
+            self._log.warning(f"the inventory is not current: {error}", kind=LineKind.INVENTORY)
+        self._said = str(error)
+        return pause
+
+    def _rebuilt(self) -> float:
+        self._after.clear()
+        try:
+            self._view.rebuild()
+        except StateError as error:
+            self._log.warning(f"the inventory stays damaged: {error}", kind=LineKind.INVENTORY)
+            return self._pauses.refused
+        return 0.0
+
+    async def _session(self) -> None:
+        kv = await self._sources.store()
+        self._listed.clear()
+        await self._check_trust()
+        await self._sources.companion.update(kv)
+        async with asyncio.TaskGroup() as group:
+            for prefix in (FORGOTTEN, INVENTORY):
+                heard: asyncio.Queue[Change] = asyncio.Queue(BACKLOG)
+                group.create_task(unending(self._watch(kv, prefix, heard)))
+                group.create_task(unending(self._hear(kv, prefix, heard)))
+            group.create_task(unending(self._beat(kv)))
+            group.create_task(unending(self._look()))
+
+    async def _watch(self, kv: KeyValue, prefix: str, heard: asyncio.Queue[Change]) -> None:
+        after = self._after.get(prefix)
+        if after is not None:
+            # What was missed comes as changes, and nothing says which is the last of them.
+            loop = asyncio.get_running_loop()
+            settled = loop.call_later(self._pauses.settle, self._listed.add, prefix)
+        following = kv.watch(prefix, after=after, largest=_largest(prefix), parts=True)
+        try:
+            async with aclosing(following) as changes:
+                async for change in changes:
+                    await heard.put(change)
+        finally:
+            if after is not None:
+                settled.cancel()
+
+    async def _hear(self, kv: KeyValue, prefix: str, heard: asyncio.Queue[Change]) -> None:
+        while True:
+            changes = [await heard.get()]
+            while not heard.empty():
+                changes.append(heard.get_nowait())
+            await self._take(kv, prefix, changes)
+
+    async def _take(self, kv: KeyValue, prefix: str, changes: Sequence[Change]) -> None:
+        """Hand to the view what came; in a thread, for the loop has others to serve."""
+        entries = {one.key: one for change in changes for one in key_value.entries(change)}
+        take = self._take_entries if prefix == INVENTORY else self._take_tombstones
+        await asyncio.to_thread(take, list(entries.values()))
+        await self._sources.companion.update(kv)
+        self._changed()
+        last = changes[-1]
+        if isinstance(last, Listing) and last.more:
+            return
+        self._after[prefix] = _revision(last)
+        # A change may have come right behind the listing, and was taken with it.
+        if any(isinstance(one, Listing) and not one.more for one in changes):
+            self._listed.add(prefix)
+            if prefix == INVENTORY:
+                self._view.note(revision=_revision(last))
+
+    def _take_entries(self, entries: Sequence[Entry]) -> None:
+        named = {one.key.removeprefix(INVENTORY): one for one in entries}
+        unknown = self._view.unknown({node: one.value for node, one in named.items()})
+        admission = self._sources.admission
+        self._view.take(
+            (
+                Arrived(
+                    node=node,
+                    token=named[node].value,
+                    found=admission.entry(node, named[node].value),
+                    revision=named[node].revision,
+                )
+                for node in sorted(unknown)
+            ),
+            revision=max((one.revision for one in entries), default=None),
+        )
+
+    def _take_tombstones(self, entries: Sequence[Entry]) -> None:
+        for one in entries:
+            node = one.key.removeprefix(FORGOTTEN)
+            found = self._sources.admission.tombstone(node, one.value)
+            if isinstance(found, Refusal):
+                self._log.warning(
+                    f"{node} is not forgotten: {found.reason}", kind=LineKind.STRANGER
+                )
+            elif self._view.forget(found[0], by=found[1]):
+                self._sources.companion.drop(node)
+                self._log.info(f"{node} is forgotten, says {found[1]}", kind=LineKind.INVENTORY)
+
+    async def _beat(self, kv: KeyValue) -> None:
+        """Note until when the view is current: the watches go on, and the bus answers."""
+        while True:
+            begun = self._clock.now().timestamp()
+            await kv.get(self._sources.probe)
+            if await self._sources.companion.update(kv):
+                self._changed()
+            if self._listed >= {FORGOTTEN, INVENTORY}:
+                self._view.note(current=begun)
+                self._said, self._again = "", self._pauses.again
+                await asyncio.sleep(self._pauses.beat)
+            else:
+                await asyncio.sleep(min(self._pauses.again, self._pauses.beat))
+
+    async def _look(self) -> None:
+        """Begin anew when the files of trust have changed."""
+        while True:
+            await asyncio.sleep(self._pauses.look)
+            if self._sources.trust() != self._view.trust:
+                self._after.clear()
+                raise _AgainError
+
+    async def _check_trust(self) -> None:
+        """Take away what is not believed any more, if the files of trust have changed."""
+        trust = self._sources.trust()
+        if trust != self._view.trust:
+            await asyncio.to_thread(self._verify_all)
+            self._view.note(trust=trust)
+            self._after.clear()
+            self._changed()
+
+    def _verify_all(self) -> None:
+        for node, token in self._view.tokens():
+            problem = self._sources.admission.distrust(node, token)
+            if problem is not None:
+                self._view.distrust(node, problem)
+                self._sources.companion.drop(node)
+                self._log.warning(
+                    f"{node} is out of the inventory: {problem}", kind=LineKind.INVENTORY
+                )
+
+
+def _largest(prefix: str) -> int:
+    return MAX_VALUE if prefix == INVENTORY else MAX_TOMBSTONE
+
+
+def _revision(change: Change) -> int:
+    return change.entry.revision if isinstance(change, key_value.Put) else change.revision

@@ -1,0 +1,124 @@
+"""A presence entry: what a node's agent tells the others of itself.
+
+Owns: which fields those who show it rely on, and their types. Refuses to know: signatures, the bus.
+
+Invariant: what has no problem can be shown without a look at its types. Who signed it may be any
+node, also one that was taken over: a signature says whose words these are, not that they are true.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.values import Json, type_names
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.layout import PRESENCE
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.trust.signing import Verifier
+
+
+PRESENCE_TTL = 60.0
+FAREWELL_TTL = 3.0
+_TEXTS = ("node", "state")
+_TEXTS_OR_NULL = ("at", "version", "cause", "release")
+_OF_LAST = ("run", "app", "outcome", "finished_at", "reason")
+_OF_FAULT = ("error", "resource", "place")
+_OF_HOLD = ("owner", "reason", "since", "until")
+
+
+def form_problem(told: Mapping[str, Json]) -> str | None:
+    """Return what is wrong with an entry, if anything is; fields that we do not know are not."""
+    last, holds = told.get("last"), told.get("holds", [])
+    if last is not None and not isinstance(last, dict):
+        return _wrong("last", last)
+    if not isinstance(holds, list):
+        return _wrong("holds", holds)
+    for number, hold in enumerate(holds):
+        if not isinstance(hold, dict):
+            return _wrong(f"holds[{number}]", hold)
+    waiting = told.get("waiting", 0)
+    if not isinstance(waiting, int) or isinstance(waiting, bool):
+        return _wrong("waiting", waiting)
+    every = told.get("every")
+    if every is not None and (not isinstance(every, int | float) or isinstance(every, bool)):
+        return _wrong("every", every)
+    fault = (last or {}).get("fault")
+    if fault is not None and not isinstance(fault, dict):
+        return _wrong("fault", fault)
+    found = _first_not_text(told, _TEXTS, _TEXTS_OR_NULL) or _first_not_text(last, (), _OF_LAST)
+    found = found or _first_not_text(fault, (), _OF_FAULT)
+    for hold in holds:
+        found = found or _first_not_text(hold if isinstance(hold, dict) else {}, (), _OF_HOLD)
+    return found or _no_time(last)
+
+
+def _first_not_text(
+    told: Mapping[str, Json] | None, needed: tuple[str, ...], others: tuple[str, ...]
+) -> str | None:
+    for key in (*needed, *others):
+        value = (told or {}).get(key)
+        if not isinstance(value, str) and (key in needed or value is not None):
+            return _wrong(key, value)
+    return None
+
+
+def _no_time(last: Mapping[str, Json] | None) -> str | None:
+    text = (last or {}).get("finished_at")
+    try:
+        if isinstance(text, str) and text and datetime.fromisoformat(text).tzinfo is None:
+            return "its finished_at has no zone"
+    except ValueError:
+        return "its finished_at is not a time"
+    return None
+
+
+def _wrong(key: str, value: Json) -> str:
+    return f"its {key} is a {type_names[type(value)]}"
+
+
+async def announce(
+    kv: KeyValue, node: NodeName, token: bytes, *, ttl: float = PRESENCE_TTL
+) -> None:
+    """Tell how a node is; gone when it is not told again within `ttl` seconds.
+
+    Raises:
+        UnavailableError: The store cannot be reached.
+    """
+    await kv.put(f"{PRESENCE}{node}", token, ttl=ttl)
+
+
+async def nodes(kv: KeyValue) -> dict[str, bytes]:
+    """Return what the nodes that are there have told, by name; signed, and not checked here.
+
+    Raises:
+        UnavailableError: The store cannot be asked.
+    """
+    listing = await kv.list(PRESENCE)
+    return {entry.key.removeprefix(PRESENCE): entry.value for entry in listing.entries}
+
+
+def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
+    """Return what a node says of itself, or that nobody vouches for it or can make sense of it.
+
+    Args:
+        verifier: Tells whose signatures hold.
+        name: The node whose entry it is.
+        token: The signed entry.
+    """
+    from localpuppet.base.errors import LocalpuppetError
+    from localpuppet.base.formats.strict_json import parse_object
+    from localpuppet.fleet.trust.signing import MAX_PAYLOAD, MessageKind
+
+    try:
+        signed = verifier.verify(token, MessageKind.PRESENCE)
+        status: dict[str, Any] = dict(parse_object(signed.payload, where=name, limit=MAX_PAYLOAD))
+        if signed.signer != name or status.get("node") != name:
+            return {"node": name, "state": "not trusted", "why": f"signed by {signed.signer}"}
+        problem = form_problem(status)
+        if problem:
+            return {"node": name, "state": "not trusted", "why": problem}
+    except LocalpuppetError as error:
+        return {"node": name, "state": "not trusted", "why": str(error)}
+    return status

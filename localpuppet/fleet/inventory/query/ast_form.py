@@ -1,0 +1,277 @@
+"""PuppetDB's queries as arrays, `["from", "nodes", ["=", "certname", "a"]]`, as questions.
+
+Owns: the operators that are answered, and what is said of those that are not. PQL is turned into
+this form first, as PuppetDB does it: https://www.puppet.com/docs/puppetdb/7/api/query/v4/ast.html
+
+Invariant: whatever is not answered is refused by its name. Nothing is passed over.
+"""
+
+from collections.abc import Sequence
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import Json, type_names
+from localpuppet.fleet.inventory.query.dotted import parse_field
+from localpuppet.fleet.inventory.query.paging import Clauses, fields_of, plain_fields
+from localpuppet.fleet.inventory.query.resource_scope import check_fields, check_resources
+from localpuppet.fleet.inventory.query.rows import PARAMETER, check_column
+from localpuppet.fleet.inventory.query.tree import (
+    ALL,
+    And,
+    Compare,
+    Condition,
+    Entity,
+    Field,
+    InSelect,
+    IsNull,
+    Not,
+    OneOf,
+    Operator,
+    Or,
+    Related,
+    Select,
+    check_nesting,
+    check_size,
+)
+
+_WHERE = ""
+_KNOWN = {entity.value: entity for entity in Entity}
+_UNANSWERED = {
+    "reports": "reports are not in the inventory",
+    "events": "reports are not in the inventory",
+    "catalogs": "catalogs are not in the inventory",
+    "edges": "catalogs are not in the inventory",
+    "packages": "packages are not in the inventory",
+    "package_inventory": "packages are not in the inventory",
+    "environments": "ask nodes and group by facts_environment",
+    "factsets": "ask inventory",
+    "fact_names": "ask facts and group by name",
+    "fact_paths": "ask fact_contents and group by path",
+    "producers": "every node publishes for itself",
+    "aggregate_event_counts": "reports are not in the inventory",
+    "event_counts": "reports are not in the inventory",
+}
+_FACTS = (Entity.FACTS, Entity.FACT_CONTENTS)
+MAX_VALUES = 10_000
+
+
+def parse_array(query: Sequence[Json]) -> Select:
+    """Return the question in an array that starts with `from`.
+
+    Raises:
+        InvalidInputError: It is not such a query, or asks for what is not answered.
+    """
+    check_nesting(query)
+    if not query or query[0] != "from":
+        raise InvalidInputError(
+            "the query does not begin with 'from'",
+            where=_WHERE,
+            hint='write ["from", "nodes", [...]]',
+        )
+    return _from(query)
+
+
+def parse_condition(query: Json, entity: Entity) -> Condition:
+    """Return the condition in an array, for rows of an entity.
+
+    Raises:
+        InvalidInputError: It is not a condition, or asks for what is not answered.
+    """
+    check_nesting(query)
+    return _checked(_condition(query, entity), entity)
+
+
+def entity_named(name: Json) -> Entity:
+    """Return the entity with a name.
+
+    Raises:
+        InvalidInputError: PuppetDB has it and we do not answer for it, or nobody has it.
+    """
+    if isinstance(name, str) and name in _KNOWN:
+        return _KNOWN[name]
+    if isinstance(name, str) and name in _UNANSWERED:
+        raise InvalidInputError(f"{name} is not answered: {_UNANSWERED[name]}", where=_WHERE)
+    shown = repr(name[:40]) if isinstance(name, str) else f"a {type_names[type(name)]}"
+    raise InvalidInputError(
+        f"{shown} is not an entity", where=_WHERE, hint=f"ask {', '.join(sorted(_KNOWN))}"
+    )
+
+
+def _from(query: Sequence[Json]) -> Select:
+    if len(query) < 2:
+        raise InvalidInputError("'from' does not say what is asked for", where=_WHERE)
+    entity = entity_named(query[1])
+    clauses = Clauses(entity, _WHERE)
+    where: Condition | None = None
+    for part in query[2:]:
+        if not isinstance(part, list) or not part:
+            raise InvalidInputError("'from' has an argument that is not an array", where=_WHERE)
+        if clauses.take(part):
+            continue
+        if where is not None or clauses.filter is not None:
+            raise InvalidInputError("'from' has two conditions", where=_WHERE, hint="use 'and'")
+        where = _checked(_condition(part, entity), entity)
+    if clauses.filter is not None:
+        where = _checked(_condition(clauses.filter, entity), entity)
+    elif where is None:
+        where = _checked(ALL, entity)
+    return check_fields(clauses.select(where))
+
+
+def _checked(condition: Condition, entity: Entity) -> Condition:
+    check_size(condition)
+    if entity is Entity.RESOURCES:
+        check_resources(condition)
+    return condition
+
+
+def _condition(query: Json, entity: Entity) -> Condition:
+    if not isinstance(query, list) or not query or not isinstance(query[0], str):
+        raise InvalidInputError("a condition must be an array with an operator", where=_WHERE)
+    name, arguments = query[0], query[1:]
+    if name in ("and", "or"):
+        parts = tuple(_condition(part, entity) for part in arguments)
+        if not parts:
+            raise InvalidInputError(f"{name!r} has no conditions", where=_WHERE)
+        return And(parts=parts) if name == "and" else Or(parts=parts)
+    if name == "not":
+        (part,) = _exactly(arguments, 1, "not")
+        return Not(part=_condition(part, entity))
+    if name == "null?":
+        field, wanted = _exactly(arguments, 2, "null?")
+        if not isinstance(wanted, bool):
+            raise InvalidInputError("'null?' wants true or false", where=_WHERE)
+        return IsNull(field=_field(field, entity), wanted=wanted)
+    if name == "in":
+        fields, values = _exactly(arguments, 2, "in")
+        return _in(fields, values, entity)
+    if name == "subquery":
+        return _subquery(arguments, entity)
+    return _comparison(name, _exactly(arguments, 2, name), entity)
+
+
+def _exactly(arguments: Sequence[Json], count: int, name: str) -> Sequence[Json]:
+    if len(arguments) != count:
+        raise InvalidInputError(
+            f"{name[:40]!r} has {len(arguments)} arguments, not {count}", where=_WHERE
+        )
+    return arguments
+
+
+def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Condition:
+    try:
+        operator = Operator(name)
+    except ValueError:
+        raise InvalidInputError(f"the operator {name[:40]!r} is unknown", where=_WHERE) from None
+    left, value = arguments
+    if left == ["node", "active"] and operator is Operator.EQUAL:
+        # Every node of the inventory is: who is forgotten is not in it.
+        return ALL if value is True else Not(part=ALL)
+    fact = _named_fact(left, entity)
+    if fact is not None:
+        test = Compare(field=Field(column="value", text="value"), operator=operator, value=value)
+        named = Compare(
+            field=Field(column="name", text="name"), operator=Operator.EQUAL, value=fact
+        )
+        _check_value(operator, value)
+        return Related(entity=Entity.FACTS, where=And(parts=(named, test)))
+    field = _field(left, entity)
+    if field.column != PARAMETER or operator is not Operator.EQUAL:  # else hashes compare, too
+        _check_value(operator, value)
+    if operator is Operator.PATH_MATCH and field.column != "path":
+        raise InvalidInputError("'~>' compares the field path only", where=_WHERE)
+    if operator in _ORDERS and not _has_order(field, value):
+        raise InvalidInputError(
+            f"{name} compares the field {field.text} with numbers or times only", where=_WHERE
+        )
+    return Compare(field=field, operator=operator, value=value)
+
+
+_ORDERS = (Operator.LESS, Operator.AT_MOST, Operator.GREATER, Operator.AT_LEAST)
+
+
+def _has_order(field: Field, value: Json) -> bool:
+    if field.column.endswith("timestamp"):
+        return isinstance(value, str)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_value(operator: Operator, value: Json) -> None:
+    if operator is Operator.MATCH and not isinstance(value, str):
+        raise InvalidInputError("'~' compares with a string", where=_WHERE)
+    if isinstance(value, dict):
+        raise InvalidInputError(f"'{operator.value}' compares with a mapping", where=_WHERE)
+
+
+def _named_fact(left: Json, entity: Entity) -> str | None:
+    """Return the name in `["fact", NAME]`, where the entity may be asked so."""
+    if not isinstance(left, list) or not left or left[0] != "fact":
+        return None
+    if len(left) != 2 or not isinstance(left[1], str):
+        raise InvalidInputError("'fact' wants the name of a fact", where=_WHERE)
+    if entity is not Entity.NODES:
+        raise InvalidInputError(f"'fact' is not a field of {entity.value}", where=_WHERE)
+    return left[1]
+
+
+def _field(left: Json, entity: Entity) -> Field:
+    if isinstance(left, list) and left[:1] == ["parameter"] and len(left) == 2:
+        check_column(entity, "parameters", _WHERE)
+        name = str(left[1])
+        return Field(column=PARAMETER, path=(name,), text=f"parameters.{name}")
+    if not isinstance(left, str):
+        raise InvalidInputError("a field must be a string", where=_WHERE)
+    return parse_field(left, entity, where=_WHERE)
+
+
+def _in(left: Json, values: Json, entity: Entity) -> Condition:
+    if not isinstance(values, list) or not values:
+        raise InvalidInputError("'in' wants an array, 'from' or 'extract'", where=_WHERE)
+    if values[0] == "array":
+        (listed,) = _exactly(values[1:], 1, "array")
+        if not isinstance(listed, list) or len(listed) > MAX_VALUES:
+            raise InvalidInputError(f"'array' wants a list of at most {MAX_VALUES}", where=_WHERE)
+        fact = _named_fact(left, entity)
+        if fact is not None:
+            return Related(
+                entity=Entity.FACTS,
+                where=And(
+                    parts=(
+                        Compare(field=Field(column="name"), operator=Operator.EQUAL, value=fact),
+                        OneOf(field=Field(column="value"), values=tuple(listed)),
+                    )
+                ),
+            )
+        names = left[0] if isinstance(left, list) and len(left) == 1 else left
+        return OneOf(field=_field(names, entity), values=tuple(listed))
+    fields = plain_fields(left, entity, where=_WHERE)
+    return InSelect(fields=fields, select=_inner_select(values))
+
+
+def _inner_select(query: Sequence[Json]) -> Select:
+    if query[0] == "from":
+        select = _from(query)
+    elif query[0] == "extract" and len(query) == 3 and isinstance(query[2], list) and query[2]:
+        name, *rest = query[2]
+        if not isinstance(name, str) or not name.startswith("select_"):
+            raise InvalidInputError("'extract' in 'in' wants select_ENTITY", where=_WHERE)
+        entity = entity_named(name.removeprefix("select_"))
+        where = _condition(rest[0], entity) if rest else ALL
+        columns = fields_of(query[1], entity, where=_WHERE)
+        select = check_fields(Select(entity=entity, where=_checked(where, entity), columns=columns))
+    else:
+        raise InvalidInputError("'in' wants an array, 'from' or 'extract'", where=_WHERE)
+    if select.columns is None:
+        raise InvalidInputError("a query after 'in' must say which field", where=_WHERE)
+    return select
+
+
+def _subquery(arguments: Sequence[Json], entity: Entity) -> Condition:
+    if not 1 <= len(arguments) <= 2:
+        raise InvalidInputError("'subquery' wants an entity and a condition", where=_WHERE)
+    other = entity_named(arguments[0])
+    where = _condition(arguments[1], other) if len(arguments) == 2 else ALL
+    return Related(
+        entity=other,
+        where=_checked(where, other),
+        same_fact=entity in _FACTS and other in _FACTS and entity is not other,
+    )

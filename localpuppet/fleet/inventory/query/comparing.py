@@ -1,0 +1,143 @@
+"""How two values compare: numbers as numbers, and versions as versions where that is asked for.
+
+Owns: the rules. Refuses to know: where values come from.
+
+- A typed value compares with values of its own type only: `"8"` is not `8`, and `true` is not 1.
+- A `Loose` value is what was written without a type. It equals a text that is the same, a number of
+  the same size (`12.40` and 12.4) and the booleans' words. Order is for numbers: it is unknown
+  where one of the two is not a number.
+- A `Version` compares by its parts, each of digits as a number: `10.2` is later than `9.4`, and
+  `1.0rc1` earlier than `1.0`.
+"""
+
+import re
+from collections.abc import Callable
+from operator import ge, gt, le, lt
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.tree import Loose, Operator, Value, Version
+
+MAX_NUMBER = 64
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?\Z")
+_PART = re.compile(r"[0-9]+|[A-Za-z]+|~")
+_ORDER: dict[Operator, Callable[[Any, Any], bool]] = {
+    Operator.LESS: lt,
+    Operator.AT_MOST: le,
+    Operator.GREATER: gt,
+    Operator.AT_LEAST: ge,
+}
+MAX_PARTS = 32
+
+
+def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
+    """Return whether a value compares with another; `None` where the two do not compare.
+
+    Args:
+        actual: The value that is there.
+        operator: `EQUAL`, or one of the four of order.
+        wanted: The value that was written.
+    """
+    if isinstance(wanted, Loose):
+        return _loosely(actual, operator, wanted.text)
+    if isinstance(wanted, Version):
+        return _as_versions(actual, operator, wanted.text)
+    if operator is Operator.EQUAL:
+        return same(actual, wanted)
+    numbers = _number(actual) is not None and _number(wanted) is not None
+    if numbers or (isinstance(actual, str) and isinstance(wanted, str)):
+        return _ORDER[operator](actual, wanted)
+    return None
+
+
+def check_order(operator: Operator, wanted: Value, *, where: str) -> None:
+    """Refuse to compare the order of what is written as a text.
+
+    Raises:
+        InvalidInputError: The operator is one of order, and the value neither number nor version.
+    """
+    number = isinstance(wanted, Loose) and number_in(wanted.text) is not None
+    if operator in _ORDER and not number and not isinstance(wanted, Version):
+        raise InvalidInputError(
+            f"{operator.value} compares with a number or a version, not with a text",
+            where=where,
+            hint='write 12.4 or version("12.4")',
+        )
+
+
+def same(actual: Json, wanted: Json) -> bool:
+    """Return whether two JSON values are equal; a boolean is not a number."""
+    if isinstance(actual, bool) or isinstance(wanted, bool):
+        return actual is wanted
+    if isinstance(actual, list) and isinstance(wanted, list):
+        return len(actual) == len(wanted) and all(map(same, actual, wanted))
+    if isinstance(actual, dict) and isinstance(wanted, dict):
+        return actual.keys() == wanted.keys() and all(same(actual[k], wanted[k]) for k in wanted)
+    return actual == wanted
+
+
+def number_in(text: str) -> int | float | None:
+    """Return the number that a text is, or `None`."""
+    if len(text) > MAX_NUMBER or not _NUMBER.match(text):
+        return None
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def is_number(value: Json) -> bool:
+    """Return whether a value is a number, or a text that is one."""
+    return _number(value) is not None or (isinstance(value, str) and number_in(value) is not None)
+
+
+def sort_key(value: Json) -> tuple[int, Any]:
+    """Return what sorts values of any type: numbers, texts, booleans, others, nothing at all."""
+    if value is None:
+        return (4, 0)
+    if isinstance(value, bool):
+        return (2, value)
+    if isinstance(value, int | float):
+        return (0, value)
+    if isinstance(value, str):
+        return (1, value)
+    return (3, repr(value))
+
+
+def _number(value: object) -> int | float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value
+
+
+def _loosely(actual: Json, operator: Operator, wanted: str) -> bool | None:
+    if operator is Operator.EQUAL:
+        if isinstance(actual, str) and actual == wanted:
+            return True
+        if isinstance(actual, bool):
+            return wanted == ("true" if actual else "false")
+    left = number_in(actual) if isinstance(actual, str) else _number(actual)
+    right = number_in(wanted)
+    if left is None or right is None:
+        return False if operator is Operator.EQUAL else None
+    return left == right if operator is Operator.EQUAL else _ORDER[operator](left, right)
+
+
+def _as_versions(actual: Json, operator: Operator, wanted: str) -> bool | None:
+    number = _number(actual)
+    text = actual if isinstance(actual, str) else None if number is None else str(number)
+    if text is None:
+        return None
+    left, right = version_key(text), version_key(wanted)
+    return left == right if operator is Operator.EQUAL else _ORDER[operator](left, right)
+
+
+def version_key(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Return what sorts versions: letters before the end, the end before a number."""
+    key: list[tuple[int, int, str]] = []
+    for part in [*_PART.findall(text)[:MAX_PARTS], ""]:
+        if part.isdigit():
+            key.append((2, int(part[:MAX_NUMBER]), ""))
+            continue
+        while key and key[-1] == (2, 0, ""):
+            key.pop()  # 1.0 is 1, and 1.0rc1 is 1rc1
+        key.append((0, 0, part) if part else (1, 0, ""))
+    return tuple(key)

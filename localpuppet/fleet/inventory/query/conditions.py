@@ -1,0 +1,331 @@
+"""What a condition means for a row: true, false or unknown.
+
+Owns: SQL's logic of three values, and what PuppetDB makes of fields that a row does not have.
+
+- `facts.x = 1` is false where there is no fact x, so that `! (facts.x = 1)` finds the node; order
+  and regular expressions are unknown there, and so is their contrary: as in PuppetDB.
+- A regular expression is looked for in the text of a scalar: `64` is found in the number 64.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query import patterns
+from localpuppet.fleet.inventory.query.comparing import compare, same
+from localpuppet.fleet.inventory.query.resource_scope import scope_of
+from localpuppet.fleet.inventory.query.rows import NESTED, PARAMETER, TAG, NodeRows, Row, leaves
+from localpuppet.fleet.inventory.query.tree import (
+    And,
+    Compare,
+    Condition,
+    Entity,
+    Field,
+    InSelect,
+    IsNull,
+    Loose,
+    Not,
+    OneOf,
+    Operator,
+    Or,
+    Pattern,
+    Related,
+    Step,
+    Value,
+)
+
+Holds = Callable[[Row, NodeRows], bool | None]
+# What another question finds: for each row one key a field.
+Values = Callable[[InSelect], set[tuple[str, ...]]]
+
+
+def compiled(condition: Condition, entity: Entity, values: Values) -> Holds:
+    """Return what tells whether a condition holds for a row of an entity.
+
+    Args:
+        condition: The condition.
+        entity: The entity.
+        values: Answers a question that stands in the condition.
+
+    Raises:
+        InvalidInputError: A regular expression is refused.
+    """
+    if isinstance(condition, And):
+        return _all([compiled(part, entity, values) for part in condition.parts])
+    if isinstance(condition, Or):
+        return _any([compiled(part, entity, values) for part in condition.parts])
+    if isinstance(condition, Not):
+        return _negated(compiled(condition.part, entity, values))
+    if isinstance(condition, Compare):
+        return _compare(condition)
+    if isinstance(condition, IsNull):
+        return _is_null(condition)
+    if isinstance(condition, OneOf):
+        return _one_of(condition)
+    if isinstance(condition, Related):
+        return _related(condition, values)
+    return _in_select(condition, values(condition))
+
+
+def _all(parts: list[Holds]) -> Holds:
+    def holds(row: Row, node: NodeRows) -> bool | None:
+        verdict: bool | None = True
+        for part in parts:
+            one = part(row, node)
+            if one is False:
+                return False
+            verdict = verdict if one else None
+        return verdict
+
+    return holds
+
+
+def _any(parts: list[Holds]) -> Holds:
+    def holds(row: Row, node: NodeRows) -> bool | None:
+        verdict: bool | None = False
+        for part in parts:
+            one = part(row, node)
+            if one is True:
+                return True
+            verdict = None if one is None else verdict
+        return verdict
+
+    return holds
+
+
+def _negated(part: Holds) -> Holds:
+    def holds(row: Row, node: NodeRows) -> bool | None:
+        one = part(row, node)
+        return None if one is None else not one
+
+    return holds
+
+
+def _compare(condition: Compare) -> Holds:
+    if condition.field.column == TAG and condition.operator is Operator.EQUAL:
+        condition = replace(condition, value=_lowered(condition.value))  # as tags are
+    read = _reader(condition.field)
+    test = _test(condition)
+
+    def holds(row: Row, node: NodeRows) -> bool | None:
+        verdict: bool | None = None
+        for value in read(row):
+            one = None if value is None else test(value)
+            if one is True:
+                return True
+            verdict = False if one is False else verdict
+        return verdict
+
+    absent_is_false = (
+        condition.operator is Operator.EQUAL
+        and condition.field.column in (*NESTED, PARAMETER)
+        and not any(isinstance(step, int) for step in condition.field.path)
+    )
+    if not absent_is_false and not condition.contrary and not condition.field.members:
+        return holds
+    return lambda row, node: holds(row, node) is True
+
+
+def _test(condition: Compare) -> Callable[[Json], bool | None]:
+    operator, wanted = condition.operator, condition.value
+    test: Callable[[Json], bool | None]
+    if operator is Operator.MATCH:
+        test = _found(wanted)
+    elif operator is Operator.PATH_MATCH:
+        test = _path_match(wanted)
+    elif operator is Operator.EQUAL and condition.field.column in NESTED and _is_json(wanted):
+        test = _containing(wanted)
+    else:
+        test = lambda actual: compare(actual, operator, wanted)  # noqa: E731 - one of four
+    if not condition.contrary:
+        return test
+
+    def contrary(actual: Json) -> bool | None:
+        one = test(actual)
+        return None if one is None else not one
+
+    return contrary
+
+
+def _lowered(value: Value) -> Value:
+    if isinstance(value, Loose):
+        return Loose(value.text.lower())
+    return value.lower() if isinstance(value, str) else value
+
+
+def _is_json(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str | list | dict)
+
+
+def _containing(wanted: object) -> Callable[[Json], bool | None]:
+    def test(actual: Json) -> bool:
+        return contains(actual, wanted)
+
+    return test
+
+
+def contains(actual: Json, wanted: object) -> bool:
+    """Return whether a value contains another, as JSON in PostgreSQL does."""
+    if isinstance(wanted, list):
+        return isinstance(actual, list) and all(
+            any(contains(one, part) for one in actual) for part in wanted
+        )
+    if isinstance(wanted, bool | int | float | str):
+        return same(actual, wanted)
+    return actual is None and wanted is None
+
+
+def _found(wanted: object) -> Callable[[Json], bool | None]:
+    expression = wanted.text if isinstance(wanted, Loose) else wanted
+    if not isinstance(expression, str):
+        raise InvalidInputError("a regular expression must be a string")
+    search = patterns.searching(expression)
+
+    def test(actual: Json) -> bool | None:
+        text = scalar_text(actual)
+        return None if text is None else search(text)
+
+    return test
+
+
+def scalar_text(value: Json) -> str | None:
+    """Return a scalar as text, as JSON writes it without quotes; `None` for everything else."""
+    if isinstance(value, str):
+        return value
+    return None if value is None or isinstance(value, list | dict) else json.dumps(value)
+
+
+def _path_match(wanted: object) -> Callable[[Json], bool | None]:
+    if not isinstance(wanted, list):
+        raise InvalidInputError("'~>' compares with a list of regular expressions")
+    steps = [_step(step) for step in wanted]
+
+    def test(actual: Json) -> bool:
+        return (
+            isinstance(actual, list)
+            and len(actual) == len(steps)
+            and all(step(one) for step, one in zip(steps, actual, strict=True))
+        )
+
+    return test
+
+
+def _step(wanted: Json) -> Callable[[Json], bool]:
+    """Return what tells whether a step of a path is one: a number is an index, and no key."""
+    if isinstance(wanted, int) and not isinstance(wanted, bool):
+        return lambda actual: actual == wanted
+    if not isinstance(wanted, str):
+        raise InvalidInputError("a step of a path is a regular expression or an index")
+    search = patterns.searching(wanted)
+    only_digits = wanted.isdigit()
+
+    def test(actual: Json) -> bool:
+        if isinstance(actual, int):
+            return not only_digits and search(str(actual))
+        return isinstance(actual, str) and search(actual)
+
+    return test
+
+
+def _is_null(condition: IsNull) -> Holds:
+    read = _reader(condition.field)
+
+    def holds(row: Row, node: NodeRows) -> bool:
+        return all(value is None for value in read(row)) is condition.wanted
+
+    return holds
+
+
+def _one_of(condition: OneOf) -> Holds:
+    read = _reader(condition.field)
+    wanted = {key(value) for value in condition.values}
+
+    def holds(row: Row, node: NodeRows) -> bool | None:
+        found = [value for value in read(row) if value is not None]
+        return any(key(value) in wanted for value in found) if found else None
+
+    return holds
+
+
+def _related(condition: Related, values: Values) -> Holds:
+    inner = compiled(condition.where, condition.entity, values)
+    scope = scope_of(condition.where)
+    last: tuple[NodeRows | None, bool] = (None, False)
+
+    def holds(row: Row, node: NodeRows) -> bool:
+        nonlocal last
+        if condition.same_fact:
+            name = row.at("name")
+            names = frozenset({name}) if isinstance(name, str) else None
+            return any(inner(one, node) is True for one in node.rows(condition.entity, names))
+        if last[0] is not node:  # the same for each row of a node
+            rows = node.rows(condition.entity, scope=scope)
+            last = (node, any(inner(one, node) is True for one in rows))
+        return last[1]
+
+    return holds
+
+
+def _in_select(condition: InSelect, wanted: set[tuple[str, ...]]) -> Holds:
+    def holds(row: Row, node: NodeRows) -> bool | None:
+        found = [row.at(one.column, exact(one.path)) for one in condition.fields]
+        if any(value is None for value in found):
+            return None
+        return tuple(key(value) for value in found) in wanted
+
+    return holds
+
+
+def _reader(field: Field) -> Callable[[Row], Iterator[Json]]:
+    """Return what yields the values at a field of a row: several, where a step is a pattern."""
+    column, path = field.column, field.path
+    if column == PARAMETER:
+        column = "parameters"
+    if column in ("role", TAG):
+        several = "tags" if column == TAG else column
+        return lambda row: iter(_elements(row.at(several)))
+    if not any(isinstance(step, Pattern) for step in path):
+        place = exact(path)
+        if field.members:
+            return lambda row: iter(members(row.at(column, place)))
+        return lambda row: iter((row.at(column, place),))
+    steps = [_pattern(step) for step in path]
+
+    def read(row: Row) -> Iterator[Json]:
+        for place, value in leaves(row.at(column)):
+            if len(place) == len(steps) and all(
+                step(one) for step, one in zip(steps, place, strict=True)
+            ):
+                yield value
+
+    return read
+
+
+def members(value: Json) -> list[Json]:
+    """Return the elements of an array, the keys of a hash, or a list of the scalar itself."""
+    return list(value) if isinstance(value, list | dict) else [value]
+
+
+def _elements(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _pattern(step: Step) -> Callable[[str | int], bool]:
+    if isinstance(step, Pattern):
+        search = patterns.matching_whole(step.expression)
+        return lambda one: search(str(one))
+    return lambda one: one == step
+
+
+def exact(path: tuple[Step, ...]) -> tuple[str | int, ...]:
+    """Return a path that has no pattern in it."""
+    return tuple(step for step in path if not isinstance(step, Pattern))
+
+
+def key(value: Json) -> str:
+    """Return what equal values have in common; 1 and 1.0 are equal, 1 and true are not."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, sort_keys=True)

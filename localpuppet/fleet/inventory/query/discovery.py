@@ -1,0 +1,309 @@
+"""The language of puppetdbquery, for nodes: `Class[Apache]{port=443} and os.family=Debian`.
+
+Owns: the grammar, and what it means here. It is the language of `query_nodes`, `query_facts`,
+`query_resources`, of `localpuppet::query` and of `localpuppet query`. Its grammar is that of
+https://forge.puppet.com/modules/dalen/puppetdbquery; from us are `version("7.2")` as a value, and
+that `role` is any of the roles that a node claims.
+
+- A fact's path must lead to one value: `networking.ip=10.0.0.1`; `*` and `~"regexp"` stand for any
+  step. A node without the fact matches neither `=` nor `!=`.
+- A bare word is looked for in the node's name.
+- Class names are taken in any case: `class[profile::web]`.
+"""
+
+import re
+from dataclasses import replace
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.times import parse_time, show_epoch
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.ast_form import parse_condition
+from localpuppet.fleet.inventory.query.comparing import check_order
+from localpuppet.fleet.inventory.query.dotted import parse_field
+from localpuppet.fleet.inventory.query.resource_scope import check_resources
+from localpuppet.fleet.inventory.query.rows import CLASS, capitalized
+from localpuppet.fleet.inventory.query.syntax import parsed
+from localpuppet.fleet.inventory.query.tree import (
+    ALL,
+    CERTNAME,
+    ROLE,
+    And,
+    Compare,
+    Condition,
+    Entity,
+    Field,
+    IsNull,
+    Loose,
+    Not,
+    Operator,
+    Or,
+    Pattern,
+    Related,
+    Step,
+    Value,
+    Version,
+    check_size,
+    check_text,
+    parse_step,
+)
+
+if TYPE_CHECKING:
+    from lark import Lark, Token, Tree
+
+GRAMMAR = r"""
+start: [or]
+?or: and (OR and)*
+?and: not (AND not)*
+?not: negated | primary
+negated: NOT not
+?primary: "(" or ")" | compared | named | resource | subquery
+compared: path OPERATOR literal
+named: path
+path: step ("." step)*
+step: word | MATCHED | ANY
+resource: [EXPORTED] word "[" step "]" ["{" or "}"]
+subquery: "#" word ("." compared | "{" or "}")
+word: DOUBLE | SINGLE | NUMBER | WORD
+literal: DOUBLE | SINGLE | REAL | NUMBER | WORD | VERSION | DATE
+
+OR.3: /or(?![\w:])/
+AND.3: /and(?![\w:])/
+NOT.3: /not(?![\w:])|!(?![=~])/
+EXPORTED.2: "@@"
+DATE.2: /@\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')/
+VERSION.3: /version\(\s*(?:"[^"\\]*"|'[^'\\]*')\s*\)/
+OPERATOR: "!=" | "!~" | "=~" | "==" | "=" | "~" | "<=" | "<" | ">=" | ">"
+MATCHED.4: /~\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[\w:]+)(?=\s*[.\]=!~<>])/
+ANY: "*"
+REAL.3: /-?[0-9]+\.[0-9]+(?![\w:-])/
+NUMBER.2: /-?[0-9]+(?![\w:-])/
+WORD: /[\w:][\w:-]*/
+DOUBLE: /"(?:[^"\\]|\\.)*"/s
+SINGLE: /'(?:[^'\\]|\\.)*'/s
+%ignore /\s+/
+"""
+_WHERE = ""
+_OPERATORS = {"==": "=", "=~": "~"}
+_WORDS = ("AND", "OR")
+
+
+class _Mode(Enum):
+    """What an expression is about."""
+
+    NODES = "nodes"
+    RESOURCES = "resources"
+    PARAMETERS = "parameters"
+    COLUMNS = "columns of nodes"
+
+
+# How PQL begins: those who asked PuppetDB will write it here, too.
+_PQL = re.compile(r"\s*(?:inventory|nodes|facts|fact_contents|resources)\s*(?:\[[^]]*\]\s*)?\{")
+
+
+def parse_nodes(query: Json) -> Condition:
+    """Return the condition on rows of `inventory` in a query.
+
+    Args:
+        query: The query: text, an empty one and `false` for all nodes, or PuppetDB's array form.
+
+    Raises:
+        InvalidInputError: It is malformed, or asks for what is not answered.
+    """
+    if _is_none(query):
+        return ALL
+    if isinstance(query, list):
+        return Related(entity=Entity.NODES, where=parse_condition(query, Entity.NODES))
+    if isinstance(query, str) and _PQL.match(query):
+        raise InvalidInputError(
+            "is PQL, which only puppetdb_query() takes",
+            where=_WHERE,
+            hint="write os.name=CentOS and Class[Apache]: docs/queries.md",
+        )
+    return _parse(query, _Mode.NODES)
+
+
+def parse_resources(query: Json) -> Condition:
+    """Return the condition on resources in a query: `Class["apache"]`, or an array.
+
+    Raises:
+        InvalidInputError: It is malformed or empty, or asks for others than classes.
+    """
+    if _is_none(query):
+        raise InvalidInputError("the query for resources is empty", where=_WHERE)
+    if isinstance(query, list):
+        return parse_condition(query, Entity.RESOURCES)
+    condition = _parse(query, _Mode.RESOURCES)
+    check_resources(condition)
+    return condition
+
+
+def _is_none(query: Json) -> bool:
+    blank = isinstance(query, str) and not query.strip()
+    return blank or query is None or query is False or query == []
+
+
+def _parse(query: Json, mode: _Mode) -> Condition:
+    if not isinstance(query, str):
+        raise InvalidInputError("a query must be a string or an array", where=_WHERE)
+    tree = parsed(_parser(), check_text(query), what=_WHERE)
+    expression: Any = tree.children[0]
+    return check_size(_condition(expression, mode))
+
+
+@cache
+def _parser() -> "Lark":
+    from lark import Lark  # 45 ms: for who asks a query
+
+    return Lark(GRAMMAR, parser="lalr", maybe_placeholders=True)
+
+
+def _condition(tree: "Tree[Token]", mode: _Mode) -> Condition:
+    parts: list[Any] = [part for part in tree.children if part is not None]
+    if tree.data in ("and", "or"):
+        inner = tuple(
+            _condition(part, mode) for part in parts if getattr(part, "type", "") not in _WORDS
+        )
+        return And(parts=inner) if tree.data == "and" else Or(parts=inner)
+    if tree.data == "negated":
+        return Not(part=_condition(parts[1], mode))
+    if tree.data == "compared":
+        return _compared(parts[0].children, str(parts[1]), parts[2], mode)
+    if tree.data == "resource":
+        return _resource(parts, mode)
+    if mode is not _Mode.NODES:
+        raise InvalidInputError(f"the query for {mode.value} has a bare word", where=_WHERE)
+    if tree.data == "named":
+        name = ".".join(_plain(step) for step in parts[0].children)
+        return Compare(field=CERTNAME, operator=Operator.MATCH, value=re.escape(name))
+    return _subquery(_word(parts[0]), parts[1])
+
+
+def _compared(
+    steps: list["Tree[Token]"], written: str, literal: "Tree[Token]", mode: _Mode
+) -> Condition:
+    contrary = written.startswith("!")
+    operator = Operator(_OPERATORS.get(written, written.removeprefix("!")))
+    value = _value(literal, operator)
+    if mode is _Mode.NODES:
+        check_order(operator, value, where=_WHERE)
+        path = tuple(map(_step, steps))
+        if path == ("role",):
+            return matching(ROLE, operator, value, contrary=contrary)
+        field = Field(column="facts", path=path, text=".".join(map(str, path)))
+        return Compare(field=field, operator=operator, value=value, contrary=contrary)
+    if mode is _Mode.RESOURCES:
+        raise InvalidInputError(
+            "the query for resources compares a fact", where=_WHERE, hint="write Class[NAME]"
+        )
+    name = ".".join(map(_plain, steps))
+    if mode is _Mode.PARAMETERS:
+        field = parse_field(
+            "tag" if name == "tag" else f"parameters.{name}", Entity.RESOURCES, where=_WHERE
+        )
+    else:
+        field = parse_field(name, Entity.NODES, where=_WHERE)
+        value = value.text if isinstance(value, Loose) else value
+    test = Compare(field=field, operator=operator, value=value)
+    return Not(part=test) if contrary else test
+
+
+def matching(field: Field, operator: Operator, value: Value, *, contrary: bool) -> Condition:
+    """Return that a value of a field matches; if `contrary`, that it has some and none matches."""
+    test = Compare(field=field, operator=operator, value=value)
+    if not contrary:
+        return test
+    present = IsNull(field=replace(field, members=False), wanted=False)
+    return And(parts=(present, Not(part=test)))
+
+
+def _resource(parts: list[Any], mode: _Mode) -> Condition:
+    exported = getattr(parts[0], "type", "") == "EXPORTED"
+    kind, title, *body = parts[1:] if exported else parts
+    type_name = capitalized(_word(kind))
+    step = _step(title)
+    found: list[Condition] = [_equal("type", type_name)]
+    if isinstance(step, Pattern):
+        found.append(
+            Compare(
+                field=Field(column="title", text="title"),
+                operator=Operator.MATCH,
+                value=step.expression,
+            )
+        )
+    else:
+        name = str(step)
+        found.append(_equal("title", capitalized(name) if type_name == CLASS else name))
+    found.append(_equal("exported", exported))
+    found += [_condition(one, _Mode.PARAMETERS) for one in body]
+    where = And(parts=tuple(found))
+    if mode is _Mode.RESOURCES:
+        return where
+    if mode is not _Mode.NODES:
+        raise InvalidInputError(f"there is a resource among {mode.value}", where=_WHERE)
+    check_resources(where)
+    return Related(entity=Entity.RESOURCES, where=where)
+
+
+def _equal(column: str, value: str | bool) -> Compare:
+    return Compare(field=Field(column=column, text=column), operator=Operator.EQUAL, value=value)
+
+
+def _subquery(name: str, body: "Tree[Token]") -> Condition:
+    if name != "node":
+        raise InvalidInputError(f"#{name[:40]} is not answered", where=_WHERE, hint="only #node is")
+    return Related(entity=Entity.NODES, where=_condition(body, _Mode.COLUMNS))
+
+
+def _step(tree: "Tree[Token]") -> Step:
+    child: Any = tree.children[0]
+    kind = getattr(child, "type", "")
+    if kind == "ANY":
+        return Pattern(".*")
+    if kind == "MATCHED":
+        return Pattern(_unquoted(str(child)[1:].strip()))
+    text = _word(child)
+    return parse_step(text) if child.children[0].type == "NUMBER" else text
+
+
+def _plain(tree: "Tree[Token]") -> str:
+    step = _step(tree)
+    if isinstance(step, Pattern):
+        raise InvalidInputError("a regular expression cannot stand here", where=_WHERE)
+    return str(step)
+
+
+def _word(tree: "Tree[Token]") -> str:
+    return _unquoted(str(tree.children[0]))
+
+
+def _value(tree: "Tree[Token]", operator: Operator) -> Value:
+    token: Any = tree.children[0]
+    text = str(token)
+    if operator is Operator.MATCH:
+        return _unquoted(text)
+    if token.type in ("DOUBLE", "SINGLE"):
+        return _unquoted(text)
+    if token.type == "VERSION":
+        return Version(_unquoted(text.removeprefix("version(").removesuffix(")").strip()))
+    if token.type == "DATE":
+        return _date(_unquoted(text[1:].strip()))
+    return Loose(text)
+
+
+def _date(text: str) -> str:
+    try:
+        return show_epoch(parse_time(text).timestamp())
+    except ValueError as error:
+        raise InvalidInputError(
+            "a date is not understood", where=_WHERE, hint='write @"2026-11-22T04:00:00Z"'
+        ) from error
+
+
+def _unquoted(text: str) -> str:
+    """Return a string without its quotes; a backslash takes the next character as it is."""
+    if text[:1] not in ("'", '"'):
+        return text
+    return re.sub(r"\\([\\'\"])", r"\1", text[1:-1])

@@ -1,0 +1,49 @@
+"""A field of PuppetDB's queries: `certname`, `facts.os.family`, `facts.ips[0]`, `trusted."a.b"`.
+
+Owns: PuppetDB's rules for dotted fields: a part may be quoted, an index stands in brackets.
+"""
+
+import re
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.inventory.query.rows import NESTED, check_column
+from localpuppet.fleet.inventory.query.tree import Entity, Field, Step
+
+MAX_STEPS = 32
+# A quoted part ends at a quote that a dot or the end follows.
+_PART = re.compile(r'\.(?:"((?:[^"\\]|\\.|"(?!\.|\Z))*)"|([^."\[\]]+))((?:\[[0-9]{1,6}\])*)')
+
+
+def parse_field(text: str, entity: Entity, *, where: str) -> Field:
+    """Return the field of an entity.
+
+    Args:
+        text: The field as it is written.
+        entity: The entity.
+        where: The query, for messages.
+
+    Raises:
+        InvalidInputError: The entity has no such field, or it is malformed.
+    """
+    column, dot, _ = text.partition(".")
+    check_column(entity, column, where)
+    if not dot:
+        return Field(column=column, text=text)
+    if column not in NESTED:
+        raise InvalidInputError(f"the field {column} has no parts", where=where)
+    path: list[Step] = []
+    place = len(column)
+    while place < len(text):
+        part = _PART.match(text, place)
+        if part is None or len(path) > MAX_STEPS:
+            raise InvalidInputError(
+                f"the field {text[:60]!r} is malformed",
+                where=where,
+                hint="facts.a.b, facts.a[0], facts.\"a.b\".c; 'match()' is not answered",
+            )
+        path.append(part[1] if part[1] is not None else part[2])
+        path.extend(int(index) for index in re.findall(r"[0-9]+", part[3]))
+        place = part.end()
+    if "match(" in text:
+        raise InvalidInputError("'match()' in a field is not answered", where=where)
+    return Field(column=column, path=tuple(path), text=text)

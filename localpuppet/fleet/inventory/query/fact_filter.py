@@ -1,0 +1,118 @@
+"""mcollective's expressions over one fact: `hostname=/^web/`, `uptime_days >= 3`.
+
+Owns: the grammar of `servers_with_facts`, which mcollective's documentation describes:
+https://docs.puppet.com/mcollective/reference/basic/basic_cli_usage.html
+
+- Order is for numbers: `uptime>10` does not match the text "3 days", and an answer names the nodes
+  where a fact is not a number.
+- A value between slashes is a regular expression. Everything else is taken as it stands: no
+  character of a value has a meaning.
+- A node that does not have the fact does not match, whatever the operator.
+- Of an array, one element that matches is enough, of a hash one key: mcollective's `has_fact?`.
+  `!=` and `!~` are the negations of `=` and `=~`: no element may match. mcollective asked for one
+  element that differs, so that `ips=10.0.0.5` and `ips!=10.0.0.5` were both true.
+"""
+
+import re
+from dataclasses import dataclass
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import one_line
+from localpuppet.fleet.inventory.query.comparing import check_order, is_number
+from localpuppet.fleet.inventory.query.conditions import members
+from localpuppet.fleet.inventory.query.discovery import matching
+from localpuppet.fleet.inventory.query.node_facts import NodeFacts, dig
+from localpuppet.fleet.inventory.query.patterns import searching
+from localpuppet.fleet.inventory.query.tree import (
+    ROLE,
+    Condition,
+    Field,
+    Loose,
+    Operator,
+    Step,
+    check_text,
+    parse_step,
+)
+
+_FILTER = re.compile(r"\s*([^\s=!<>~]+)\s*([=!<>~]+)(.*)\Z", re.DOTALL)
+_OPERATORS = {
+    "=": "=",
+    "==": "=",
+    "!=": "!=",
+    "<": "<",
+    ">": ">",
+    "<=": "<=",
+    ">=": ">=",
+    # mcollective takes these two for the same.
+    "=<": "<=",
+    "=>": ">=",
+    "=~": "~",
+    "!~": "!~",
+}
+_EXPRESSION = re.compile(r"/(.+)/\Z", re.DOTALL)
+_ORDERS = (Operator.LESS, Operator.AT_MOST, Operator.GREATER, Operator.AT_LEAST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactFilter:
+    """One expression.
+
+    Attributes:
+        condition: What it means.
+        number: The fact that has to be a number, where the operator is one of order.
+    """
+
+    condition: Condition
+    number: Field | None
+
+    @classmethod
+    def parse(cls, text: str) -> "FactFilter":
+        """Return the expression in a text.
+
+        Raises:
+            InvalidInputError: It is empty, or not `FACT OPERATOR VALUE`.
+        """
+        check_text(text)
+        if not text.strip():
+            raise InvalidInputError("the fact query is empty", hint="write FACT=VALUE")
+        found = _FILTER.match(text)
+        value = found[3].strip() if found else ""
+        if not found or not value:
+            raise InvalidInputError(
+                f"could not parse the fact query {one_line(text)[:60]!r}: no operator with a value",
+                hint=f"write FACT OPERATOR VALUE, the operator one of {' '.join(_OPERATORS)}",
+            )
+        if found[2] not in _OPERATORS:
+            raise InvalidInputError(
+                f"could not parse the fact query: the operator {found[2][:10]!r} is unknown",
+                hint=f"it is one of {' '.join(_OPERATORS)}",
+            )
+        return cls._of(found[1], _OPERATORS[found[2]], value)
+
+    @classmethod
+    def _of(cls, name: str, word: str, value: str) -> "FactFilter":
+        slashes = _EXPRESSION.match(value)
+        if slashes and word in ("=", "!=", "~", "!~"):
+            word, value = word.replace("=", "~"), slashes[1]
+        contrary = word.startswith("!")
+        operator = Operator(word.removeprefix("!"))
+        if operator is Operator.MATCH:
+            searching(value)
+        check_order(operator, Loose(value), where="fact query")
+        if name == "role":
+            condition = matching(ROLE, operator, Loose(value), contrary=contrary)
+            return cls(condition=condition, number=None)
+        path: tuple[Step, ...] = tuple(map(parse_step, name.split(".")))
+        field = Field(column="facts", path=path, text=name, members=True)
+        return cls(
+            condition=matching(field, operator, Loose(value), contrary=contrary),
+            number=field if operator in _ORDERS else None,
+        )
+
+    def is_not_a_number(self, facts: NodeFacts) -> bool:
+        """Return whether the fact, or a member of it, must be a number and is not one."""
+        if self.number is None:
+            return False
+        name, *rest = (step for step in self.number.path if isinstance(step, str | int))
+        value = dig({str(name): facts.get(str(name))}, (str(name), *rest))
+        return value is not None and not all(map(is_number, members(value)))

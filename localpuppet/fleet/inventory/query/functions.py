@@ -1,0 +1,388 @@
+"""The functions that Puppet code asks with: their arguments, and what they return.
+
+Owns: names, numbers of arguments, errors and order of results, as the predecessors have them
+(docs/queries.md). Refuses to know: how a question reaches us, and whether the inventory is fresh.
+
+Example: `Question.of("servers_with_role", ["web"]).answer(reader).result`.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.json_text import JsonText, compact, elements, members
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.values import Json, type_names
+from localpuppet.fleet.inventory.index import SERVER
+from localpuppet.fleet.inventory.query import puppetdb
+from localpuppet.fleet.inventory.query.discovery import parse_nodes, parse_resources
+from localpuppet.fleet.inventory.query.evaluating import Answer, Evaluation, Room, canonical
+from localpuppet.fleet.inventory.query.fact_filter import FactFilter
+from localpuppet.fleet.inventory.query.node_facts import NodeFacts, dig
+from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of
+from localpuppet.fleet.inventory.query.patterns import searching
+from localpuppet.fleet.inventory.query.tree import (
+    CERTNAME,
+    ROLE,
+    And,
+    Compare,
+    Condition,
+    Entity,
+    Field,
+    Operator,
+    Or,
+    Select,
+    check_nesting,
+    check_size,
+    parse_step,
+)
+from localpuppet.fleet.inventory.reading import InventoryReader
+
+MAX_ARGUMENTS = 100
+MAX_QUESTION = 128 * 1024
+MAX_SHOWN = 1000
+MAX_WARNED = 3
+_FACTS = Field(column="facts", text="facts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer as Puppet code gets it.
+
+    Attributes:
+        text: What the function returns, as JSON in one line.
+        names: The nodes that were found, sorted.
+        watched: What makes the answer another one.
+        told: What of that is told of which node; a node may come several times.
+        warnings: What the author of the query should know, each one line.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    watched: Json
+    told: Iterable[tuple[str, Mapping[str, Json]]] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> Json:
+        """Return what the function returns; read from the text each time."""
+        result: Json = loads_again(self.text.encode())
+        return result
+
+    @property
+    def digest(self) -> str:
+        """Return SHA-256 over what makes this answer another one, hexadecimal; made each time."""
+        digested = canonical({"names": list(self.names), "watched": self.watched})
+        return hashlib.sha256(digested).hexdigest()
+
+    @property
+    def parts(self) -> Parts:
+        """Return short digests of what is told of each node; made each time."""
+        return parts_of(self.names, self.told)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    """A node, all its facts as JSON, and which of them make an answer another one."""
+
+    node: str
+    text: str
+    watched: dict[str, Json]
+
+
+Arguments = Sequence[Json]
+_Function = Callable[[InventoryReader, Arguments], Reply]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A call of one of the functions.
+
+    Attributes:
+        function: Its name.
+        arguments: Its arguments.
+    """
+
+    function: str
+    arguments: tuple[Json, ...]
+
+    @classmethod
+    def of(cls, function: str, arguments: Arguments) -> "Question":
+        """Return a call whose number of arguments is right.
+
+        Raises:
+            InvalidInputError: There is no such function, the number is wrong, or the arguments are
+                too large.
+        """
+        if function not in _FUNCTIONS:
+            raise InvalidInputError(f"the function {function[:40]!r} is unknown")
+        least, most, _ = _FUNCTIONS[function]
+        count = len(arguments)
+        if count < least or count > most:
+            allowed = f"must be >= {least}" if most == MAX_ARGUMENTS else f"must be {least}"
+            if least < most < MAX_ARGUMENTS:
+                allowed = f"must be {least} to {most}"
+            raise InvalidInputError(f"{function}(): wrong number of arguments ({count}; {allowed})")
+        check_nesting(arguments)
+        if len(canonical(list(arguments))) > MAX_QUESTION:
+            raise InvalidInputError(
+                f"the question has more than {MAX_QUESTION // 1024} KiB", where=f"{function}()"
+            )
+        return cls(function=function, arguments=tuple(arguments))
+
+    @property
+    def text(self) -> str:
+        """Return the call as one would write it in Puppet: `query_nodes("role=web", "fqdn")`.
+
+        A long one is cut.
+        """
+        shown = ", ".join(json.dumps(one, ensure_ascii=False) for one in self.arguments)
+        return f"{self.function}({shown if len(shown) <= MAX_SHOWN else f'{shown[:MAX_SHOWN]}…'})"
+
+    def answer(self, reader: InventoryReader) -> Reply:
+        """Return what the nodes in `reader` answer.
+
+        Raises:
+            InvalidInputError: An argument is refused, or the answer is too large.
+            StateError: The entries cannot be read.
+        """
+        try:
+            return _FUNCTIONS[self.function][2](reader, self.arguments)
+        except InvalidInputError as error:
+            raise error.at(f"{self.function}()") from error
+
+
+def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:
+    """Return whole fact hashes, sorted by fqdn."""
+    select = Select(entity=Entity.INVENTORY, where=check_size(where))
+    room = Room()
+    # Entries are sorted by the node's name, and the fqdn of an answer is that.
+    return [
+        _Server(
+            node=str(hit.node.known.node),
+            text=room.take(hit.node.facts.text()),
+            watched=hit.node.facts.essential(),
+        )
+        for hit in Evaluation(reader).hits(select)
+    ]
+
+
+def _reply(servers: Sequence[_Server], *, text: str | None = None) -> Reply:
+    """Return an answer of servers; `text` is what the function returns, if not all of them."""
+    return Reply(
+        text=elements(one.text for one in servers) if text is None else text,
+        names=tuple(sorted({one.node for one in servers})),
+        watched=[one.watched for one in servers],
+        told=[(one.node, one.watched) for one in servers],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the rows of an answer tell of their nodes; whose a count is, nobody can tell."""
+
+    answer: Answer
+
+    def __iter__(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
+        """Yield each node with what is told of it; made only for who asks."""
+        owners, watched = self.answer.owners, self.answer.watched
+        if owners:
+            yield from zip(owners, map(labelled, watched), strict=True)
+
+
+def _servers_with_role(reader: InventoryReader, arguments: Arguments) -> Reply:
+    return _reply(_with_role(reader, arguments))
+
+
+def _with_role(reader: InventoryReader, arguments: Arguments) -> list[_Server]:
+    roles = _texts(arguments, "a role")
+    found = _servers(reader, _any_role(roles))
+    known = {one.node for one in found}
+    # Who exported first comes first: puppet-kicker asked its database so.
+    exported = [
+        (server.since, str(entry.node), server.facts(entry.node))
+        for entry in reader.entries({SERVER: roles})
+        for server in entry.servers
+        if server.role in roles and entry.node not in known
+    ]
+    exported.sort(key=lambda one: one[:2])
+    return found + [
+        _Server(node=node, text=compact(about), watched=about) for _, node, about in exported
+    ]
+
+
+def _any_role(names: Sequence[str]) -> Condition:
+    if len(names) == 1:
+        return Compare(field=ROLE, operator=Operator.EQUAL, value=names[0])
+    return Or(
+        parts=tuple(Compare(field=ROLE, operator=Operator.EQUAL, value=name) for name in names)
+    )
+
+
+def _server_with_role(reader: InventoryReader, arguments: Arguments) -> Reply:
+    roles, fallback = (arguments, None) if len(arguments) == 1 else (arguments[:-1], arguments[-1])
+    first = _with_role(reader, roles)[:1]
+    return _reply(first, text=first[0].text if first else compact(fallback))
+
+
+def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> Reply:
+    filters = [FactFilter.parse(text) for text in _texts(arguments, "a fact query")]
+    found = _reply(_servers(reader, And(parts=tuple(one.condition for one in filters))))
+    ordered = {one.number.text: one for one in filters if one.number}
+    return replace(found, warnings=tuple(_no_numbers(reader, ordered)) if ordered else ())
+
+
+def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> Iterator[str]:
+    """Yield a warning for each fact, by its text, that is not a number on some node."""
+    odd: dict[str, list[str]] = {text: [] for text in filters}
+    for known in reader.nodes():
+        facts = NodeFacts(known)
+        for text, one in filters.items():
+            if one.is_not_a_number(facts):
+                odd[text].append(str(known.node))
+    for text, nodes in odd.items():
+        more = f" and {len(nodes) - MAX_WARNED} more" if len(nodes) > MAX_WARNED else ""
+        if nodes:
+            yield (
+                f"the fact {text} is not a number on {', '.join(nodes[:MAX_WARNED])}{more}:"
+                " it does not match"
+            )
+
+
+def _texts(arguments: Arguments, what: str) -> list[str]:
+    """Return strings, also those that stand in an array among them."""
+    found: list[str] = []
+    for one in arguments:
+        for text in one if isinstance(one, list) else [one]:
+            if not isinstance(text, str):
+                raise InvalidInputError(f"{what} must be a string, not a {type_names[type(text)]}")
+            if not text:
+                raise InvalidInputError(f"{what} is empty")
+            found.append(text)
+    if not 0 < len(found) <= MAX_ARGUMENTS:
+        raise InvalidInputError(f"there must be 1 to {MAX_ARGUMENTS} of {what}, not {len(found)}")
+    return found
+
+
+def _nodes(reader: InventoryReader, query: Json) -> Iterator[tuple[str, NodeFacts]]:
+    """Yield the nodes that a query finds, with their facts."""
+    select = Select(entity=Entity.INVENTORY, where=parse_nodes(query), columns=(CERTNAME,))
+    for hit in Evaluation(reader).hits(select):
+        yield str(hit.node.known.node), hit.node.facts
+
+
+def _query_nodes(reader: InventoryReader, arguments: Arguments) -> Reply:
+    if len(arguments) == 1:
+        names = [name for name, _ in _nodes(reader, arguments[0])]
+        return Reply(text=compact(names), names=tuple(names), watched=None)
+    fact = arguments[1]
+    if not isinstance(fact, str) or not fact:
+        raise InvalidInputError("the fact must be a string")
+    first, *path = fact.split(".")
+    room = Room()
+    values = []
+    texts = []
+    for name, facts in _nodes(reader, arguments[0]):
+        whole = facts.get(first)
+        if whole is not None:
+            values.append((name, dig(whole, _steps(path))))
+            texts.append(room.take(compact(values[-1][1])))
+    return Reply(
+        text=elements(texts),
+        names=tuple(name for name, _ in values),
+        watched=[value for _, value in values],
+        told=[(name, {fact: value}) for name, value in values],
+    )
+
+
+def _steps(path: Sequence[str]) -> tuple[str | int, ...]:
+    return tuple(map(parse_step, path))
+
+
+def _query_facts(reader: InventoryReader, arguments: Arguments) -> Reply:
+    query, wanted = arguments
+    names = _texts(wanted if isinstance(wanted, list) else [wanted], "a fact's name")
+    return _by_node(
+        (node, dict(pair for name in names for pair in _facts_named(facts, name)))
+        for node, facts in _nodes(reader, query)
+    )
+
+
+def _by_node(found: Iterable[tuple[str, dict[str, Json]]], *, empty: bool = False) -> Reply:
+    """Return an answer of facts by node; nodes without any are in it where `empty` says so."""
+    room = Room()
+    told: dict[str, dict[str, Json]] = {}
+    texts: dict[str, JsonText] = {}
+    for node, about in found:
+        if about or empty:
+            texts[node] = JsonText(room.take(compact(about)))
+            told[node] = about
+    return Reply(text=members(texts), names=tuple(told), watched={**told}, told=list(told.items()))
+
+
+def _facts_named(facts: NodeFacts, name: str) -> Iterator[tuple[str, Json]]:
+    if len(name) > 2 and name.startswith("/") and name.endswith("/"):
+        search = searching(name[1:-1])
+        yield from ((one, value) for one, value in facts.items() if search(one))
+        return
+    first, *path = name.split(".")
+    value = facts.get(first)
+    if value is not None:
+        yield name.replace(".", "_"), dig(value, _steps(path))
+
+
+def _query_resources(reader: InventoryReader, arguments: Arguments) -> Reply:
+    grouped = len(arguments) == 3 and arguments[2] is True
+    where = parse_resources(arguments[1])
+    select = Select(entity=Entity.RESOURCES, where=where)
+    wanted = {name for name, _ in _nodes(reader, arguments[0])}
+    answer = Evaluation(reader).answer(select)
+    kept = [row for row in answer.rows if row["certname"] in wanted]
+    names = tuple(name for name in answer.names if name in wanted)
+    told = [(name, about) for name, about in _Told(answer) if name in wanted]
+    if not grouped:
+        return Reply(text=compact(kept), names=names, watched=list(kept), told=told)
+    # Rows come node by node.
+    groups: dict[str, Json] = {
+        str(name): list(found) for name, found in groupby(kept, key=itemgetter("certname"))
+    }
+    return Reply(text=compact(groups), names=names, watched=groups, told=told)
+
+
+def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> Reply:
+    answer = Evaluation(reader).answer(puppetdb.parse(arguments[0]))
+    return Reply(
+        text=elements(answer.texts),
+        names=tuple(answer.names),
+        watched=list(answer.watched),
+        told=_Told(answer),
+    )
+
+
+def _query(reader: InventoryReader, arguments: Arguments) -> Reply:
+    if len(arguments) == 1:
+        return _query_nodes(reader, arguments)
+    paths = {name: name.split(".") for name in _texts(arguments[1:], "a fact's name")}
+
+    def named(facts: NodeFacts) -> dict[str, Json]:
+        return {name: facts.at((path[0], *_steps(path[1:]))) for name, path in paths.items()}
+
+    answered = _nodes(reader, arguments[0])
+    return _by_node(((node, named(facts)) for node, facts in answered), empty=True)
+
+
+# Name → fewest and most arguments, and what answers.
+_FUNCTIONS: Mapping[str, tuple[int, int, _Function]] = {
+    "servers_with_role": (1, MAX_ARGUMENTS, _servers_with_role),
+    "server_with_role": (1, MAX_ARGUMENTS, _server_with_role),
+    "servers_with_facts": (1, MAX_ARGUMENTS, _servers_with_facts),
+    "query_nodes": (1, 2, _query_nodes),
+    "query_facts": (2, 2, _query_facts),
+    "query_resources": (2, 3, _query_resources),
+    "puppetdb_query": (1, 1, _puppetdb_query),
+    "query": (1, 2, _query),
+}

@@ -1,0 +1,93 @@
+"""What every node of an answer must have: a hint by which an index narrows, and no more.
+
+Invariant: a hint never excludes a node that the condition finds; where that is not certain there is
+no hint.
+"""
+
+from collections.abc import Collection, Iterator
+
+from localpuppet.fleet.inventory.query.comparing import number_in
+from localpuppet.fleet.inventory.query.node_facts import may_be_derived
+from localpuppet.fleet.inventory.query.tree import (
+    And,
+    Compare,
+    Condition,
+    Entity,
+    Loose,
+    OneOf,
+    Operator,
+    Select,
+)
+from localpuppet.fleet.inventory.reading import Scalar
+
+
+def necessary(select: Select) -> dict[str, Collection[Scalar]]:
+    """Return values of which one must be there, by `node`, `role` or the dotted path of a fact."""
+    found: dict[str, Collection[Scalar]] = {}
+    for condition in _necessary(select.where):
+        if isinstance(condition, Compare):
+            path = _place(condition, select.entity)
+            values = _values(condition)
+        else:
+            path = "node" if condition.field.column == "certname" else None
+            values = [one for one in condition.values if isinstance(one, str | int | float)]
+        if path is not None and values:
+            found.setdefault(path, values)
+    return found
+
+
+def fact_names(entity: Entity, where: Condition) -> frozenset[str] | None:
+    """Return the names of the facts that can count, where rows are of facts; `None` for all."""
+    if entity not in (Entity.FACTS, Entity.FACT_CONTENTS):
+        return None
+    for condition in _necessary(where):
+        if isinstance(condition, OneOf) and condition.field.column == "name":
+            return frozenset(one for one in condition.values if isinstance(one, str))
+        if not isinstance(condition, Compare) or condition.operator is not Operator.EQUAL:
+            continue
+        value = condition.value
+        if condition.contrary:
+            continue
+        if condition.field.column == "name" and isinstance(value, str):
+            return frozenset({value})
+        if condition.field.column == "path" and isinstance(value, list) and value:
+            return frozenset({str(value[0])})
+    return None
+
+
+def _necessary(where: Condition) -> Iterator[Compare | OneOf]:
+    waiting = [where]
+    while waiting:
+        condition = waiting.pop()
+        if isinstance(condition, And):
+            waiting.extend(condition.parts)
+        elif isinstance(condition, Compare | OneOf):
+            yield condition
+
+
+def _place(condition: Compare, entity: Entity) -> str | None:
+    field = condition.field
+    if field.column == "certname":
+        return "node"
+    if entity is not Entity.INVENTORY or condition.contrary or field.members:
+        return None  # the index has scalars alone
+    if field.column == "role" or (field.column == "facts" and field.path == ("role",)):
+        return "role"
+    if field.column != "facts" or not field.path:
+        return None
+    steps = [step for step in field.path if isinstance(step, str) and "." not in step]
+    if len(steps) != len(field.path) or may_be_derived(steps[0]):
+        return None
+    return ".".join(steps)
+
+
+def _values(condition: Compare) -> list[Scalar]:
+    if condition.operator is not Operator.EQUAL or condition.contrary:
+        return []
+    value = condition.value
+    if isinstance(value, Loose):
+        if number_in(value.text) is not None:
+            return []  # a text such as 12.40 equals 12.4
+        booleans: dict[str, list[Scalar]] = {"true": [True], "false": [False]}
+        return [value.text, *booleans.get(value.text, [])]
+    return [value] if isinstance(value, str | int | float) else []

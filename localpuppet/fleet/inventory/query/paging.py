@@ -1,0 +1,181 @@
+"""What stands beside the condition of a query: projection, groups, order, limit, offset."""
+
+from collections.abc import Sequence
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.dotted import parse_field
+from localpuppet.fleet.inventory.query.tree import (
+    ALL,
+    Condition,
+    Count,
+    Entity,
+    Field,
+    Order,
+    Select,
+)
+
+MAX_FIELDS = 100
+# No answer has more rows.
+MAX_COUNT = 1_000_000_000
+_FUNCTIONS = ("avg", "sum", "min", "max", "to_string")
+
+
+class Clauses:
+    """The clauses of one `from`.
+
+    Args:
+        entity: What it asks for.
+        where: The query, for messages.
+    """
+
+    def __init__(self, entity: Entity, where: str) -> None:
+        self._entity = entity
+        self._where = where
+        self._seen: set[str] = set()
+        self._columns: tuple[Field | Count, ...] | None = None
+        self._group_by: tuple[Field, ...] = ()
+        self._order: tuple[Order, ...] = ()
+        self._limit: int | None = None
+        self._offset = 0
+        self.filter: Json = None
+
+    def take(self, part: Sequence[Json]) -> bool:
+        """Return whether a part of `from` is a clause; then it is taken.
+
+        Raises:
+            InvalidInputError: It is malformed, or there twice.
+        """
+        name, arguments = part[0], part[1:]
+        if name not in ("extract", "limit", "offset", "order_by", "group_by"):
+            return False
+        if str(name) in self._seen:
+            raise InvalidInputError(f"there are two {name!r}", where=self._where)
+        self._seen.add(str(name))
+        if name == "extract":
+            self._extract(arguments)
+        elif name == "group_by":
+            self._group_by = plain_fields(list(arguments), self._entity, where=self._where)
+        elif name == "order_by":
+            self._order = self._orders(arguments)
+        else:
+            number = arguments[0] if len(arguments) == 1 else None
+            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                raise InvalidInputError(f"{name!r} wants a number", where=self._where)
+            if name == "limit":
+                self._limit = min(number, MAX_COUNT)
+            else:
+                self._offset = min(number, MAX_COUNT)
+        return True
+
+    def select(self, where: Condition = ALL) -> Select:
+        """Return the question.
+
+        Raises:
+            InvalidInputError: The clauses contradict each other.
+        """
+        columns = self._columns or ()
+        grouped = {one.text for one in self._group_by}
+        loose = [one.text for one in columns if isinstance(one, Field) and one.text not in grouped]
+        counts = sum(isinstance(one, Count) for one in columns)
+        if counts > 1:
+            raise InvalidInputError("the result has two counts", where=self._where)
+        if loose and (counts or self._group_by):
+            raise InvalidInputError(
+                f"the field {loose[0]} is neither grouped nor counted",
+                where=self._where,
+                hint=f"group by {loose[0]}",
+            )
+        if self._group_by and self._columns is None:
+            raise InvalidInputError("'group by' needs the fields of the result", where=self._where)
+        return Select(
+            entity=self._entity,
+            where=where,
+            columns=self._columns,
+            group_by=self._group_by,
+            order=self._order,
+            limit=self._limit,
+            offset=self._offset,
+        )
+
+    def _extract(self, arguments: Sequence[Json]) -> None:
+        if not arguments:
+            raise InvalidInputError("'extract' does not say which fields", where=self._where)
+        self._columns = fields_of(arguments[0], self._entity, where=self._where)
+        for part in arguments[1:]:
+            if isinstance(part, list) and part[:1] == ["group_by"]:
+                self.take(part)
+            elif self.filter is None:
+                self.filter = part
+            else:
+                raise InvalidInputError("'extract' has two conditions", where=self._where)
+
+    def _orders(self, arguments: Sequence[Json]) -> tuple[Order, ...]:
+        listed = arguments[0] if len(arguments) == 1 else None
+        if not isinstance(listed, list) or not 0 < len(listed) <= MAX_FIELDS:
+            raise InvalidInputError("'order_by' wants a list of fields", where=self._where)
+        found = []
+        for one in listed:
+            name, direction = (one, "asc") if isinstance(one, str) else _pair(one)
+            if not isinstance(name, str) or direction not in ("asc", "desc"):
+                raise InvalidInputError(
+                    "'order_by' wants fields, or pairs of a field and asc or desc",
+                    where=self._where,
+                )
+            if name == "count":
+                field = Field(column="count", text="count")
+            else:
+                field = parse_field(name, self._entity, where=self._where)
+            found.append(Order(field=field, descending=direction == "desc"))
+        return tuple(found)
+
+
+def _pair(value: Json) -> tuple[Json, Json]:
+    if isinstance(value, list) and len(value) == 2:
+        return value[0], value[1]
+    return (value[0] if isinstance(value, list) and len(value) == 1 else None), "asc"
+
+
+def plain_fields(names: Json, entity: Entity, *, where: str) -> tuple[Field, ...]:
+    """Return fields, of one name or a list of them.
+
+    Raises:
+        InvalidInputError: The entity has no such field.
+    """
+    found = fields_of(names, entity, where=where)
+    plain = tuple(one for one in found if isinstance(one, Field))
+    if len(plain) != len(found):
+        raise InvalidInputError("a function cannot stand here", where=where)
+    return plain
+
+
+def fields_of(names: Json, entity: Entity, *, where: str) -> tuple[Field | Count, ...]:
+    """Return what a result is to have, of one name or a list of names and functions.
+
+    Raises:
+        InvalidInputError: The entity has no such field, or the function is not answered.
+    """
+    listed = names if isinstance(names, list) and names[:1] != ["function"] else [names]
+    if not 0 < len(listed) <= MAX_FIELDS:
+        raise InvalidInputError(f"there must be 1 to {MAX_FIELDS} fields", where=where)
+    found: list[Field | Count] = []
+    for one in listed:
+        if isinstance(one, str):
+            found.append(parse_field(one, entity, where=where))
+        elif isinstance(one, list) and one[:1] == ["function"]:
+            found.append(_function(one[1:], entity, where))
+        else:
+            raise InvalidInputError("a field must be a string", where=where)
+    return tuple(found)
+
+
+def _function(arguments: Sequence[Json], entity: Entity, where: str) -> Count:
+    name = arguments[0] if arguments else None
+    if name in _FUNCTIONS:
+        raise InvalidInputError(f"the function {name} is not answered", where=where)
+    if name != "count" or len(arguments) > 2:
+        raise InvalidInputError("the only function is count()", where=where)
+    if len(arguments) == 1:
+        return Count(field=None)
+    (field,) = plain_fields(arguments[1], entity, where=where)
+    return Count(field=field)

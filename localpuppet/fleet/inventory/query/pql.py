@@ -1,0 +1,208 @@
+"""PQL, PuppetDB's language for people: `inventory[certname] { facts.os.family = "Debian" }`.
+
+Owns: the grammar; what it finds is PuppetDB's array form, as in PuppetDB itself. Written from
+https://www.puppet.com/docs/puppetdb/7/api/query/v4/pql.html. Lark reads it
+([ADR 23](docs/adr/0023-queries.md)).
+"""
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.ast_form import parse_array
+from localpuppet.fleet.inventory.query.syntax import parsed
+from localpuppet.fleet.inventory.query.tree import Select, check_text
+
+if TYPE_CHECKING:
+    from lark import Lark, Token, Tree
+
+GRAMMAR = r"""
+start: from
+from: NAME [projection] "{" [or] [group] paging* "}"
+projection: "[" [shown ("," shown)*] "]"
+?shown: field | function
+function: FUNCTION "(" [argument ("," argument)*] ")"
+?argument: field | text
+
+?or: and ("or" and)*
+?and: not ("and" not)*
+?not: negated | primary
+negated: ("!" | "not") not
+?primary: "(" or ")" | compared | null | member | related
+related: NAME "{" [or] "}"
+compared: field OPERATOR literal
+member: (field | grouped) "in" (from | list)
+grouped: "[" field ("," field)* "]"
+null: field "is" [NOT_NULL] "null"
+
+group: "group" "by" shown ("," shown)*
+paging: "limit" INTEGER -> limit
+      | "offset" INTEGER -> offset
+      | "order" "by" ordered ("," ordered)* -> order
+ordered: shown [DIRECTION]
+
+field: FIELD | NAME
+list: "[" [literal ("," literal)*] "]"
+?literal: text | number | boolean | list
+text: DOUBLE | SINGLE
+number: INTEGER | REAL
+boolean: TRUE | FALSE
+
+FUNCTION.2: /(?:count|avg|sum|min|max|to_string)(?=\s*\()/
+NOT_NULL.3: /not\b/
+DIRECTION.3: /(?:asc|desc)\b/
+TRUE.2: /true\b/
+FALSE.2: /false\b/
+OPERATOR: "~>" | ">=" | "<=" | "!=" | "!~" | "=" | "~" | "<" | ">"
+FIELD.2: /(?:facts|trusted|parameters)/ PART+
+PART: /\.(?:"(?:[^"\\]|\\.)*"|match\([^)]*\)|[^\s.",()\[\]{}!<>=~]+(?:\[[0-9]+\])*)/
+NAME: /[a-zA-Z_][a-zA-Z0-9_]*\??/
+REAL.2: /-?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?/
+INTEGER: /-?[0-9]+/
+DOUBLE: /"(?:[^"\\]|\\.)*"/s
+SINGLE: /'(?:[^'\\]|\\.)*'/s
+%ignore /\s+/
+"""
+MAX_DIGITS = 20
+_COMPARED_CONTRARY = {"!=": "=", "!~": "~"}
+
+
+def parse_pql(text: str) -> Select:
+    """Return the question in a query.
+
+    Raises:
+        InvalidInputError: It is malformed, or asks for what is not answered.
+    """
+    return parse_array(to_array(text))
+
+
+def to_array(text: str) -> list[Json]:
+    """Return PuppetDB's array form of a query.
+
+    Raises:
+        InvalidInputError: It is malformed, or nested too deep.
+    """
+    check_text(text)
+    if not text.strip():
+        raise InvalidInputError("the query is empty", where="PQL", hint="nodes { }")
+    return _from(parsed(_parser(), text, what="PQL"))
+
+
+@cache
+def _parser() -> "Lark":
+    from lark import Lark  # 45 ms, and as much for the grammar: for who asks in PQL only
+
+    return Lark(GRAMMAR, parser="lalr", maybe_placeholders=True)
+
+
+def _from(tree: "Tree[Token]") -> list[Json]:
+    if tree.data == "start":
+        return _from(_tree(tree.children[0]))
+    parts: list[Any] = tree.children
+    entity, projection, where, group, *paging = parts
+    query: list[Json] = ["from", str(entity)]
+    condition: list[Json] = [] if where is None else [_condition(where)]
+    grouped: list[Json] = [] if group is None else [["group_by", *_shown(group.children)]]
+    if projection is None:
+        query += [*condition, *grouped]
+    else:
+        query.append(["extract", _shown(projection.children), *condition, *grouped])
+    return [*query, *map(_paging, paging)]
+
+
+def _tree(value: "Tree[Token] | Token") -> "Tree[Token]":
+    return cast("Tree[Token]", value)
+
+
+def _shown(children: list[Any]) -> list[Json]:
+    shown: list[Json] = []
+    for child in children:
+        if child is None:
+            continue
+        if child.data == "function":
+            name, *arguments = [one for one in child.children if one is not None]
+            shown.append(["function", str(name), *map(_argument, arguments)])
+        else:
+            shown.append(_field(child))
+    return shown
+
+
+def _argument(tree: "Tree[Token]") -> Json:
+    return _field(tree) if tree.data == "field" else _literal(tree)
+
+
+def _field(tree: "Tree[Token]") -> str:
+    return str(tree.children[0])
+
+
+def _paging(tree: "Tree[Token]") -> list[Json]:
+    if tree.data != "order":
+        return [str(tree.data), _integer(str(tree.children[0]))]
+    orders: list[Json] = []
+    for child in map(_tree, tree.children):
+        both: list[Any] = child.children
+        shown, direction = both
+        (name,) = _shown([shown])
+        if isinstance(name, list):
+            name = name[1]  # count() is called so in the result
+        orders.append(name if direction is None else [name, str(direction)])
+    return ["order_by", orders]
+
+
+def _condition(tree: "Tree[Token]") -> list[Json]:
+    parts: list[Any] = tree.children
+    if tree.data in ("or", "and"):
+        return [str(tree.data), *map(_condition, parts)]
+    if tree.data == "negated":
+        return ["not", _condition(parts[0])]
+    if tree.data == "related":
+        where: list[Json] = [] if parts[1] is None else [_condition(parts[1])]
+        return ["subquery", str(parts[0]), *where]
+    if tree.data == "null":
+        return ["null?", _field(parts[0]), parts[1] is None]
+    if tree.data == "member":
+        left, right = parts
+        fields: Json = _field(left) if left.data == "field" else [*map(_field, left.children)]
+        values: Json = _from(right) if right.data == "from" else ["array", _literal(right)]
+        return ["in", fields, values]
+    field, operator, value = parts
+    name, literal = str(operator), _literal(value)
+    if name in _COMPARED_CONTRARY:
+        return ["not", [_COMPARED_CONTRARY[name], _field(field), literal]]
+    return [name, _field(field), literal]
+
+
+def _literal(tree: "Tree[Token]") -> Json:
+    if tree.data == "list":
+        return [_literal(_tree(child)) for child in tree.children if child is not None]
+    text = str(tree.children[0])
+    if tree.data == "text":
+        return _unquoted(text)
+    if tree.data == "number":
+        return float(text) if "." in text else _integer(text)
+    return text == "true"
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise InvalidInputError(f"a number has more than {MAX_DIGITS} characters", where="PQL")
+    return int(text)
+
+
+def _unquoted(text: str) -> str:
+    """Return a string: JSON in double quotes; in single quotes only a quote is escaped."""
+    if text.startswith("'"):
+        return text[1:-1].replace("\\'", "'")
+    escaped = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    try:
+        found = str(loads(escaped))
+        found.encode()
+        return found
+    except ValueError as error:  # a lone surrogate is one, too
+        raise InvalidInputError(
+            "a string has an escape that JSON does not know",
+            where="PQL",
+            hint=r"write \\ for a backslash, or use single quotes",
+        ) from error

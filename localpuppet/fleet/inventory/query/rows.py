@@ -1,0 +1,285 @@
+"""What a node's entry is as rows of PuppetDB's entities.
+
+Owns: the columns of each entity, and which of PuppetDB's an inventory does not have. Refuses to
+know: conditions.
+
+Invariant: what nobody publishes is refused by its name, where a query is read; a column or a
+resource type that is not here never looks like one that is empty.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.times import show_epoch
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.brief import KnownNode
+from localpuppet.fleet.inventory.query.node_facts import NodeFacts, dig
+from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.reading import ExportsReader
+
+CLASS = "Class"
+# Rows that one node has at the most: what it says cannot make a query of others too much work.
+MAX_OF_NODE = 100_000
+
+COLUMNS: Mapping[Entity, tuple[str, ...]] = {
+    Entity.INVENTORY: ("certname", "timestamp", "environment", "facts", "trusted"),
+    Entity.NODES: (
+        "certname",
+        "deactivated",
+        "expired",
+        "facts_environment",
+        "catalog_environment",
+        "facts_timestamp",
+        "catalog_timestamp",
+    ),
+    Entity.FACTS: ("certname", "name", "value", "environment"),
+    Entity.FACT_CONTENTS: ("certname", "path", "name", "value", "environment"),
+    Entity.RESOURCES: (
+        "certname",
+        "type",
+        "title",
+        "exported",
+        "environment",
+        "tags",
+        "file",
+        "line",
+        "parameters",
+    ),
+}
+# What conditions name and results do not have: one of the row's tags.
+TAG = "tag"
+# What conditions of arrays name: a whole parameter, where `parameters.x` may be a part of one.
+PARAMETER = "parameter"
+# Columns that hold JSON, which a dotted field goes into.
+NESTED = frozenset({"facts", "trusted", "parameters"})
+# What is known of exported resources, and not of classes: of these the inventory has the names.
+OF_EXPORTED = frozenset({TAG, "tags", "file", "line", "parameters", PARAMETER})
+# When something was published: not part of what an answer says.
+TIMES = frozenset({"timestamp", "facts_timestamp", "catalog_timestamp"})
+
+_OF_REPORTS = (
+    "report_timestamp",
+    "report_environment",
+    "latest_report_status",
+    "latest_report_noop",
+    "latest_report_noop_pending",
+    "latest_report_corrective_change",
+    "latest_report_hash",
+    "latest_report_job_id",
+    "cached_catalog_status",
+)
+_ABSENT: Mapping[Entity, Mapping[str, str]] = {
+    Entity.NODES: {
+        **dict.fromkeys(_OF_REPORTS, "reports are not in the inventory"),
+        "expires_facts": "facts here do not expire",
+        "expires_facts_updated": "facts here do not expire",
+    },
+    Entity.RESOURCES: {"resource": "it is a hash of PuppetDB's own"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceScope:
+    """Which of a node's resources can count.
+
+    Attributes:
+        classes: Whether classes can.
+        exported: Whether exported resources can.
+        kind: The type that they must have; `None` for any.
+    """
+
+    classes: bool = True
+    exported: bool = True
+    kind: str | None = None
+
+
+ANY_RESOURCE = ResourceScope()
+
+
+class Row:
+    """A row.
+
+    Args:
+        values: Column → value.
+        facts: What stands for the column `facts`, where the entity has it.
+        made: Column → what makes its value, for columns that few ask for.
+    """
+
+    __slots__ = ("_facts", "_made", "values")
+
+    def __init__(
+        self,
+        values: Mapping[str, Json],
+        facts: NodeFacts | None = None,
+        made: Mapping[str, Callable[[], Json]] | None = None,
+    ) -> None:
+        self.values = values
+        self._facts = facts
+        self._made = made or {}
+
+    def at(self, column: str, path: tuple[str | int, ...] = ()) -> Json:
+        """Return what is at a place in the row; `None` where nothing is."""
+        if column == "facts" and self._facts is not None:
+            return self._facts.at(path) if path else self._facts.whole()
+        value = self._made[column]() if column in self._made else self.values.get(column)
+        return dig(value, path) if path else value
+
+
+class NodeRows:
+    """A node's rows.
+
+    Args:
+        known: The node.
+        exports: What nodes export.
+    """
+
+    __slots__ = ("_exports", "facts", "known")
+
+    def __init__(self, known: KnownNode, exports: ExportsReader) -> None:
+        self.known = known
+        self.facts = NodeFacts(known)
+        self._exports = exports
+
+    def rows(
+        self,
+        entity: Entity,
+        names: frozenset[str] | None = None,
+        scope: ResourceScope = ANY_RESOURCE,
+    ) -> Iterator[Row]:
+        """Yield the rows of an entity, `MAX_OF_NODE` at the most.
+
+        Args:
+            entity: The entity.
+            names: The names of facts that can count; `None` for all.
+            scope: Which resources can count.
+
+        Raises:
+            StateError: What the node exports cannot be read.
+        """
+        if entity is Entity.RESOURCES:
+            return islice(self._resources(scope), MAX_OF_NODE)
+        return islice(self._rows(entity, names), MAX_OF_NODE)
+
+    def _rows(self, entity: Entity, names: frozenset[str] | None) -> Iterator[Row]:
+        if entity is Entity.INVENTORY:
+            yield self._inventory()
+        elif entity is Entity.NODES:
+            yield self._node()
+        elif entity is Entity.FACTS:
+            for name, value in self._named(names):
+                yield Row({**self._base(), "name": name, "value": value})
+        elif entity is Entity.FACT_CONTENTS:
+            for name, value in self._named(names):
+                for path, leaf in leaves(value, (name,)):
+                    row: dict[str, Json] = {"path": [*path], "name": name, "value": leaf}
+                    yield Row({**self._base(), **row})
+
+    def _base(self) -> dict[str, Json]:
+        return {"certname": str(self.known.node), "environment": self._environment()}
+
+    def _environment(self) -> str:
+        # Puppet's default, which an input that names none gets.
+        return str(self.known.environment or "production")
+
+    def _inventory(self) -> Row:
+        return Row(
+            {**self._base(), "role": list(self.known.roles)},
+            self.facts,
+            {"timestamp": self._timestamp, "trusted": self._trusted},
+        )
+
+    def _timestamp(self) -> str:
+        return show_epoch(self.known.at)
+
+    def _trusted(self) -> dict[str, Json]:
+        """Return what a signature vouches for, as the node's `puppet apply` has it in `trusted`."""
+        name = str(self.known.node)
+        hostname, _, domain = name.partition(".")
+        return {
+            "authenticated": "local",
+            "certname": name,
+            "domain": domain or None,
+            "extensions": {},
+            "hostname": hostname,
+        }
+
+    def _node(self) -> Row:
+        at, environment = self._timestamp(), self._environment()
+        return Row(
+            {
+                "certname": str(self.known.node),
+                "deactivated": None,
+                "expired": None,
+                "facts_environment": environment,
+                "catalog_environment": environment,
+                "facts_timestamp": at,
+                "catalog_timestamp": at,
+            }
+        )
+
+    def _named(self, names: frozenset[str] | None) -> Iterator[tuple[str, Json]]:
+        if names is None:
+            yield from self.facts.items()
+            return
+        for name in sorted(names):
+            value = self.facts.get(name)
+            if value is not None:
+                yield name, value
+
+    def _resources(self, scope: ResourceScope) -> Iterator[Row]:
+        about: dict[str, Json]
+        entry = self.known.entry()
+        if scope.classes:
+            for name in sorted(entry.classes):
+                about = {"type": CLASS, "title": capitalized(name), "exported": False}
+                yield Row({**self._base(), **about})
+        if not scope.exported or entry.exports.digest is None:
+            return
+        for one in self._exports.exported(str(entry.node), scope.kind):
+            about = {"type": one.type, "title": one.title, "exported": True}
+            about |= {"tags": [*one.tags], "file": one.file, "line": one.line}
+            yield Row({**self._base(), **about, "parameters": dict(one.parameters)})
+
+
+def leaves(
+    value: Json, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], Json]]:
+    """Yield the scalars in a value with their paths, `MAX_OF_NODE` at the most; no recursion."""
+    waiting: list[tuple[tuple[str | int, ...], Json]] = [(path, value)]
+    found = 0
+    while waiting and found < MAX_OF_NODE:
+        place, one = waiting.pop()
+        if isinstance(one, dict):
+            waiting.extend(((*place, key), inner) for key, inner in reversed(one.items()))
+        elif isinstance(one, list):
+            waiting.extend(((*place, n), one[n]) for n in reversed(range(len(one))))
+        else:
+            found += 1
+            yield place, one
+
+
+def check_column(entity: Entity, column: str, where: str) -> str:
+    """Return a column's name if the entity has it.
+
+    Raises:
+        InvalidInputError: PuppetDB has it and an inventory does not, or nobody has it.
+    """
+    if column in COLUMNS[entity] or (column == TAG and entity is Entity.RESOURCES):
+        return column
+    reason = _ABSENT.get(entity, {}).get(column)
+    if reason is not None:
+        raise InvalidInputError(
+            f"the field {column} of {entity.value} is not answered: {reason}", where=where
+        )
+    raise InvalidInputError(
+        f"{column[:40]!r} is not a field of {entity.value}",
+        where=where,
+        hint=f"it has {', '.join(COLUMNS[entity])}",
+    )
+
+
+def capitalized(name: str) -> str:
+    """Return a type's or class's name as Puppet shows it: `Foo::Bar`."""
+    return "::".join(part.capitalize() for part in name.split("::"))

@@ -1,0 +1,227 @@
+"""A node as it stands in the view: a row beside its entry, which is unpacked when it is needed.
+
+Owns: the table `briefs`, and how a hint narrows what is read. Refuses to know: which entries count.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+from localpuppet.base.errors import IntegrityError, StateError
+from localpuppet.base.formats.names import Environment, NodeName
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.database import DamagedError
+from localpuppet.fleet.inventory.brief import Brief, read_roles
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word
+from localpuppet.fleet.inventory.reading import Equal
+from localpuppet.fleet.inventory.written import Written
+from localpuppet.fleet.trust.signing import claimed_payload
+
+S = TypeVar("S")
+T = TypeVar("T")
+# The digest is the token's. All is null where an older version took the entry, which says it all.
+TABLE = """
+CREATE TABLE IF NOT EXISTS briefs (
+    node TEXT PRIMARY KEY, at REAL NOT NULL, environment TEXT, roles TEXT, told TEXT, sha256 BLOB
+) STRICT, WITHOUT ROWID;
+"""
+# For a view that has no such table: the entries that it has.
+FILL = "INSERT INTO briefs SELECT node, at, NULL, NULL, NULL, NULL FROM entries"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a node stands in the view, without its entry.
+
+    Attributes:
+        at: The moment of its entry: seconds since 1970, UTC; `None` where it has none.
+        exports: The digest of what its entry says that it exports; `None` for nothing.
+        refused: Why its newest entry on the bus does not count; empty where that one counts.
+    """
+
+    at: float | None
+    exports: str | None
+    refused: str
+
+
+class Unpacking:
+    """How what stands in the view is read.
+
+    Args:
+        where: The view's file, for messages.
+        problem: Returns what to tell of an error of the database.
+    """
+
+    def __init__(self, where: Path, problem: Callable[[sqlite3.Error], StateError]) -> None:
+        self._where = str(where)
+        self._problem = problem
+        self.written = Written()
+
+    def token(self, connection: sqlite3.Connection, node: str) -> bytes:
+        """Return the token of a node that is there.
+
+        Raises:
+            StateError: It cannot be read.
+            DamagedError: The node has no entry any more.
+        """
+        try:
+            row = connection.execute("SELECT token FROM entries WHERE node = ?", (node,)).fetchone()
+        except sqlite3.Error as error:
+            raise self._problem(error) from error
+        if row is None:
+            raise DamagedError(f"holds no entry of {node}", where=self._where)
+        return bytes(row[0])
+
+    def entry(self, token: bytes) -> InventoryEntry:
+        """Return the entry in a token.
+
+        Raises:
+            DamagedError: There is none any more.
+        """
+        return self.read(token, lambda raw: InventoryEntry.parse_again(claimed_payload(raw)))
+
+    def read(self, stored: S, parse: Callable[[S], T]) -> T:
+        """Return what `parse` makes of what was stored.
+
+        Raises:
+            DamagedError: It is not what was stored.
+        """
+        try:
+            return parse(stored)
+        except (ValueError, TypeError, IntegrityError) as error:
+            raise DamagedError(f"holds a damaged entry: {error}", where=self._where) from error
+
+
+class StoredNode:
+    """A node: a `KnownNode`, for as long as the connection is open.
+
+    Args:
+        row: Its row.
+        connection: Where its entry is.
+        unpacking: How that is unpacked.
+    """
+
+    __slots__ = ("_connection", "_entry", "_row", "_told", "_unpacking", "at", "node", "roles")
+
+    def __init__(
+        self,
+        row: tuple[str, float, str | None, str | None, str | None, bytes | None],
+        connection: sqlite3.Connection,
+        unpacking: Unpacking,
+    ) -> None:
+        self._row = row
+        self._connection = connection
+        self._unpacking = unpacking
+        self._entry: InventoryEntry | None = None
+        self._told: Mapping[str, Json] | None = None
+        self.node = NodeName(row[0])
+        self.at = row[1]
+        self.roles = self.entry().roles if row[3] is None else unpacking.read(row[3], read_roles)
+
+    @property
+    def environment(self) -> Environment | None:
+        """Return Puppet's environment; see `KnownNode`."""
+        if self._row[3] is None:
+            return self.entry().environment
+        return None if self._row[2] is None else Environment(self._row[2])
+
+    @property
+    def told(self) -> Mapping[str, Json]:
+        """Return some facts; see `KnownNode`."""
+        if self._told is None:
+            text = self._row[4] or "{}"
+            self._told = self._unpacking.read(text.encode(), _object)
+        return self._told
+
+    def entry(self) -> InventoryEntry:
+        """Return the whole entry; see `KnownNode`."""
+        if self._entry is None:
+            self._entry = self._unpacking.entry(self._token())
+        return self._entry
+
+    def written(self, write: Callable[[], str]) -> str:
+        """Return what `write` makes of the entry; see `KnownNode`."""
+        digest = self._row[5] or sha256(self._token()).digest()
+        return self._unpacking.written.text(digest, write)
+
+    def _token(self) -> bytes:
+        return self._unpacking.token(self._connection, self._row[0])
+
+
+def _object(text: bytes) -> Mapping[str, Json]:
+    found = loads_again(text)
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    return found
+
+
+def nodes(
+    connection: sqlite3.Connection, where: str, values: Sequence[object], unpacking: Unpacking
+) -> Iterator[StoredNode]:
+    """Yield nodes, sorted by name.
+
+    Args:
+        connection: The view, as it is at one moment.
+        where: Which, in SQL.
+        values: What stands for the marks in it.
+        unpacking: How entries are unpacked.
+    """
+    asked = (
+        f"SELECT node, at, environment, roles, told, sha256 FROM briefs WHERE {where} ORDER BY node"  # noqa: S608
+    )
+    for row in connection.execute(asked, values):
+        yield StoredNode(row, connection, unpacking)
+
+
+def standing(
+    connection: sqlite3.Connection, nodes: Collection[NodeName]
+) -> dict[NodeName, Standing]:
+    """Return how nodes stand in the view."""
+    asked = connection.execute(
+        "SELECT asked.value, entries.at, word, reason FROM json_each(?) AS asked"
+        " LEFT JOIN entries ON entries.node = asked.value"
+        " LEFT JOIN words ON words.node = asked.value AND words.path = ?"
+        " LEFT JOIN refused ON refused.node = asked.value",
+        (json.dumps(list(nodes)), EXPORTS),
+    )
+    return {
+        NodeName(node): Standing(at=at, exports=exports, refused=reason or "")
+        for node, at, exports, reason in asked
+    }
+
+
+def keep(
+    connection: sqlite3.Connection, node: str, at: float, brief: Brief, *, token: bytes
+) -> None:
+    """Write down what is told of a node, in the place of what was."""
+    connection.execute(
+        "INSERT OR REPLACE INTO briefs VALUES (?, ?, ?, ?, ?, ?)",
+        (node, at, brief.environment, brief.roles, brief.told, sha256(token).digest()),
+    )
+
+
+def drop(connection: sqlite3.Connection, node: str) -> None:
+    """Take away what is told of a node."""
+    connection.execute("DELETE FROM briefs WHERE node = ?", (node,))
+
+
+def narrowed(equal: Equal) -> tuple[str, list[str]]:
+    """Return the conditions that a hint makes, in SQL, and their values."""
+    where, values = "", []
+    for path, wanted in equal.items():
+        words = {str(word(value)) for value in wanted}
+        marks = ", ".join("?" * len(words))
+        if path == NODE:
+            where += f" AND node IN ({marks})"
+            values += [str(value) for value in wanted]
+        elif path in (ROLE, SERVER, *PATHS):
+            found = f"SELECT node FROM words WHERE path = ? AND word IN ({marks})"  # noqa: S608
+            where += f" AND node IN ({found})"
+            values += [path, *words]
+    return where, values

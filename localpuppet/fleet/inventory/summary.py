@@ -1,0 +1,60 @@
+"""What the nodes say, put together for people: values with how often they are said, and lines.
+
+Owns: how facts become lines, and counting. Refuses to know: where entries are from, terminals.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.brief import KnownNode
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.index import ROLE
+from localpuppet.fleet.inventory.query.node_facts import NodeFacts
+from localpuppet.fleet.inventory.query.tree import parse_step
+
+# Said by nodes that have no such fact.
+NOTHING = "-"
+
+
+def counts(nodes: Iterable[KnownNode], path: str) -> list[tuple[str, int]]:
+    """Return each value of a fact and how many nodes say it, the most frequent first.
+
+    Args:
+        nodes: The nodes.
+        path: A dotted path of facts, older names included, as in queries; or `role`: a node counts
+            for each of its roles.
+    """
+    first, *rest = path.split(".")
+    steps = (first, *map(parse_step, rest))
+    found: Counter[str] = Counter()
+    for known in nodes:
+        if path == ROLE:
+            found.update(known.roles or (NOTHING,))
+        else:
+            found[text_of(NodeFacts(known).at(steps))] += 1
+    return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def lines(facts: Mapping[str, Json], place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted path and the text of each fact that is not a mapping, sorted."""
+    for key in sorted(facts):
+        value = facts[key]
+        if isinstance(value, dict) and value:
+            yield from lines(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", text_of(value)
+
+
+def text_of(value: Json) -> str:
+    """Return a fact as people read it; `NOTHING` where there is none."""
+    if value is None:
+        return NOTHING
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def with_roles(entries: Iterable[InventoryEntry], roles: Iterable[str]) -> list[InventoryEntry]:
+    """Return the entries of nodes that are for one of the roles."""
+    wanted = set(roles)
+    return [entry for entry in entries if not wanted.isdisjoint(entry.roles)]

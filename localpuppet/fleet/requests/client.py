@@ -1,0 +1,167 @@
+"""Asks nodes, many at a time, and returns what each of them answered.
+
+Owns: how many are asked together, and that silence is an answer of its own. Refuses to know: what
+is asked, and who shows the answers.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.requests import exchange, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from localpuppet.base.machine.ports import Clock
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.requests.reply import Reply
+    from localpuppet.fleet.requests.request import Arguments
+    from localpuppet.fleet.trust.signing import Signer, Verifier
+
+AT_ONCE = 200  # one watch hears all of them
+NO_ANSWER = "did not answer in time: is its agent running? ('localpuppet nodes')"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of asking one node.
+
+    Attributes:
+        reply: The node's signed reply; `None` when it was silent.
+        problem: Why it counts as silent, one line; empty when there is a reply.
+    """
+
+    reply: "Reply | None"
+    problem: str = ""
+
+    @property
+    def silent(self) -> bool:
+        """Whether the node gave no answer that can be believed."""
+        return self.reply is None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the node did what it was asked for."""
+        return self.reply is not None and self.reply.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form: `ok`, `result`, `error`, and `silent` where it was."""
+        if self.reply is None:
+            return {"ok": False, "silent": True, "result": {}, "error": self.problem}
+        reply = self.reply
+        return {"ok": reply.ok, "result": dict(reply.result), "error": reply.error}
+
+
+class RequestClient:
+    """Asks nodes, signed with our own key.
+
+    Args:
+        kv: The store, connected.
+        signer: Who asks.
+        verifier: Tells whose replies hold.
+        clock: The caller's clock.
+    """
+
+    def __init__(
+        self, kv: "KeyValue", *, signer: "Signer", verifier: "Verifier", clock: "Clock"
+    ) -> None:
+        self._kv = kv
+        self._signer = signer
+        self._verifier = verifier
+        self._clock = clock
+        self._replies: exchange.Replies | None = None
+        self._heed: Callable[[NodeName, Arguments], Awaitable[None]] | None = None
+
+    @property
+    def caller(self) -> str:
+        """Who asks, a caller id."""
+        return self._signer.name.caller
+
+    def heed_refusals(self, heed: "Callable[[NodeName, Arguments], Awaitable[None]]") -> None:
+        """Have each refusal looked at before it is returned; what that raises, `ask` raises."""
+        self._heed = heed
+
+    @asynccontextmanager
+    async def together(self) -> AsyncGenerator[None, None]:
+        """Hear the replies to all that is asked until the end of `async with` by one watch."""
+        async with exchange.Replies(self._kv, self._signer.name) as self._replies:
+            try:
+                yield
+            finally:
+                self._replies = None
+
+    async def ask_all(
+        self, names: Sequence[NodeName], action: str, args: "Arguments", *, patience: float
+    ) -> dict[str, Answer]:
+        """Return what each node answered within `patience` seconds; see `ask`."""
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def one(name: NodeName, replies: exchange.Replies) -> Answer:
+            async with slots:
+                return await self._ask(name, action, args, patience, replies)
+
+        async with AsyncExitStack() as stack:
+            replies = self._replies
+            if replies is None:
+                fresh = exchange.Replies(self._kv, self._signer.name)
+                replies = await stack.enter_async_context(fresh)
+            answers = await asyncio.gather(*(one(name, replies) for name in names))
+        return {str(name): answer for name, answer in zip(names, answers, strict=True)}
+
+    async def ask(
+        self, node: NodeName, action: str, args: "Arguments", *, patience: float
+    ) -> Answer:
+        """Return what a node answered.
+
+        Args:
+            node: Who is asked.
+            action: One of `fleet.trust.policy.REQUESTS`.
+            args: What the action needs.
+            patience: Seconds to wait for a reply.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        if self._replies is not None:
+            return await self._ask(node, action, args, patience, self._replies)
+        async with exchange.Replies(self._kv, self._signer.name, node) as replies:
+            return await self._ask(node, action, args, patience, replies)
+
+    async def _ask(
+        self,
+        node: NodeName,
+        action: str,
+        args: "Arguments",
+        patience: float,
+        replies: exchange.Replies,
+    ) -> Answer:
+        life = max(messages.LIFE, math.ceil(patience))
+        request, token = messages.ask(
+            self._signer, node, action, args, clock=self._clock, life=life
+        )
+        answer = Answer(reply=None, problem=NO_ANSWER)
+        place = layout.requests_of(self._signer.name, node) + request.jti
+        asking = replies.ask(token, at=place, node=node, request=request.jti, ttl=life)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience), aclosing(asking) as tokens:
+                async for said in tokens:
+                    try:
+                        reply = messages.read_answer(
+                            self._verifier, said, request, clock=self._clock
+                        )
+                    except LocalpuppetError as error:
+                        problem = f"something answered that is not to be believed: {error}"
+                        answer = Answer(reply=None, problem=problem)
+                        continue
+                    answer = Answer(reply=reply)
+                    break
+        if self._heed is not None and answer.reply is not None and not answer.ok:
+            await self._heed(node, args)
+        return answer

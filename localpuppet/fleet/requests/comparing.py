@@ -1,0 +1,131 @@
+"""Asks nodes what another release would change on them: resources, and never a value.
+
+Owns: how many are asked at a time, and how much is kept of what they tell. Refuses to know: which
+nodes, and how that is shown.
+
+Invariant: a node that refuses, is silent or tells nonsense is a problem, and never "no change".
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.requests.compile import Compile
+from localpuppet.fleet.requests.repeating import until_over
+from localpuppet.node.releases.difference import CatalogChanges
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName, ReleasePath
+    from localpuppet.fleet.requests.client import Answer, RequestClient
+
+AT_ONCE = 50
+MOST_TOLD = 2_000  # resources of one node that are looked at
+MOST_KEPT = 20_000  # of all nodes; of the others only how many they are
+MAX_NAME = 300  # characters of a reference, or of a parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What a node told.
+
+    Attributes:
+        changes: What would change; `None` where that is not known.
+        problem: Why not, one line.
+    """
+
+    changes: CatalogChanges | None = None
+    problem: str = ""
+
+
+async def compare_on(
+    client: "RequestClient",
+    nodes: Sequence["NodeName"],
+    release: "ReleasePath",
+    *,
+    patience: float,
+) -> dict["NodeName", Compared]:
+    """Return what a release would change on each node, in their order.
+
+    Args:
+        client: Asks.
+        nodes: Whom.
+        release: The candidate.
+        patience: Seconds that a node has, which may have to fetch the release first.
+
+    Raises:
+        UnavailableError: The bus cannot be asked.
+        InvalidInputError: The release is not a tag.
+    """
+    slots = asyncio.Semaphore(AT_ONCE)
+    args = Compile(release=release)
+
+    async def one(node: "NodeName") -> Compared:
+        async with slots:
+            return _understood(await until_over(client, node, "compile", args, patience=patience))
+
+    found = await asyncio.gather(*map(one, nodes))
+    return dict(zip(nodes, _kept(found), strict=True))
+
+
+def _kept(found: Sequence[Compared]) -> list[Compared]:
+    """Return what is kept of all that nodes told."""
+    kept, room = [], MOST_KEPT
+    for one in found:
+        if one.changes is not None and one.changes.told > room:
+            one = Compared(changes=CatalogChanges(left_out=one.changes.count))
+        room -= one.changes.told if one.changes is not None else 0
+        kept.append(one)
+    return kept
+
+
+def _understood(answer: "Answer") -> Compared:
+    if answer.reply is None:
+        return Compared(problem=answer.problem)
+    if not answer.ok:
+        return Compared(problem=one_line(answer.reply.error or "it refuses"))
+    told = answer.reply.result
+    added, removed, changed = (told.get(name) for name in ("added", "removed", "changed"))
+    left_out = told.get("left_out")
+    if (
+        not isinstance(added, list)
+        or not isinstance(removed, list)
+        or not isinstance(changed, dict)
+        or type(left_out) is not int
+        or left_out < 0
+        or len(added) + len(removed) + len(changed) > MOST_TOLD
+    ):
+        return Compared(problem="told nothing that can be understood: is its localpuppet too old?")
+    return Compared(
+        changes=CatalogChanges(
+            added=_names(added),
+            removed=_names(removed),
+            changed={
+                _name(name): _names(inner if isinstance(inner, list) else [])
+                for name, inner in changed.items()
+            },
+            left_out=left_out,
+        )
+    )
+
+
+def _names(values: Sequence[Json]) -> tuple[str, ...]:
+    return tuple(_name(value) for value in values)
+
+
+def _name(value: Json) -> str:
+    return one_line(value if isinstance(value, str) else "?")[:MAX_NAME]
+
+
+def by_change(
+    found: Mapping["NodeName", Compared],
+) -> list[tuple[CatalogChanges, list["NodeName"]]]:
+    """Return nodes together on which the same changes, the most nodes first."""
+    groups: dict[str, tuple[CatalogChanges, list[NodeName]]] = {}
+    for node, one in found.items():
+        if one.changes is not None:
+            key = repr(one.changes.to_dict())
+            groups.setdefault(key, (one.changes, []))[1].append(node)
+    return sorted(groups.values(), key=lambda group: (-len(group[1]), group[1][0]))

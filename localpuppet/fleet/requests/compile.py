@@ -1,0 +1,49 @@
+"""The arguments of `compile`: with which release a node compiles its catalog, to see what changes.
+
+Owns: their form. Refuses to know: what the node does with them (`runs.candidate`).
+"""
+
+from dataclasses import dataclass
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.values import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compile:
+    """The arguments of `compile`.
+
+    Attributes:
+        release: The candidate, a tag.
+    """
+
+    release: ReleasePath
+
+    def __post_init__(self) -> None:
+        """Refuse what no node compiles, before it is on the bus.
+
+        Raises:
+            InvalidInputError: The release is not a tag.
+        """
+        if not self.release.is_tag:
+            raise InvalidInputError(
+                f"{self.release} is not a tag, and only tags are compared",
+                where="release",
+                hint="name SOURCE/tags/TAG",
+            )
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Compile":
+        """Return the arguments.
+
+        Raises:
+            InvalidInputError: They are refused.
+        """
+        fields.only(("release",))
+        return cls(release=fields.parsed("release", lambda text: ReleasePath.parse(text, where="")))
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {"release": str(self.release)}

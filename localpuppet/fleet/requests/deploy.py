@@ -1,0 +1,191 @@
+"""The arguments of `deploy`: which release a node is to have, or to take, with which values.
+
+Owns: their form, their limits, which rights they need, and that nothing that looks like a secret
+crosses the bus, nor asks for what only the node knows. Refuses to know: what the node does with
+them (`runs.assigning`).
+
+Invariant: the side that asks and the node that is asked hold the arguments to the same rules.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.choice import parse_choice
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.names import ReleasePath, parse_uuid
+from localpuppet.base.formats.text import parse_line
+from localpuppet.base.formats.values import Json, at
+from localpuppet.fleet.inventory.facts import is_secret
+from localpuppet.fleet.requests.rollout import OfRollout, claimed
+from localpuppet.fleet.trust.policy import DEPLOYS
+from localpuppet.node.enc.document import Classes, EncData
+from localpuppet.node.enc.interpolation import references
+
+MAX_LAYERS = 100
+MAX_VALUES = 32 * 1024  # bytes of layers and classes in JSON
+MAX_SERIAL = 2**53 - 1
+
+
+class Deed(StrEnum):
+    """What is to be done with the release."""
+
+    STAGE = "stage"  # have it, and say whether the node could take it
+    APPLY = "apply"  # take it, and run
+    BACK = "back"  # leave it again, for what ran before
+    CONFIRM = "confirm"  # the node's nonce came back: it need not go back by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deploy:
+    """The arguments of `deploy`.
+
+    Attributes:
+        release: The release, a tag.
+        deed: What is to be done.
+        serial: Of the assignment: one more than that of the one in force on the node.
+        layers: Layers of the release that the node takes; none for those that its input names.
+        classes: Classes and parameters over those of its input.
+        older: Whether the release may be older than what the node runs.
+        rollout: The rollout that asks; it holds the node then.
+        nonce: To confirm: what the node waits for; else empty.
+    """
+
+    release: ReleasePath
+    deed: Deed
+    serial: int
+    layers: tuple[str, ...] = ()
+    classes: Classes = field(default_factory=dict)
+    older: bool = False
+    rollout: OfRollout | None = None
+    nonce: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what no node takes, before it is on the bus.
+
+        Raises:
+            InvalidInputError: The release is not a tag; the values are too large, one has the
+                name of a secret, or would be filled in with what the node's own input says.
+        """
+        if not self.release.is_tag:
+            raise InvalidInputError(
+                f"{self.release} is not a tag, and only tags are deployed",
+                where="release",
+                hint="name SOURCE/tags/TAG",
+            )
+        if self.deed is Deed.BACK and self.rollout is None:
+            raise InvalidInputError(
+                "only a rollout takes a release back",
+                where="do",
+                hint="'localpuppet rollback' on the node does it by hand",
+            )
+        if (self.deed is Deed.CONFIRM) != bool(self.nonce) or (self.nonce and not self.rollout):
+            raise InvalidInputError(
+                "a rollout confirms with a nonce, and nothing else has one", where="nonce"
+            )
+        values = {"layers": list(self.layers), "classes": dict(self.classes)}
+        if len(json.dumps(values).encode()) > MAX_VALUES:
+            raise InvalidInputError(
+                f"layers and classes are larger than {MAX_VALUES} bytes",
+                where="values",
+                hint="what all nodes share belongs into the release's enc.yaml",
+            )
+        for name, body in self.classes.items():
+            for place in references(body, where=at("classes", name)):
+                raise InvalidInputError(
+                    "refers to a parameter of the node's by %{…}, which a request may not read",
+                    where=place,
+                    hint="write the value; a percent sign before a brace is %{literal('%')}",
+                )
+            for place in _secrets(body, at("classes", name)):
+                raise InvalidInputError(
+                    "has the name of a secret, and values cross the bus",
+                    where=place,
+                    hint="secrets come from Hiera (eyaml) or from the node's own input",
+                )
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Deploy":
+        """Return the arguments.
+
+        Raises:
+            InvalidInputError: They are refused.
+        """
+        fields.only(("release", "do", "serial", "layers", "classes", "older", "rollout", "nonce"))
+        classes = fields.mapping("classes") if "classes" in fields else {}
+        for name, body in classes.items():
+            if not isinstance(body, dict):
+                raise InvalidInputError("is not a mapping", where=at("request.args.classes", name))
+        return cls(
+            release=fields.parsed("release", lambda text: ReleasePath.parse(text, where="")),
+            deed=fields.parsed("do", _deed),
+            serial=fields.integer("serial", minimum=1, maximum=MAX_SERIAL),
+            layers=fields.parsed_list("layers", _layer, minimum=1, maximum=MAX_LAYERS)
+            if "layers" in fields
+            else (),
+            classes=EncData.from_dict({"classes": classes}, where="request.args").classes,
+            older=fields.boolean("older") if "older" in fields else False,
+            rollout=OfRollout.read_if_there(fields, step=False),
+            nonce=fields.parsed("nonce", parse_uuid) if "nonce" in fields else "",
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        more: dict[str, Json] = {}
+        if self.layers:
+            more["layers"] = list(self.layers)
+        if self.classes:
+            more["classes"] = {name: dict(body) for name, body in self.classes.items()}
+        if self.older:
+            more["older"] = True
+        if self.nonce:
+            more["nonce"] = self.nonce
+        return {
+            "release": str(self.release),
+            "do": str(self.deed),
+            "serial": self.serial,
+            **more,
+            **claimed(self.rollout),
+        }
+
+    @property
+    def rights(self) -> tuple[str, ...]:
+        """What the node's policy must allow its caller; all of it."""
+        return rights(self.release, values=bool(self.layers or self.classes), older=self.older)
+
+
+def rights(release: str, *, values: bool, older: bool) -> tuple[str, ...]:
+    """Return the rights that a deployment needs.
+
+    Args:
+        release: The release.
+        values: Whether layers or classes come with it.
+        older: Whether it may be older than what a node runs.
+    """
+    return (
+        f"{DEPLOYS}{release}",
+        *(("values",) if values else ()),
+        *(("older",) if older else ()),
+    )
+
+
+def _deed(text: str) -> Deed:
+    return parse_choice(Deed, text, what="something that is done with a release")
+
+
+def _layer(text: str) -> str:
+    return parse_line(text, what="layer")
+
+
+def _secrets(value: Json | Mapping[str, Json], place: str) -> Iterator[str]:
+    """Yield the places of keys that have the name of a secret."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _secrets(item, at(place, index))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if is_secret(key):
+                yield at(place, key)
+            yield from _secrets(item, at(place, key))

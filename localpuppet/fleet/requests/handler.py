@@ -1,0 +1,266 @@
+"""Where requests to a node are done: its holds, its runs, and what it tells of itself.
+
+Owns: what each action does on this node, and that every request that is its caller's gets one
+signed reply. Refuses to know: how requests come here, and who may ask (`requests.admission`).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Protocol
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.fleet.requests.admission import Refusal, RequestAdmission
+from localpuppet.fleet.requests.compile import Compile
+from localpuppet.fleet.requests.deploy import Deed, Deploy
+from localpuppet.fleet.requests.messages import answer
+from localpuppet.fleet.requests.request import Disable, Enable, OfRun, Request, RunOnce
+from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.status import StatusRequest
+from localpuppet.fleet.trust.signing import Signer
+from localpuppet.node.runs.hold import Hold
+from localpuppet.node.runs.holds import Holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actions:
+    """What a node can be asked for, besides its holds.
+
+    Attributes:
+        status: Returns how it is.
+        durations: Returns how many seconds the last good runs took, the newest first.
+        last_run: Returns the record of the last finished run; empty before the first.
+        report: Returns what a run did, or the newest for `None`; blocks, and may raise.
+        log: Returns what Puppet said during it; as `report`.
+        changes: Returns what a run with noop would have changed, marked with a salt; as `report`.
+            `None` where a site's own command runs: nobody knows that then.
+        run: Asks for a run in somebody's name, with noop or not and only some tags; returns why
+            that cannot be, if so.
+        changed: Called after a hold began or ended.
+        deploy: Has a release, takes it or leaves it, in a caller's name; returns where that is, or
+            why it cannot be; may raise.
+        confirm: Takes the word of a rollout, a caller's, that what it deployed here is confirmed;
+            as `deploy`.
+        compile: Compiles the catalog with another release, in a caller's name; returns where that
+            is, what would change, or why it cannot be; may raise.
+        rollout: What a rollout may ask for besides.
+    """
+
+    status: Callable[[], Mapping[str, Json]]
+    durations: Callable[[], list[Json]]
+    last_run: Callable[[], Mapping[str, Json]]
+    report: Callable[[RunId | None], Mapping[str, Json]]
+    log: Callable[[RunId | None], Mapping[str, Json]]
+    changes: Callable[[str, str], Mapping[str, Json]] | None
+    run: Callable[[str, bool, Sequence[str]], str | None]
+    changed: Callable[[], None]
+    deploy: Callable[[str, Deploy], Mapping[str, Json] | str]
+    confirm: Callable[[str, Deploy], Mapping[str, Json] | str]
+    compile: Callable[[str, Compile], Mapping[str, Json] | str]
+    rollout: "RolloutActions"
+
+
+class RolloutActions(Protocol):
+    """What a rollout can ask of a node; callers are those of requests, owners those of holds."""
+
+    def awaits_entries(self) -> bool:
+        """Return whether the node can wait for entries of others."""
+        ...
+
+    def hear(self, caller: str, rollout: OfRollout) -> None:
+        """Note that a rollout speaks; raises where a newer epoch of it, or speaker, is known."""
+        ...
+
+    def speaks(self, owner: str) -> dict[str, Json]:
+        """Return who speaks for a rollout: epoch, who took it over, since when; or nothing."""
+        ...
+
+    def check_hold(self, owner: str) -> None:
+        """Raise `OnHoldError` where somebody else holds the node."""
+        ...
+
+    def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
+        """Take a step, or tell what became of it; raises where it is not taken."""
+        ...
+
+
+class RequestHandler:
+    """Does requests.
+
+    Args:
+        reception: Admits them.
+        signer: Signs the replies.
+        holds: Returns the holds on this node.
+        actions: The rest of what it can be asked for.
+        clock: The node's clock.
+        log: What is said of requests.
+    """
+
+    def __init__(
+        self,
+        *,
+        reception: RequestAdmission,
+        signer: Signer,
+        holds: Callable[[], Holds],
+        actions: Actions,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._reception = reception
+        self._signer = signer
+        self._holds = holds
+        self._actions = actions
+        self._clock = clock
+        self._log = log
+
+    async def serve(self, token: bytes) -> tuple[str, str, bytes] | None:
+        """Do what a message asks for.
+
+        Returns:
+            The caller's name, the request's id and the signed reply; `None` where nobody who could
+            be believed is waiting for one.
+        """
+        received = await asyncio.to_thread(self._reception.receive, token)
+        if isinstance(received, Refusal):
+            self._log.warning(f"refused a request: {received.reason}", kind=LineKind.STRANGER)
+            if received.request is None:
+                return None
+            return self._reply(received.request, received.reason)
+        self._log.info(
+            f"asked for {received.action} by {received.caller.caller}", kind=LineKind.REQUEST
+        )
+        try:
+            told = self._of_run(received)
+            if told is not None:
+                return self._reply(received, await asyncio.to_thread(told))
+            done = self._do(received)
+            return self._reply(
+                received, done if isinstance(done, str) else await self._more(received, done)
+            )
+        except LocalpuppetError as error:
+            return self._reply(received, str(error))
+
+    def _reply(self, request: Request, outcome: Mapping[str, Json] | str) -> tuple[str, str, bytes]:
+        token = answer(self._signer, request, outcome, clock=self._clock)
+        return request.caller, request.jti, token
+
+    def _of_run(self, request: Request) -> Callable[[], Mapping[str, Json]] | None:
+        """Return what reads a record: large files, so not in the agent's own thread."""
+        args = request.args
+        tells = {"report": self._actions.report, "log": self._actions.log}.get(request.action)
+        if tells is None or not isinstance(args, OfRun):
+            return None
+        return partial(tells, args.run)
+
+    async def _more(
+        self, request: Request, done: Mapping[str, Json] | str
+    ) -> Mapping[str, Json] | str:
+        """Return a result with what its step would have changed, where that is asked for.
+
+        The step is what was asked for: where the changes cannot be told, the reply says why.
+        """
+        args, tell = request.args, self._actions.changes
+        if isinstance(done, str) or not isinstance(args, RunOnce) or not args.changes:
+            return done
+        if tell is None:
+            return {**done, "changes": {"problem": "a command of the site's own runs here"}}
+        step = done.get("step")
+        run = step.get("run") if isinstance(step, dict) else None
+        if not isinstance(run, str):
+            return done
+        try:
+            changes = await asyncio.to_thread(tell, run, args.changes)
+        except LocalpuppetError as error:
+            changes = {"problem": str(error)}
+        return {**done, "changes": dict(changes)}
+
+    def _do(self, request: Request) -> Mapping[str, Json] | str:
+        if request.action == "status":
+            return {**self._actions.status(), **self._denied(request), **self._speaks(request)}
+        if request.action == "last_run_summary":
+            return self._actions.last_run()
+        if request.action == "runonce":
+            return self._run(request)
+        args = request.args
+        if isinstance(args, Deploy):
+            return self._deploy(request.caller.caller, args)
+        if isinstance(args, Compile):
+            return self._actions.compile(request.caller.caller, args)
+        owner = request.caller.caller
+        if isinstance(args, Disable | Enable) and args.rollout is not None:
+            self._actions.rollout.hear(owner, args.rollout)
+            owner = args.rollout.owner(owner)
+        if isinstance(args, Disable):
+            if args.rollout is not None:
+                self._actions.rollout.check_hold(owner)
+            hold = self._renewed(self._hold(owner, args), args)
+            self._holds().add(hold)
+            self._actions.changed()
+            return {"hold": hold.to_dict()}
+        ended = self._holds().remove(owner)
+        self._actions.changed()
+        ended_now: list[Json] = [hold.to_dict() for hold in ended]
+        others: list[Json] = [hold.to_dict() for hold in self._holds().active()]
+        return {"ended": ended_now, "holds": others}
+
+    def _deploy(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
+        if args.deed is not Deed.CONFIRM or args.rollout is None:
+            return self._actions.deploy(caller, args)
+        self._actions.rollout.hear(caller, args.rollout)
+        return self._actions.confirm(caller, args)
+
+    def _denied(self, request: Request) -> Mapping[str, Json]:
+        """Return which of the actions that the caller asks about the policy denies, and why.
+
+        Whoever asks that is about to have the node run, and wants to know how long that takes.
+        """
+        if not isinstance(request.args, StatusRequest) or not request.args.may:
+            return {}
+        denied: dict[str, Json] = {}
+        for action in request.args.may:
+            if reason := self._reception.refusal(request.caller, action):
+                denied[action] = reason
+        return {
+            "denied": denied,
+            "durations": self._actions.durations(),
+            "awaits_entries": self._actions.rollout.awaits_entries(),  # see `RunOnce.after`
+            "tells_changes": self._actions.changes is not None,  # see `RunOnce.changes`
+        }
+
+    def _speaks(self, request: Request) -> Mapping[str, Json]:
+        """Return who speaks to this node for the rollout that the caller asks about."""
+        if not isinstance(request.args, StatusRequest) or request.args.rollout is None:
+            return {}
+        owner = request.args.rollout.owner(request.caller.caller)
+        return {"spoken_for": self._actions.rollout.speaks(owner)}
+
+    def _hold(self, owner: str, args: Disable) -> Hold:
+        now = self._clock.now()
+        until = None if args.seconds is None else now + timedelta(seconds=args.seconds)
+        return Hold(
+            owner=owner,
+            reason=args.message,
+            since=show_time(now),
+            until=None if until is None else show_time(until),
+        )
+
+    def _renewed(self, hold: Hold, args: Disable) -> Hold:
+        """Return the hold; a rollout's that goes on has begun when it began."""
+        if args.rollout is None:
+            return hold
+        before = (one.since for one in self._holds().active() if one.owner == hold.owner)
+        return replace(hold, since=next(before, hold.since))
+
+    def _run(self, request: Request) -> Mapping[str, Json] | str:
+        args = request.args if isinstance(request.args, RunOnce) else RunOnce()
+        caller = request.caller.caller
+        if args.rollout is not None:
+            return self._actions.rollout.run(caller, args, args.rollout)
+        problem = self._actions.run(caller, args.noop, args.tags)
+        return problem if problem else {"accepted": True}

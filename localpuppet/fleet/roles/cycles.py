@@ -1,0 +1,140 @@
+"""Cycles: roles that make each other run.
+
+Owns: which cycles there are, their names and their order. Refuses to know: where links come from.
+
+- A cycle is one of nodes, and is named by their roles: where web01 kicks lb01 and lb02 kicks web02,
+  nobody makes itself run.
+- Of each tangle of nodes the shortest cycle through each of its steps is named, each once.
+- Nodes of one role that only ask about or collect from each other are no cycle: that is how a
+  cluster finds itself.
+- A cycle with a step that is only a query or a collector ends by itself when that answer stays the
+  same.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.roles.graph import JUNCTION, Graph, several_places, strong_components
+from localpuppet.fleet.roles.links import ANSWERS, By, Link
+
+MAX_CYCLES = 50
+# Roles → the roles that they make run, and why.
+_Steps = dict[str, dict[str, frozenset[By]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """Roles that make each other run.
+
+    Attributes:
+        path: The roles in their order, the first again at the end.
+        by: Of each step why.
+    """
+
+    path: tuple[str, ...]
+    by: tuple[frozenset[By], ...]
+
+    @property
+    def shown(self) -> str:
+        """Return the cycle as people read it: `haproxy -> web -> haproxy`."""
+        return " -> ".join(self.path)
+
+    @property
+    def settles(self) -> bool:
+        """Whether it ends by itself when an answer stays the same."""
+        return any(step <= ANSWERS for step in self.by)
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "path": list(self.path),
+            "by": [[*sorted(map(str, step))] for step in self.by],
+            "settles": self.settles,
+        }
+
+
+def cycles_of(links: Sequence[Link], names: Mapping[NodeName, str]) -> tuple[Cycle, ...]:
+    """Return the cycles of some links, the shortest first.
+
+    Args:
+        links: Who makes whom run, node by node.
+        names: Of each node its role.
+    """
+    nodes = list(names)
+    place = {node: index for index, node in enumerate(nodes)}
+    successors: list[list[int]] = [[] for _ in nodes]
+    for link in links:
+        junction = len(successors)
+        successors.append([place[end] for end in link.ends])
+        for start in link.starts:
+            successors[place[start]].append(junction)
+    places = [*range(len(nodes)), *[JUNCTION] * len(links)]
+    graph = Graph(places=places, successors=successors)
+    number, count = strong_components(graph)
+    found: dict[tuple[str, ...], Cycle] = {}
+    for tangle in several_places(graph, number, count):
+        inside = frozenset(node for node in nodes if number[place[node]] == tangle)
+        steps = _steps(
+            [link for index, link in enumerate(links, len(nodes)) if number[index] == tangle],
+            inside,
+            names,
+        )
+        for cycle in _shortest(steps):
+            found.setdefault(cycle.path, cycle)
+    return tuple(sorted(found.values(), key=lambda one: (len(one.path), one.path))[:MAX_CYCLES])
+
+
+def _steps(
+    links: Sequence[Link], inside: frozenset[NodeName], names: Mapping[NodeName, str]
+) -> _Steps:
+    """Return the steps between roles within a tangle of nodes."""
+    found: _Steps = {}
+    for link in links:
+        starts, ends = link.starts & inside, link.ends & inside
+        for start in {names[node] for node in starts}:
+            for end in {names[node] for node in ends}:
+                if start == end and (link.by in ANSWERS or len(starts | ends) < 2):
+                    continue
+                why = found.setdefault(start, {})
+                why[end] = why.get(end, frozenset()) | {link.by}
+    return found
+
+
+def _shortest(steps: _Steps) -> list[Cycle]:
+    """Return for each step the shortest cycle that it is on."""
+    found = []
+    for start in sorted(steps):
+        for end in sorted(steps[start]):
+            way = _way(steps, end, start)
+            if way is not None:
+                found.append(_cycle(way, steps))
+    return found
+
+
+def _way(steps: _Steps, start: str, end: str) -> list[str] | None:
+    """Return a shortest way between two roles, both included; `None` where there is none."""
+    came_from = {start: start}
+    waiting = deque([start])
+    while waiting and end not in came_from:
+        role = waiting.popleft()
+        for other in sorted(steps.get(role, ())):
+            if other not in came_from:
+                came_from[other] = role
+                waiting.append(other)
+    if end not in came_from:
+        return None
+    way = [end]
+    while way[-1] != start:
+        way.append(came_from[way[-1]])
+    return way[::-1]
+
+
+def _cycle(way: list[str], steps: _Steps) -> Cycle:
+    """Return the cycle of a way whose end leads to its start; it begins with the first by name."""
+    first = way.index(min(way))
+    path = (*way[first:], *way[:first], way[first])
+    return Cycle(path=path, by=tuple(steps[start][end] for start, end in pairwise(path)))

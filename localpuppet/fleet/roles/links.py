@@ -1,0 +1,212 @@
+"""What nodes say of each other, node by node: who makes whom run, and why.
+
+Owns: that a kick, a query, a collector and a trigger become links from nodes to nodes. Refuses to
+know: roles, pictures.
+
+- A link leads from the nodes that change to the nodes that run then. A kick leads to whom it finds;
+  a query leads from the nodes in its answer to the node that asks, a collector from the nodes that
+  export what it asks for.
+- A question is answered once, however many nodes ask it: links are as many as questions.
+- A trigger is seen, not declared: it stands in the chains that led to a node's last run. It counts
+  where no kick and no query explains it.
+- Each question is answered from the inventory as it is at that moment. A node that is in an answer
+  and was not there when the entries were read is left out: whoever looks next finds it.
+- What another node wrote and nobody understands is a note, and stops nothing.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.text import one_line, shown_names
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.exports.recording import COLLECT, collector_text
+from localpuppet.fleet.exports.search import as_query
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.tree import check_nesting
+from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.fleet.roles.readers import EnoughError, Until
+
+# Different questions that are asked in one look; each may read every entry.
+MAX_QUESTIONS = 1000
+MAX_SHOWN = 60
+_CALL = re.compile(r"([a-z_]+)\((.*)\)\Z", re.DOTALL)
+
+
+class By(StrEnum):
+    """Why a node runs when another one changes."""
+
+    KICK = "kick"
+    QUERY = "query"
+    COLLECT = "collect"
+    TRIGGER = "trigger"
+
+
+# A node runs for these by itself, when an answer is another one.
+ANSWERS = frozenset((By.QUERY, By.COLLECT))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Nodes that make other nodes run.
+
+    Attributes:
+        by: Why.
+        starts: The nodes that change.
+        ends: The nodes that run then; a node of both does not make itself run.
+        text: The kick or the question as it was written; empty for a trigger.
+    """
+
+    by: By
+    starts: frozenset[NodeName]
+    ends: frozenset[NodeName]
+    text: str = ""
+
+    @property
+    def written(self) -> str:
+        """The kick or the question in one line; a collector is written as Puppet has it."""
+        if self.by is By.COLLECT:
+            kind, condition = _call(self.text)[1]
+            return one_line(collector_text(str(kind), condition))
+        return one_line(self.text)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it leads from no node to another one."""
+        return not self.starts or not self.ends or (self.starts == self.ends and len(self.ends) < 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """All links, and the nodes that they are about.
+
+    Attributes:
+        nodes: Each node of the inventory, and its roles.
+        links: Those that lead from a node to another one.
+        lost: Kicks that find nobody: the text, and who kicks.
+        notes: What is not understood, each one line.
+        left: How many questions were not looked at.
+    """
+
+    nodes: dict[NodeName, tuple[str, ...]]
+    links: tuple[Link, ...]
+    lost: tuple[tuple[str, frozenset[NodeName]], ...]
+    notes: tuple[str, ...]
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What the entries say of others, each different text once."""
+
+    nodes: dict[NodeName, tuple[str, ...]]
+    questions: dict[tuple[By, str], set[NodeName]]
+    steps: set[tuple[NodeName, NodeName]]
+
+
+def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False) -> Links:
+    """Return the links of an inventory.
+
+    Args:
+        reader: The entries.
+        enough: Whether no more is to be read: what others ask may take long.
+
+    Raises:
+        StateError: They cannot be read.
+    """
+    said = _said(reader.entries())
+    found, lost, notes = [], [], []
+    left = 0
+    for looked, ((by, text), asking) in enumerate(sorted(said.questions.items())):
+        if looked == MAX_QUESTIONS or enough():
+            left = len(said.questions) - looked
+            break
+        try:
+            answer = _names(by, text, Until(reader, enough))
+        except EnoughError:
+            left = len(said.questions) - looked
+            break
+        except InvalidInputError as error:
+            shown = f"{by} {one_line(text)[:MAX_SHOWN]!r}"
+            notes.append(f"{shown} of {shown_names(sorted(asking))} is not understood: {error}")
+            continue
+        there = answer & said.nodes.keys()
+        starts, ends = (asking, there) if by is By.KICK else (there, asking)
+        link = Link(by=by, starts=frozenset(starts), ends=frozenset(ends), text=text)
+        if not link.is_empty:
+            found.append(link)
+        elif by is By.KICK and not answer:
+            lost.append((text, frozenset(asking)))
+    return Links(
+        nodes=said.nodes,
+        links=(*found, *_triggers(said, found)),
+        lost=tuple(lost),
+        notes=tuple(notes),
+        left=left,
+    )
+
+
+def _said(entries: Iterable[InventoryEntry]) -> _Said:
+    nodes: dict[NodeName, tuple[str, ...]] = {}
+    questions: dict[tuple[By, str], set[NodeName]] = {}
+    steps: set[tuple[NodeName, NodeName]] = set()
+    for entry in entries:
+        nodes[entry.node] = entry.roles
+        for text in entry.kicks:
+            questions.setdefault((By.KICK, text), set()).add(entry.node)
+        for query in entry.queries:
+            by = By.COLLECT if query.text.startswith(f"{COLLECT}(") else By.QUERY
+            questions.setdefault((by, query.text), set()).add(entry.node)
+        for path in entry.paths:
+            chain = (*path, entry.node)
+            steps.update(pairwise(chain))
+    return _Said(nodes=nodes, questions=questions, steps=steps)
+
+
+def _triggers(said: _Said, explained: list[Link]) -> Iterator[Link]:
+    """Yield the triggers that no kick and no query explains, by who sent them."""
+    of_start: dict[NodeName, list[Link]] = {}
+    for link in explained:
+        for start in link.starts:
+            of_start.setdefault(start, []).append(link)
+    ends: dict[NodeName, set[NodeName]] = {}
+    for start, end in said.steps:
+        known = start in said.nodes and end in said.nodes and start != end
+        if known and not any(end in link.ends for link in of_start.get(start, ())):
+            ends.setdefault(start, set()).add(end)
+    for start, triggered in sorted(ends.items()):
+        yield Link(by=By.TRIGGER, starts=frozenset((start,)), ends=frozenset(triggered))
+
+
+def _names(by: By, text: str, reader: InventoryReader) -> frozenset[NodeName]:
+    question = Question.of("query_nodes", [text]) if by is By.KICK else _question(text)
+    return frozenset(map(NodeName, question.answer(reader).names))
+
+
+def _question(text: str) -> Question:
+    """Return the question that `Question.text` wrote, or `collect_text` for a collector."""
+    name, arguments = _call(text)
+    if name != COLLECT:
+        return Question.of(name, arguments)
+    if len(arguments) != 2 or not isinstance(arguments[0], str):
+        raise InvalidInputError("is not a collector")
+    check_nesting(arguments)
+    return Question.of("query_resources", [False, as_query(arguments[0], arguments[1])])
+
+
+def _call(text: str) -> tuple[str, list[Json]]:
+    """Return which function a text calls, and with what."""
+    call = _CALL.match(text)
+    if call is None:
+        raise InvalidInputError("is not a call of a function")
+    try:
+        arguments: list[Json] = loads(f"[{call[2]}]")
+    except ValueError as error:
+        raise InvalidInputError("its arguments are cut, or are not JSON") from error
+    return call[1], arguments

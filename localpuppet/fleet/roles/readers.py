@@ -1,0 +1,132 @@
+"""Inventories that are not read as they are: one node says something else, or time is short.
+
+Owns: how an `InventoryReader` is wrapped. Refuses to know: links, roles.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.inventory.brief import KnownNode, WholeNode
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.reading import Equal, Exported, InventoryReader
+
+T = TypeVar("T")
+Named = TypeVar("Named", InventoryEntry, KnownNode)
+
+
+class EnoughError(Exception):
+    """There is no time left for a question."""
+
+
+class _Wrapped:
+    """An inventory that is passed on: an `InventoryReader`.
+
+    Args:
+        reader: The inventory.
+    """
+
+    def __init__(self, reader: InventoryReader) -> None:
+        self._reader = reader
+
+    @property
+    def revision(self) -> int:
+        """Return the revision of the inventory."""
+        return self._reader.revision
+
+    def current_until(self) -> float | None:
+        """Return when the inventory was last current."""
+        return self._reader.current_until()
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        """Yield entries, sorted by name."""
+        return self._reader.entries(equal)
+
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        """Yield the same, each entry not unpacked yet."""
+        return self._reader.nodes(equal)
+
+    def entry(self, node: NodeName) -> InventoryEntry | None:
+        """Return the entry of a node."""
+        return self._reader.entry(node)
+
+    def exporting(self, kind: str | None) -> set[str]:
+        """Return the nodes that export something."""
+        return self._reader.exporting(kind)
+
+    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+        """Yield what a node exports."""
+        return self._reader.exported(node, kind)
+
+
+class WithEntry(_Wrapped):
+    """An inventory in which one node says something else; of its exports nothing else.
+
+    Args:
+        reader: The inventory.
+        entry: What the node says.
+    """
+
+    def __init__(self, reader: InventoryReader, entry: InventoryEntry) -> None:
+        super().__init__(reader)
+        self._entry = entry
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        """Yield entries, sorted by name; the one is always among them."""
+        return _with(self._reader.entries(equal), self._entry)
+
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        """Yield the same, each entry not unpacked yet."""
+        return _with(self._reader.nodes(equal), WholeNode(self._entry))
+
+    def entry(self, node: NodeName) -> InventoryEntry | None:
+        """Return the entry of a node."""
+        return self._entry if node == self._entry.node else self._reader.entry(node)
+
+
+class Until(_Wrapped):
+    """An inventory that is read until it is enough: also one question of one node may take long.
+
+    Args:
+        reader: The inventory.
+        enough: Whether nothing more is to be read.
+    """
+
+    def __init__(self, reader: InventoryReader, enough: Callable[[], bool]) -> None:
+        super().__init__(reader)
+        self._enough = enough
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        """Yield entries, sorted by name, until it is enough.
+
+        Raises:
+            EnoughError: It is.
+        """
+        return self._until(self._reader.entries(equal))
+
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        """Yield the same, each entry not unpacked yet.
+
+        Raises:
+            EnoughError: It is enough.
+        """
+        return self._until(self._reader.nodes(equal))
+
+    def _until(self, items: Iterator[T]) -> Iterator[T]:
+        for item in items:
+            if self._enough():
+                raise EnoughError
+            yield item
+
+
+def _with(items: Iterator[Named], own: Named) -> Iterator[Named]:
+    """Yield items sorted by name, `own` in the place of what its node says."""
+    told = False
+    for item in items:
+        if not told and item.node >= own.node:
+            told = True
+            yield own
+        if item.node != own.node:
+            yield item
+    if not told:
+        yield own

@@ -1,0 +1,139 @@
+"""The same role by role: which roles make which others run, and the cycles among them.
+
+Owns: that nodes of the same roles are one, and the JSON form. Refuses to know: who asked what.
+
+Example: `relations(links).cycles[0].shown == "haproxy -> web -> haproxy"`.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.roles.cycles import Cycle, cycles_of
+from localpuppet.fleet.roles.links import By, Link, Links
+
+# Before a kick that finds nobody, where else a role's name stands.
+NOBODY = "nobody: "
+MAX_TEXTS = 5  # of kicks and questions, for an edge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """Nodes that are for the same.
+
+    Attributes:
+        name: Their roles, `web,cache`; the node's name where a node has none.
+        nodes: The nodes; none for a role that is kicked and that nobody has.
+    """
+
+    name: str
+    nodes: tuple[NodeName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A role that makes another one run.
+
+    Attributes:
+        start: The role that changes.
+        end: The role that runs then.
+        by: Why.
+        texts: The kicks or questions, the first of them.
+    """
+
+    start: str
+    end: str
+    by: By
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relations:
+    """Who makes whom run.
+
+    Attributes:
+        roles: By name.
+        edges: By start, end and reason.
+        cycles: Each once, the shortest first.
+        notes: What is not understood, each one line.
+        left: How many questions of others were not looked at; there may be more edges and cycles.
+    """
+
+    roles: tuple[Role, ...]
+    edges: tuple[Edge, ...]
+    cycles: tuple[Cycle, ...]
+    notes: tuple[str, ...]
+    left: int = 0
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "schema": 1,
+            "roles": [{"role": one.name, "nodes": [*map(str, one.nodes)]} for one in self.roles],
+            "edges": [
+                {"from": one.start, "to": one.end, "by": str(one.by), "texts": list(one.texts)}
+                for one in self.edges
+            ],
+            "cycles": [cycle.to_dict() for cycle in self.cycles],
+            "notes": list(self.notes),
+            "left": self.left,
+        }
+
+
+def relations(links: Links, *, by: Collection[By] = tuple(By)) -> Relations:
+    """Return who makes whom run, role by role.
+
+    Args:
+        links: Who does, node by node.
+        by: The reasons that count.
+    """
+    names = {node: role_of(node, roles) for node, roles in links.nodes.items()}
+    wanted = [link for link in links.links if link.by in by]
+    members: dict[str, list[NodeName]] = {}
+    for node, name in names.items():
+        members.setdefault(name, []).append(node)
+    texts: dict[tuple[str, str, By], list[str]] = {}
+    for link in wanted:
+        for start, end in _pairs(link, names):
+            texts.setdefault((start, end, link.by), []).append(link.text)
+    lost = links.lost if By.KICK in by else ()
+    for text, kicking in lost:
+        missing = f"{NOBODY}{text}"
+        members.setdefault(missing, [])
+        for start in {names[node] for node in kicking}:
+            texts.setdefault((start, missing, By.KICK), []).append(text)
+    involved = {name for start, end, _ in texts for name in (start, end)}
+    return Relations(
+        roles=tuple(Role(name=name, nodes=tuple(members[name])) for name in sorted(involved)),
+        edges=tuple(
+            Edge(start=start, end=end, by=why, texts=_few(found))
+            for (start, end, why), found in sorted(texts.items())
+        ),
+        cycles=cycles_of(wanted, names),
+        notes=links.notes,
+        left=links.left,
+    )
+
+
+def role_of(node: NodeName, roles: Sequence[str]) -> str:
+    """Return what a node is counted as: its roles; its own name where it has none."""
+    return ",".join(roles) or str(node)
+
+
+def _pairs(link: Link, names: dict[NodeName, str]) -> Iterable[tuple[str, str]]:
+    """Return the roles that a link leads from and to; a node alone does not make itself run."""
+    ends: dict[str, set[NodeName]] = {}
+    for end in link.ends:
+        ends.setdefault(names[end], set()).add(end)
+    starts: dict[str, set[NodeName]] = {}
+    for start in link.starts:
+        starts.setdefault(names[start], set()).add(start)
+    for start_name, from_nodes in starts.items():
+        for end_name, to_nodes in ends.items():
+            if start_name != end_name or len(from_nodes | to_nodes) > 1:
+                yield start_name, end_name
+
+
+def _few(texts: list[str]) -> tuple[str, ...]:
+    return tuple(sorted({text for text in texts if text})[:MAX_TEXTS])

@@ -1,0 +1,260 @@
+"""What a site says about its bus and its agents.
+
+Owns: the keys `bus`, `buses` and `agent` of `localpuppet.yaml` and `localpuppet-agent.yaml`, their
+defaults and what contradicts itself. Refuses to know: files, and how an engine is spoken to.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.times import parse_duration
+from localpuppet.fleet.bus.key_value import check_key
+from localpuppet.fleet.bus.layout import KEYPREFIX
+from localpuppet.fleet.bus.servers import Servers
+from localpuppet.node.settings import node as node_settings
+
+FILE = "localpuppet-agent.yaml"
+KEYS = ("node", "bus", "buses", "agent")
+TIMEOUT = 5.0
+CONFIRM = "90s"
+NETWORK_USER = "localpuppet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusSettings:
+    """The bus of a site.
+
+    Attributes:
+        engine: The engine that is meant where none is named.
+        named: Whether the site names it; SQLite is meant where it does not.
+        sqlite: The file of the engine `sqlite`.
+        servers: Engine → its servers, for those that are set up.
+        timeout: Seconds for one call.
+    """
+
+    engine: str
+    named: bool
+    sqlite: Path
+    servers: Mapping[str, Servers]
+    timeout: float
+
+    @classmethod
+    def from_dict(
+        cls, raw: Mapping[str, Any], *, root: Path, sqlite: Path, where: str
+    ) -> "BusSettings":
+        """Return the settings.
+
+        Args:
+            raw: The whole document; its shape was checked.
+            root: What relative paths are relative to.
+            sqlite: The file of the engine `sqlite` unless it says otherwise.
+            where: The document, for messages.
+
+        Raises:
+            InvalidInputError: They contradict themselves.
+        """
+        buses = raw.get("buses", {})
+        servers = {}
+        for engine in ("etcd", "nats"):
+            if engine in buses:
+                servers[engine] = Servers.from_dict(
+                    buses[engine], engine=engine, root=root, where=f"{where}: buses.{engine}"
+                )
+        engine = raw.get("bus", "sqlite")
+        if engine != "sqlite" and engine not in servers:
+            raise InvalidInputError(
+                f"bus is {engine}, but buses.{engine} does not say where its servers are",
+                where=where,
+                hint=f"buses: {{{engine}: {{servers: [...]}}}}",
+            )
+        path = buses.get("sqlite", {}).get("path")
+        return cls(
+            engine=engine,
+            named="bus" in raw,
+            sqlite=root / path if path else sqlite,
+            servers=servers,
+            timeout=float(buses.get("timeout", TIMEOUT)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoSides:
+    """Where the two sides of a split agent meet.
+
+    Attributes:
+        user: The network side's user.
+        socket: The run side's socket.
+        directory: The network side's own directory.
+    """
+
+    user: str
+    socket: Path
+    directory: Path
+
+    @property
+    def spool(self) -> Path:
+        """Return the directory in which messages are handed over."""
+        return self.directory / "spool"
+
+    @property
+    def relay(self) -> Path:
+        """Return the socket at which the network side lends the bus."""
+        return self.directory / "bus.sock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """The agent of this node.
+
+    Attributes:
+        every: Seconds between runs that nothing else causes; `None` for none.
+        run_cmd: What a cause runs instead of our own supervisor.
+        react: Whether it runs by itself when an answer to its catalog's questions changes.
+        warm: Whether it keeps a Puppet that has read its library, and forks for each run.
+        keyprefix: Where on the bus triggers are.
+        confirm: Seconds within which a release that somebody deployed is to be confirmed after its
+            run; `None` where nobody waits for that.
+        confirm_command: What is asked whether this node is cut off, where it seems so; an argument
+            vector.
+        sides: Where its two sides meet, if it is split.
+    """
+
+    every: float | None
+    run_cmd: tuple[str, ...] | None
+    react: bool
+    warm: bool
+    keyprefix: str
+    confirm: float | None
+    confirm_command: tuple[str, ...] | None
+    sides: TwoSides
+
+    @classmethod
+    def from_dict(
+        cls, raw: Mapping[str, Any], *, root: Path, run: Path, where: str
+    ) -> "AgentSettings":
+        """Return the settings; see `BusSettings.from_dict`.
+
+        Args:
+            raw: The whole document; its shape was checked.
+            root: What relative paths are relative to.
+            run: Where sockets are unless it says otherwise.
+            where: The document, for messages.
+
+        Raises:
+            InvalidInputError: One of them is refused.
+        """
+        body = raw.get("agent", {})
+        every, confirm = body.get("every", "30m"), body.get("confirm", CONFIRM)
+        network = body.get("network", {})
+        sides = TwoSides(
+            user=network.get("user", NETWORK_USER),
+            socket=root / network.get("socket", run / "localpuppet" / "run.sock"),
+            directory=root / network.get("directory", run / "localpuppet-net"),
+        )
+        try:
+            return cls(
+                sides=sides,
+                every=None if every is False else parse_duration(str(every), what="period"),
+                run_cmd=_command(body.get("run_cmd")),
+                react=body.get("react", True),
+                warm=body.get("warm", False),
+                keyprefix=body.get("keyprefix", KEYPREFIX),
+                confirm=None if confirm is False else parse_duration(confirm, what="confirm"),
+                confirm_command=_command(body.get("confirm_command")),
+            )
+        except InvalidInputError as error:
+            raise error.at(f"{where}: agent") from error
+
+
+def _command(value: str | list[str] | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return tuple(value)
+    try:
+        words = tuple(shlex.split(value))
+    except ValueError as error:
+        raise InvalidInputError(f"run_cmd is not a command: {error}", where="") from error
+    if not words:
+        raise InvalidInputError("run_cmd is empty")
+    return words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSettings:
+    """What a node needs to know to be one of a fleet.
+
+    Attributes:
+        node: Its name, if a file says so.
+        bus: The bus.
+        agent: Its agent.
+    """
+
+    node: NodeName | None
+    bus: BusSettings
+    agent: AgentSettings
+
+
+def fleet_of(
+    root: Path, state: Path, raw: Mapping[str, Any], agent: Mapping[str, Any]
+) -> FleetSettings:
+    """Return the settings of bus and agent.
+
+    Args:
+        root: The root.
+        state: The state directory.
+        raw: What `localpuppet.yaml` in the root says; its shape was checked.
+        agent: What `localpuppet-agent.yaml` in the root says; its shape was checked.
+
+    Raises:
+        InvalidInputError: A setting is refused, or both files have the same key.
+    """
+    merged: dict[str, Any] = {}
+    places: dict[str, Path] = {}
+    for file, body in ((root / node_settings.FILE, raw), (root / FILE, agent)):
+        for key, value in body.items():
+            if key in KEYS:
+                if key in places:
+                    raise InvalidInputError(
+                        f"{key} is in {places[key]}, too", where=str(file), hint="say it once"
+                    )
+                merged[key] = value
+                places[key] = file
+
+    def place(key: str) -> str:
+        return str(places.get(key, root / node_settings.FILE))
+
+    try:
+        node = NodeName.parse(merged["node"]) if "node" in merged else None
+    except InvalidInputError as error:
+        raise error.at(f"{place('node')}: node") from error
+    fleet = FleetSettings(
+        node=node,
+        bus=BusSettings.from_dict(
+            merged, root=root, sqlite=state / "bus" / "bus.sqlite", where=place("bus")
+        ),
+        agent=AgentSettings.from_dict(
+            merged,
+            root=root,
+            run=Path("/run") if root == node_settings.SYSTEM_ROOT else root / "run",
+            where=place("agent"),
+        ),
+    )
+    for path in (fleet.agent.sides.socket, fleet.agent.sides.relay):
+        if len(os.fsencode(path)) > node_settings.MAX_SOCKET:
+            raise InvalidInputError(
+                f"the socket {path} has more than {node_settings.MAX_SOCKET} bytes",
+                where=f"{place('agent')}: agent.network",
+                hint="name a shorter one",
+            )
+    try:
+        check_key(fleet.agent.keyprefix)
+    except InvalidInputError as error:
+        raise error.at(f"{place('agent')}: agent.keyprefix") from error
+    return fleet

@@ -1,0 +1,178 @@
+"""What became of a trigger on the nodes that it was sent to, as their agents tell it."""
+
+import asyncio
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.times import parse_time, show_duration
+from localpuppet.fleet.bus import key_value, layout
+from localpuppet.fleet.inventory.presence import believe
+from localpuppet.fleet.triggers.outcome import TriggerOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.triggers.sending import Sent
+    from localpuppet.fleet.trust.signing import Verifier
+
+AGAIN = 0.5
+# A node that is on the bus has heard of a trigger so many seconds after it was sent.
+HEARD = 2.0
+# Seconds after the end of its ttl from which on a node that has not accepted a trigger never will.
+LATE = 5.0
+NOT_ACCEPTED = "not_accepted"
+
+End = dict[str, Any]
+Ends = dict[str, End | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A trigger whose ends are awaited.
+
+    Attributes:
+        sent: The trigger, as it was sent.
+        sender: In whose name it was signed.
+        sent_in: The seconds in which it may have been sent.
+        ttl: Seconds for which it is good.
+    """
+
+    sent: "Sent"
+    sender: str
+    sent_in: range
+    ttl: int
+
+
+async def ends(
+    expected: "Expected",
+    kv: "KeyValue",
+    verifier: "Verifier",
+    *,
+    patience: float,
+    told: "Callable[[str, End], None]",
+) -> Ends:
+    """Return how a trigger ended on each node; `None` where nothing was heard in time.
+
+    An outage only takes time: the trigger is on its way. A node that is idle when the trigger is
+    not good any more, or that never came, has not accepted it.
+
+    Args:
+        expected: The trigger whose ends are awaited.
+        kv: The store.
+        verifier: Tells whose signatures hold.
+        patience: Seconds.
+        told: Learns of each end as it is heard.
+    """
+    waiting = _Waiting(expected, verifier, told=told)
+    good = expected.ttl + LATE
+    await _wait(kv, waiting, min(patience, good))
+    if patience > good:
+        waiting.never_came()
+        await _wait(kv, waiting, patience - good)
+    return waiting.found
+
+
+async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not waiting.done:
+                try:
+                    await _look(kv, waiting)
+                except UnavailableError:
+                    waiting.missed = True
+                    await asyncio.sleep(AGAIN)
+
+
+class _Waiting:
+    def __init__(
+        self, expected: Expected, verifier: "Verifier", *, told: "Callable[[str, End], None]"
+    ) -> None:
+        self._sent = expected.sent
+        self._sender = expected.sender
+        self._sent_in = expected.sent_in
+        self._verifier = verifier
+        self._over = expected.sent_in[-1] + expected.ttl + LATE
+        self._heard_at = asyncio.get_running_loop().time() + HEARD
+        self._told = told
+        self._came: set[str] = set()
+        self.missed = False  # something may have been told that was not heard
+        self.found: Ends = dict.fromkeys(expected.sent.sent)
+
+    @property
+    def done(self) -> bool:
+        """Whether all have told."""
+        return all(self.found.values())
+
+    def take(self, name: str, token: bytes) -> None:
+        """Look at what a node tells of itself."""
+        if name not in self.found or self.found[name] is not None:
+            return
+        self._came.add(name)
+        status = believe(self._verifier, name, token)
+        settled = status.get("settled")
+        known = (
+            [TriggerOutcome.from_dict(raw) for raw in settled] if isinstance(settled, list) else []
+        )
+        waited = asyncio.get_running_loop().time() >= self._heard_at
+        idle = waited and status.get("cause") is None and status.get("waiting") == 0
+        heard: End | None = None
+        for end in sorted(filter(None, known), key=lambda end: end.uuid == self._sent.uuid):
+            if end.answers(
+                sender=self._sender, uuid=self._sent.uuid, sent=self._sent_in, idle=idle
+            ):
+                heard = {"uuid": end.uuid, "run": end.run, "outcome": end.outcome}
+        if heard is None and _is_free(status, since=self._over):
+            heard = self._not_accepted()
+        if heard is not None:
+            self._end(name, heard)
+
+    def never_came(self) -> None:
+        """Give up on nodes that have not been there as long as the trigger was good."""
+        for name, end in self.found.items():
+            if end is None and name not in self._came and not self.missed:
+                self._end(name, self._not_accepted())
+
+    def _not_accepted(self) -> End:
+        return {"uuid": self._sent.uuid, "run": None, "outcome": NOT_ACCEPTED}
+
+    def _end(self, name: str, end: End) -> None:
+        self.found[name] = end
+        self._told(name, end)
+
+
+def _is_free(status: "Mapping[str, Any]", *, since: float) -> bool:
+    """Return whether a node says that it owed no run at a time after `since`, by its clock."""
+    if status.get("state") not in ("idle", "on hold") or status.get("waiting") != 0:
+        return False
+    try:
+        return parse_time(str(status.get("at"))).timestamp() > since
+    except ValueError:
+        return False
+
+
+async def _look(kv: "KeyValue", waiting: _Waiting) -> None:
+    """Read what the nodes tell, until all of them have answered."""
+    async with aclosing(kv.watch(layout.PRESENCE)) as changes:
+        async for change in changes:
+            for entry in key_value.entries(change):
+                waiting.take(entry.key.removeprefix(layout.PRESENCE), entry.value)
+            if waiting.done:
+                return
+
+
+async def doubts(kv: "KeyValue", verifier: "Verifier", sent: "Sent", *, ttl: int) -> list[str]:
+    """Return why some of the receivers may not be heard of; nothing where nobody can tell."""
+    try:
+        entries = await asyncio.gather(*(kv.get(f"{layout.PRESENCE}{name}") for name in sent.sent))
+    except UnavailableError:
+        return []
+    reasons = []
+    for name, entry in zip(sent.sent, entries, strict=True):
+        if entry is None:
+            reasons.append(f"no agent of {name} is there now; it has {show_duration(ttl)} to come")
+        elif believe(verifier, name, entry.value).get("state") == "not trusted":
+            reasons.append(f"{name} is not trusted here: how its run ends will not be believed")
+    return reasons

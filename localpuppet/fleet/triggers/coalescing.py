@@ -1,0 +1,328 @@
+"""Coalescing: many causes, at most one run at a time and one that waits.
+
+Owns: which causes the run that is on has and which wait for the next one, when a cause is dropped,
+and what must be remembered. Refuses to know: files, clocks, processes, and how a trigger came to
+be accepted.
+
+What is on disk: the causes that were accepted and not yet settled (the inbox), and nothing else.
+Whoever owns it writes
+
+- a cause before it tells `accept` of it and before the bus forgets the message, in one transaction
+  with the id being seen;
+- the line of a `Drop` before it takes the cause out;
+- a run's causes out when `ended` returned their ids, and not when the run starts.
+
+After a crash `restore` gets what is there, and all of it waits. So a cause whose run started, and
+of whose end nothing was written down, leads to another run: when in doubt, run again.
+
+Invariants: a cause is in one of the two batches until it is settled; it is settled by a run that
+started after it was accepted, or by one `Drop`; a run that starts takes every cause that waits;
+only a hold lets causes expire: who waits for a run to end is served, however long that takes;
+memory is bounded (`WAITING`, `PATHS` and `SPELT` for a batch, and there are two); one sender cannot
+take all of the room, so that a trigger of another is not dropped for it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.trust.quota import Quota
+
+MAX_WAITING = 20_000
+MAX_PATHS = 1_000
+# What one sender may fill, and what is left then for senders with few.
+WAITING = Quota(shared=MAX_WAITING, reserve=10_000, few=20)
+PATHS = Quota(shared=MAX_PATHS, reserve=1_000, few=20)
+SPELT = 50  # causes of a run that are kept and shown whole
+
+Path = tuple[NodeName, ...]
+Wanted = tuple[bool, tuple[str, ...]]  # Cause.noop, Cause.puppet_tags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """A cause that leads to no run: to be logged, once, and then forgotten.
+
+    Attributes:
+        id: The cause's id.
+        reason: One printable line.
+    """
+
+    id: str
+    reason: str
+
+
+class _Owed(NamedTuple):
+    """What is kept of each cause."""
+
+    expires: int | None
+    path: Path
+    wanted: Wanted
+    timestamp: int
+    sender: str
+
+
+class Batch:
+    """The causes of one run, in the order in which they were accepted.
+
+    The first `SPELT` are kept whole; of the others what is needed: id, expiry, path.
+    """
+
+    def __init__(self) -> None:
+        self._owed: dict[str, _Owed] = {}
+        self._paths: dict[Path, Path] = {}
+        self._spelt: dict[str, Cause] = {}
+        self._earliest: int | None = None  # no cause expires before this second has passed
+        self._wanted: set[Wanted] = set()
+        self._sent: Counter[str] = Counter()  # sender → causes
+        self._ways: Counter[str] = Counter()  # sender → different paths that end with it
+
+    def __len__(self) -> int:
+        return len(self._owed)
+
+    def __contains__(self, cause_id: object) -> bool:
+        return cause_id in self._owed
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All ids."""
+        return tuple(self._owed)
+
+    @property
+    def timestamps(self) -> dict[str, int]:
+        """All ids, each with the time at which its sender sent it."""
+        return {cause_id: owed.timestamp for cause_id, owed in self._owed.items()}
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The different paths along which the causes came; `()` where a chain begins here."""
+        return tuple(self._paths)
+
+    @property
+    def rollout(self) -> str | None:
+        """The owner of the rollout's hold whose step this is; `None` where it is not a step."""
+        steps = (one for one in self._spelt.values() if one.kind is CauseKind.ROLLOUT)
+        return next((one.sender for one in steps), None)
+
+    @property
+    def noop(self) -> bool:
+        """Whether every cause wants to see only what would change."""
+        return all(noop for noop, _ in self._wanted)
+
+    @property
+    def puppet_tags(self) -> tuple[str, ...]:
+        """The Puppet tags that limit the run; empty when a cause wants everything.
+
+        Where some causes want no change and others do, the others alone decide: nothing is changed
+        that nobody asked to be changed.
+        """
+        decide = [tags for noop, tags in self._wanted if noop == self.noop]
+        return tuple(sorted({tag for tags in decide for tag in tags})) if all(decide) else ()
+
+    def problem(self, cause: Cause) -> str | None:
+        """Return why a cause cannot be taken, if so."""
+        if not WAITING.has_room(own=self._sent[cause.sender], total=len(self._owed)):
+            return f"{len(self._owed)} causes wait for a run already"
+        if cause.path not in self._paths and not PATHS.has_room(
+            own=self._ways[cause.sender], total=len(self._paths)
+        ):
+            return f"causes with {len(self._paths)} different paths wait for a run already"
+        return None
+
+    def add(self, cause: Cause) -> None:
+        """Take a cause."""
+        if cause.path not in self._paths:
+            self._paths[cause.path] = cause.path
+            self._ways.update(cause.path[-1:])
+        path = self._paths[cause.path]
+        wanted = (cause.noop, cause.puppet_tags)
+        self._wanted.add(wanted)
+        self._sent[cause.sender] += 1
+        self._owed[cause.id] = _Owed(cause.expires, path, wanted, cause.timestamp, cause.sender)
+        if len(self._spelt) < SPELT:
+            self._spelt[cause.id] = cause
+        if cause.expires is not None and (self._earliest is None or cause.expires < self._earliest):
+            self._earliest = cause.expires
+
+    def expire(self, now: float) -> list[str]:
+        """Let go of what is too late at `now`, and return the ids."""
+        second = int(now)
+        if self._earliest is None or second <= self._earliest:
+            return []
+        late = [
+            cause_id
+            for cause_id, owed in self._owed.items()
+            if owed.expires is not None and second > owed.expires
+        ]
+        for cause_id in late:
+            del self._owed[cause_id]
+            self._spelt.pop(cause_id, None)
+        left = list(self._owed.values())
+        self._paths = {owed.path: owed.path for owed in left}
+        self._wanted = {owed.wanted for owed in left}
+        ends = (owed.expires for owed in left if owed.expires is not None)
+        self._earliest = min(ends, default=None)
+        self._count()
+        return late
+
+    def _count(self) -> None:
+        self._sent = Counter(owed.sender for owed in self._owed.values())
+        self._ways = Counter(path[-1] for path in self._paths if path)
+
+    def before(self, later: "Batch") -> "Batch":
+        """Return one batch with our causes first and those of `later` behind them."""
+        both = Batch()
+        both._owed = self._owed | later._owed
+        both._paths = self._paths | later._paths
+        both._wanted = self._wanted | later._wanted
+        spelt = [*self._spelt.items(), *later._spelt.items()]
+        both._spelt = dict(spelt[:SPELT])
+        ends = [end for end in (self._earliest, later._earliest) if end is not None]
+        both._earliest = min(ends, default=None)
+        both._count()
+        return both
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a run's record says: `{"causes": [the first SPELT], "count": of all}`."""
+        return {
+            "causes": [cause.to_dict() for cause in self._spelt.values()],
+            "count": len(self._owed),
+        }
+
+    def __str__(self) -> str:
+        """Return `timer`, or `10000 causes: trigger from a.example.com, timer, …`."""
+        different = list(dict.fromkeys(str(cause) for cause in self._spelt.values()))
+        shown = ", ".join(different[:2])
+        if len(self._owed) == 1 and shown:
+            return shown
+        complete = len(different) <= 2 and len(self._spelt) == len(self._owed)
+        parts = [shown] * bool(shown) + ["…"] * (not complete)
+        return f"{len(self._owed)} causes: {', '.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoalescerStep:
+    """What is to be done now.
+
+    Attributes:
+        start: Start a run for these causes, and say how it went: `ended`, `put_back`, `give_up`.
+        dropped: Log these, then forget them.
+    """
+
+    start: Batch | None = None
+    dropped: tuple[Drop, ...] = ()
+
+
+class Coalescer:
+    """The run that is on and the one that waits, on one node.
+
+    `running` and `waiting` are for reading; either is `None` or has at least one cause.
+    """
+
+    def __init__(self) -> None:
+        self.running: Batch | None = None
+        self.waiting: Batch | None = None
+
+    @classmethod
+    def restore(cls, causes: Iterable[Cause]) -> "Coalescer":
+        """Return the state after a restart.
+
+        Args:
+            causes: All of the inbox, in the order in which they were accepted. None is refused:
+                they were accepted.
+        """
+        coalescer = cls()
+        for cause in causes:
+            coalescer._wait(cause)
+        return coalescer
+
+    def problem(self, cause: Cause) -> str | None:
+        """Return why a cause cannot be accepted, if so: ask before it is written to the inbox."""
+        if any(cause.id in batch for batch in self._batches()):
+            return f"a duplicate: uuid {cause.uuid} waits for its run already"
+        return self.waiting.problem(cause) if self.waiting else None
+
+    def accept(self, cause: Cause) -> None:
+        """Have a cause wait for the next run that starts; it is in the inbox by now."""
+        self._wait(cause)
+
+    def step(self, now: float, *, held: str | None) -> CoalescerStep:
+        """Decide what is to be done.
+
+        Call it after every change, and often enough on hold: causes expire in the second after
+        their last.
+
+        Args:
+            now: Seconds since 1970, UTC.
+            held: Why this node does not run for now; `None` when it does.
+        """
+        if held is not None:
+            return CoalescerStep(dropped=self._expire(now, held))
+        if self.running is not None or self.waiting is None:
+            return CoalescerStep()
+        self.running, self.waiting = self.waiting, None
+        return CoalescerStep(start=self.running)
+
+    def run_alone(self, cause: Cause) -> Batch:
+        """Have a cause run that waits elsewhere: a step of a rollout settles no other cause.
+
+        End it by `ended` or `give_up`; it is not put back.
+        """
+        if self.running is not None:
+            raise RuntimeError("a run is on: a bug of the caller")
+        self.running = Batch()
+        self.running.add(cause)
+        return self.running
+
+    def ended(self) -> tuple[str, ...]:
+        """Settle the causes of the run: it started and is over, whatever its outcome.
+
+        Returns:
+            Their ids, to be forgotten durably.
+        """
+        batch, self.running = self._taken(), None
+        return batch.ids
+
+    def put_back(self) -> None:
+        """Have the causes of the run wait again: it did not start.
+
+        Another run has the node, or a hold came first. The next `step` will ask for it again; call
+        that when there is reason to think that the node is free, not at once.
+        """
+        batch, self.running = self._taken(), None
+        self.waiting = batch.before(self.waiting) if self.waiting else batch
+
+    def give_up(self, reason: str) -> tuple[Drop, ...]:
+        """Drop the causes of the run: it could not be started, and will not be as things are.
+
+        Args:
+            reason: Why, as the user is told it.
+        """
+        batch, self.running = self._taken(), None
+        text = f"no run could be started: {reason}"
+        return tuple(Drop(id=cause_id, reason=text) for cause_id in batch.ids)
+
+    def _wait(self, cause: Cause) -> None:
+        if self.waiting is None:
+            self.waiting = Batch()
+        self.waiting.add(cause)
+
+    def _expire(self, now: float, held: str) -> tuple[Drop, ...]:
+        if self.waiting is None:
+            return ()
+        late = self.waiting.expire(now)
+        if not self.waiting:
+            self.waiting = None
+        reason = f"expired while the node was on hold: {held}"
+        return tuple(Drop(id=cause_id, reason=reason) for cause_id in late)
+
+    def _batches(self) -> Iterator[Batch]:
+        return (batch for batch in (self.running, self.waiting) if batch is not None)
+
+    def _taken(self) -> Batch:
+        if self.running is None:
+            raise RuntimeError("no run is on: a bug of the caller")
+        return self.running

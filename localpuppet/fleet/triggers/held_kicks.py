@@ -1,0 +1,270 @@
+"""Kicks of a run wait on the disk until it is over and the others can hear what it changed.
+
+Owns: `kicks/RUN.json` in the state directory: whom a run kicks, and whether it may be sent yet; and
+`runs/RUN/kicks.json`: whom it kicked, for people.
+Refuses to know: who is asked for receivers, and how a run ends.
+
+- A node that is kicked asks about the one that kicked it. So a kick is sent after the entry of its
+  run: sent before, it would have the other node run against what was true before.
+- A run sends each node one trigger, however many kicks found the node.
+- What a run kicked outlives the agent, a crash and an outage of the bus, for `GIVE_UP` seconds.
+- A kick that is sent again, as nobody knows whether it arrived, has the same id: it counts once.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.names import NodeName, RunId, parse_tag, parse_uuid
+from localpuppet.base.formats.times import parse_time
+from localpuppet.base.machine.files import make_private, remove, state_problem, write_json
+from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.triggers.trigger import MAX_TAGS
+from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run import State
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.triggers.sending import Outgoing
+
+SCHEMA = 1
+GIVE_UP = 3600.0
+# Seconds that a supervisor that lives may take, after it closed a record, to release the kicks.
+SETTLING = 30.0
+MAX_RECEIVERS = 10_000
+MAX_LIFE = 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldKick:
+    """Whom one run kicks.
+
+    Attributes:
+        run: The run.
+        uuid: The id of the trigger.
+        at: When the first of its kicks was made: seconds since 1970, UTC.
+        call: What is to be sent.
+        released: When the run was over, and had left its entry; `None` before.
+    """
+
+    run: RunId
+    uuid: str
+    at: float
+    call: "Outgoing"
+    released: float | None = None
+
+    @classmethod
+    def parse(cls, raw: Fields) -> "HeldKick":
+        """Return what `to_dict` wrote.
+
+        Raises:
+            InvalidInputError: It is not that.
+        """
+        from localpuppet.fleet.triggers.sending import (
+            Outgoing,  # 20 ms that a run without kicks saves
+        )
+
+        released = raw.number("released")
+        return cls(
+            run=raw.parsed("run", RunId.parse),
+            uuid=raw.parsed("uuid", parse_uuid),
+            at=raw.number("at"),
+            call=Outgoing(
+                hosts=raw.parsed_list("hosts", NodeName.parse, maximum=MAX_RECEIVERS),
+                tags=raw.parsed_list("tags", parse_tag, maximum=MAX_TAGS),
+                ttl=raw.integer("ttl", minimum=1),
+                keyprefix=raw.text("keyprefix"),
+                keyttl=raw.integer("keyttl", minimum=1, maximum=MAX_LIFE),
+            ),
+            released=released or None,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON form."""
+        return {
+            "schema": SCHEMA,
+            "run": str(self.run),
+            "uuid": self.uuid,
+            "at": self.at,
+            "released": self.released or 0,
+            "hosts": list(self.call.hosts),
+            "tags": list(self.call.tags),
+            "ttl": self.call.ttl,
+            "keyprefix": self.call.keyprefix,
+            "keyttl": self.call.keyttl,
+        }
+
+    def with_more(self, call: "Outgoing") -> "HeldKick":
+        """Return the kick with the receivers of another one of the same run.
+
+        Raises:
+            InvalidInputError: They are too many, or the two are sent to different places.
+        """
+        mine = self.call
+        hosts = tuple(dict.fromkeys((*mine.hosts, *call.hosts)))
+        if len(hosts) > MAX_RECEIVERS:
+            raise InvalidInputError(
+                f"the run kicks {len(hosts)} nodes, the limit is {MAX_RECEIVERS}", where="kick"
+            )
+        tags = tuple(dict.fromkeys((*mine.tags, *call.tags)))[:MAX_TAGS]
+        longest = max(mine.ttl, call.ttl)
+        together = replace(mine, hosts=hosts, tags=tags, ttl=longest, keyttl=longest)
+        return replace(self, call=together)
+
+
+class HeldKicks:
+    """The kicks that wait.
+
+    Args:
+        state: The state directory.
+        records: The runs.
+        clock: Time.
+    """
+
+    def __init__(self, state: Path, records: Records, clock: Clock) -> None:
+        self._directory = state / "kicks"
+        self._records = records
+        self._clock = clock
+
+    @property
+    def are_there(self) -> bool:
+        """Whether a kick waits, of whichever run."""
+        return bool(self.runs())
+
+    def is_on(self, run: str) -> bool:
+        """Return whether a run's record is open, so that somebody will release its kicks."""
+        return RunDirectory(self._records.directory / run).is_open
+
+    def hold(self, run: RunId, call: "Outgoing", *, uuid: str) -> None:
+        """Keep a kick until its run is over.
+
+        Args:
+            run: The run.
+            call: What is to be sent.
+            uuid: The id of the trigger, if this is the run's first kick.
+
+        Raises:
+            InvalidInputError: The run kicks too many nodes.
+            StateError: The disk refused; nothing is kept.
+        """
+        before = self._read(run)
+        kick = (
+            HeldKick(run=run, uuid=uuid, at=self._now(), call=call)
+            if before is None
+            else before.with_more(call)
+        )
+        make_private(self._directory)
+        write_json(self._file(run), kick.to_dict())
+        # Behind it: that a run kicked somebody is not said of what is not kept.
+        hosts = [*map(str, kick.call.hosts)]
+        record = _record(self._records, run)
+        if record.parent.is_dir():  # a run that is forgotten has none
+            write_json(record, {"schema": SCHEMA, "nodes": hosts})
+
+    def release(self, run: RunId) -> bool:
+        """Let a run's kicks be sent: it is over. Return whether there are any.
+
+        Raises:
+            StateError: The disk refused; they are sent all the same, as those of a run that died.
+        """
+        kick = self._read(run)
+        if kick is None:
+            return False
+        write_json(self._file(run), replace(kick, released=self._now()).to_dict())
+        return True
+
+    def runs(self) -> list[RunId]:
+        """Return the runs whose kicks wait, the oldest first.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        found = []
+        try:
+            names = [path.stem for path in self._directory.glob("*.json")]
+        except OSError as error:
+            raise state_problem(error, self._directory) from error
+        for name in names:
+            try:
+                found.append(RunId.parse(name))
+            except InvalidInputError:
+                continue  # not ours
+        return sorted(found)
+
+    def due(self, run: RunId) -> HeldKick | None:
+        """Return the kicks of a run that is over; `None` while it goes on, and where it has none.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        kick = self._read(run)
+        if kick is None or (kick.released is None and not self._is_dead(run)):
+            return None
+        return kick
+
+    def drop(self, kick: HeldKick) -> None:
+        """Take a kick away: it was sent, or is too old.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        remove(self._file(kick.run))
+
+    def is_too_old(self, kick: HeldKick) -> bool:
+        """Return whether nobody should run for a kick any more."""
+        return self.waited(kick) > GIVE_UP
+
+    def waited(self, kick: HeldKick) -> float:
+        """Return for how many seconds a kick has waited since its run was over."""
+        return self._now() - (kick.released or kick.at)
+
+    def paths(self, kick: HeldKick) -> list[tuple[NodeName, ...]]:
+        """Return the paths along which a kick is sent on; see `paths_of`."""
+        from localpuppet.fleet.triggers.sending import paths_of
+
+        return paths_of(self._records, kick.run)
+
+    def _is_dead(self, run: RunId) -> bool:
+        """Return whether a run has ended and nobody released its kicks: its supervisor died."""
+        status = self._records.status(RunDirectory(self._records.directory / run))
+        if status.state is not State.FINISHED:
+            return False
+        ended = status.finished_at
+        return ended is None or self._now() - parse_time(ended).timestamp() > SETTLING
+
+    def _read(self, run: RunId) -> HeldKick | None:
+        path = self._file(run)
+        try:
+            return HeldKick.parse(Fields(read_json(path), where=str(path)))
+        except FileNotFoundError:
+            return None
+        except InvalidInputError as error:
+            raise StateError("is damaged", where=str(path), hint="remove it") from error
+
+    def _file(self, run: RunId) -> Path:
+        return self._directory / f"{run}.json"
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def kicked_by(records: Records, run: RunId) -> tuple[NodeName, ...]:
+    """Return the nodes that a run kicked, or was about to kick when its node died.
+
+    Raises:
+        StateError: The record is damaged, or cannot be read.
+    """
+    path = _record(records, run)
+    try:
+        raw = Fields(read_json(path), where=str(path))
+        return raw.parsed_list("nodes", NodeName.parse, maximum=MAX_RECEIVERS)
+    except FileNotFoundError:
+        return ()
+    except InvalidInputError as error:
+        raise StateError("is damaged", where=str(path)) from error
+
+
+def _record(records: Records, run: RunId) -> Path:
+    return records.directory / run / "kicks.json"

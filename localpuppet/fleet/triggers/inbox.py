@@ -1,0 +1,251 @@
+"""The inbox on disk: causes that are owed a run, ids that were seen, what became of the newest.
+
+Owns: `agent/inbox.sqlite` in the state directory. Refuses to know: what a cause is for, when a run
+is due. Invariants: a cause and its id become durable in one transaction, before anybody acts on
+them; a cause goes out in the transaction that says what became of it, so that the next agent can
+tell whoever waits; a kill -9 or a power cut takes back nothing that was said; the newest ids are
+known whatever somebody does to the clock.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import LocalpuppetError, StateError
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.machine.database import Database, Format
+from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
+from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.triggers import step_table
+from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
+from localpuppet.fleet.triggers.step_table import Step, StepState, Voice
+from localpuppet.fleet.trust.quota import Quota
+
+_VERSION = 2
+_EVERYBODY = ""  # ids have their sender in them; nobody has a quota here
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS causes (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS settled (
+    number INTEGER PRIMARY KEY, outcome TEXT NOT NULL
+) STRICT;
+{TABLES}
+{step_table.TABLES}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedStep:
+    """What came of asking for a step.
+
+    Attributes:
+        step: What is known of it.
+        new: Whether it is to be run: it was not asked for before.
+    """
+
+    step: Step
+    new: bool
+
+
+class Inbox:
+    """The causes that a node owes a run.
+
+    Args:
+        path: The SQLite file; made when first needed, 0600.
+        clock: Tells what may be forgotten.
+        always: How many ids are known at least, the newest.
+    """
+
+    def __init__(
+        self, path: Path, clock: Clock, *, always: int = ALWAYS, steps: Quota = step_table.STEPS
+    ) -> None:
+        self._database = Database(
+            path,
+            Format(tables=_TABLES, version=_VERSION, upgrades={1: from_first_format("'', id")}),
+            damaged="move it away; what it owed is lost then, so run 'localpuppet apply'",
+        )
+        self._clock = clock
+        self._ids = IdTable(always=always)
+        self._quota = steps
+
+    def seen(self, identifier: str) -> bool:
+        """Return whether a cause of that id was accepted, and might come again.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.use() as connection:
+            return self._ids.has(connection, _EVERYBODY, identifier)
+
+    def accept(self, causes: Sequence[tuple[Cause, int]]) -> None:
+        """Write causes down, all or none.
+
+        Args:
+            causes: Each with the second (since 1970) until which its id is remembered.
+
+        Raises:
+            StateError: They are not on the disk.
+        """
+        now = int(self._clock.now().timestamp())
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
+                [(cause.id, json.dumps(cause.to_dict())) for cause, _ in causes],
+            )
+            for cause, until in causes:
+                self._ids.add(connection, _EVERYBODY, cause.id, until)
+            self._ids.forget(connection, now)
+
+    def hear_rollout(self, voice: Voice) -> None:
+        """Note who speaks for a rollout; see `step_table.hear`.
+
+        Raises:
+            BusyError: A newer epoch is known, or another speaker.
+            StateError: It is not on the disk.
+        """
+        with self._database.transaction() as connection:
+            now = int(self._clock.now().timestamp())
+            step_table.hear(connection, voice, now=now, quota=self._quota)
+
+    def speaks(self, owner: str) -> tuple[Voice, int] | None:
+        """Return who spoke for a rollout last, and when; see `step_table.speaks`.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.use() as connection:
+            return step_table.speaks(connection, owner)
+
+    def step(
+        self,
+        cause: Cause,
+        number: int,
+        *,
+        voice: Voice,
+        problem: Callable[[], LocalpuppetError | None],
+    ) -> AskedStep:
+        """Write a step of a rollout down, with its cause, unless it was asked for before.
+
+        Args:
+            cause: What its run is for; its sender is the owner of the rollout's hold.
+            number: Which step.
+            voice: Who speaks for the rollout.
+            problem: Returns why a new step is not taken, if so.
+
+        Raises:
+            BusyError: A newer epoch is known, or another speaker.
+            LocalpuppetError: The problem.
+            StateError: It is not on the disk.
+        """
+        now = int(self._clock.now().timestamp())
+        owner, epoch = voice.owner, voice.epoch
+        with self._database.transaction() as connection:
+            step_table.hear(connection, voice, now=now, quota=self._quota)
+            known = step_table.known(connection, owner, number)
+            if known and not step_table.may_begin_anew(connection, owner, number, epoch):
+                return AskedStep(step=known, new=False)
+            if (error := problem()) is not None:
+                raise error
+            step_table.add(connection, cause, number, epoch=epoch, now=now, quota=self._quota)
+            connection.execute(
+                "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
+                (cause.id, json.dumps(cause.to_dict())),
+            )
+        return AskedStep(step=Step(state=StepState.WAITING), new=True)
+
+    def ended(self, owner: str, number: int) -> int | None:
+        """Return when a step of a rollout ended; see `step_table.ended`.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.use() as connection:
+            return step_table.ended(connection, owner, number)
+
+    def set_began(self, identifier: str, *, began: bool) -> None:
+        """Note that the run of a step begins, before it does; or that it did not after all.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        with self._database.transaction() as connection:
+            step_table.set_began(connection, identifier, began=began)
+
+    def began(self, identifier: str) -> bool:
+        """Return whether the run of a step had begun.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.use() as connection:
+            return step_table.began(connection, identifier)
+
+    def settle(
+        self,
+        identifiers: Iterable[str],
+        outcomes: Sequence[TriggerOutcome] = (),
+        *,
+        reasons: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take causes out, and write down what became of them.
+
+        Args:
+            identifiers: The ids of the causes.
+            outcomes: What is to be told of them; the newest `MOST` are kept.
+            reasons: Id of a cause → why it did not succeed, for steps of rollouts.
+
+        Raises:
+            StateError: They are still on the disk, and will be settled again.
+        """
+        now = int(self._clock.now().timestamp())
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "DELETE FROM causes WHERE id = ?", [(identifier,) for identifier in identifiers]
+            )
+            connection.executemany(
+                "INSERT INTO settled (outcome) VALUES (?)",
+                [(json.dumps(outcome.to_dict()),) for outcome in outcomes],
+            )
+            for outcome in outcomes:
+                step_table.end(connection, outcome, reasons or {}, now=now)
+            connection.execute(
+                "DELETE FROM settled WHERE number <= (SELECT max(number) FROM settled) - ?", (MOST,)
+            )
+
+    def settled(self) -> list[TriggerOutcome]:
+        """Return what became of the last `MOST` causes, the oldest first.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.use() as connection:
+            rows = connection.execute("SELECT outcome FROM settled ORDER BY number").fetchall()
+        try:
+            read = [TriggerOutcome.from_dict(loads(text)) for (text,) in rows]
+        except ValueError as error:
+            raise StateError(
+                f"holds a damaged outcome: {error}", where=str(self._database.path)
+            ) from error
+        return [outcome for outcome in read if outcome is not None]
+
+    def causes(self) -> list[Cause]:
+        """Return what is owed, in the order in which it was accepted.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.use() as connection:
+            rows = connection.execute("SELECT cause FROM causes ORDER BY number").fetchall()
+        try:
+            return [Cause.from_dict(loads(text)) for (text,) in rows]
+        except (ValueError, StateError) as error:
+            raise StateError(
+                f"holds a damaged cause: {error}", where=str(self._database.path)
+            ) from error
+
+    def close(self) -> None:
+        """Close the file; the next call opens it again."""
+        self._database.close()

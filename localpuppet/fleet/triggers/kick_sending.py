@@ -1,0 +1,110 @@
+"""Sends the kicks of runs that are over.
+
+Owns: that what waits is sent once the others can hear what the run changed, and what is said then.
+Refuses to know: who publishes, and when runs end.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.text import shown_names
+from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.outage import ours
+from localpuppet.fleet.triggers.held_kicks import HeldKick, HeldKicks
+from localpuppet.fleet.triggers.sending import Sent, send
+from localpuppet.fleet.trust.signing import Signer
+
+# Seconds after a run for which its kicks wait at the most until the others can hear what changed.
+PATIENCE = 10.0
+
+
+class KickSending:
+    """Sends what waits.
+
+    Args:
+        held: The kicks that wait.
+        signer: This node.
+        store: Returns the bus, connected; raises `UnavailableError` while it is away.
+        clock: Time.
+        log: What is said.
+    """
+
+    def __init__(
+        self,
+        held: HeldKicks,
+        *,
+        signer: Signer,
+        store: Callable[[], Awaitable[KeyValue]],
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._held = held
+        self._signer = signer
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self._said = ""
+
+    async def step(self, *, told: bool) -> None:
+        """Send what may be sent; what goes wrong is said, and tried again with the next step.
+
+        Args:
+            told: Whether the bus holds what this node has to tell.
+        """
+        problems = []
+        try:
+            for run in self._held.runs():
+                try:
+                    await self._step(run, told=told)
+                except StateError as error:
+                    problems.append(str(error))  # of one file; the others are not to wait for it
+        except LocalpuppetError as error:
+            problems.append(str(error))
+        said = "; ".join(problems)
+        if said and said != self._said:
+            self._warn(f"kicks wait: {said}")
+        self._said = said
+
+    async def _step(self, run: RunId, *, told: bool) -> None:
+        kick = self._held.due(run)
+        if kick is None:
+            return
+        if self._held.is_too_old(kick):
+            self._held.drop(kick)
+            self._warn(f"{_who(kick)} not kicked: the bus was away for too long")
+        elif told or self._held.waited(kick) > PATIENCE:
+            await self._send(kick)
+
+    async def _send(self, kick: HeldKick) -> None:
+        try:
+            sent = await send(
+                kick.call,
+                kv=await ours(self._store()),
+                signer=self._signer,
+                paths=self._held.paths(kick),
+                clock=self._clock,
+                uuid=kick.uuid,
+            )
+        except InvalidInputError as error:
+            # Its run is forgotten, or no receiver would take it: that stays so.
+            self._warn(f"{_who(kick)} not kicked: {error}")
+        else:
+            self._tell(kick, sent)
+        self._held.drop(kick)
+
+    def _tell(self, kick: HeldKick, sent: Sent) -> None:
+        if sent.sent:
+            names = shown_names(sent.sent)
+            self._log.info(f"run {kick.run} kicks {names} ({sent.uuid})", kind=LineKind.KICK)
+        for node, reason in sent.dropped.items():
+            self._log.info(f"{node} is not kicked: {reason}", kind=LineKind.KICK)
+
+    def _warn(self, text: str) -> None:
+        self._log.warning(text, kind=LineKind.KICK)
+
+
+def _who(kick: HeldKick) -> str:
+    few = len(kick.call.hosts) == 1
+    return f"{shown_names(kick.call.hosts)} {'is' if few else 'are'}"

@@ -1,0 +1,152 @@
+"""Sends triggers: one message to each receiver, along a path that ends loops.
+
+Owns: which path a trigger is sent along, how many are under way together, and what became of each.
+Refuses to know: engines, and what a receiver makes of it.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.layout import triggers_for
+from localpuppet.fleet.triggers.chain import Loop, next_path
+from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.trust.signing import MessageKind, Signer
+
+if TYPE_CHECKING:
+    from localpuppet.node.runs.records import Records
+
+
+AT_ONCE = 64  # writes that are under way together
+# Receivers that one message names: each of them gets all the names, so that a message for all
+# would make the bytes grow with the square of their number; a signature costs as much as 5 kB.
+TOGETHER = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """What somebody wants triggered.
+
+    Attributes:
+        hosts: The nodes that are to run.
+        tags: What it is about.
+        ttl: For how many seconds the trigger is good.
+        keyprefix: Where on the bus.
+        keyttl: For how many seconds the store keeps it.
+    """
+
+    hosts: tuple[NodeName, ...]
+    tags: tuple[str, ...]
+    ttl: int
+    keyprefix: str
+    keyttl: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """What became of a call.
+
+    Attributes:
+        uuid: The id of the trigger.
+        sent: The nodes whose trigger the store has.
+        dropped: Node → why nothing was sent: its chain ends here.
+    """
+
+    uuid: str
+    sent: tuple[NodeName, ...]
+    dropped: dict[NodeName, str]
+
+
+async def send(
+    call: Outgoing,
+    *,
+    kv: KeyValue,
+    signer: Signer,
+    paths: Iterable[tuple[NodeName, ...]],
+    clock: Clock,
+    uuid: str,
+) -> Sent:
+    """Send a trigger to each of its receivers.
+
+    Args:
+        call: The trigger.
+        kv: The store.
+        signer: This node.
+        paths: Those of the causes of the run that sends; `[()]` for a trigger by hand.
+        clock: The node's clock.
+        uuid: A new id; all messages of the call have it.
+
+    Raises:
+        UnavailableError: The store did not take all of it; which part it took is unknown.
+        InvalidInputError: No receiver would take the message: it is too large, has too many tags,
+            or the signer has a name that no node can have.
+    """
+    me = NodeName(signer.name)
+    known = list(paths)
+    by_path: dict[tuple[NodeName, ...], list[NodeName]] = {}
+    dropped = {}
+    for host in dict.fromkeys(call.hosts):
+        path = next_path(known, me=me, receiver=host)
+        if isinstance(path, Loop):
+            dropped[host] = path.reason
+        else:
+            by_path.setdefault(path, []).append(host)
+    writes = []
+    for path, hosts in by_path.items():
+        for start in range(0, len(hosts), TOGETHER):
+            part = tuple(hosts[start : start + TOGETHER])
+            trigger = Trigger(
+                hostname=me,
+                tags=call.tags,
+                hosts=part,
+                timestamp=int(clock.now().timestamp()),
+                uuid=uuid,
+                ttl=call.ttl,
+                hops=len(path) - 1,
+                path=path,
+            )
+            payload = trigger.to_payload()
+            Trigger.parse(payload)  # who sends must hear of what every receiver would only log
+            token = signer.sign(payload, MessageKind.TRIGGER)
+            writes += [(triggers_for(host, call.keyprefix) + me, token) for host in part]
+    for start in range(0, len(writes), AT_ONCE):
+        part_of = writes[start : start + AT_ONCE]
+        done = await asyncio.gather(
+            *(kv.put(key, token, ttl=call.keyttl) for key, token in part_of), return_exceptions=True
+        )
+        for problem in done:
+            if isinstance(problem, BaseException):
+                raise problem
+    return Sent(
+        uuid=uuid,
+        sent=tuple(host for host in dict.fromkeys(call.hosts) if host not in dropped),
+        dropped=dropped,
+    )
+
+
+def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
+    """Return the paths of the causes of a run of this node; `[()]` where it began a chain.
+
+    A run that tries a work tree has none: what nobody has released makes no other node run.
+
+    Raises:
+        InvalidInputError: There is no such run.
+        StateError: Its record is damaged.
+    """
+    if run is None:
+        return [()]
+    try:
+        request = read_json(records.get(run).request)
+    except FileNotFoundError as error:
+        raise InvalidInputError("its record was never whole", where=f"run {run}") from error
+    if request.get("work_tree"):
+        return []
+    causes = request.get("causes") or {}
+    paths = causes.get("paths") or [[]]
+    return [tuple(NodeName.parse(name) for name in path) for path in paths]

@@ -1,0 +1,86 @@
+"""The steps of rollouts that wait on a node: which of them may run now, and which never will.
+
+Owns: that a step runs alone, through no hold but its own rollout's, and not before this node knows
+of the nodes that ran before it; for how long it waits for that. Refuses to know: files, and how a
+step came to be accepted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localpuppet.base.formats.times import show_duration
+from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.coalescing import Drop
+from localpuppet.node.runs.hold import Held
+
+# How long a step waits for entries of other nodes, in seconds.
+PATIENCE = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What is to be done now.
+
+    Attributes:
+        due: Run this step.
+        dropped: Log these, then forget them.
+    """
+
+    due: Cause | None = None
+    dropped: tuple[Drop, ...] = ()
+
+
+class Steps:
+    """The steps that were accepted and are not over.
+
+    Args:
+        lacking: Returns which entries that a step waits for are not known here, one line; empty
+            where all are.
+    """
+
+    def __init__(self, lacking: Callable[[Cause], str]) -> None:
+        self._lacking = lacking
+        self._waiting: dict[str, Cause] = {}
+
+    @property
+    def await_entries(self) -> bool:
+        """Whether a step waits for entries of other nodes, or did."""
+        return any(one.after for one in self._waiting.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, cause: Cause) -> None:
+        """Have a step wait for its turn; it is on the disk by now."""
+        self._waiting[cause.id] = cause
+
+    def forget(self, identifier: str) -> None:
+        """Forget a cause that is over, if it was a step."""
+        self._waiting.pop(identifier, None)
+
+    def look(self, held: Held | None, *, now: float) -> Look:
+        """Decide what is to be done while no run is on.
+
+        Args:
+            held: Why the node does not run for now.
+            now: Seconds since 1970, UTC.
+        """
+        owners = frozenset() if held is None else held.rollouts
+        late = [one for one in self._waiting.values() if one.sender not in owners]
+        due = None
+        if held is not None and held.alone:
+            due = next((one for one in self._waiting.values() if one.sender in owners), None)
+        reason = "its rollout does not hold this node any more"
+        dropped = [Drop(id=one.id, reason=reason) for one in late]
+        if due is not None and due.after and (missing := self._lacking(due)):
+            if now - due.timestamp >= PATIENCE:
+                dropped.append(Drop(id=due.id, reason=_unknown(missing)))
+            due = None
+        return Look(due=due, dropped=tuple(dropped))
+
+
+def _unknown(missing: str) -> str:
+    return (
+        f"this node did not hear within {show_duration(PATIENCE)} what ran before it: its view of"
+        f" the inventory does not have the new entry of {missing}"
+    )

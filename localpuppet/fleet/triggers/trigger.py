@@ -1,0 +1,117 @@
+"""A trigger: the message by which one node asks others to run.
+
+Owns: the message's fields, its strict reading and its one canonical form. Refuses to know: who may
+send one, what time it is, whether it was seen before (`model/admission.py` decides that), and how
+it is signed.
+
+Invariants: `Trigger.parse(trigger.to_payload()) == trigger`; every name in a trigger is canonical.
+The fields `hostname` and `hosts` have the names that puppet-trigger gave them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
+from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.values import Json
+
+MAX_PAYLOAD = 64 * 1024
+MAX_HOSTS = 1000
+MAX_TAGS = 100
+MAX_TTL = 3600
+MAX_HOPS = 8
+
+_WHERE = "trigger"
+_KEYS = ("hostname", "tags", "hosts", "timestamp", "uuid", "ttl", "hops", "path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """One trigger, as it was sent: its types are right, nothing else is known of it.
+
+    Attributes:
+        hostname: The node that sent it.
+        tags: Tags of the resource that sent it, or the operator's words; they limit no run.
+        hosts: The nodes that are to run.
+        timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
+        uuid: Its id, the same for all receivers, canonical and in lower case.
+        ttl: For how many seconds after `timestamp` it may be accepted.
+        hops: How many nodes passed the trigger on before the sender: `len(path) - 1`.
+        path: The nodes along which the trigger came, the first cause first, the sender last.
+    """
+
+    hostname: NodeName
+    tags: tuple[str, ...]
+    hosts: tuple[NodeName, ...]
+    timestamp: int
+    uuid: str
+    ttl: int
+    hops: int
+    path: tuple[NodeName, ...]
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "Trigger":
+        """Return the trigger in a message.
+
+        Args:
+            payload: JSON, at most 64 KiB; see `strict_json` for what is refused.
+
+        Raises:
+            InvalidInputError: The bytes are not a trigger.
+        """
+        return cls.from_dict(parse_object(payload, where=_WHERE, limit=MAX_PAYLOAD))
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json]) -> "Trigger":
+        """Return the trigger.
+
+        Args:
+            raw: Exactly the eight fields, in any order.
+
+        Raises:
+            InvalidInputError: A field is missing, unknown, or not what it must be.
+        """
+        fields = Fields(raw, where=_WHERE)
+        fields.only(_KEYS)
+        return cls(
+            hostname=fields.parsed("hostname", NodeName.parse),
+            tags=fields.parsed_list("tags", parse_tag, maximum=MAX_TAGS),
+            hosts=fields.parsed_list("hosts", NodeName.parse, maximum=MAX_HOSTS),
+            timestamp=fields.integer("timestamp"),
+            uuid=fields.parsed("uuid", parse_uuid),
+            ttl=fields.integer("ttl"),
+            hops=fields.integer("hops"),
+            # Longer ones are refused by their hops; this is only so much work for a bad message.
+            path=fields.parsed_list("path", NodeName.parse, maximum=2 * (MAX_HOPS + 1)),
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form, keys in the message's order."""
+        return {
+            "hostname": str(self.hostname),
+            "tags": list(self.tags),
+            "hosts": [str(name) for name in self.hosts],
+            "timestamp": self.timestamp,
+            "uuid": self.uuid,
+            "ttl": self.ttl,
+            "hops": self.hops,
+            "path": [str(name) for name in self.path],
+        }
+
+    def to_payload(self) -> bytes:
+        """Return the bytes that are signed and sent: ASCII JSON without white space.
+
+        Raises:
+            InvalidInputError: They are more than a receiver would take.
+        """
+        payload = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
+        if len(payload) > MAX_PAYLOAD:
+            raise InvalidInputError(
+                f"is too large: {len(payload)} bytes, the limit is {MAX_PAYLOAD}",
+                where=_WHERE,
+                hint=f"name fewer of the {len(self.hosts)} hosts at a time",
+            )
+        return payload

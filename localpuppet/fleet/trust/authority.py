@@ -1,0 +1,253 @@
+"""Certificates of the site's own CA, Puppet's say, as identities.
+
+Owns: whether a certificate was issued by that CA, is in force, and whom it names. Refuses to
+know: signatures on messages. Cold paths and messages apart, this is the only user of X.509 here.
+
+Invariants: what is trusted is in the CA file, which may hold intermediate CAs; nothing that comes
+with a message adds to it. With a CRL file, each CA on the path needs a complete CRL of its own that
+is signed by it and in force, as Puppet's `certificate_revocation = chain` wants it
+(`trust.revocation`). What a CA says about what is below it counts (`trust.constraints`).
+"""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError, NotInForceError
+from localpuppet.base.formats.names import SignerName
+from localpuppet.base.machine.anchors import read_anchor
+from localpuppet.base.machine.renewed import Renewed
+from localpuppet.fleet.trust.constraints import check_constraints
+from localpuppet.fleet.trust.revocation import RevocationLists
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+    from cryptography.x509 import Certificate
+
+MAX_PATH = 4
+_HASHES = ("sha256", "sha384", "sha512")
+
+
+class Authority:
+    """The site's CA.
+
+    Args:
+        ca: PEM file with the CA's certificate, or several; Puppet's `localcacert`.
+        crl: PEM file with the revocation list of each; `None` for no revocation.
+    """
+
+    def __init__(self, ca: Path, crl: Path | None) -> None:
+        self._ca = ca
+        self._crl = crl
+        self._certificates: list[Certificate] = []
+        self._lists: RevocationLists | None = None
+        self._renew = Renewed([path for path in (ca, crl) if path is not None], self._load)
+
+    def identify(self, der: bytes, *, now: datetime) -> "tuple[SignerName, PublicKeyTypes]":
+        """Return whom a certificate names, and the public key in it.
+
+        Args:
+            der: The certificate.
+            now: The time at which it must be in force, aware.
+
+        Raises:
+            IntegrityError: It is not one of this CA's, or not in force.
+            InvalidInputError: The CA file or the CRL file is refused.
+        """
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.x509 import (
+            DuplicateExtension,
+            InvalidVersion,
+            UnsupportedGeneralNameType,
+            load_der_x509_certificate,
+        )
+
+        self._renew()
+        try:
+            certificate = load_der_x509_certificate(der)
+            name = certificate_name(certificate)
+            _check_leaf(certificate, name)
+            self._check_path(certificate, name, now)
+            return name, certificate.public_key()
+        except (
+            ValueError,
+            TypeError,
+            UnsupportedAlgorithm,
+            DuplicateExtension,
+            InvalidVersion,
+            UnsupportedGeneralNameType,
+        ) as error:
+            raise IntegrityError("is a certificate that cannot be read", where="x5c") from error
+
+    def _check_path(self, leaf: "Certificate", name: str, now: datetime) -> None:
+        """Walk from the leaf to an end of the CA file: dates and revocation at each step."""
+        path = [leaf]
+        while len(path) <= MAX_PATH:
+            certificate = path[-1]
+            _check_dates(certificate, name, now)
+            issuer = self._issuer(certificate)
+            if issuer is None and certificate is leaf:
+                raise IntegrityError(
+                    f"the certificate of {name} was not issued by the CA in {self._ca}"
+                )
+            if issuer is None or issuer == certificate:
+                # The end: a root, or an intermediate CA that the site trusts by itself.
+                check_constraints(path, name)
+                return
+            if self._lists is not None:
+                self._lists.check(certificate, issuer, name, now)
+            path.append(issuer)
+        raise IntegrityError(f"the certificate of {name} is more than {MAX_PATH} CAs deep")
+
+    def _issuer(self, certificate: "Certificate") -> "Certificate | None":
+        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+
+        algorithm = certificate.signature_hash_algorithm
+        if algorithm is None or algorithm.name not in _HASHES:
+            return None
+        for candidate in self._certificates:
+            if candidate.subject != certificate.issuer:
+                continue
+            try:
+                certificate.verify_directly_issued_by(candidate)
+            except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
+                continue  # a CA of the same name with another key
+            return candidate
+        return None
+
+    def _load(self) -> None:
+        """Read the files."""
+        self._certificates = _read_authorities(self._ca)
+        self._lists = RevocationLists.read(self._crl) if self._crl is not None else None
+
+
+def read_certificate(path: Path) -> "Certificate":
+    """Return the certificate in a file: the first, where its CA's follow it.
+
+    Raises:
+        InvalidInputError: The file holds no certificate.
+    """
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        return load_pem_x509_certificate(read_anchor(path))
+    except ValueError as error:
+        raise InvalidInputError("holds no certificate that can be read", where=str(path)) from error
+
+
+def der(certificate: "Certificate") -> bytes:
+    """Return a certificate's bytes."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.DER)
+
+
+def _read_authorities(path: Path) -> "list[Certificate]":
+    from cryptography.x509 import load_pem_x509_certificates
+
+    try:
+        found = load_pem_x509_certificates(read_anchor(path))
+    except ValueError as error:
+        raise InvalidInputError(
+            "holds no certificates that can be read", where=str(path)
+        ) from error
+    for certificate in found:
+        if not _is_authority(certificate):
+            raise InvalidInputError(
+                "holds a certificate that is no CA's",
+                where=str(path),
+                hint="Puppet's is named by 'puppet config print localcacert'",
+            )
+    return found
+
+
+def _is_authority(certificate: "Certificate") -> bool:
+    from cryptography.x509 import (
+        BasicConstraints,
+        DuplicateExtension,
+        ExtensionNotFound,
+        KeyUsage,
+        UnsupportedGeneralNameType,
+    )
+
+    try:
+        extensions = certificate.extensions
+        if not extensions.get_extension_for_class(BasicConstraints).value.ca:
+            return False
+        return extensions.get_extension_for_class(KeyUsage).value.key_cert_sign
+    except (ExtensionNotFound, ValueError, DuplicateExtension, UnsupportedGeneralNameType):
+        return False
+
+
+def certificate_name(certificate: "Certificate") -> SignerName:
+    """Return whom a certificate names: its CN.
+
+    Raises:
+        IntegrityError: It has no CN, several, or one that is not a signer's name.
+    """
+    from cryptography.x509.oid import NameOID
+
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1 or not isinstance(names[0].value, str):
+        raise IntegrityError("the certificate has not exactly one CN", where="x5c")
+    try:
+        return SignerName.parse(names[0].value)
+    except InvalidInputError as error:
+        raise IntegrityError(f"the certificate's CN {error.what}", where="x5c") from error
+
+
+def server_names(certificate: "Certificate") -> tuple[str, ...]:
+    """Return under which names a server may show a certificate: of DNS, then addresses.
+
+    What stands for many names (`*.example.com`) is not among them.
+    """
+    from cryptography.x509 import (
+        DNSName,
+        DuplicateExtension,
+        ExtensionNotFound,
+        IPAddress,
+        SubjectAlternativeName,
+        UnsupportedGeneralNameType,
+    )
+
+    try:
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except (ExtensionNotFound, ValueError, DuplicateExtension, UnsupportedGeneralNameType):
+        return ()
+    dns = [name.lower() for name in names.get_values_for_type(DNSName) if "*" not in name]
+    return *dns, *(str(address) for address in names.get_values_for_type(IPAddress))
+
+
+def _check_leaf(certificate: "Certificate", name: str) -> None:
+    """Refuse what is not a certificate for signing as a client: a CA, a server, odd extensions."""
+    from cryptography.x509 import (
+        BasicConstraints,
+        ExtendedKeyUsage,
+        KeyUsage,
+        SubjectAlternativeName,
+    )
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    problem = ""
+    for extension in certificate.extensions:
+        value = extension.value
+        if isinstance(value, BasicConstraints):
+            problem = problem or ("is a CA's" if value.ca else "")
+        elif isinstance(value, KeyUsage):
+            problem = problem or ("" if value.digital_signature else "is not for signatures")
+        elif isinstance(value, ExtendedKeyUsage):
+            client = ExtendedKeyUsageOID.CLIENT_AUTH in value
+            problem = problem or ("" if client else "is not for clients")
+        elif extension.critical and not isinstance(value, SubjectAlternativeName):
+            problem = problem or "has a critical extension that we do not know"
+    if problem:
+        raise IntegrityError(f"the certificate of {name} {problem}")
+
+
+def _check_dates(certificate: "Certificate", name: str, now: datetime) -> None:
+    if now < certificate.not_valid_before_utc:
+        raise NotInForceError(
+            f"the certificate of {name}, or of its CA, is not valid yet", hint="is the clock right?"
+        )
+    if now > certificate.not_valid_after_utc:
+        raise NotInForceError(f"the certificate of {name}, or of its CA, has expired")

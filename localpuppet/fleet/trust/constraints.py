@@ -1,0 +1,136 @@
+"""What the CAs on a path allow below them: how many CAs, and which names.
+
+Owns: `pathlen`, name constraints, purposes and critical extensions of CAs (RFC 5280, 4.2.1, 6.1).
+Refuses to know: dates, signatures, revocation. Invariant: a critical word of a CA that is not
+understood here refuses the path.
+
+A signer is known by the CN, so constraints on DNS names count for the CN of a signer's certificate,
+too: below a CA for `example.com` there is nobody called `alice`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate, GeneralName, Name
+
+
+def check_constraints(path: "Sequence[Certificate]", name: str) -> None:
+    """Refuse a path that one of its CAs does not allow.
+
+    Args:
+        path: The signer's certificate, then the CA that issued each, in order.
+        name: Whom the first names: its CN.
+
+    Raises:
+        IntegrityError: A CA does not allow what is below it.
+    """
+    below = 0
+    for index, authority in enumerate(path[1:], 1):
+        problem = _authority_problem(authority, below) or _names_problem(
+            authority, path[:index], name
+        )
+        if problem:
+            raise IntegrityError(f"the certificate of {name} is not taken: its CA {problem}")
+        below += authority.subject != authority.issuer
+
+
+def _authority_problem(authority: "Certificate", below: int) -> str:
+    """Return what is wrong with a CA that has so many CAs below it; empty when nothing is."""
+    from cryptography.x509 import (
+        BasicConstraints,
+        ExtendedKeyUsage,
+        KeyUsage,
+        NameConstraints,
+        SubjectAlternativeName,
+    )
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    clients = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+    known = (BasicConstraints, KeyUsage, NameConstraints, SubjectAlternativeName)
+    for extension in authority.extensions:
+        value = extension.value
+        if isinstance(value, BasicConstraints):
+            if value.path_length is not None and below > value.path_length:
+                return f"allows {value.path_length} CAs below it (pathlen), and there are {below}"
+        elif isinstance(value, ExtendedKeyUsage):
+            if not clients.intersection(value):
+                return "is not for certificates of clients"
+        elif extension.critical and not isinstance(value, known):
+            return "has a critical extension that we do not know"
+    return ""
+
+
+def _names_problem(authority: "Certificate", below: "Sequence[Certificate]", cn: str) -> str:
+    """Return which name below a CA the CA does not allow; empty when it allows all."""
+    from cryptography.x509 import DNSName, ExtensionNotFound, NameConstraints
+
+    try:
+        rule = authority.extensions.get_extension_for_class(NameConstraints).value
+    except ExtensionNotFound:
+        return ""
+    permitted, excluded = rule.permitted_subtrees or (), rule.excluded_subtrees or ()
+    names: list[GeneralName] = [DNSName(cn)]
+    for index, certificate in enumerate(below):
+        if index == 0 or certificate.subject != certificate.issuer:
+            names += _names(certificate)
+    for one in names:
+        allowed = [base for base in permitted if isinstance(base, type(one))]
+        if allowed and not any(_is_within(one, base) for base in allowed):
+            return f"does not permit the name {_shown(one)}"
+        if any(_is_within(one, base, unknown=True) for base in excluded):
+            return f"excludes the name {_shown(one)}"
+    return ""
+
+
+def _names(certificate: "Certificate") -> "Iterator[GeneralName]":
+    """Yield what a certificate says that its owner is called."""
+    from cryptography.x509 import (
+        DirectoryName,
+        ExtensionNotFound,
+        RFC822Name,
+        SubjectAlternativeName,
+    )
+    from cryptography.x509.oid import NameOID
+
+    if certificate.subject.rdns:
+        yield DirectoryName(certificate.subject)
+    for attribute in certificate.subject.get_attributes_for_oid(NameOID.EMAIL_ADDRESS):
+        yield RFC822Name(str(attribute.value))
+    try:
+        yield from certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except ExtensionNotFound:
+        return
+
+
+def _is_within(name: "GeneralName", base: "GeneralName", *, unknown: bool = False) -> bool:
+    """Return whether a name is in a subtree; `unknown` for kinds of names not compared here."""
+    from cryptography.x509 import DirectoryName, DNSName
+
+    if type(name) is not type(base):
+        return False
+    if isinstance(name, DNSName) and isinstance(base, DNSName):
+        text, suffix = name.value.lower(), base.value.lower()
+        inner = suffix if suffix.startswith(".") else f".{suffix}"
+        return not suffix or text == suffix or text.endswith(inner)
+    if isinstance(name, DirectoryName) and isinstance(base, DirectoryName):
+        parts = _parts(base.value)
+        return _parts(name.value)[: len(parts)] == parts
+    return unknown
+
+
+def _parts(name: "Name") -> list[frozenset[tuple[str, str]]]:
+    """Return a name's parts in the form in which X.500 compares them."""
+    return [frozenset(_attributes(rdn)) for rdn in name.rdns]
+
+
+def _attributes(rdn: "Iterable[object]") -> Iterator[tuple[str, str]]:
+    for attribute in rdn:
+        oid, value = attribute.oid.dotted_string, attribute.value  # type: ignore[attr-defined]
+        yield oid, " ".join(str(value).casefold().split())
+
+
+def _shown(name: "GeneralName") -> str:
+    return repr(str(name.value))[:80]

@@ -1,0 +1,351 @@
+"""Keys on disk: this node's own, and the pinned public keys of others.
+
+Owns: their files and what may be read from them. Refuses to know: signatures, certificates, who
+may do what.
+
+Invariants: a private key is 0600 from its first byte on and never read when it is not; it is
+made once and replaced only when somebody says so; a pinned key is one file, replaced whole, so
+that Puppet can manage the directory; keys are Ed25519, nothing else.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.formats.names import SignerName, did_you_mean
+from localpuppet.base.machine.anchors import puppet_user
+from localpuppet.base.machine.files import (
+    add_durably,
+    is_file,
+    make_private,
+    open_user_file,
+    read_user_file,
+    remove,
+    state_problem,
+    sync_directory,
+    write_durably,
+)
+from localpuppet.base.machine.ownership import refuse_foreign
+
+if TYPE_CHECKING:
+    # 30 ms that a node without a bus does not pay.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
+
+MAX_KEY_FILE = 16 * 1024
+_BLOCK = re.compile(
+    rb"-----BEGIN ([A-Z0-9 ]{1,40})-----\r?\n[A-Za-z0-9+/=\r\n]+-----END \1-----[ \t\r\n]*"
+)
+
+
+def fingerprint(key: "PublicKeyTypes") -> str:
+    """Return `SHA256:…` of a public key, as `ssh-keygen -l` shows it for the same key.
+
+    Raises:
+        InvalidInputError: OpenSSH knows no such kind of key.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    try:
+        line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    except (UnsupportedAlgorithm, ValueError) as error:
+        raise InvalidInputError("is a kind of key that has no fingerprint") from error
+    digest = hashlib.sha256(base64.b64decode(line.split(b" ")[1])).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def public_pem(key: "PublicKeyTypes") -> bytes:
+    """Return a public key as PEM."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
+    """Return the public key in a file.
+
+    Args:
+        data: One PEM block; comment lines (`#`) may stand before it, as `keys show` writes them.
+        where: The file's name, for messages.
+
+    Raises:
+        InvalidInputError: It is not an Ed25519 public key.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    lines = data.splitlines(keepends=True)
+    while lines and (lines[0].startswith(b"#") or not lines[0].strip()):
+        lines.pop(0)
+    block = _BLOCK.fullmatch(b"".join(lines))
+    label = block.group(1) if block else b""
+    if b"PRIVATE" in data:
+        raise InvalidInputError(
+            "is a private key: it must not leave its node",
+            where=where,
+            hint="'localpuppet keys show' prints the public one",
+        )
+    if label == b"CERTIFICATE":
+        raise InvalidInputError(
+            "is a certificate, which is not pinned", where=where, hint="set identity.ca instead"
+        )
+    if block is None or label != b"PUBLIC KEY":
+        raise InvalidInputError(
+            "is not a public key: one PEM block is needed",
+            where=where,
+            hint="'localpuppet keys show' on the other node prints it",
+        )
+    try:
+        key = load_pem_public_key(block.group())
+    except ValueError as error:
+        raise InvalidInputError("is not a public key that can be read", where=where) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise InvalidInputError("is not an Ed25519 key", where=where, hint="others are not pinned")
+    return key
+
+
+def read_private(path: Path, *, of_puppet: bool = False) -> bytes:
+    """Return the bytes of a private key that nobody else can read.
+
+    Args:
+        path: The file.
+        of_puppet: It is the key of Puppet's certificate. Puppet gives it to its service user with
+            mode 0640 and sets that again in each run, so that user and group may be `puppet`.
+
+    Raises:
+        InvalidInputError: It is missing, or somebody else could read it.
+    """
+    user = puppet_user() if of_puppet else None
+    owners = [] if user is None else [user.pw_uid]
+    with open_user_file(path, limit=MAX_KEY_FILE, owners=owners) as file:
+        status = os.fstat(file.fileno())
+        groups = {0} if user is None else {0, user.pw_gid}
+        allowed = stat.S_IRGRP if of_puppet and status.st_gid in groups else 0
+        if stat.S_IMODE(status.st_mode) & 0o077 & ~allowed:
+            raise InvalidInputError(
+                f"is a private key that others can read (mode {stat.S_IMODE(status.st_mode):04o})",
+                where=str(path),
+                hint=f"chmod 0600 {path}; make a new one if somebody may have copied it",
+            )
+        return file.read(MAX_KEY_FILE)
+
+
+def parse_private(pem: bytes, *, where: str) -> "PrivateKeyTypes":
+    """Return a private key.
+
+    Raises:
+        InvalidInputError: The PEM is not a private key, or it has a password.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        return load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # Without its cause: the library's text is about bytes that are secret.
+        raise InvalidInputError(
+            "is not a private key that can be read without a password", where=where
+        ) from None
+
+
+class OwnKey:
+    """The private key that this node signs with.
+
+    Args:
+        path: Its file, PKCS8 as PEM.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> "Ed25519PrivateKey":
+        """Return the key.
+
+        Raises:
+            InvalidInputError: There is no key, others could read it, or it is not an Ed25519 key.
+        """
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        where = str(self.path)
+        if not self.path.exists():
+            raise InvalidInputError(
+                "there is no key yet", where=where, hint="'localpuppet keys init' makes it"
+            )
+        key = parse_private(read_private(self.path), where=where)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise InvalidInputError("is not an Ed25519 key", where=where)
+        return key
+
+    def make(self, *, replace: bool = False) -> "Ed25519PrivateKey":
+        """Make a new key; return it.
+
+        Args:
+            replace: Also where there is one, which is lost.
+
+        Raises:
+            InvalidInputError: There is one, and `replace` is not said.
+            StateError: The disk refused.
+        """
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import (
+            Encoding,
+            NoEncryption,
+            PrivateFormat,
+        )
+
+        key = Ed25519PrivateKey.generate()
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        make_private(self.path.parent)
+        if replace:
+            write_durably(self.path, pem)
+        elif not add_durably(self.path, pem):
+            raise InvalidInputError(
+                "there is a key already",
+                where=str(self.path),
+                hint="--replace makes a new one, which all others have to trust anew;"
+                " 'localpuppet keys show' prints this one",
+            )
+        return key
+
+    def ensure(self) -> "Ed25519PrivateKey":
+        """Return the key; make it where there is none, as sshd does with its host keys.
+
+        Raises:
+            InvalidInputError: It is refused.
+            StateError: The disk refused.
+        """
+        if not self.path.exists():
+            try:
+                return self.make()
+            except InvalidInputError:
+                pass  # another process was faster: its key is ours
+        return self.load()
+
+
+class TrustedKeys:
+    """The public keys of others, pinned by hand or by Puppet: `NAME.pem` in one directory.
+
+    Args:
+        directory: Where they are; it need not exist.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._read: dict[SignerName, tuple[object, Ed25519PublicKey]] = {}
+
+    def get(self, name: SignerName) -> "Ed25519PublicKey | None":
+        """Return the key of a signer; `None` when none is pinned.
+
+        What was read once is read again when the file changed.
+
+        Raises:
+            InvalidInputError: The file is refused, or others could write to the directory.
+        """
+        path = self._path(name)
+        if not is_file(path):
+            return None
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return None  # removed just now
+        except OSError as error:
+            raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        refuse_foreign(self.directory)
+        seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+        known = self._read.get(name)
+        if known is not None and known[0] == seen:
+            return known[1]
+        key = parse_public(read_user_file(path, limit=MAX_KEY_FILE), where=str(path))
+        self._read[name] = (seen, key)
+        return key
+
+    def names(self) -> list[SignerName]:
+        """Return whose keys are pinned.
+
+        Raises:
+            InvalidInputError: The directory cannot be read, or a file has a name that no signer
+                has, and would never be used.
+        """
+        try:
+            files = sorted(os.listdir(self.directory))  # noqa: PTH208 - glob hides what is refused
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot be read: {error.strerror}", where=str(self.directory)
+            ) from error
+        found = []
+        for file in files:
+            # One that begins with a dot is half written, by us or by Puppet.
+            if file.endswith(".pem") and not file.startswith("."):
+                try:
+                    found.append(SignerName.parse(file.removesuffix(".pem")))
+                except InvalidInputError as error:
+                    raise error.at(str(self.directory)) from error
+        return found
+
+    def pin(self, name: SignerName, key: "Ed25519PublicKey", *, replace: bool = False) -> bool:
+        """Pin a signer's key; return whether anything changed.
+
+        Raises:
+            IntegrityError: Another key is pinned, and `replace` is not said.
+            InvalidInputError: What is pinned cannot be read.
+            StateError: The disk refused.
+        """
+        path = self._path(name)
+        pem = public_pem(key)
+        self._make_directory()
+        if not replace and add_durably(path, pem, mode=0o644):
+            return True
+        pinned = self.get(name) if not replace else None
+        if pinned is not None and public_pem(pinned) == pem:
+            return False
+        if not replace and pinned is not None:
+            raise IntegrityError(
+                f"another key of {name} is pinned: {fingerprint(pinned)}, not {fingerprint(key)}",
+                where=str(path),
+                hint="--replace, when its owner says that it made a new one",
+            )
+        write_durably(path, pem, mode=0o644)
+        return True
+
+    def remove(self, name: SignerName) -> None:
+        """Forget a signer's key.
+
+        Raises:
+            InvalidInputError: None is pinned.
+            StateError: The disk refused.
+        """
+        path = self._path(name)
+        if not path.exists():
+            raise InvalidInputError(
+                f"no key of {name} is pinned",
+                where=str(self.directory),
+                hint=did_you_mean(name, list(self.names())),
+            )
+        remove(path)
+
+    def _make_directory(self) -> None:
+        """Make it, readable by all: an agent's network side is not root."""
+        if self.directory.is_dir():
+            return
+        try:
+            self.directory.mkdir(mode=0o755)
+            self.directory.chmod(0o755)  # whatever the umask: it is written by us alone
+            sync_directory(self.directory.parent)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise state_problem(error, self.directory) from error
+
+    def _path(self, name: SignerName) -> Path:
+        return self.directory / f"{name}.pem"

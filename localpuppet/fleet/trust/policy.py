@@ -1,0 +1,262 @@
+"""Who may ask for what: a file in the columns of mcollective's ActionPolicy.
+
+    policy default deny
+    allow	choria=alice choria=web01.example.com	runonce status	*	*
+
+Owns: the grammar of that file and its decision. Refuses to know: where the file is, and whether a
+caller is who it says. Invariants: what is not understood refuses the whole file; a rule that
+could never match is not understood; facts and classes never authorise anything, since the node
+that sends them makes them up; no policy denies; what is not among `ANY_ACTION` must be named, in a
+rule, or nobody may: neither `*` nor `policy default allow` means it. `*` denies everything.
+
+A release is deployed by right of its own name: `deploy:shop/tags/r*` in a rule means the releases
+of that source whose tags match, `*` standing for any characters of a tag. `values` (layers and
+class parameters in a deployment) and `older` (a release older than what the node runs) are rights
+besides, and so is `takeover`: to speak for another person's rollout.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import ReleasePath, SignerName, did_you_mean
+from localpuppet.fleet.trust.policy_lines import ANY, columns, parse_lines, words
+
+# What `*` means in a rule: an upgrade that brings actions gives nobody a right.
+ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "trigger")
+DEPLOY = "deploy"
+REQUESTS = (
+    "compile",
+    "deploy",
+    "disable",
+    "enable",
+    "last_run_summary",
+    "log",
+    "report",
+    "runonce",
+    "status",
+)
+TAKEOVER = "takeover"
+ACTIONS = (
+    *ANY_ACTION,
+    "compile",
+    "forget",
+    "log",
+    "older",
+    "react",
+    "report",
+    TAKEOVER,
+    "values",
+)
+# What a word before a release in a rule, or in a question about rights, looks like.
+DEPLOYS = f"{DEPLOY}:"
+
+_DEFAULT = re.compile(r"policy[ \t]+default[ \t]+(allow|deny)")
+_COLUMNS = "allow|deny, callers, actions, facts, classes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether a caller may do something, and because of what.
+
+    Attributes:
+        allowed: Whether.
+        reason: One line that names the file's line, for replies and logs.
+    """
+
+    allowed: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One line.
+
+    Attributes:
+        line: Its number, from 1.
+        allow: What it decides.
+        callers: Caller ids, whole; `None` for all.
+        actions: Actions; `None` for `ANY_ACTION` where it allows, for all where it denies.
+        releases: Patterns of releases that may be deployed, `shop/tags/r*`.
+    """
+
+    line: int
+    allow: bool
+    callers: frozenset[str] | None
+    actions: frozenset[str] | None
+    releases: tuple[str, ...] = ()
+
+    def matches(self, caller: str, action: str) -> bool:
+        """Return whether it speaks of this caller and this action."""
+        return (self.callers is None or caller in self.callers) and self.means(action)
+
+    def means(self, action: str) -> bool:
+        """Return whether it speaks of this action, or of the release that is to be deployed."""
+        if self.actions is None:
+            return not self.allow or action in ANY_ACTION
+        if action.startswith(DEPLOYS):
+            release = action.removeprefix(DEPLOYS)
+            return any(_fits(release, pattern) for pattern in self.releases)
+        return action in self.actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy file.
+
+    Attributes:
+        allow: What is decided where no rule matches.
+        default_line: The line that says so.
+        rules: The other lines, in order; the first that matches decides.
+    """
+
+    allow: bool
+    default_line: int
+    rules: tuple[Rule, ...]
+
+    def may_allow(self, action: str) -> bool:
+        """Return whether a line allows an action, to whomever."""
+        return (self.allow and action in ANY_ACTION) or any(
+            rule.allow and rule.means(action) for rule in self.rules
+        )
+
+    @classmethod
+    def parse(cls, data: bytes, *, where: str) -> "Policy":
+        """Return the policy in a file's bytes.
+
+        Args:
+            data: UTF-8 text.
+            where: The file's name, for messages.
+
+        Raises:
+            InvalidInputError: A line is refused, and the file with it; or it has no default.
+        """
+        defaults: list[tuple[int, bool]] = []
+        rules = []
+        for found in parse_lines(data, _parse_line, where=where):
+            if isinstance(found, Rule):
+                rules.append(found)
+            else:
+                defaults.append(found)
+        if len(defaults) != 1:
+            what = "has no default" if not defaults else "has more than one default"
+            raise InvalidInputError(
+                f"the policy {what}", where=where, hint="write one line 'policy default deny'"
+            )
+        return cls(allow=defaults[0][1], default_line=defaults[0][0], rules=tuple(rules))
+
+
+def _parse_line(line: str, number: int) -> Rule | tuple[int, bool]:
+    """Return the rule, or the line of the default and whether it allows."""
+    default = _DEFAULT.fullmatch(line)
+    if default:
+        return number, default.group(1) == "allow"
+    found = columns(line)
+    if len(found) != 5 or found[0] not in ("allow", "deny"):
+        raise InvalidInputError(
+            "is not a line of a policy", hint=f"five columns with tabs between them: {_COLUMNS}"
+        )
+    verdict, callers, actions, facts, classes = found
+    for name, column in (("facts", facts), ("classes", classes)):
+        if column != ANY:
+            raise InvalidInputError(
+                f"the column {name} is {column[:40]!r}",
+                hint=f"only '*': {name} never authorise anything",
+            )
+    named = words(actions)
+    releases = tuple(word for word in named or () if word.startswith(DEPLOYS))
+    for word in named or ():
+        _check_action(word)
+    return Rule(
+        line=number,
+        allow=verdict == "allow",
+        callers=_words(callers, _check_caller),
+        actions=None if named is None else frozenset({*named} - {*releases}),
+        releases=tuple(word.removeprefix(DEPLOYS) for word in releases),
+    )
+
+
+def _words(column: str, check: Callable[[str], None]) -> frozenset[str] | None:
+    found = words(column)
+    for word in found or ():
+        check(word)
+    return None if found is None else frozenset(found)
+
+
+def _check_caller(word: str) -> None:
+    if word.startswith("/") or ANY in word:
+        raise InvalidInputError(
+            f"the caller {word[:60]!r} is a pattern", hint="callers are compared as a whole"
+        )
+    SignerName.parse_caller(word)
+
+
+def _check_action(word: str) -> None:
+    if word == DEPLOY:
+        raise InvalidInputError(
+            "the action 'deploy' names no release", hint="write deploy:SOURCE/tags/PATTERN"
+        )
+    if word.startswith(DEPLOYS):
+        _check_pattern(word.removeprefix(DEPLOYS))
+    elif word not in ACTIONS:
+        raise InvalidInputError(
+            f"the action {word[:60]!r} is unknown", hint=did_you_mean(word, list(ACTIONS))
+        )
+
+
+def _check_pattern(pattern: str) -> None:
+    source, _, _ = pattern.rpartition("/tags/")
+    # Any tag will do to see whether the pattern could match a release.
+    example = ReleasePath.parse(pattern.replace(ANY, "x"), where=DEPLOY)
+    if ANY in source or not example.is_tag:
+        raise InvalidInputError(
+            f"{pattern[:60]!r} is not a source with a pattern of its tags",
+            hint="write deploy:SOURCE/tags/PATTERN; '*' stands for any part of a tag",
+        )
+
+
+def _fits(release: str, pattern: str) -> bool:
+    """Return whether a release is among those that a pattern means.
+
+    By hand: a regular expression takes its time to the power of the number of '*', in the agent.
+    """
+    # A '*' stands for a part of a tag, and a tag has no '/'.
+    if release.count("/") != pattern.count("/"):
+        return False
+    first, *rest = pattern.split(ANY)
+    if not rest:
+        return release == pattern
+    *middle, last = rest
+    place, end = len(first), len(release) - len(last)
+    for part in middle:
+        found = release.find(part, place, end)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return place <= end and release.startswith(first) and release.endswith(last)
+
+
+def decide(policy: Policy | None, caller: str, action: str) -> Decision:
+    """Return whether a caller may do something.
+
+    Args:
+        policy: The policy; `None` where there is no file.
+        caller: The caller id of the verified signer, `choria=alice`.
+        action: One of `ACTIONS`, or `deploy:` and a release.
+    """
+    if policy is None:
+        return Decision(
+            allowed=False,
+            reason="denied: this node has no policy; its policies/puppet.policy says who may what",
+        )
+    for rule in policy.rules:
+        if rule.matches(caller, action):
+            return _decision(rule.allow, f"line {rule.line}", caller, action)
+    allow = policy.allow and action in ANY_ACTION
+    return _decision(allow, f"line {policy.default_line} (default)", caller, action)
+
+
+def _decision(allow: bool, line: str, caller: str, action: str) -> Decision:
+    verdict = "allowed" if allow else "denied"
+    return Decision(allowed=allow, reason=f"{verdict} by policy {line}: {caller} {action}")

@@ -1,0 +1,143 @@
+"""Revocation lists of the site's CAs: which of them count, and whom they take trust from.
+
+Owns: the CRL file. Refuses to know: whether a certificate is otherwise in order.
+
+Invariants: a certificate counts as not revoked only by a *complete* list of its issuer that is in
+force; a delta list, a list for some certificates or reasons, one from the future and one with a
+critical extension that is not known here are not that. A certificate that any list of its issuer
+names is revoked, whatever the list is good for otherwise.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError, NotInForceError
+from localpuppet.base.machine.anchors import read_anchor
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate, CertificateRevocationList, RevokedCertificate
+
+_BLOCK = re.compile(b"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
+
+
+class RevocationLists:
+    """The lists in a file.
+
+    Args:
+        path: The PEM file.
+        lists: What is in it.
+    """
+
+    def __init__(self, path: Path, lists: "Sequence[CertificateRevocationList]") -> None:
+        self._path = path
+        self._lists = [(entry, _is_complete(entry)) for entry in lists]
+        self._signed: dict[Certificate, list[tuple[CertificateRevocationList, bool]]] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> "RevocationLists":
+        """Return the lists in a file.
+
+        Raises:
+            InvalidInputError: The file is refused, or holds something else.
+        """
+        from cryptography.x509 import (
+            DuplicateExtension,
+            UnsupportedGeneralNameType,
+            load_pem_x509_crl,
+        )
+
+        try:
+            found = cls(path, [load_pem_x509_crl(block) for block in _blocks(path)])
+        except (ValueError, DuplicateExtension, UnsupportedGeneralNameType) as error:
+            raise InvalidInputError("is not a revocation list", where=str(path)) from error
+        if not found._lists:
+            raise InvalidInputError("holds no revocation list", where=str(path))
+        return found
+
+    def check(
+        self, certificate: "Certificate", issuer: "Certificate", name: str, now: datetime
+    ) -> None:
+        """Refuse a certificate that is revoked, or of which that cannot be told.
+
+        Args:
+            certificate: The certificate, of a signer or of a CA.
+            issuer: The CA that issued it.
+            name: Whose path it is on, for messages.
+            now: The time, aware.
+
+        Raises:
+            IntegrityError: The certificate is revoked.
+            NotInForceError: There is no complete list in force.
+        """
+        own = self._signed_by(issuer)
+        for entry, _ in own:
+            found = entry.get_revoked_certificate_by_serial_number(certificate.serial_number)
+            if found is not None and not _is_taken_back(found):
+                raise IntegrityError(f"the certificate of {name} is revoked")
+        begun = [entry for entry, complete in own if complete and entry.last_update_utc <= now]
+        newest = max(begun, key=lambda entry: entry.last_update_utc, default=None)
+        if newest is None or not _signs_lists(issuer):
+            what = "no complete revocation list in force" if own else "no revocation list"
+            raise NotInForceError(
+                f"{what} of the CA of {name}", where=str(self._path), hint="fetch it"
+            )
+        if newest.next_update_utc is None or newest.next_update_utc < now:
+            raise NotInForceError(
+                f"the revocation list of the CA of {name} is out of date",
+                where=str(self._path),
+                hint="fetch the CA's new one",
+            )
+
+    def _signed_by(self, issuer: "Certificate") -> "list[tuple[CertificateRevocationList, bool]]":
+        """Return the lists of a CA, and whether each is complete.
+
+        A signature over a long list takes milliseconds; it is verified once.
+        """
+        if issuer not in self._signed:
+            key = issuer.public_key()
+            self._signed[issuer] = [
+                (entry, complete)
+                for entry, complete in self._lists
+                if entry.issuer == issuer.subject and entry.is_signature_valid(key)  # type: ignore[arg-type]
+            ]
+        return self._signed[issuer]
+
+
+def _blocks(path: Path) -> list[bytes]:
+    return _BLOCK.findall(read_anchor(path))
+
+
+def _is_complete(entry: "CertificateRevocationList") -> bool:
+    """Return whether a list says all about all certificates of its issuer.
+
+    What narrows a list (delta, distribution point, issuers of entries) is critical by RFC 5280, and
+    so is whatever else must be understood; a complete list needs nothing critical.
+    """
+    from cryptography.x509 import DeltaCRLIndicator, IssuingDistributionPoint
+
+    narrow = (DeltaCRLIndicator, IssuingDistributionPoint)
+    if any(one.critical or isinstance(one.value, narrow) for one in entry.extensions):
+        return False
+    return not any(one.critical for revoked in entry for one in revoked.extensions)
+
+
+def _is_taken_back(revoked: "RevokedCertificate") -> bool:
+    """Return whether an entry of a delta list ends a suspension."""
+    from cryptography.x509 import CRLReason, ReasonFlags
+
+    return any(
+        isinstance(one.value, CRLReason) and one.value.reason is ReasonFlags.remove_from_crl
+        for one in revoked.extensions
+    )
+
+
+def _signs_lists(issuer: "Certificate") -> bool:
+    from cryptography.x509 import ExtensionNotFound, KeyUsage
+
+    try:
+        return issuer.extensions.get_extension_for_class(KeyUsage).value.crl_sign
+    except ExtensionNotFound:
+        return False

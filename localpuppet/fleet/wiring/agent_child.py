@@ -1,0 +1,182 @@
+"""One run of the agent's, or one deployment, in the child that was forked for it."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.fleet.agent.confirming.retreating import Retreat
+from localpuppet.fleet.agent.deployments import Deployment
+from localpuppet.fleet.agent.runner import Fate, Order, RunEnd
+from localpuppet.fleet.requests.compile import Compile
+from localpuppet.fleet.requests.deploy import Deed
+from localpuppet.node.runs.observer import Unseen
+from localpuppet.node.runs.options import RunOptions
+from localpuppet.node.runs.reason import public_reason
+from localpuppet.node.runs.run import Status
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.run import RunWiring
+
+# Bytes of what differs between two catalogs; a child has 64 KiB for all that it tells.
+MAX_CHANGES = 40 * 1024
+
+
+class _Begins(Unseen):
+    """Watches a run for its beginning."""
+
+    def __init__(self, begun: Callable[[], None]) -> None:
+        super().__init__()
+        self._begun = begun
+
+    def command(self, text: str) -> None:
+        """Take the command line, before Puppet starts."""
+        self._begun()
+
+
+def run_order(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
+    """Do what `localpuppet apply` does, and return how it went.
+
+    Args:
+        root: The root; its settings are read anew for each run.
+        order: What the run is for.
+        begun: Called when the run is on record, and Puppet about to be started.
+    """
+    node = NodeWiring(root)
+    try:
+        options = RunOptions(
+            noop=order.noop,
+            tags=",".join(order.puppet_tags) or None,
+            extra=(),
+            timeout=node.settings.run_timeout,
+            user="agent",
+            cause=order.text[:200],
+            causes=order.causes,
+            through=order.through,
+        )
+        with node.attempts.noted(options, source=str(node.settings.input)) as named:
+            try:
+                status = _run(node, options, begun, named)
+            except (BusyError, OnHoldError) as error:
+                # Not an attempt: the agent keeps the causes, and their run follows.
+                return RunEnd(fate=Fate.BUSY, reason=str(error))
+    except LocalpuppetError as error:
+        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
+    return _end(status)
+
+
+def deploy(root: str, order: Deployment, _begun: Callable[[], None]) -> RunEnd:
+    """Have, take or leave a release, and return how that went: `OVER` where it is done.
+
+    Args:
+        root: The root; its settings are read anew.
+        order: What is to be done.
+    """
+    assignment, deed = order.assignment, order.args.deed
+
+    def take() -> None:
+        assigning = RunWiring(NodeWiring(root)).assigning()
+        if deed is Deed.STAGE:
+            assigning.stage(assignment)
+        elif deed is Deed.APPLY:
+            assigning.take(assignment)
+        else:
+            assigning.go_back(assignment)
+
+    return _done(take)
+
+
+def retreat(root: str, order: Retreat, _begun: Callable[[], None]) -> RunEnd:
+    """Go back from a release that is not confirmed, and return how that went; see `deploy`.
+
+    Args:
+        root: The root; its settings are read anew.
+        order: What is left.
+    """
+    left, by = order.left, order.because
+    return _done(lambda: RunWiring(NodeWiring(root)).assigning().go_back(left, by=by))
+
+
+def _done(work: Callable[[], None]) -> RunEnd:
+    """Do something that is done or not, and return how that went."""
+    try:
+        work()
+    except BusyError as error:
+        return RunEnd(fate=Fate.BUSY, reason=str(error))
+    except LocalpuppetError as error:
+        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
+    return RunEnd(fate=Fate.OVER)
+
+
+def compile_candidate(root: str, order: Compile, _begun: Callable[[], None]) -> RunEnd:
+    """Compile two catalogs, and tell what differs; see `deploy`.
+
+    Args:
+        root: The root; its settings are read anew.
+        order: With which release.
+    """
+    try:
+        changes = RunWiring(NodeWiring(root)).candidate().changes(order.release)
+    except LocalpuppetError as error:
+        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
+    return RunEnd(fate=Fate.OVER, told=changes.bounded(MAX_CHANGES).to_dict())
+
+
+def _run(
+    node: NodeWiring,
+    options: RunOptions,
+    begun: Callable[[], None],
+    named: Callable[[ReleasePath], None],
+) -> Status:
+    wiring = RunWiring(node)
+    prepared = wiring.preparation().prepare(options, named=named)
+    server = node.fork_server() if node.fleet_settings.agent.warm else None
+    supervisor = wiring.supervisor(_Begins(begun), fork_server=server)
+    node.processes.watch_signals()
+    return supervisor.apply(prepared)
+
+
+def _end(status: Status) -> RunEnd:
+    return RunEnd(
+        fate=Fate.OVER,
+        run=status.id,
+        outcome=str(status.outcome),
+        reason="" if status.succeeded else public_reason(status),
+    )
+
+
+def learn(root: str | None) -> None:
+    """Read the settings, and ask Puppet for its own, once in a child that remembers them.
+
+    Without Puppet's settings nobody knows the node's name, nor where Puppet keeps its own hold.
+
+    What was accepted before is read without YAML, JSON Schema and sh: 5 MiB that the agent would
+    keep for as long as it lives. What goes wrong here goes wrong again in the agent, and is said.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        with suppress(LocalpuppetError, OSError):
+            node = NodeWiring(root)
+            _ = node.fleet_settings
+            node.documents.remember()
+            node.installation(ask=True)
+    finally:
+        os._exit(0)
+
+
+def warm(node: NodeWiring) -> None:
+    """Import what a run needs, so that the children have it already."""
+    from localpuppet.base.machine import processes
+    from localpuppet.node.puppet import fault, probe
+    from localpuppet.node.releases import interfaces, provider, reading, staging
+    from localpuppet.node.releases.git import mirrors
+    from localpuppet.node.releases.packages import directory
+    from localpuppet.node.releases.packages import staging as package_staging
+    from localpuppet.node.runs import preparing, supervisor
+
+    _ = (package_staging, interfaces, directory, staging, supervisor, mirrors, probe, processes)
+    _ = (provider, reading, preparing, fault)
+    _ = node.settings

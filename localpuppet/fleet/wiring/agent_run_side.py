@@ -1,0 +1,293 @@
+"""The parts of an agent's run side: inbox, runner, leases, requests, Puppet's socket."""
+
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from localpuppet.base.errors import BusyError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.files import make_private
+from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.service_manager import ServiceManager
+from localpuppet.base.machine.unix_socket import listen
+from localpuppet.fleet.agent.admission import SignedAdmission
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
+from localpuppet.fleet.agent.candidates import Candidates
+from localpuppet.fleet.agent.command_runner import CommandRunner
+from localpuppet.fleet.agent.confirming.confirming import Confirming
+from localpuppet.fleet.agent.deployments import Deployments
+from localpuppet.fleet.agent.fork_runner import ForkRunner
+from localpuppet.fleet.agent.lock_users import LockUsers
+from localpuppet.fleet.agent.log import AgentLog
+from localpuppet.fleet.agent.restored_steps import recorded_end
+from localpuppet.fleet.agent.rollout_steps import RolloutSteps
+from localpuppet.fleet.agent.run_service import RunParts
+from localpuppet.fleet.agent.run_side import LocalRunSide
+from localpuppet.fleet.agent.runner import Obstacles, Runner
+from localpuppet.fleet.agent.status import Describer, Kept
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.inventory.outbox import awaited
+from localpuppet.fleet.leases.book import LeaseBook
+from localpuppet.fleet.leases.keeper import Keeper
+from localpuppet.fleet.leases.lease import Leases
+from localpuppet.fleet.requests.handler import Actions, RequestHandler
+from localpuppet.fleet.triggers.admission import Admission
+from localpuppet.fleet.triggers.cause import CauseKind
+from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.trust.policy_file import trigger_refusal
+from localpuppet.fleet.wiring.agent_child import compile_candidate, deploy, run_order, warm
+from localpuppet.fleet.wiring.confirming import confirming
+from localpuppet.fleet.wiring.exports import ExportsWiring
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.inventory import InventoryWiring
+from localpuppet.fleet.wiring.puppet_calls import puppet_calls
+from localpuppet.fleet.wiring.puppet_environment import own_variables
+from localpuppet.fleet.wiring.telling import TellingWiring
+from localpuppet.node.runs.hold import Held
+from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.told_changes import ToldChanges
+from localpuppet.node.wiring.node import NodeWiring
+
+# Lends the store of an engine, connected; that of the site for `None`.
+Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
+
+
+def run_parts(
+    fleet: FleetWiring, log: AgentLog, *, lend: Lend, store: Callable[[], Awaitable[KeyValue]]
+) -> RunParts:
+    """Return the parts of the run side.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        log: What the agent says.
+        lend: Lends the store of an engine.
+        store: Returns the store of the site, connected.
+
+    Raises:
+        BusyError: Another agent has this node's state, whatever sockets it has: two would each
+            run for what one of them has accepted.
+        StateError: The disk refused.
+    """
+    node = fleet.node
+    signer = fleet.signer  # makes the key where there is none: what verifies must know it, too
+    lock = _only_one(node.settings.state / "agent" / "lock")
+    manager = ServiceManager.from_environment()
+    runner = _runner(node)
+    holds = _KnownHolds(node)
+    inbox = Inbox(node.settings.state / "agent" / "inbox.sqlite", node.clock)
+    inventory = InventoryWiring(node, fleet=fleet)
+    entries = AwaitedEntries(
+        inventory.view(),
+        ExportsWiring(node).held(),
+        clock=node.clock,
+        max_stale=node.settings.inventory.max_stale,
+    )
+    agent = _agent(entries, fleet, log, runner, holds, inbox)
+    keeper = _keeper(node, log, agent, store)
+
+    def paths(run: str | None) -> Iterable[tuple[NodeName, ...]]:
+        # Without a run's id it is taken for the run that is on: a `run_cmd` may have lost its
+        # environment on the way, and must not begin a new chain each time.
+        return agent.paths() if run is None else fleet.paths(run)
+
+    confirmation = confirming(fleet, agent, inbox, holds=holds, store=store, log=log)
+    kept = Kept(
+        holds=holds,
+        records=node.records,
+        modules=node.settings.modules,
+        rollback=node.rollback,
+        assigned=node.assigned.read,
+        every=node.fleet_settings.agent.every,
+        confirmation=confirmation.told,
+    )
+    describer = Describer(agent, kept, signer=signer, clock=node.clock)
+    outbox = TellingWiring(node, fleet=fleet).outbox()
+    steps = RolloutSteps(
+        agent,
+        inbox=inbox,
+        holds=holds,
+        clock=node.clock,
+        entry=lambda: awaited(outbox.entry()),
+        awaits=entries.come,
+    )
+    deployments = Deployments(
+        ForkRunner(partial(deploy, str(node.settings.root))),
+        agent=agent,
+        inbox=inbox,
+        holds=holds,
+        log=log,
+    )
+    asked = _Asked(
+        deployments,
+        Candidates(ForkRunner(partial(compile_candidate, str(node.settings.root))), log=log),
+        confirmation,
+    )
+    ours = node.fleet_settings.agent.run_cmd is None
+    changes = ToldChanges(node.settings.state, node.records) if ours else None
+    desk = _desk(fleet, log, holds, _actions(agent, describer, steps, asked, changes))
+    return RunParts(
+        agent=agent,
+        runner=runner,
+        side=LocalRunSide(agent, serve=desk.serve, describe=describer.signed),
+        keeper=keeper,
+        around=(confirmation.keep,),
+        calls=puppet_calls(
+            fleet,
+            inventory.calls(),
+            inventory.export_calls(),
+            store=lend,
+            paths=paths,
+            keeper=keeper,
+        ),
+        listen=listen,
+        identify=node.processes.identify,
+        socket=node.settings.socket,
+        state=node.settings.state,
+        lock=lock,
+        manager=manager,
+        clock=node.clock,
+        log=log,
+        every=node.fleet_settings.agent.every,
+        signer=str(signer.name),
+    )
+
+
+class _KnownHolds:
+    """Returns the holds; `puppet agent --disable` counts as soon as Puppet is known."""
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+        self._known: Holds | None = None
+
+    def __call__(self) -> Holds:
+        if self._known is None or not self._known.with_puppets:
+            self._known = self._node.holds(ask=False)
+        return self._known
+
+
+def _runner(node: NodeWiring) -> Runner:
+    settings = node.settings
+    command = node.fleet_settings.agent.run_cmd
+    if command is not None:
+        return CommandRunner(
+            command,
+            {**node.environment, **own_variables(settings)},
+            lock=settings.state / "agent" / "run_cmd.lock",
+            timeout=settings.run_timeout,
+            grace=settings.grace,
+        )
+    warm(node)
+    return ForkRunner(partial(run_order, str(settings.root)))
+
+
+def _agent(
+    entries: AwaitedEntries,
+    fleet: FleetWiring,
+    log: AgentLog,
+    runner: Runner,
+    holds: Callable[[], Holds],
+    inbox: Inbox,
+) -> Agent:
+    node = fleet.node
+
+    admission = Admission(
+        me=fleet.name,
+        trigger_refusal=partial(trigger_refusal, node.settings.policy),
+        seen=inbox.seen,
+    )
+    return Agent(
+        admission=SignedAdmission(admission, fleet.verifier, node.clock),
+        inbox=inbox,
+        runner=runner,
+        obstacles=Obstacles(
+            held=lambda: Held.by(holds().active()),
+            lacking=entries.lacking,
+            begun=partial(recorded_end, node.records),
+        ),
+        clock=node.clock,
+        log=log,
+    )
+
+
+def _keeper(
+    node: NodeWiring, log: AgentLog, agent: Agent, store: Callable[[], Awaitable[KeyValue]]
+) -> Keeper:
+    users = LockUsers(node.records, node.processes, log, grace=node.settings.grace)
+    session = str(uuid.uuid4())
+
+    async def leases() -> Leases:
+        return Leases(await store(), node.clock, holder=agent.me, session=session)
+
+    return Keeper(
+        leases,
+        node.clock,
+        log,
+        book=LeaseBook(
+            node.settings.state / "agent" / "leases.sqlite",
+            boot_id=node.processes.me().boot_id,
+        ),
+        relies=users.go_on,
+        lost=users.end,
+    )
+
+
+def _desk(
+    fleet: FleetWiring, log: AgentLog, holds: Callable[[], Holds], actions: Actions
+) -> RequestHandler:
+    return RequestHandler(
+        reception=fleet.identity.reception(),
+        signer=fleet.signer,
+        holds=holds,
+        actions=actions,
+        clock=fleet.node.clock,
+        log=log,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked for of releases."""
+
+    deployments: Deployments
+    candidates: Candidates
+    confirmation: Confirming
+
+
+def _actions(
+    agent: Agent,
+    describer: Describer,
+    steps: RolloutSteps,
+    asked: "_Asked",
+    changes: ToldChanges | None,
+) -> Actions:
+    def run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
+        return agent.request_run(
+            CauseKind.REQUEST, sender=caller, noop=noop, puppet_tags=puppet_tags
+        )
+
+    return Actions(
+        status=describer.status,
+        durations=describer.durations,
+        last_run=describer.last_run,
+        report=describer.report,
+        log=describer.log,
+        changes=changes,
+        run=run,
+        changed=agent.recheck,
+        deploy=asked.deployments.ask,
+        confirm=asked.confirmation.answer,
+        compile=asked.candidates.ask,
+        rollout=steps,
+    )
+
+
+def _only_one(path: Path) -> Flock:
+    make_private(path.parent)
+    lock = Flock.take(path)
+    if lock is None:
+        raise BusyError("another agent of this node is running", where=str(path))
+    return lock

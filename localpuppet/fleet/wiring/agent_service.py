@@ -1,0 +1,266 @@
+"""The agent as a service: both sides in one process, or one of the two."""
+
+import asyncio
+import os
+import pwd
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.machine.files import make_public
+from localpuppet.base.machine.service_manager import ServiceManager, given_socket
+from localpuppet.base.machine.unix_socket import ask, listen_to
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.bus_session import BusSession
+from localpuppet.fleet.agent.log import AgentLog
+from localpuppet.fleet.agent.run_service import RunService, Task
+from localpuppet.fleet.agent.split.client import RemoteRunSide
+from localpuppet.fleet.agent.split.server import RunSideServer
+from localpuppet.fleet.agent.split.spool import Spool, SpoolReader
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.proxy.server import ProxyServer
+from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
+from localpuppet.fleet.wiring.agent_run_side import run_parts
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.inventory import InventoryWiring
+from localpuppet.fleet.wiring.reactions import reactor
+from localpuppet.fleet.wiring.telling import TellingWiring
+from localpuppet.fleet.wiring.warming import warming
+
+# The network side asks so often, in seconds, whether there is a run side.
+AGAIN = 1.0
+# What the run side may take to answer: an fsync on a busy disk.
+PATIENCE = 15.0
+# The network side's loop turns at least so often.
+LONGEST_SLEEP = 10.0
+
+
+async def serve_both(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
+    """Be the agent until a signal ends it.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        log: What it says.
+        now: Whether a signal ends also the run that is on.
+
+    Raises:
+        BusyError: Another agent is there.
+        StateError: The disk refused.
+    """
+
+    def lend(engine: str | None) -> AbstractAsyncContextManager[KeyValue]:
+        return _lend(fleet, session, engine)
+
+    settings = fleet.node.fleet_settings
+    parts = run_parts(fleet, log, lend=lend, store=lambda: session.store())
+    session = BusSession(
+        parts.side, connect=fleet.connect, log=log, keyprefix=settings.agent.keyprefix
+    )
+    inventory = _inventory(fleet, parts.agent, log, store=lambda: session.store())
+    await RunService(parts, now=now).serve(
+        session.run, *inventory, *_warming(fleet, parts.agent, log), to=f"on {settings.bus.engine}"
+    )
+
+
+async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
+    """Be the run side until a signal ends it; see `serve_both`.
+
+    Raises:
+        BusyError: Another agent is there.
+        InvalidInputError: There is no such user as the network side's.
+        StateError: The disk refused.
+    """
+    settings = fleet.node.fleet_settings
+    sides, timeout = settings.agent.sides, settings.bus.timeout
+    user = _user(sides.user)
+
+    async def store() -> KeyValue:
+        return ProxyKeyValue(sides.relay, engine=None, timeout=timeout, owner=user.pw_uid)
+
+    @asynccontextmanager
+    async def lend(engine: str | None) -> AsyncGenerator[KeyValue, None]:
+        yield ProxyKeyValue(sides.relay, engine=engine, timeout=timeout, owner=user.pw_uid)
+
+    parts = run_parts(fleet, log, lend=lend, store=store)
+    door = RunSideServer(
+        parts.side,
+        read=SpoolReader(sides.spool, user.pw_uid).read,
+        key=fleet.identity.public_key(),
+        log=log,
+    )
+    given = given_socket()
+    if given is None:
+        make_public(sides.socket.parent)
+    server = await listen_to(
+        given or sides.socket, door.answer, users=[user.pw_uid], group=user.pw_gid
+    )
+
+    async def serve(leave: asyncio.Event) -> None:
+        failing = asyncio.create_task(door.guard())
+        leaving = asyncio.create_task(leave.wait())
+        try:
+            await asyncio.wait([failing, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                await failing
+        finally:
+            failing.cancel()
+            leaving.cancel()
+            server.close()
+            if given is None:
+                sides.socket.unlink(missing_ok=True)
+
+    service = RunService(parts, now=now)
+    inventory = _inventory(fleet, parts.agent, log, store=store)
+    tasks = [serve, *inventory, *_warming(fleet, parts.agent, log)]
+    await service.serve(*tasks, to=f"for the network side of {sides.user}")
+
+
+def _inventory(
+    fleet: FleetWiring, agent: Agent, log: AgentLog, *, store: Callable[[], Awaitable[KeyValue]]
+) -> list[Task]:
+    """Return what tells the others of this node, keeps this node's view of them, and reacts.
+
+    All are the run side's: it signs, and it verifies what the network side hands over.
+    """
+    wiring = InventoryWiring(fleet.node, fleet=fleet)
+    publisher = TellingWiring(fleet.node, fleet=fleet).publisher(store, log)
+    seen = asyncio.Event()
+    follower = wiring.follower(store, log, changed=seen.set)
+    tasks: list[Task] = [partial(publisher.run, agent.subscribe()), follower.follow]
+    if fleet.node.fleet_settings.agent.react:
+        reacting = reactor(fleet.node, agent, wiring.view(), log)
+        tasks.append(partial(reacting.run, seen, agent.subscribe()))
+    return tasks
+
+
+def _warming(fleet: FleetWiring, agent: Agent, log: AgentLog) -> list[Task]:
+    """Return what keeps the fork server, where runs are ours and to start warm."""
+    settings = fleet.node.fleet_settings.agent
+    if not settings.warm or settings.run_cmd is not None:
+        return []
+    return [warming(fleet.node, agent, log).keep]
+
+
+class NetworkSide:
+    """The side that talks to the bus, and has no rights on this machine.
+
+    Args:
+        fleet: The wiring; of it only settings and what this user may read.
+        log: What it says.
+    """
+
+    def __init__(self, fleet: FleetWiring, log: AgentLog) -> None:
+        self._fleet = fleet
+        self._log = log
+        self._leave = asyncio.Event()
+        self._manager = ServiceManager.from_environment()
+        sides = fleet.node.fleet_settings.agent.sides
+        self._sides = sides
+        self._spool = Spool(sides.spool)
+        self._gate = RemoteRunSide(
+            self._ask,
+            verifier=lambda own: fleet.identity.verifier(own=own),
+            spool=self._spool,
+            log=log,
+        )
+
+    async def serve(self) -> None:
+        """Be the network side until a signal ends it.
+
+        Raises:
+            InvalidInputError: We are root, or a file is refused.
+            BusyError: Another network side is there.
+            StateError: Our directory is not ours to write.
+        """
+        if os.geteuid() == 0:
+            raise InvalidInputError(
+                "the network side is not to be root",
+                where="agent",
+                hint=f"start it as {self._sides.user}: localpuppet-agent-net.service does",
+            )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._leave.set)
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(self._beat())]
+            if await self._run_side():
+                others.append(group.create_task(self._gate.follow()))
+                await self._on_the_bus()
+            self._manager.stopping()
+            for other in others:
+                other.cancel()
+        self._log.info("ended")
+
+    async def _on_the_bus(self) -> None:
+        settings = self._fleet.node.fleet_settings
+        session = BusSession(
+            self._gate, connect=self._connect, log=self._log, keyprefix=settings.agent.keyprefix
+        )
+        relay = ProxyServer(partial(_lend, self._fleet, session))
+        server = await listen_to(self._sides.relay, relay.answer, users=())
+        self._spool.empty()  # ours alone by now
+        self._log.info(f"network side of {self._gate.me} on {settings.bus.engine}")
+        self._manager.ready(f"{self._gate.me}: on the bus")
+        try:
+            await session.run(self._leave)
+        finally:
+            server.close()
+            self._sides.relay.unlink(missing_ok=True)
+
+    async def _connect(self) -> KeyValue:
+        """Connect to the bus, if there is somebody to hear for: it may be another process now."""
+        await self._gate.hello()
+        return await self._fleet.connect()
+
+    async def _run_side(self) -> bool:
+        """Wait for the run side; return whether there is one before we are to leave."""
+        warned = False
+        while not self._leave.is_set():
+            try:
+                await self._gate.hello()
+            except UnavailableError as error:
+                if not warned:
+                    self._log.warning(f"waiting for the run side: {error}")
+                warned = True
+            else:
+                self._fleet = FleetWiring(self._fleet.node, name=self._gate.me)
+                return True
+            try:
+                await asyncio.wait_for(self._leave.wait(), AGAIN)
+            except TimeoutError:
+                continue
+        return False
+
+    async def _beat(self) -> None:
+        """Say that this loop goes on: everything here is done in it."""
+        while True:
+            self._manager.alive()
+            await asyncio.sleep(min(self._manager.pulse, LONGEST_SLEEP))
+
+    def _ask(self, line: bytes) -> AsyncGenerator[bytes, None]:
+        return ask(self._sides.socket, line, patience=PATIENCE)
+
+
+@asynccontextmanager
+async def _lend(
+    fleet: FleetWiring, session: BusSession, engine: str | None
+) -> AsyncGenerator[KeyValue, None]:
+    """Lend the session's store; for another engine, one that is closed again."""
+    if engine in (None, fleet.node.fleet_settings.bus.engine):
+        yield await session.store()
+        return
+    async with fleet.connected(engine) as kv:
+        yield kv
+
+
+def _user(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise InvalidInputError(
+            f"there is no user {name}",
+            where="agent.network",
+            hint="class localpuppet::agent makes it; by hand: see docs/agent.md",
+        ) from error

@@ -1,0 +1,102 @@
+"""The parts that confirm what was deployed on this node, or bring it back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.base.machine.reaching import Reaching
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.confirming.confirming import Confirming, Site
+from localpuppet.fleet.agent.confirming.looking import Answers, Looking, Store
+from localpuppet.fleet.agent.confirming.memory import ConfirmationMemory
+from localpuppet.fleet.agent.confirming.retreating import Retreating
+from localpuppet.fleet.agent.fork_runner import ForkRunner
+from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.wiring.agent_child import retreat
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.puppet_environment import own_variables
+from localpuppet.node.runs import metrics
+from localpuppet.node.runs.holds import Holds
+from localpuppet.node.wiring.node import NodeWiring
+
+COMMAND_TIMEOUT = 60.0  # seconds for a `confirm_command`
+MAX_OUTPUT = 64 * 1024
+
+
+def confirming(
+    fleet: FleetWiring,
+    agent: Agent,
+    inbox: Inbox,
+    *,
+    holds: Callable[[], Holds],
+    store: Store,
+    log: Log,
+) -> Confirming:
+    """Return what sees to the confirmation of what is deployed on this node.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        agent: Its agent.
+        inbox: What the agent owes.
+        holds: Returns the holds.
+        store: Returns the store that the agent is connected to.
+        log: What is said.
+    """
+    node = fleet.node
+    return Confirming(
+        Site(
+            memory=ConfirmationMemory(node.settings.state),
+            assigned=node.assigned.read,
+            rollback=node.rollback,
+            records=node.records,
+            holds=holds,
+            boot=node.processes.me().boot_id,
+            late=lambda late: metrics.note_confirmation(node.settings.metrics, late=late),
+            command=_command(node, log),
+        ),
+        looking=Looking(agent.me, store=store, verifier=fleet.verifier, answers=_answers(node)),
+        retreating=Retreating(
+            ForkRunner(partial(retreat, str(node.settings.root))),
+            agent=agent,
+            inbox=inbox,
+            records=node.records,
+            holds=holds,
+            clock=node.clock,
+        ),
+        agent=agent,
+        clock=node.clock,
+        log=log,
+    )
+
+
+def _answers(node: NodeWiring) -> Answers | None:
+    """Return what tries the bus's servers; `None` for an engine that is a file."""
+    bus = node.fleet_settings.bus
+    servers = bus.servers.get(bus.engine)
+    if servers is None:
+        return None
+    endpoints = [(endpoint.host, endpoint.port) for endpoint in servers.endpoints]
+    return Reaching(endpoints, timeout=bus.timeout).answers
+
+
+def _command(node: NodeWiring, log: Log) -> Callable[[], Awaitable[bool]] | None:
+    """Return what asks the site's own command; with exit code 0 this node is connected."""
+    command = node.fleet_settings.agent.confirm_command
+    if command is None:
+        return None
+    env = {**node.environment, **own_variables(node.settings)}
+    run = partial(
+        node.processes.capture, command, env=env, timeout=COMMAND_TIMEOUT, limit=MAX_OUTPUT
+    )
+
+    async def ask() -> bool:
+        try:
+            output = await asyncio.to_thread(run)
+        except StateError as error:
+            log.warning(f"confirm_command: {error}", kind=LineKind.RUN)
+            return False
+        return output is not None and output.ended.code == 0
+
+    return ask

@@ -1,0 +1,155 @@
+"""From the settings to exported resources: what a run offers, what is held of others."""
+
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName
+    from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.agent.asking import Lend
+    from localpuppet.fleet.agent.export_calls import ExportCalls
+    from localpuppet.fleet.exports.bringing import ExportsBaggage, ExportsFollower
+    from localpuppet.fleet.exports.collecting import Collecting
+    from localpuppet.fleet.exports.held import HeldExports
+    from localpuppet.fleet.exports.outbox import ExportsOutbox
+    from localpuppet.fleet.exports.recording import Collected
+    from localpuppet.fleet.exports.resource import ExportedResource
+    from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
+    from localpuppet.fleet.inventory.server import ExportedServer
+    from localpuppet.fleet.inventory.view import View
+    from localpuppet.node.runs.records import RunDirectory
+
+
+class ExportsWiring:
+    """The parts of exported resources.
+
+    Args:
+        node: The parts of the node.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+
+    def held(self) -> "HeldExports":
+        """Return what other nodes export, as this node holds it."""
+        from localpuppet.fleet.exports.held import FILE, HeldExports
+
+        return HeldExports(self._node.settings.state / FILE)
+
+    def follower(self, view: "View", log: "Log") -> "ExportsFollower":
+        """Return what keeps `held` up to what the entries in a view say.
+
+        Args:
+            view: The entries.
+            log: What is said.
+        """
+        from localpuppet.fleet.exports.bringing import ExportsFollower
+
+        return ExportsFollower(view, self.held(), log=log)
+
+    def baggage(self, name: "NodeName") -> "ExportsBaggage":
+        """Return what brings this node's exports to the bus.
+
+        Args:
+            name: This node.
+        """
+        from localpuppet.fleet.exports.bringing import ExportsBaggage
+
+        return ExportsBaggage(name, self._outbox())
+
+    def offered(
+        self, run: "RunDirectory", before: "InventoryEntry | None", *, now: float
+    ) -> "tuple[ExportsSummary, tuple[ExportedServer, ...]]":
+        """Write down what a good run exports, for the bus; return what its entry says of it.
+
+        Args:
+            run: The run.
+            before: The entry until now.
+            now: Seconds since 1970, UTC.
+
+        Raises:
+            InvalidInputError: They are too many or too large.
+            StateError: The disk refused.
+        """
+        from localpuppet.fleet.exports.document import aged, pack
+        from localpuppet.fleet.exports.recording import read_exports
+        from localpuppet.fleet.exports.servers import servers_of
+        from localpuppet.fleet.inventory.entry import ExportsSummary
+
+        resources = aged(read_exports(run), self._exported(before), now=now)
+        packed = pack(resources)
+        self._outbox().write(packed)
+        summary = ExportsSummary(
+            count=packed.count, digest=packed.digest or None, size=len(packed.data)
+        )
+        return summary, servers_of(resources)
+
+    def keep(self, *entries: "InventoryEntry | None") -> None:
+        """Remove what none of some entries names.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        digests = {one.exports.digest for one in entries if one is not None}
+        self._outbox().keep({digest for digest in digests if digest is not None})
+
+    def collecting(self, name: "NodeName") -> "Collecting":
+        """Return what answers collectors of this node.
+
+        Args:
+            name: This node.
+        """
+        from localpuppet.fleet.exports.collecting import Collecting
+
+        return Collecting(self.held(), me=name, policy=self._node.settings.collect_policy)
+
+    def would_take(self, name: "NodeName") -> "list[Collected]":
+        """Return what the collectors of the newest run would get now, by today's policy.
+
+        Args:
+            name: This node.
+
+        Raises:
+            InvalidInputError: The policy is refused.
+            StateError: The record is damaged.
+        """
+        from localpuppet.fleet.exports.recording import read_collected
+
+        records = self._node.records
+        before = read_collected(records.get(None)) if records.ids() else []
+        return self.collecting(name).again(before) if before else []
+
+    def calls(self, lend: "Lend", name: "NodeName") -> "ExportCalls":
+        """Return what answers the termini of a catalog.
+
+        Args:
+            lend: Lends the entries.
+            name: This node.
+        """
+        from localpuppet.fleet.agent.export_calls import ExportCalls
+
+        return ExportCalls(
+            lend,
+            self.collecting(name),
+            max_stale=self._node.settings.inventory.max_stale,
+            records=self._node.records,
+            clock=self._node.clock,
+        )
+
+    def _outbox(self) -> "ExportsOutbox":
+        from localpuppet.fleet.exports.outbox import ExportsOutbox
+
+        return ExportsOutbox(self._node.settings.state)
+
+    def _exported(self, before: "InventoryEntry | None") -> "tuple[ExportedResource, ...]":
+        from localpuppet.fleet.exports.document import unpack
+
+        digest = None if before is None else before.exports.digest
+        if digest is None:
+            return ()
+        try:
+            return unpack(self._outbox().read(digest))
+        except (InvalidInputError, StateError):
+            return ()  # only since when each was there is lost

@@ -1,0 +1,180 @@
+"""From the settings to the bus: which engine, connected how, and who we are on it."""
+
+import os
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.files import read_user_file
+from localpuppet.fleet.wiring.identity import Identity
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from localpuppet.base.machine.guarded_command import Guarded
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.requests.client import RequestClient
+    from localpuppet.fleet.triggers.held_kicks import HeldKicks
+    from localpuppet.fleet.triggers.sending import Outgoing, Sent
+    from localpuppet.fleet.trust.signing import Signer, Verifier
+
+
+MAX_PASSWORD = 4096
+MAX_MACHINE = 253  # characters
+
+
+class FleetWiring:
+    """The parts of a node that is one of a fleet: the bus, and who the node is on it.
+
+    Args:
+        node: The parts of the node.
+        name: The node's name, where it is known already.
+    """
+
+    def __init__(self, node: NodeWiring, *, name: NodeName | None = None) -> None:
+        self.node = node
+        self._name = name
+        self.identity = Identity(node)
+
+    @cached_property
+    def name(self) -> NodeName:
+        """This node's name."""
+        return self._name or self.node.node_name()
+
+    @cached_property
+    def signer(self) -> "Signer":
+        """This node, or the person whose root it is."""
+        return self.identity.signer()
+
+    @cached_property
+    def verifier(self) -> "Verifier":
+        """Tells whose signatures hold."""
+        return self.identity.verifier()
+
+    @cached_property
+    def held_kicks(self) -> "HeldKicks":
+        """The kicks of runs that wait until their run is over."""
+        from localpuppet.fleet.triggers.held_kicks import HeldKicks
+
+        node = self.node
+        return HeldKicks(node.settings.state, node.records, node.clock)
+
+    async def connect(self, engine: str | None = None) -> "KeyValue":
+        """Return the store, connected.
+
+        Args:
+            engine: `sqlite`, `etcd`, `nats`; that of the site for `None`.
+
+        Raises:
+            UnavailableError: It cannot be reached.
+            InvalidInputError: It is not set up, or its library is not installed.
+        """
+        bus = self.node.fleet_settings.bus
+        name = engine or bus.engine
+        if name == "sqlite":
+            return await self._file(bus.sqlite, timeout=bus.timeout)
+        servers = bus.servers.get(name)
+        if servers is None:
+            raise InvalidInputError(
+                f"the engine {name} is not set up on this node",
+                where="localpuppet.yaml",
+                hint=f"buses: {{{name}: {{servers: [...]}}}}",
+            )
+        password = _password(servers.password_file)
+        if name == "etcd":
+            from localpuppet.fleet.bus.etcd.store import open_etcd
+
+            return await open_etcd(servers, timeout=bus.timeout, password=password)
+        from localpuppet.fleet.bus.nats.store import open_nats
+        from localpuppet.fleet.bus.nats.subjects import inbox_of
+
+        inbox = inbox_of(self.identity.name())
+        return await open_nats(servers, timeout=bus.timeout, password=password, inbox=inbox)
+
+    async def _file(self, path: Path, *, timeout: float) -> "KeyValue":
+        """Return the bus in a file; root does not open it where another could exchange it."""
+        from localpuppet.fleet.bus.sqlite.place import other_owner
+        from localpuppet.fleet.bus.sqlite.store import open_sqlite
+
+        owner = other_owner(path.parent)
+        if owner is None:
+            return await open_sqlite(path, timeout=timeout)
+        from localpuppet.fleet.wiring.owned_bus import open_as_owner
+
+        search = self.node.environment["PATH"]
+        return await open_as_owner(path, owner, timeout=timeout, search=search)
+
+    @asynccontextmanager
+    async def connected(self, engine: str | None = None) -> AsyncGenerator["KeyValue", None]:
+        """Lend the store, connected; see `connect`."""
+        kv = await self.connect(engine)
+        try:
+            yield kv
+        finally:
+            await kv.close()
+
+    def requests(self, kv: "KeyValue") -> "RequestClient":
+        """Return what asks other nodes over a connected store."""
+        from localpuppet.fleet.requests.client import RequestClient
+
+        return RequestClient(kv, signer=self.signer, verifier=self.verifier, clock=self.node.clock)
+
+    async def send(self, call: "Outgoing", kv: "KeyValue", *, run: str | None) -> "Sent":
+        """Send triggers in this node's name; see `triggers.sending.send`.
+
+        Args:
+            call: Whom, and with what.
+            kv: The store, connected.
+            run: The run that sends them; `None` for none.
+        """
+        from localpuppet.fleet.triggers import sending
+
+        return await sending.send(
+            call,
+            kv=kv,
+            signer=self.signer,
+            paths=self.paths(run),
+            clock=self.node.clock,
+            uuid=str(uuid.uuid4()),
+        )
+
+    def paths(self, run: str | None) -> "Iterable[tuple[NodeName, ...]]":
+        """Return along which paths a run may send triggers on; see `paths_of`."""
+        from localpuppet.fleet.triggers.sending import paths_of
+
+        return paths_of(self.node.records, run)
+
+    def ask_agent(
+        self, socket: Path, line: bytes, *, patience: float
+    ) -> "AsyncGenerator[bytes, None]":
+        """Send a line to the agent on this machine, and yield what it answers."""
+        from localpuppet.base.machine.unix_socket import ask
+
+        return ask(socket, line, patience=patience)
+
+    def guarded(self, command: "Sequence[str]", *, own_group: bool) -> "Guarded":
+        """Return a command that ends when we die or hang; see `Guarded`."""
+        from localpuppet.base.machine.guarded_command import Guarded
+
+        return Guarded(command, own_group=own_group)
+
+
+def machine_name() -> str:
+    """Return what this machine calls itself, one line."""
+    return one_line(os.uname().nodename)[:MAX_MACHINE] or "a machine without a name"
+
+
+def _password(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return read_user_file(file, limit=MAX_PASSWORD).decode("utf-8").rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError("the password is not UTF-8", where=str(file)) from error

@@ -1,0 +1,149 @@
+"""From the settings to a name, its key and what it believes: what signs and what verifies."""
+
+import os
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import SignerName
+from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+    from cryptography.x509 import Certificate
+
+    from localpuppet.fleet.requests.admission import RequestAdmission
+    from localpuppet.fleet.trust.signing import Signer, Verifier
+
+
+class Identity:
+    """The identity of this node, or of the person whose root it is.
+
+    Args:
+        node: The parts of the node.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+        self._settings = node.settings.identity
+        self.own_key = OwnKey(self._settings.key)
+        self.trusted = TrustedKeys(node.settings.trusted)
+
+    def name(self) -> SignerName:
+        """Return the name that it signs in: the setting, the certificate's, or the node's.
+
+        Raises:
+            InvalidInputError: There is no such name.
+            PuppetMissingError: Puppet is to tell it, and is not there.
+        """
+        certificate = self.certificate()
+        if certificate is None:
+            return self._settings.name or SignerName.parse(self._node.node_name())
+        from localpuppet.fleet.trust.authority import certificate_name
+
+        name = certificate_name(certificate)
+        if self._settings.name not in (None, name):
+            raise InvalidInputError(
+                f"identity.name is {self._settings.name}, the certificate is {name}'s",
+                where=str(self._settings.certificate),
+                hint="leave identity.name out",
+            )
+        return name
+
+    def certificate(self) -> "Certificate | None":
+        """Return the certificate that it signs with; `None` when others have pinned its key.
+
+        Raises:
+            InvalidInputError: The file is refused.
+        """
+        path = self._settings.certificate
+        if path is None:
+            return None
+        from localpuppet.fleet.trust.authority import read_certificate
+
+        return read_certificate(path)
+
+    def signer(self, *, make: bool = True) -> "Signer":
+        """Return what signs.
+
+        Args:
+            make: Make the key where there is none yet: with the default settings and the bus on
+                this machine nobody else has to know it.
+
+        Raises:
+            InvalidInputError: The key is refused, or does not belong to the certificate.
+            StateError: The disk refused.
+        """
+        from localpuppet.fleet.trust.signing import Signer
+
+        certificate = self.certificate()
+        if certificate is None:
+            name = self.name()  # first: a name that is refused is what the user has to hear of
+            return Signer(name, self.own_key.ensure() if make else self.own_key.load())
+        from localpuppet.fleet.trust.authority import der
+
+        return Signer(self.name(), self._certified_key(certificate), certificate=der(certificate))
+
+    def _certified_key(self, certificate: "Certificate") -> "PrivateKeyTypes":
+        from localpuppet.fleet.trust.keys import parse_private, public_pem, read_private
+
+        path = self._settings.key
+        key = parse_private(read_private(path, of_puppet=True), where=str(path))
+        public = certificate.public_key()
+        if public_pem(key.public_key()) != public_pem(public):
+            raise InvalidInputError(
+                "is not the key of the certificate",
+                where=str(path),
+                hint=f"identity.certificate is {self._settings.certificate}",
+            )
+        return key
+
+    def verifier(self, *, own: "tuple[SignerName, Ed25519PublicKey] | None" = None) -> "Verifier":
+        """Return what verifies: pinned keys, the CA where one is set, and our own key.
+
+        Args:
+            own: Our own name and public key, where the private one is not ours to read: for an
+                agent's network side.
+
+        Raises:
+            InvalidInputError: Our own key is refused.
+        """
+        from localpuppet.fleet.trust.authority import Authority
+        from localpuppet.fleet.trust.signing import Verifier
+
+        settings = self._settings
+        if own is None and settings.certificate is None and os.access(self.own_key.path, os.R_OK):
+            own = (self.name(), self.own_key.load().public_key())
+        authority = None if settings.ca is None else Authority(settings.ca, settings.crl)
+        return Verifier(self.trusted, authority, self._node.clock, own=own)
+
+    def reception(self) -> "RequestAdmission":
+        """Return where requests to this node are looked at.
+
+        Raises:
+            LocalpuppetError: The identity is refused.
+        """
+        from localpuppet.fleet.requests.admission import RequestAdmission
+        from localpuppet.fleet.trust.seen import Seen
+
+        node = self._node
+        return RequestAdmission(
+            me=node.node_name(),
+            verifier=self.verifier(),
+            policy=node.settings.policy,
+            seen=Seen(node.settings.state / "seen.sqlite", node.clock),
+            clock=node.clock,
+        )
+
+    def public_key(self) -> str | None:
+        """Return our own public key as PEM; `None` where a certificate stands for it.
+
+        Raises:
+            InvalidInputError: The key is refused.
+        """
+        from localpuppet.fleet.trust.keys import public_pem
+
+        if self._settings.certificate is not None:
+            return None
+        return public_pem(self.own_key.load().public_key()).decode("ascii")

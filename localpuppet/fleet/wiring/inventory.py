@@ -1,0 +1,258 @@
+"""From the settings to the inventory: this node's view of what the others said, and who asks it."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.base.machine.ports import LineKind
+from localpuppet.fleet.wiring.exports import ExportsWiring
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.node.settings.node import FILE
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import RunId
+    from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.agent.asking import Lend
+    from localpuppet.fleet.agent.export_calls import ExportCalls
+    from localpuppet.fleet.agent.inventory_calls import InventoryCalls
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.inventory.admission import EntryAdmission
+    from localpuppet.fleet.inventory.following import ViewFollower
+    from localpuppet.fleet.inventory.reading import Found, InventoryReader
+    from localpuppet.fleet.inventory.view import View
+
+    Store = Callable[[], Awaitable[KeyValue]]
+
+T = TypeVar("T")
+
+
+class InventoryWiring:
+    """The parts of the inventory that are read; see `TellingWiring` for what is told.
+
+    Args:
+        node: The parts of the node.
+        fleet: The parts of a node of a fleet; made when needed.
+    """
+
+    def __init__(self, node: NodeWiring, *, fleet: FleetWiring | None = None) -> None:
+        self._node = node
+        self._fleet = fleet or FleetWiring(node)
+        self._exports = ExportsWiring(node)
+
+    def view(self) -> "View":
+        """Return this node's copy of what the others said."""
+        from localpuppet.fleet.inventory.view import FILE, View
+
+        settings = self._node.settings
+        return View(
+            settings.state / FILE,
+            now=self._now,
+            expire=settings.inventory.expire,
+            exports=self._exports.held(),
+        )
+
+    def follower(
+        self, store: "Store", log: "Log", *, changed: Callable[[], None] = lambda: None
+    ) -> "ViewFollower":
+        """Return what keeps the view true; see `ViewFollower`.
+
+        Args:
+            store: Returns the bus, connected.
+            log: What is said.
+            changed: Called after the view may have changed.
+        """
+        from localpuppet.fleet.bus.layout import INVENTORY
+        from localpuppet.fleet.inventory.following import Sources, ViewFollower
+
+        view = self.view()
+        sources = Sources(
+            store=store,
+            admission=self.admission(),
+            trust=self._trust,
+            probe=INVENTORY + self._fleet.name,
+            companion=self._exports.follower(view, log),
+        )
+        return ViewFollower(view, sources, clock=self._node.clock, log=log, changed=changed)
+
+    @asynccontextmanager
+    async def reader(
+        self, note: Callable[[str], None], run: "RunId | None" = None
+    ) -> AsyncGenerator["View", None]:
+        """Lend the entries: from the view that an agent keeps current, else listed from the bus.
+
+        How old the view is decides whether it may be asked: see `ask`. Where an agent is there and
+        the bus is not, for us or for both, that is how old the agent's view is.
+
+        Args:
+            note: Takes what a person should read.
+            run: The run that asks while it compiles: where no agent is there, its questions share a
+                listing, and so see one moment.
+
+        Raises:
+            UnavailableError: The settings name no bus; there is no agent, and the bus cannot be
+                asked; or the view cannot be read or written.
+        """
+        self._require_bus()
+        view = self.view()
+        try:
+            there = self.agent_is_there() and self.is_current(view)
+            if not (there or (run is not None and self._is_shared(view, run))):
+                async with self._fleet.connected() as kv:
+                    await self.follower(lent(kv), Notes(note)).list_once()
+        except UnavailableError:
+            if not self.agent_is_there():
+                raise
+        except StateError as error:
+            raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
+        try:
+            yield view
+        finally:
+            view.close()
+
+    def ask(
+        self, reader: "InventoryReader", question: "Callable[[InventoryReader], T]"
+    ) -> "Found[T]":
+        """Return what a question finds.
+
+        Raises:
+            UnavailableError: It could not be asked: the view is too old, or cannot be read.
+        """
+        from localpuppet.fleet.inventory.reading import must_ask
+
+        return must_ask(
+            reader,
+            question,
+            now=self._now(),
+            max_stale=self._node.settings.inventory.max_stale,
+            hint="is the bus there?",
+        )
+
+    def calls(self, note: Callable[[str], None] | None = None) -> "InventoryCalls":
+        """Return what answers Puppet's questions about other nodes.
+
+        Args:
+            note: Takes what a person should read; `None` in the agent, which keeps the view.
+        """
+        from localpuppet.fleet.agent.inventory_calls import InventoryCalls
+
+        return InventoryCalls(
+            self._lend(note),
+            max_stale=self._node.settings.inventory.max_stale,
+            records=self._node.records,
+            clock=self._node.clock,
+        )
+
+    def export_calls(self, note: Callable[[str], None] | None = None) -> "ExportCalls":
+        """Return what answers the termini of a catalog; see `calls`."""
+        return self._exports.calls(self._lend(note), self._fleet.name)
+
+    def _lend(self, note: Callable[[str], None] | None) -> "Lend":
+        return self._kept() if note is None else partial(self.reader, note)
+
+    def _kept(self) -> "Lend":
+        """Return what lends one view again and again: opening a file costs more than an answer."""
+        view = self.view()
+
+        @asynccontextmanager
+        async def lend(_: "RunId | None") -> AsyncGenerator["InventoryReader", None]:
+            self._require_bus()
+            yield view
+
+        return lend
+
+    def _require_bus(self) -> None:
+        """Refuse a question that an empty bus of the root's own would answer with "none".
+
+        Raises:
+            UnavailableError: The settings name no bus, so that no node publishes on one.
+        """
+        if not self._node.fleet_settings.bus.named:
+            raise UnavailableError(
+                "cannot ask other nodes: no bus is configured",
+                where=str(self._node.settings.root / FILE),
+                hint="write 'bus:' there, or name another root with --root or LOCALPUPPET_ROOT",
+            )
+
+    def is_current(self, view: "View") -> bool:
+        """Return whether a view is not too old to be asked."""
+        current = view.current_until()
+        stale = self._node.settings.inventory.max_stale
+        return current is not None and self._now() - current <= stale
+
+    def _is_shared(self, view: "View", run: "RunId") -> bool:
+        """Return whether the bus was listed for a run a moment ago, by whom we trust now."""
+        from localpuppet.fleet.agent.asking import is_shared
+
+        return view.trust == self._trust() and is_shared(
+            view.current_until(), begun=run.time.timestamp(), now=self._now()
+        )
+
+    def admission(self) -> "EntryAdmission":
+        """Return what tells which entries count on this node."""
+        from localpuppet.fleet.inventory.admission import EntryAdmission
+
+        settings = self._node.settings
+        return EntryAdmission(
+            self._fleet.verifier,
+            claims=settings.inventory.policy,
+            policy=settings.policy,
+            now=self._now,
+        )
+
+    def _now(self) -> float:
+        return self._node.clock.now().timestamp()
+
+    def _trust(self) -> str:
+        """Return the state of the files that say whom we trust and who may what.
+
+        A key that is pinned or revoked changes its directory.
+        """
+        settings = self._node.settings
+        identity = settings.identity
+        policies = (settings.inventory.policy, settings.policy)
+        files = (settings.trusted, *policies, identity.ca, identity.crl)
+        return " ".join(_stamp(path) for path in files if path is not None)
+
+    def agent_is_there(self) -> bool:
+        """Return whether an agent of this node runs."""
+        from localpuppet.base.machine.flock import is_locked
+
+        return is_locked(self._node.settings.state / "agent" / "lock")
+
+
+class Notes:
+    """A `Log` for a verb: what an operator should know is a note, and nothing else is said."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Say nothing."""
+
+    def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Note it."""
+        self._note(text)
+
+    def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Say nothing."""
+
+
+def lent(kv: "KeyValue") -> "Store":
+    """Return what returns a bus that is connected."""
+
+    async def store() -> "KeyValue":
+        return kv
+
+    return store
+
+
+def _stamp(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError:
+        return "-"
+    return f"{status.st_ino}.{status.st_mtime_ns}.{status.st_size}"

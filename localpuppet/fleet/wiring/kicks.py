@@ -1,0 +1,121 @@
+"""From the settings to kicks: what sends those that wait, and what is said of cycles."""
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.machine.ports import LineKind
+from localpuppet.fleet.wiring.fleet import FleetWiring
+
+if TYPE_CHECKING:
+    from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.inventory.entry import InventoryEntry
+    from localpuppet.fleet.inventory.outbox import Outbox
+    from localpuppet.fleet.inventory.reading import InventoryReader
+    from localpuppet.fleet.triggers.kick_sending import KickSending
+
+# Seconds for which a run that kicks or asks others than before is looked at for cycles.
+LOOK = 5.0
+
+
+def kick_sending(
+    fleet: FleetWiring, store: "Callable[[], Awaitable[KeyValue]]", log: "Log"
+) -> "KickSending":
+    """Return what sends the kicks of runs that are over.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        store: Returns the bus, connected.
+        log: What is said.
+    """
+    from localpuppet.fleet.triggers.kick_sending import KickSending
+
+    clock = fleet.node.clock
+    return KickSending(fleet.held_kicks, signer=fleet.signer, store=store, clock=clock, log=log)
+
+
+def kick_texts(public: Path) -> tuple[str, ...]:
+    """Return the queries that find whom the catalog of a run kicks, none twice.
+
+    Args:
+        public: The public directory of the run.
+
+    Raises:
+        StateError: What was noted cannot be read.
+        InvalidInputError: It is not a kick.
+    """
+    from localpuppet.node.puppet.noted import KICKS, read_noted
+
+    kicks = read_noted(public, KICKS)
+    if not kicks:
+        return ()
+    from localpuppet.fleet.triggers.kick import Kick
+
+    return tuple(dict.fromkeys(text for kick in kicks for text in Kick.read(kick).texts))
+
+
+def warn_of_cycles(
+    note: Callable[[str], None],
+    before: "InventoryEntry | None",
+    now: "InventoryEntry",
+    reader: "InventoryReader",
+) -> None:
+    """Say which cycles a catalog closes, where it kicks or asks others than it did.
+
+    Args:
+        note: Takes what a person should read.
+        before: What the node said of its last good run.
+        now: What it says of this one.
+        reader: The inventory.
+
+    Raises:
+        StateError: The inventory cannot be read.
+    """
+    from localpuppet.fleet.roles.closing import asks_the_same, closed_cycles
+
+    if not (now.kicks or now.queries) or (before is not None and asks_the_same(before, now)):
+        return
+    end = time.monotonic() + LOOK
+    for cycle in closed_cycles(reader, before, now, lambda: time.monotonic() > end):
+        note(f"nodes make each other run: {cycle.shown} ('localpuppet kicks' says why)")
+
+
+class CycleWatch:
+    """Looks after each good run whether it closed a cycle, for as long as an agent lives.
+
+    Args:
+        outbox: What the node says.
+        reader: What the others say.
+        log: What is said.
+    """
+
+    def __init__(self, outbox: "Outbox", reader: "InventoryReader", log: "Log") -> None:
+        self._outbox = outbox
+        self._reader = reader
+        self._log = log
+        self._stamp = outbox.stamp()
+        self._before: InventoryEntry | None = None
+        self._begun = False
+
+    async def step(self) -> None:
+        """Look, if there is something new."""
+        import asyncio
+
+        stamp = self._outbox.stamp()
+        if self._begun and stamp == self._stamp:
+            return
+        try:
+            now = self._outbox.entry()
+            if now is not None and self._begun:
+                await asyncio.to_thread(warn_of_cycles, self._warn, self._before, now, self._reader)
+        except LocalpuppetError as error:
+            self._warn(f"nobody looked whether a run closed a cycle: {error}")
+        else:
+            self._before = now
+        self._stamp, self._begun = stamp, True
+
+    def _warn(self, text: str) -> None:
+        self._log.warning(text, kind=LineKind.KICK)

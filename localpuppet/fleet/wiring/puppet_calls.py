@@ -1,0 +1,54 @@
+"""From the settings to what answers Puppet code: in the agent, and in `localpuppet call`."""
+
+from typing import TYPE_CHECKING
+
+from localpuppet.fleet.wiring.fleet import FleetWiring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from localpuppet.fleet.agent.export_calls import ExportCalls
+    from localpuppet.fleet.agent.inventory_calls import InventoryCalls
+    from localpuppet.fleet.agent.puppet_calls import PuppetCalls
+    from localpuppet.fleet.agent.trigger_calls import Paths
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.leases.keeper import Keeper
+
+
+def puppet_calls(
+    fleet: FleetWiring,
+    inventory: "InventoryCalls",
+    exports: "ExportCalls",
+    *,
+    store: "Callable[[str | None], AbstractAsyncContextManager[KeyValue]]",
+    paths: "Paths",
+    keeper: "Keeper | None" = None,
+) -> "PuppetCalls":
+    """Return what answers Puppet code.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        inventory: Answers questions about nodes.
+        exports: Answers what exports and collects.
+        store: Lends the store of an engine.
+        paths: Returns the paths of the causes of a run.
+        keeper: This node's leases; `None` where nobody stays to renew them.
+    """
+    from localpuppet.fleet.agent.puppet_calls import PuppetCalls
+    from localpuppet.fleet.agent.trigger_calls import Sender, TriggerCalls
+
+    sender = Sender(
+        store=store,
+        signer=fleet.signer,
+        paths=paths,
+        keyprefix=fleet.node.fleet_settings.agent.keyprefix,
+        clock=fleet.node.clock,
+    )
+    return PuppetCalls(
+        triggers=TriggerCalls(sender, inventory=inventory, held=fleet.held_kicks),
+        inventory=inventory,
+        exports=exports,
+        keeper=keeper,
+        name=fleet.signer.name,
+    )

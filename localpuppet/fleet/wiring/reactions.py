@@ -1,0 +1,44 @@
+"""The parts that make a node react to what others say of themselves."""
+
+from localpuppet.base.machine.ports import Log
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.reactions.collectors import Collectors
+from localpuppet.fleet.agent.reactions.dependency import Source
+from localpuppet.fleet.agent.reactions.ended_runs import EndedRuns
+from localpuppet.fleet.agent.reactions.memory import ReactionMemory
+from localpuppet.fleet.agent.reactions.questions import Questions
+from localpuppet.fleet.agent.reactions.reactor import Reactor, World
+from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.trust.policy_file import peer_refusal
+from localpuppet.fleet.wiring.exports import ExportsWiring
+from localpuppet.node.wiring.node import NodeWiring
+
+
+def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
+    """Return what has the agent run again when an answer changes.
+
+    Args:
+        node: The parts of the node.
+        agent: Runs.
+        view: What the others say of themselves.
+        log: What is said.
+    """
+    settings, clock, records = node.settings, node.clock, node.records
+    collecting = ExportsWiring(node).collecting(agent.me)
+    max_stale = settings.inventory.max_stale
+
+    def now() -> float:
+        return clock.now().timestamp()
+
+    sources: list[Source] = [
+        Questions(view, records, now=now, max_stale=max_stale),
+        Collectors(view, collecting, records, now=now, max_stale=max_stale),
+    ]
+    world = World(
+        host=agent,
+        runs=EndedRuns(records, sources),
+        sources=sources,
+        peers=view,
+        refusal=lambda peer: peer_refusal(settings.policy, peer, "react"),
+    )
+    return Reactor(world, ReactionMemory(settings.state), clock=clock, log=log)

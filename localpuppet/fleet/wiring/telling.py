@@ -1,0 +1,257 @@
+"""From the settings to what a node tells the others: its good runs, kicks, who is forgotten."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import LocalpuppetError, UnavailableError
+from localpuppet.fleet.wiring.exports import ExportsWiring
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.inventory import InventoryWiring, Notes, lent
+from localpuppet.fleet.wiring.kicks import CycleWatch, kick_sending, kick_texts, warn_of_cycles
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName
+    from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.inventory.entry import InventoryEntry
+    from localpuppet.fleet.inventory.facts import GoodRun
+    from localpuppet.fleet.inventory.outbox import Outbox
+    from localpuppet.fleet.inventory.publishing import Publisher, Voice
+    from localpuppet.fleet.wiring.inventory import Store
+    from localpuppet.node.runs.records import RunDirectory
+    from localpuppet.node.runs.run import Status
+
+# Seconds that a run without an agent may go on publishing after it is over.
+PATIENCE = 60.0
+
+
+class TellingWiring:
+    """The parts that tell the others.
+
+    Args:
+        node: The parts of the node.
+        fleet: The parts of a node of a fleet; made when needed.
+    """
+
+    def __init__(self, node: NodeWiring, *, fleet: FleetWiring | None = None) -> None:
+        self._node = node
+        self._fleet = fleet or FleetWiring(node)
+        self._inventory = InventoryWiring(node, fleet=self._fleet)
+        self._exports = ExportsWiring(node)
+
+    def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
+        """Leave the entry of a good whole run, and a run's kicks; see `Node.after_run`.
+
+        What goes wrong is noted: the run is over.
+
+        Args:
+            note: Takes what a person should read.
+            run: The run.
+            status: How it ended.
+        """
+        try:
+            if status.good:
+                self._offer(note, run, status)
+        except LocalpuppetError as error:
+            note(f"the inventory does not hear of this run: {error}")
+        try:
+            kicks = self._fleet.held_kicks.release(run.id)
+            if status.good or kicks:
+                self._publish_apart(kicks=kicks)
+        except LocalpuppetError as error:
+            note(f"the others do not hear of this run: {error}")
+
+    def outbox(self) -> "Outbox":
+        """Return what the bus is to hold of this node."""
+        from localpuppet.fleet.inventory.outbox import Outbox
+
+        return Outbox(self._node.settings.state)
+
+    def publisher(self, store: "Store", log: "Log") -> "Publisher":
+        """Return what brings the outbox to the bus, for as long as an agent lives.
+
+        Args:
+            store: Returns the bus, connected.
+            log: What is said.
+        """
+        from localpuppet.fleet.inventory.publishing import Publisher
+
+        kicks = kick_sending(self._fleet, store, log)
+        cycles = CycleWatch(self.outbox(), self._inventory.view(), log)
+
+        async def then(told: bool) -> None:
+            await kicks.step(told=told)
+            await cycles.step()
+
+        return Publisher(self.outbox(), self._voice(), store=store, log=log, then=then)
+
+    async def publish(self, note: Callable[[str], None]) -> bool | None:
+        """Publish the outbox now, and send the kicks that wait for it.
+
+        Args:
+            note: Takes what a person should read.
+
+        Returns:
+            Whether the entry was news to the bus; `None` for no entry yet.
+
+        Raises:
+            UnavailableError: The bus cannot be asked, or takes too long.
+            LocalpuppetError: The identity is refused, or the disk.
+        """
+        import asyncio
+
+        from localpuppet.fleet.inventory.publishing import publish
+
+        outbox = self.outbox()
+        payload = outbox.payload()
+        if payload is None and not self._fleet.held_kicks.are_there:
+            return None
+        news = None
+        try:
+            async with asyncio.timeout(PATIENCE), self._fleet.connected() as kv:
+                if payload is not None:
+                    news = await publish(kv, payload, self._voice())
+                    outbox.note_published(payload)
+                await kick_sending(self._fleet, lent(kv), Notes(note)).step(told=True)
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"did not take the entry within {PATIENCE:g} s", where="bus"
+            ) from error
+        return news
+
+    async def forget(self, name: "NodeName") -> None:
+        """Tell all nodes, in the name of whoever has this root, that a node is forgotten.
+
+        Raises:
+            UnavailableError: The bus cannot be asked, or refuses us.
+            LocalpuppetError: The identity is refused.
+        """
+        from localpuppet.fleet.bus.layout import FORGOTTEN
+        from localpuppet.fleet.inventory.tombstone import Tombstone
+        from localpuppet.fleet.trust.signing import MessageKind
+
+        stone = Tombstone(node=name, at=self._node.clock.now().timestamp())
+        token = self._fleet.signer.sign(stone.to_payload(), MessageKind.FORGOTTEN)
+        async with self._fleet.connected() as kv:
+            await kv.put(FORGOTTEN + name, token)
+
+    def _publish_apart(self, *, kicks: bool) -> None:
+        """Have a process of its own tell the others, where there is no agent to do it.
+
+        Args:
+            kicks: Whether kicks wait; else there may be nothing to tell.
+        """
+        node = self._node
+        if not node.fleet_settings.bus.named or self._inventory.agent_is_there():
+            return
+        if not kicks and self.outbox().is_published():
+            return
+        from localpuppet.base.machine.processes import start_apart
+        from localpuppet.fleet.wiring.puppet_environment import own_words
+
+        start_apart(
+            [*own_words(), "--root", str(node.settings.root), "publish"], env=node.environment
+        )
+
+    def _offer(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
+        from localpuppet.fleet.inventory.facts import entry_of
+
+        settings, outbox = self._node.settings.inventory, self.outbox()
+        before = outbox.entry()
+        found = _good_run(self._fleet, run, status)
+        exports, servers = self._exports.offered(run, before, now=found.at)
+        entry = entry_of(replace(found, exports=exports, servers=servers), settings.selection)
+        if entry.kicks or entry.queries:
+            self._warn_of_cycles(note, before, entry)
+        outbox.offer(entry, refresh=settings.refresh)
+        # The agent may be about to publish the one before.
+        self._exports.keep(before, outbox.entry())
+
+    def _warn_of_cycles(
+        self, note: Callable[[str], None], before: "InventoryEntry | None", now: "InventoryEntry"
+    ) -> None:
+        """Say which cycles a run closes, where there is no agent to look; it reads SQLite.
+
+        A child of the agent must not: SQLite does not survive a fork.
+        """
+        if self._inventory.agent_is_there():
+            return
+        view = self._inventory.view()
+        try:
+            if self._inventory.is_current(view):
+                warn_of_cycles(note, before, now, view)
+        except LocalpuppetError as error:
+            note(f"nobody looked whether this run closes a cycle: {error}")
+        finally:
+            view.close()
+
+    def _voice(self) -> "Voice":
+        from localpuppet.fleet.inventory.publishing import Voice
+
+        fleet = self._fleet
+        return Voice(
+            node=fleet.name,
+            signer=fleet.signer,
+            verifier=fleet.verifier,
+            baggage=self._exports.baggage(fleet.name),
+        )
+
+
+def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "GoodRun":
+    """Return what a good run was, as far as others hear of it; without what it exports.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        run: The run.
+        status: How it ended.
+
+    Raises:
+        StateError: A part of its record cannot be read.
+        InvalidInputError: A part is refused.
+    """
+    from localpuppet.base.formats.json_file import read_json
+    from localpuppet.base.formats.names import Environment, NodeName, ReleasePath
+    from localpuppet.base.formats.times import parse_time
+    from localpuppet.fleet.exports.recording import read_collected
+    from localpuppet.fleet.inventory.component import read_components
+    from localpuppet.fleet.inventory.entry import AskedQuery
+    from localpuppet.fleet.inventory.facts import GoodRun
+    from localpuppet.node.enc.instance.facts import withheld
+    from localpuppet.node.puppet.facts import read_classes, read_facts
+    from localpuppet.node.puppet.noted import COMPONENTS, read_noted
+    from localpuppet.node.releases.tag_memory import TagMemory
+    from localpuppet.node.runs.query_record import read_queries
+
+    request = read_json(run.request)
+    paths = (request.get("causes") or {}).get("paths") or [[]]
+    memory = TagMemory(fleet.node.settings.state)
+    pin = memory.pin(ReleasePath(status.app))
+    return GoodRun(
+        node=fleet.name,
+        at=parse_time(status.finished_at or status.started_at).timestamp(),
+        run=status.id,
+        release=status.app,
+        environment=Environment(request["environment"]),
+        parameters=request["node_document"].get("parameters") or {},
+        facts=read_facts(run.public),
+        withheld=withheld(request.get("instance_facts") or ()),
+        classes=read_classes(run.public),
+        paths=tuple(tuple(map(NodeName, path)) for path in paths),
+        kicks=kick_texts(run.public),
+        components=read_components(read_noted(run.public, COMPONENTS)),
+        tagged_at=memory.tagged_at(ReleasePath(status.app)),
+        commit=pin.commit if pin is not None else None,
+        queries=(
+            *(
+                AskedQuery(text=query.text, digest=query.digest)
+                for query in read_queries(run)
+                if query.digest is not None
+            ),
+            *(
+                AskedQuery(text=one.question, digest=one.digest)
+                for one in read_collected(run)
+                if one.digest is not None
+            ),
+        ),
+    )

@@ -1,0 +1,55 @@
+"""The fork server of a node: how it is started, and what keeps it."""
+
+from functools import partial
+
+from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.base.machine.files import make_private
+from localpuppet.base.machine.fork_server import MAX_PATH
+from localpuppet.base.machine.kept_process import KeptProcess, start_kept
+from localpuppet.base.machine.ports import Log
+from localpuppet.base.share.files import shared_file
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.warming import Warming
+from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.run import lean_start
+
+
+def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess:
+    """Start a node's fork server.
+
+    Args:
+        node: The parts of the node.
+        limits: When it ends.
+
+    Raises:
+        LocalpuppetError: There can be none.
+    """
+    server = node.fork_server()
+    installation = node.installation(ask=False)
+    if installation is None:
+        raise UnavailableError("Puppet is new here, and the next run asks it about itself")
+    if len(bytes(server.path)) > MAX_PATH:
+        raise UnavailableError("is too long for a socket's name", where=str(server.path))
+    make_private(server.path.parent)
+    command, env = server_command(
+        installation,
+        base=node.environment,
+        lean=lean_start(node, installation),
+        script=shared_file("fork_server.rb"),
+        socket=server.path,
+        limits=limits,
+    )
+    process = start_kept(command, env=env, processes=node.processes)
+    try:
+        server.note(process.identity)
+    except StateError:
+        process.end()
+        process.code()
+        raise
+    return process
+
+
+def warming(node: NodeWiring, agent: Agent, log: Log) -> Warming:
+    """Return what keeps a node's fork server."""
+    return Warming(agent, start=partial(start_server, node), log=log)

@@ -1,0 +1,176 @@
+"""The command `localpuppet`: verbs, loaded when they are called, and one line for every error."""
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from localpuppet import __version__
+from localpuppet.base.errors import LocalpuppetError, thread_shortage
+from localpuppet.node.cli import render
+from localpuppet.node.cli.lazy_group import Verbs
+
+# Verb → module; the command in it is called VERB_command.
+VERBS = {
+    "assign": "fleet.cli.assign",
+    "agent": "fleet.cli.agent",
+    "apply": "node.cli.apply",
+    "call": "fleet.cli.call",
+    "check": "node.cli.check",
+    "completion": "node.cli.completion",
+    "disable": "node.cli.hold",
+    "enable": "node.cli.hold",
+    "enc": "node.cli.data.enc",
+    "exports": "fleet.cli.inventory.exports",
+    "facts": "fleet.cli.inventory.facts",
+    "forget": "fleet.cli.inventory.forget",
+    "history": "node.cli.record.history",
+    "instance-data": "node.cli.data.instance_data",
+    "keys": "fleet.cli.keys",
+    "kicks": "rollout.cli.kicks",
+    "last-run": "fleet.cli.requests",
+    "lease": "fleet.cli.lease",
+    "logs": "node.cli.record.history",
+    "lookup": "node.cli.data.lookup",
+    "nodes": "fleet.cli.nodes",
+    "permissions": "fleet.cli.permissions",
+    "plan": "rollout.cli.plan",
+    "publish": "fleet.cli.inventory.publish",
+    "query": "fleet.cli.inventory.query",
+    "release": "node.cli.release",
+    "report": "node.cli.record.report",
+    "rollback": "node.cli.rollback",
+    "rollout": "rollout.cli.rollout",
+    "runonce": "fleet.cli.requests",
+    "stage": "node.cli.stage",
+    "status": "node.cli.status",
+    "trigger": "fleet.cli.trigger",
+    "try": "node.cli.trying",
+    "units": "node.cli.units",
+    "web": "web.cli.web",
+    "why": "node.cli.record.history",
+}
+
+EPILOG = """\b
+Examples:
+  localpuppet check                      validate the input and what it names
+  localpuppet apply --noop               show what would change
+  localpuppet apply                      run, and say for certain how it ended
+  localpuppet status --wait              wait for the run, exit as it ended
+  localpuppet disable -m 'db migration' --for 2h
+"""
+
+
+@click.group(
+    cls=Verbs,
+    verbs=VERBS,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+)
+@click.option(
+    "--root",
+    metavar="DIR",
+    help="Directory with input.yaml, modules/ and localpuppet.yaml."
+    "  [default: $LOCALPUPPET_ROOT or /etc/puppet]",
+)
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour the output; 'auto' means on a terminal, unless NO_COLOR is set.",
+)
+@click.version_option(__version__, "-V", "--version", prog_name="localpuppet")
+@click.pass_context
+def cli(ctx: click.Context, root: str | None, color: str) -> None:
+    """Run Puppet without a master: immutable releases, one supervised apply, a true record.
+
+    Exit codes: 0 success, 1 the run failed, 2 usage or invalid input, 3 integrity,
+    69 a server is unavailable, 70 a bug of ours, 75 busy or on hold.
+    """
+    from localpuppet.node.wiring.node import NodeWiring
+
+    ctx.obj = NodeWiring(root, observe=render.progress)
+    render.COLOR.set(color)
+    ctx.color = render.use_color(color, sys.stdout)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        result = cli.main(
+            args=None if argv is None else list(argv),
+            prog_name="localpuppet",
+            standalone_mode=False,
+        )
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (click.Abort, KeyboardInterrupt):
+        render.fail("stopped")
+        return 130
+    except click.ClickException as error:
+        return _report_usage(error)
+    except LocalpuppetError as error:
+        render.fail(str(error))
+        return error.exit_code
+    except Exception as error:  # the last resort of the program, so that no traceback is shown
+        if os.environ.get("LOCALPUPPET_TRACEBACK"):
+            raise
+        return report_unexpected(error)
+    return result if isinstance(result, int) else 0
+
+
+def _report_usage(error: click.ClickException) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return 2
+    message = error.format_message()
+    if isinstance(error, click.MissingParameter):
+        message = " ".join(message.split())  # choices come one a line
+    if isinstance(error, click.UsageError):
+        verb = error.ctx.command_path if error.ctx else "localpuppet"
+        message = f"{message.rstrip('.')} (see '{verb} --help')"
+    render.fail(message)
+    return error.exit_code
+
+
+def report_unexpected(error: Exception) -> int:
+    """Explain what no part of the program foresaw: a machine that refuses, or a bug of ours."""
+    if isinstance(error, BrokenPipeError):
+        render.drop_stream(sys.stdout)  # the reader has gone: that is its right
+        return 141
+    if isinstance(error, OSError):
+        render.drop_stream(sys.stdout)
+        place = f"{error.filename}: " if error.filename else ""
+        hint = " (run as root?)" if isinstance(error, PermissionError) else ""
+        render.fail(f"{place}{error.strerror or error}{hint}")
+        return 1
+    if shortage := thread_shortage(error):
+        render.fail(str(shortage))
+        return shortage.exit_code
+    what = f"{type(error).__name__}: {error}{_place(error)}"
+    render.fail(f"bug in localpuppet: {what} (LOCALPUPPET_TRACEBACK=1 shows more)")
+    return 70
+
+
+def _place(error: Exception) -> str:
+    """Return the innermost place of ours in which an error came up: it may never come again.
+
+    It is `, at FILE:LINE`, or empty where none of ours was on the way.
+    """
+    import traceback
+
+    top = Path(__file__).parents[1]
+    ours = [
+        f", at {Path(frame.filename).relative_to(top)}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(top / "localpuppet")
+    ]
+    return ours[-1] if ours else ""

@@ -1,0 +1,4 @@
+"""One machine: from a release to a supervised run.
+
+packages: `cli`, `enc`, `puppet`, `releases`, `runs`, `settings`, `wiring`.
+"""

@@ -1,0 +1,7 @@
+"""Commands of one node, and how results are printed.
+
+verbs: `apply`, `check`, `completion`, `data`, `hold`, `record`, `release`, `rollback`, `stage`,
+    `status`, `trying`, `units`.
+shared by verbs: `lazy_group`, `node_options`, `progress_line`, `render`, `render_node`,
+    `render_resources`, `render_run`.
+"""

@@ -1,0 +1,223 @@
+"""`localpuppet apply`: the run."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.formats.names import RunId, parse_tags
+from localpuppet.base.formats.text import parse_line
+from localpuppet.base.formats.times import parse_duration
+from localpuppet.node.cli import render, render_run
+from localpuppet.node.runs.run import Status
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.runs.preparing import PreparedRun
+    from localpuppet.node.wiring.run import RunWiring
+
+_REST = "localpuppet.rest"
+
+
+class RestCommand(click.Command):
+    """Keeps the words behind `--` in `ctx.meta[_REST]`: they are for Puppet, not for us."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what stands before `--`."""
+        if "--" in args:
+            index = args.index("--")
+            ctx.meta[_REST] = tuple(args[index + 1 :])
+            args = args[:index]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the pieces of the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- PUPPET OPTIONS]"]
+
+
+def rest(ctx: click.Context) -> tuple[str, ...]:
+    """Return the options for Puppet, which stand behind `--`.
+
+    Raises:
+        InvalidInputError: One would take the run out of our hands.
+    """
+    from localpuppet.node.puppet.command import check_extra
+
+    extra: tuple[str, ...] = ctx.meta.get(_REST, ())
+    check_extra(extra)
+    return extra
+
+
+@click.command(
+    "apply",
+    cls=RestCommand,
+    epilog="""\b
+Examples:
+  localpuppet apply                              input.yaml of the root
+  localpuppet apply other-input.yaml --noop      show what would change
+  localpuppet apply --noop --despite-hold        also while a hold is in force
+  curl … | localpuppet apply -                   input from standard input
+  localpuppet apply https://enc.example.com/web01.yaml
+  localpuppet apply userdata:                    input from the cloud
+  run=$(localpuppet apply --detach); localpuppet status --wait "$run"
+  localpuppet apply --timeout 10m -- --debug     options for Puppet
+""",
+)
+@click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
+@click.option(
+    "--install",
+    metavar="PACKAGE",
+    type=click.Path(path_type=Path),
+    help="Install this .deb or .rpm of the release first, and take the release from it.",
+)
+@click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
+@click.option("--despite-hold", is_flag=True, help="With --noop: also while a hold is in force.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the whole command on a terminal, too.")
+@click.option("--timeout", metavar="TIME", help="End Puppet after this time (90, 30m, 1h30m).")
+@click.option("--tags", metavar="TAGS", help="Apply only resources with these tags (a,b).")
+@click.option("--detach", is_flag=True, help="Print the run's id and return at once.")
+@click.option(
+    "--detailed-exitcodes",
+    is_flag=True,
+    help="Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
+)
+@click.option(
+    "--allow-rollback", is_flag=True, help="Apply a release that is older than the last one."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
+@click.option("--cause", default="manual", metavar="TEXT", help="What led to this run, for 'why'.")
+@click.pass_context
+def apply_command(
+    ctx: click.Context,
+    source: str | None,
+    install: Path | None,
+    noop: bool,
+    despite_hold: bool,
+    verbose: bool,
+    timeout: str | None,
+    tags: str | None,
+    detach: bool,
+    detailed_exitcodes: bool,
+    allow_rollback: bool,
+    as_json: bool,
+    cause: str,
+) -> int:
+    """Apply the release that INPUT names to this node.
+
+    INPUT is a file (default: input.yaml in the root), '-' for standard input, an https URL, or
+    'userdata:' for what the cloud says.
+    A release that is not on the node yet is staged first. The node is locked meanwhile; what
+    happens is recorded: see status, logs and why.
+    """
+    from localpuppet.node.runs.options import RunOptions
+    from localpuppet.node.wiring.run import RunWiring
+
+    node: NodeWiring = ctx.obj
+    if despite_hold and not noop:
+        raise click.UsageError("--despite-hold goes with --noop: a hold is in force for changes")
+    seconds = None if timeout is None else parse_duration(timeout, what="timeout")
+    options = RunOptions(
+        noop=noop,
+        tags=None if tags is None else parse_tags(tags),
+        extra=rest(ctx),
+        timeout=seconds or node.settings.run_timeout,
+        user=user(),
+        cause=parse_line(cause, what="cause"),
+        despite_hold=despite_hold,
+    )
+    shown = Shown(verbose=verbose, as_json=as_json, detach=detach, detailed=detailed_exitcodes)
+    wiring = RunWiring(node)
+    with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
+        prepared = wiring.preparation().prepare(
+            options, source=source, package=install, allow_rollback=allow_rollback, named=named
+        )
+        status = supervise(node, wiring, prepared, shown)
+    return tell(status, shown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """How a run is shown.
+
+    Attributes:
+        verbose: The whole command, also on a terminal.
+        as_json: Its status as JSON, and nothing else.
+        detach: Its id, at once.
+        detailed: Exit as Puppet does.
+    """
+
+    verbose: bool
+    as_json: bool
+    detach: bool
+    detailed: bool
+
+
+def supervise(
+    node: NodeWiring, wiring: "RunWiring", prepared: "PreparedRun", shown: Shown
+) -> Status:
+    """Do a run that is prepared, and show it meanwhile; return how it ended.
+
+    Raises:
+        LocalpuppetError: It was refused, and there is no record of it.
+    """
+
+    def announce(run: RunId) -> None:
+        if shown.as_json:
+            render.emit_json({"schema": 1, "id": run})
+        else:
+            render.emit(run)
+        sys.stdout.flush()
+
+    app = prepared.release.app
+    observer = render.observer(
+        quiet=shown.as_json or shown.detach,
+        title=f"applying {app}",
+        short="" if shown.verbose else _short(app, prepared.options.noop),
+    )
+    supervisor = wiring.supervisor(observer)
+    node.processes.watch_signals()
+    try:
+        return supervisor.apply(prepared, detach=node.detach(announce) if shown.detach else None)
+    finally:
+        observer.close()
+
+
+def tell(status: Status, shown: Shown) -> int:
+    """Show how a run ended, and return the exit code."""
+    text = render.as_json(status.to_dict()) if shown.as_json else render_run.result(status)
+    # A run that never started is an error like any other; --detach has no id to wait for then.
+    render.say(text, err=not shown.as_json and not status.puppet_started)
+    return exit_code(status, detailed=shown.detailed)
+
+
+def _short(app: str, noop: bool) -> str:
+    """Return what a person reads before Puppet's output; the whole command is long."""
+    return f"# puppet apply{' --noop' if noop else ''} of {app} (whole command: -v, or 'why')"
+
+
+def exit_code(status: Status, *, detailed: bool) -> int:
+    """Return the exit code for a finished run.
+
+    Args:
+        status: The run.
+        detailed: Puppet's 0/2/4/6 where Puppet said one of them and meant it.
+    """
+    if detailed and status.exit_code in ((0, 2) if status.succeeded else (4, 6)):
+        return status.exit_code or 0
+    return 0 if status.succeeded else 1
+
+
+def user() -> str:
+    """Return who asks: the human behind sudo, the login, or the uid."""
+    import pwd
+
+    name = os.environ.get("SUDO_USER")
+    if name:
+        return name
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

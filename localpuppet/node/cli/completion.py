@@ -1,0 +1,77 @@
+"""`localpuppet completion`: shell completion."""
+
+import re
+
+import click
+from click.shell_completion import get_completion_class
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+
+class RunCommand(click.Command):
+    """A command that takes a RUN: `-1` is the run before the newest, and not an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what was written; what looks like `-1` comes last, behind `--`."""
+        runs = [word for word in args if re.fullmatch(r"-[1-9][0-9]*", word)]
+        if runs and "--" not in args:
+            args = [*(word for word in args if word not in runs), "--", *runs]
+        return super().parse_args(ctx, args)
+
+
+def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the ids of runs that begin or end as the user has begun."""
+    try:
+        ids = _node(ctx).records.ids()
+    except LocalpuppetError:
+        return []  # a shell's completion has nowhere to say what is wrong
+    ends = [run.rpartition("-")[2] for run in ids] if incomplete else []
+    return [name for name in (*ids, *ends) if name.startswith(incomplete)]
+
+
+def complete_release(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the releases on this node, and those in its packages, that begin so."""
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    try:
+        known = ReleaseWiring(_node(ctx)).known()
+    except LocalpuppetError:
+        return []
+    return [name for name in known if name.startswith(incomplete)]
+
+
+def complete_tag(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the tags that were applied on this node and begin so, the newest first."""
+    try:
+        ledger = _node(ctx).ledger
+        apps = [app for source in ledger.sources() for app in reversed(ledger.order(source))]
+    except LocalpuppetError:
+        return []
+    tags = dict.fromkeys(app.partition("/tags/")[2] for app in apps)
+    return [tag for tag in tags if tag.startswith(incomplete)]
+
+
+def _node(ctx: click.Context) -> NodeWiring:
+    return NodeWiring(ctx.find_root().params.get("root"))
+
+
+@click.command(
+    "completion",
+    epilog="""\b
+Examples, which install it:
+  localpuppet completion bash > /etc/bash_completion.d/localpuppet
+  localpuppet completion zsh  > "${fpath[1]}/_localpuppet"
+  localpuppet completion fish > ~/.config/fish/completions/localpuppet.fish
+""",
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion_command(ctx: click.Context, shell: str) -> None:
+    """Print the completion script for SHELL."""
+    shell_class = get_completion_class(shell)
+    if shell_class is None:
+        raise click.UsageError(f"no completion for {shell}")
+    complete = shell_class(ctx.find_root().command, {}, "localpuppet", "_LOCALPUPPET_COMPLETE")
+    render.emit(complete.source())

@@ -1,0 +1,36 @@
+"""`localpuppet enc`: the node document, computed afresh."""
+
+import click
+
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+
+@click.command(
+    "enc",
+    short_help="Print what Puppet is told of a node, as JSON.",
+    epilog="""\b
+As the ENC of a Puppet server:
+  node_terminus = exec
+  external_nodes = /usr/local/bin/localpuppet --root /etc/puppet enc
+with an input per node in inputs/NAME.yaml.
+""",
+)
+@click.argument("node", required=False)
+@click.pass_obj
+def enc_command(wiring: NodeWiring, node: str | None) -> None:
+    """Print what Puppet is told of NODE (default: this one), as JSON that is YAML.
+
+    The input is inputs/NODE.yaml where the root has a directory inputs/, and input.yaml otherwise.
+    """
+    from localpuppet.node.wiring.run import RunWiring
+
+    name = None
+    if node is not None:
+        from localpuppet.base.formats.names import NodeName
+
+        name = NodeName.parse(node)
+    source = wiring.find_input(name) or str(wiring.settings.input)
+    document = RunWiring(wiring).classifier().classify(source, node).document
+    wiring.documents.remember()
+    render.emit(document.to_yaml().rstrip("\n"))

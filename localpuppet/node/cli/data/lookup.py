@@ -1,0 +1,186 @@
+"""`localpuppet lookup`: what Hiera has for a key, as a run would see it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName
+    from localpuppet.node.enc.document import NodeDocument
+    from localpuppet.node.releases.catalogs import NodeFacts
+    from localpuppet.node.releases.release import Release
+
+# Puppet makes `trusted` of these facts, so 'puppet lookup' overrides all of them or none.
+TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
+
+
+@click.command(
+    "lookup",
+    short_help="Show what Hiera has for a key, as a run would see it.",
+    epilog="""\b
+Examples:
+  localpuppet lookup ntp::servers
+  localpuppet lookup ntp::servers --explain
+  localpuppet lookup ntp::servers --dir .        an unreleased work tree
+  localpuppet lookup ntp::servers --node web01   facts of its inventory entry
+  localpuppet lookup role --dir . --node web01 --facts web01.json
+  localpuppet lookup users --merge deep --type Hash
+
+Values that eyaml decrypts are shown in clear. Exit codes: 0 found, 1 there is no value, 2 the key,
+the data, the type or the catalog is refused, 69 the inventory cannot be asked.
+""",
+)
+@click.argument("key")
+@click.option("--explain", is_flag=True, help="Show where Hiera looked and what it took.")
+@click.option(
+    "--merge", type=click.Choice(["first", "unique", "hash", "deep"]), help="Merge levels this way."
+)
+@click.option("--type", "type_name", metavar="TYPE", help="Refuse a value of another Puppet type.")
+@click.option(
+    "--dir",
+    "directory",
+    metavar="DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Use this unreleased work tree in place of the release.",
+)
+@click.option("--node", "name", metavar="NAME", help="Look up as this node: its facts, its input.")
+@click.option(
+    "--facts",
+    "facts_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Override facts (JSON, or YAML in a file .yaml).",
+)
+@click.option(
+    "--node-document",
+    "document_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Use this node document (of 'enc') in place of the input's.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def lookup_command(
+    node: NodeWiring,
+    /,
+    key: str,
+    as_json: bool,
+    **given: Any,  # noqa: ANN401
+) -> int:
+    """Show what Hiera has for KEY: same release, hiera.yaml, facts and node document as a run.
+
+    The release is the one that the input names, on this node, or the work tree DIR. With --node
+    the facts are those of the node's inventory entry, and the input is inputs/NAME.yaml where the
+    root has a directory inputs/. Facts in FILE override those, or this machine's. Nothing is
+    applied.
+    """
+    from localpuppet.base.formats.names import NodeName
+    from localpuppet.node.releases.lookup import LookupRequest, look_up
+    from localpuppet.node.wiring.run import RunWiring
+
+    request = LookupRequest(
+        key=key,
+        explain=given["explain"],
+        merge=given["merge"] or "",
+        type=given["type_name"] or "",
+    )
+    name = None if given["name"] is None else NodeName.parse(given["name"])
+    release, document = _classify(node, name, given["directory"], given["document_file"])
+    facts = _collect_facts(node, name, given["facts_file"])
+    observer = render.observer(quiet=True, title="")
+    compiler = RunWiring(node).catalog_compiler()
+    found = look_up(request, release, document, facts=facts, compiler=compiler)
+    observer.close()
+    if as_json:
+        render.emit_json(
+            {
+                "schema": 1,
+                "key": key,
+                "release": release.app,
+                "found": found.found,
+                "value": found.value,
+                "explanation": found.explanation,
+            }
+        )
+    elif request.explain:
+        render.emit(render.user_text(found.explanation).rstrip("\n"))
+    elif found.found:
+        text = found.value if isinstance(found.value, str) else json.dumps(found.value, indent=2)
+        render.emit(render.user_text(text))
+    else:
+        render.fail(f"{key}: there is no value ('localpuppet lookup {key} --explain' says where)")
+    return 0 if found.found else 1
+
+
+def _classify(
+    node: NodeWiring, name: "NodeName | None", directory: Path | None, document: Path | None
+) -> "tuple[Release, NodeDocument]":
+    """Return the release or work tree, and the node document."""
+    from localpuppet.node.enc.classify import node_document
+    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.node.wiring.run import RunWiring
+
+    wiring = RunWiring(node)
+    if directory is None:
+        source = node.find_input(name) or str(node.settings.input)
+        classified = wiring.classifier().classify(source, name)
+        given = classified.document if document is None else _document(node, document)
+        return classified.release, given
+    tree = ReleaseWiring(node).work_trees().release(directory)
+    if document is not None:
+        return tree, _document(node, document)
+    loaded = wiring.trial().read_input(node.find_input(name))
+    return tree, node_document(loaded, tree.enc, answer=wiring.classifier().answer(name))
+
+
+def _collect_facts(
+    node: NodeWiring, name: "NodeName | None", file: Path | None
+) -> "NodeFacts | None":
+    """Return the facts of a node, with those of a file over them; `None` for this machine's.
+
+    Raises:
+        InvalidInputError: The file is refused, or there are no facts of the node.
+        UnavailableError: The inventory cannot be asked.
+    """
+    from localpuppet.fleet.cli.inventory.facts import read_entry
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.node.releases.catalogs import NodeFacts
+    from localpuppet.node.releases.making.compiling import read_values
+
+    _, values = ({}, {}) if file is None else read_values(file)
+    if name is None:
+        some = TRUSTED & set(values)
+        if some and some != TRUSTED:
+            raise InvalidInputError(
+                f"overrides {', '.join(sorted(some))} without {', '.join(sorted(TRUSTED - some))}",
+                where=str(file),
+                hint="write all four, or name the node: --node NAME",
+            )
+        return NodeFacts(name=None, values=values) if values else None
+    entry = None
+    if file is None or node.fleet_settings.bus.named:
+        found, _ = run(read_entry(InventoryWiring(node), name))
+        entry = found.answer
+    if entry is None and not values:
+        raise InvalidInputError(
+            f"{name} is not in the inventory", hint="pass its facts: --facts FILE"
+        )
+    return NodeFacts(name=name, values={**(entry.facts if entry else {}), **values})
+
+
+def _document(node: NodeWiring, file: Path) -> "NodeDocument":
+    from localpuppet.base.machine.files import read_user_file
+    from localpuppet.node.enc.document import NodeDocument
+
+    data = node.documents.parse(read_user_file(file), schema="enc_output", where=str(file))
+    try:
+        return NodeDocument.from_dict(data)
+    except LocalpuppetError as error:
+        raise error.at(str(file)) from error

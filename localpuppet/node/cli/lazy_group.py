@@ -1,0 +1,55 @@
+"""Groups of verbs whose modules are imported only when a verb of theirs is called."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+from localpuppet.base.formats.names import did_you_mean
+
+SENTENCE = 200
+
+
+class Verbs(click.Group):
+    """A group of verbs.
+
+    Args:
+        verbs: Verb → module in `localpuppet`; the command in it is called `VERB_command`.
+        arguments: What click.Group takes.
+    """
+
+    def __init__(self, *, verbs: Mapping[str, str], **arguments: Any) -> None:  # noqa: ANN401
+        super().__init__(**arguments)
+        self._verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs."""
+        return sorted(self._verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command for a verb."""
+        if cmd_name not in self._verbs:
+            return None
+        module = import_module(f"localpuppet.{self._verbs[cmd_name]}")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each verb does: to the end of the sentence, where click cuts it off."""
+        rows = []
+        for verb in self.list_commands(ctx):
+            command = self.get_command(ctx, verb)
+            if command is not None and not command.hidden:
+                rows.append((verb, command.get_short_help_str(limit=SENTENCE)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or say which one may have been meant."""
+        if args[0] not in self._verbs and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], list(self._verbs))
+            raise click.UsageError(f"unknown command {args[0][:60]!r} ({hint})", ctx)
+        return super().resolve_command(ctx, args)

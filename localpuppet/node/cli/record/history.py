@@ -1,0 +1,303 @@
+"""`localpuppet history`, `logs`, `why`: the record of runs, for people and programs."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.text import shown_names
+from localpuppet.fleet.cli.record import collected
+from localpuppet.fleet.exports.recording import read_collected, read_exports
+from localpuppet.fleet.triggers.held_kicks import kicked_by
+from localpuppet.node.cli import render, render_run
+from localpuppet.node.cli.completion import RunCommand, complete_run
+from localpuppet.node.cli.node_options import node_option, only_here
+from localpuppet.node.cli.record import queries
+from localpuppet.node.runs.query_record import read_queries
+from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run import State, Status
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.runs.attempt import Attempt
+
+
+WIDE = 120
+
+
+@click.command(
+    "history",
+    epilog="""\b
+Examples:
+  localpuppet history -n 5
+  localpuppet history --json | jq '.runs[] | select(.noop | not)'
+""",
+)
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most so many.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, every field of each run.")
+@click.pass_obj
+def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
+    """List the runs of this node, newest first, and between them the applies that were refused.
+
+    A refused apply left no record of a run: it has no id, and says why in its row.
+    """
+    runs = [status for status, _ in zip(node.records.history(), range(limit), strict=False)]
+    attempts = [found for found, _ in zip(node.attempts.history(), range(limit), strict=False)]
+    if as_json:
+        render.emit_json(
+            {
+                "schema": 1,
+                "runs": [status.to_dict() for status in runs],
+                "attempts": [attempt.to_dict() for attempt in attempts],
+            }
+        )
+        return
+    if not runs and not attempts:
+        render.emit("no run yet; 'localpuppet apply' starts one")
+        return
+    rows = [(status.started_at, _row(status)) for status in runs]
+    rows += [(attempt.at, _attempt_row(attempt)) for attempt in attempts]
+    rows.sort(key=lambda row: row[0], reverse=True)
+    shown = [row for _, row in rows[:limit]]
+    render.emit(_table(shown))
+    total = len(node.records.ids())
+    listed = sum(1 for row in shown if row[0])
+    if total > listed:
+        render.emit(f"{listed} of {total} runs; --limit shows more")
+
+
+def _row(status: Status) -> tuple[str, ...]:
+    details = render.user_text(status.reason) or render_run.counts(status)
+    return (
+        status.id,
+        render_run.moment(status.started_at).removesuffix(" UTC"),
+        render_run.took(status),
+        render.word(render_run.state_word(status), noop=status.noop),
+        render.user_text(status.app),
+        "; ".join(
+            filter(
+                None, ["repaired" * bool(status.repaired), render_run.show_part(status), details]
+            )
+        ),
+    )
+
+
+def _attempt_row(attempt: "Attempt") -> tuple[str, ...]:
+    times = f"{attempt.times} times: " if attempt.times > 1 else ""
+    return (
+        "",
+        render_run.moment(attempt.at).removesuffix(" UTC"),
+        "",
+        render.word("refused", noop=attempt.noop),
+        render.user_text(attempt.app),
+        times + render.user_text(attempt.reason),
+    )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head: Sequence[str] = ("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS")
+    width = render.columns()
+    if width is not None and width < WIDE:
+        # The end of an id means the run, too; what is left over is for the reason.
+        rows = [[row[0].rpartition("-")[2], row[1][5:16], *row[2:]] for row in rows]
+    return render.table(head, rows, width=width, spare=("TOOK",))
+
+
+@click.command(
+    "logs",
+    cls=RunCommand,
+    short_help="Show what Puppet said during a run.",
+    epilog="""\b
+Examples:
+  localpuppet logs                   of the newest run
+  localpuppet logs -f                until it has ended
+  localpuppet logs 7f3a              a run by the end of its id
+  localpuppet logs -1                the run before the newest
+  localpuppet logs --node web01.example.com
+""",
+)
+@click.argument("run", required=False, shell_complete=complete_run)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has finished.")
+@node_option(required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: the run's id and its lines.")
+@click.pass_obj
+def logs_command(
+    node: NodeWiring, run: str | None, follow: bool, nodes: tuple[str, ...], as_json: bool
+) -> int:
+    """Show what Puppet said during RUN (default: the newest).
+
+    With --node, ask other nodes for the end of it, without the contents of files; their policies
+    must allow you `log`, and RUN is a whole id.
+    """
+    only_here(nodes, __follow=follow)
+    if nodes:
+        from localpuppet.fleet.cli.asking import ask_nodes
+        from localpuppet.fleet.requests.request import OfRun
+
+        return ask_nodes(node, nodes, "log", OfRun.named(run), as_json=as_json)
+    directory = node.records.get(run)
+    if as_json and follow:
+        raise InvalidInputError("--json and --follow cannot go together")
+    if as_json:
+        lines = _read(directory).splitlines()
+        render.emit_json({"schema": 1, "id": directory.id, "lines": lines})
+        return 0
+    follow_log(
+        node.records,
+        directory,
+        show=lambda text: render.emit(render.puppet_line(text)),
+        sleep=node.processes.sleep if follow else None,
+    )
+    return 0
+
+
+def _read(run: RunDirectory) -> str:
+    try:
+        return run.log.read_text("utf-8", "backslashreplace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot be read: {error.strerror}", where=str(run.log), hint="run as root"
+        ) from error
+
+
+def follow_log(
+    records: Records,
+    run: RunDirectory,
+    *,
+    show: Callable[[str], None],
+    sleep: Callable[[float], None] | None,
+) -> None:
+    """Show a run's log, and with `sleep` go on until the run has finished."""
+    position = 0
+    rest = ""
+    while True:
+        status = records.status(run)
+        finished = status.state is State.FINISHED and not records.orphaned(status)
+        text = _read(run)
+        *lines, rest = (rest + text[position:]).split("\n")
+        position = len(text)
+        for line in lines:
+            show(render.user_text(line))
+        sys.stdout.flush()
+        if finished or sleep is None:
+            break
+        sleep(0.1)
+    if rest:
+        show(render.user_text(rest))
+
+
+@click.command(
+    "why",
+    cls=RunCommand,
+    short_help="Show who asked for a run, with which input and release.",
+    epilog="""\b
+Examples:
+  localpuppet why                    of the newest run
+  localpuppet why --json | jq .request.node_document
+""",
+)
+@click.argument("run", required=False, shell_complete=complete_run)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: request.json, status, queries, exports, kicks.",
+)
+@click.pass_obj
+def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
+    """Show who asked for RUN (default: the newest), with which input, release and layers.
+
+    And what its catalog asked about other nodes, and was told; what it exports and collected;
+    whom it kicked; and where the run is a reaction, which node changed which answer.
+    """
+    directory = node.records.get(run)
+    status = node.records.status(directory)
+    try:
+        request = read_json(directory.request)
+    except FileNotFoundError:
+        request = {}
+    asked = read_queries(directory)
+    taken, offered = read_collected(directory), read_exports(directory)
+    kicked = kicked_by(node.records, directory.id)
+    if as_json:
+        told = {"request": request, "status": status.to_dict()}
+        render.emit_json(
+            {
+                "schema": 1,
+                **told,
+                "queries": [one.to_dict() for one in asked],
+                "collected": [one.to_dict() for one in taken],
+                "exports": [one.ref for one in offered],
+                "kicks": [*map(str, kicked)],
+            }
+        )
+        return
+    confirmation = node.confirmation()
+    mine = confirmation is not None and confirmation.run == directory.id
+    render.emit(_why(status, request, render.user_text(confirmation) if mine else ""))
+    changed = queries.changes(request)
+    if changed:
+        render.emit(changed)
+    if asked:
+        render.emit(queries.lines(asked))
+    if taken or offered:
+        render.emit(collected.lines(taken, len(offered)))
+    if kicked:
+        render.emit(click.style("Kicks", dim=True))
+        render.emit(render.hanging("  ", shown_names(kicked)))
+
+
+def _why(status: Status, request: dict[str, object], confirmation: str) -> str:
+    def said(key: str) -> str:
+        value = request.get(key)
+        if isinstance(value, list):
+            return ", ".join(map(render.user_text, value))
+        return render.user_text(value) if value not in (None, "") else ""
+
+    digest = said("input_sha256")
+    rows = [
+        ("Run", status.id),
+        ("State", render.word(render_run.state_word(status))),
+        ("Reason", render.user_text(status.reason)),
+        ("Cause", said("cause")),
+        ("User", said("user")),
+        ("Asked", render_run.moment(str(request.get("requested_at") or "")) if request else ""),
+        ("Input", said("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
+        ("Assigned", _assigned(request.get("assignment"))),
+        ("Confirmation", confirmation),
+        render_run.code(status),
+        ("Layers", said("layers")),
+        ("Modulepath", said("modulepath")),
+        ("Environment", said("environment")),
+        ("Instance facts", said("instance_facts")),
+        ("Noop", "yes" if request.get("noop") else ""),
+        ("Command", said("command").replace(", ", " ")),
+    ]
+    text = render.pairs(rows)
+    document = request.get("node_document")
+    for title, key in (("Classes", "classes"), ("Parameters", "parameters")):
+        part = document.get(key) if isinstance(document, dict) else None
+        if isinstance(part, dict) and part:
+            text += f"\n{click.style(title, dim=True)}\n{render.mapping_lines(part, '  ')}"
+    return text
+
+
+def _assigned(raw: object) -> str:
+    """Return who gave the release, where a signed request did."""
+    if not isinstance(raw, dict) or not raw:
+        return ""
+    rollout = f", rollout {raw.get('rollout')}" if raw.get("rollout") else ""
+    at = render_run.moment(str(raw.get("at") or ""))
+    return render.user_text(f"by {raw.get('by')} at {at}{rollout} (serial {raw.get('serial')})")

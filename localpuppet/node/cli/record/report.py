@@ -1,0 +1,124 @@
+"""`localpuppet report`: what a run did, resource by resource."""
+
+import click
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.fleet.cli.record import collected
+from localpuppet.fleet.exports.recording import read_collected, read_exports
+from localpuppet.node.cli import render, render_run
+from localpuppet.node.cli.completion import RunCommand, complete_run
+from localpuppet.node.cli.node_options import node_option
+from localpuppet.node.cli.record import queries
+from localpuppet.node.cli.render_resources import SECTIONS, sections, shortener, title
+from localpuppet.node.puppet.resources import ReportedResource, resources_of, slowest
+from localpuppet.node.runs.query_record import read_queries
+from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run import State, Status
+from localpuppet.node.wiring.node import NodeWiring
+
+SLOWEST = 5
+
+
+@click.command(
+    "report",
+    cls=RunCommand,
+    short_help="Show what a run did: failed, changed, skipped and slowest resources.",
+    epilog="""\b
+Examples:
+  localpuppet report                 of the newest run
+  localpuppet report -1              of the one before it
+  localpuppet report --json | jq -r '.failed[] | "\\(.file):\\(.line)"'
+  localpuppet report --node web01.example.com
+
+Puppet's messages hold values of resources: what it prints is for the node's operators.
+""",
+)
+@click.argument("run", required=False, shell_complete=complete_run)
+@click.option(
+    "-l",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most so many resources of a kind.",
+)
+@node_option(required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, every resource of each kind.")
+@click.pass_obj
+def report_command(
+    node: NodeWiring, run: str | None, limit: int, nodes: tuple[str, ...], as_json: bool
+) -> int:
+    """Show what RUN (default: the newest) did to which resource, where that stands, and how long.
+
+    Exits 0 whatever the run's outcome: see status for that. With --node, ask other nodes, whose
+    policies must allow you `report`; RUN is a whole id then.
+    """
+    if nodes:
+        from localpuppet.fleet.cli.asking import ask_nodes
+        from localpuppet.fleet.requests.request import OfRun
+
+        return ask_nodes(node, nodes, "report", OfRun.named(run), as_json=as_json)
+    directory = node.records.get(run)
+    status = node.records.status(directory)
+    resources = _read(directory)
+    asked = read_queries(directory)
+    taken, offered = read_collected(directory), read_exports(directory)
+    if as_json:
+        kinds = {
+            fate.value: [found.to_dict() for found in resources or () if found.fate is fate]
+            for fate, _, _ in SECTIONS
+        }
+        longest = [found.to_dict() for found in slowest(resources or [], SLOWEST)]
+        render.emit_json(
+            {
+                "schema": 1,
+                "run": status.to_dict(),
+                "report": resources is not None,
+                **kinds,
+                "slowest": longest,
+                "queries": [one.to_dict() for one in asked],
+                "collected": [one.to_dict() for one in taken],
+                "exports": [one.ref for one in offered],
+            }
+        )
+        return 0
+    render.emit(render.pairs(_head(status)))
+    if asked:
+        render.emit(f"\n{queries.lines(asked)}")
+    if taken or offered:
+        render.emit(f"\n{collected.lines(taken, len(offered))}")
+    if resources is None:
+        goes_on = status.state is not State.FINISHED
+        why = "the run goes on" if goes_on else "Puppet left none: it applied nothing"
+        render.emit(f"\nno report of this run: {why}")
+        return 0
+    shorten = shortener(node.settings.modules, node.settings.root)
+    for text in sections(resources, limit, shorten):
+        render.emit(f"\n{text}")
+    slow = slowest(resources, SLOWEST)
+    if slow:
+        render.emit(f"\n{click.style('Slowest', bold=True)}")
+        render.emit("\n".join(title(resource) for resource in slow))
+    return 0
+
+
+def _read(run: RunDirectory) -> list[ReportedResource] | None:
+    try:
+        return resources_of(read_json(run.report))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise InvalidInputError(str(error), where=str(run.report)) from error
+
+
+def _head(status: Status) -> list[tuple[str, str]]:
+    counts = render_run.counts(status)
+    took = render_run.took(status)
+    word = render.word(render_run.state_word(status), noop=status.noop)
+    return [
+        ("Run", status.id),
+        render_run.code(status),
+        ("Outcome", ", ".join(filter(None, [word, counts, took]))),
+        ("Reason", render.user_text(status.reason)),
+    ]

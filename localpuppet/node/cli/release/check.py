@@ -1,0 +1,147 @@
+"""`localpuppet release check`: is a working copy fit to be a release?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.catalogs import NodeFacts
+    from localpuppet.node.releases.making.checking import Checked
+    from localpuppet.node.releases.making.compiling import CompiledNode
+
+REFUSED = InvalidInputError.exit_code
+
+
+@click.command(
+    "check",
+    short_help="Check the release in a working copy.",
+    epilog="""\b
+Examples:
+  localpuppet release check .
+  localpuppet --root .ci-root release check . --json     in a pipeline
+  localpuppet release check . --compile web01.yaml --facts web01.json
+
+Exits 0 when all is well, 2 when the release is refused, 3 when a tag moved, bytes or a signature
+are wrong, or no node would stage the tree, 69 when a repository cannot be had, 75 while
+another process stages.
+""",
+)
+@click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--compile",
+    "inputs",
+    metavar="INPUT",
+    multiple=True,
+    help="Compile the node of this input, too; what it says of a release does not count.",
+)
+@click.option(
+    "--facts",
+    "facts",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Compile with the facts of this machine (facter --json), and not with this one's.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def check_command(
+    node: NodeWiring,
+    directory: Path,
+    inputs: tuple[str, ...],
+    facts: tuple[Path, ...],
+    as_json: bool,
+) -> int:
+    """Check the release in the working copy APP_DIR; nothing in it is changed.
+
+    Manifest and lock agree; every dependency, and theirs, is a tag that is still what was locked;
+    Puppet parses every file; Hiera's data parse, and its levels have files; enc.yaml fits the
+    classes and parameters that are there; with --compile, each INPUT compiles with each FILE's
+    facts. Code and data that a release does not use, and what its code needs and nodes may lack,
+    are warnings.
+    """
+    if facts and not inputs:
+        raise click.UsageError("--facts goes with --compile: which input are they for?")
+    from localpuppet.node.wiring.makers import MakerWiring
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    node = node.for_makers()
+    releases = ReleaseWiring(node)
+    with releases.repository(f"checking {directory}") as repository:
+        checked = MakerWiring(node, releases).checker(repository).check(directory)
+    compiled = _compile(node, directory, inputs, facts) if inputs else ()
+    broken = [found for found in compiled if found.problem]
+    if as_json:
+        catalogs = [found.to_dict() for found in compiled]
+        found = {**as_dict(checked), "catalogs": catalogs}
+        render.emit_json({"schema": 1, "directory": str(directory), **found})
+        return REFUSED if broken else 0
+    show(checked)
+    for catalog in compiled:
+        what = f"{catalog.node} of {catalog.input}"
+        if catalog.problem:
+            render.fail(f"{render.user_text(what)}: {render.user_text(catalog.problem)}")
+        else:
+            count = render.counted(catalog.resources, "resource")
+            render.emit(f"compiles: {render.user_text(what)}, {count}")
+    if not broken:
+        render.emit(click.style("sound", fg="green"))
+    return REFUSED if broken else 0
+
+
+def _compile(
+    node: NodeWiring, directory: Path, inputs: tuple[str, ...], facts: tuple[Path, ...]
+) -> "tuple[CompiledNode, ...]":
+    from localpuppet.node.releases.making.compiling import compile_nodes, read_facts
+    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.node.wiring.run import RunWiring
+
+    wiring = RunWiring(node)
+    loaded = [node.inputs.read(name) for name in inputs]
+    machines: list[NodeFacts | None] = [*map(read_facts, facts)] or [None]
+    release = ReleaseWiring(node).work_trees().release(directory)
+    compiler, answer = wiring.catalog_compiler(), wiring.classifier().answer
+    return compile_nodes(release, loaded, machines, compiler=compiler, answer=answer)
+
+
+def as_dict(checked: "Checked") -> dict[str, object]:
+    """Return what programs get."""
+    return {
+        "modules": {name: pin.name for name, pin in sorted(checked.lock.modules.items())},
+        "sources": sorted(checked.lock.sources),
+        "dependencies": list(checked.chains),
+        "puppet": checked.interface.puppet,
+        "classes": sorted(checked.interface.classes),
+        "layers": list(checked.layers),
+        "files_of_data": checked.files_of_data,
+        "warnings": list(checked.warnings),
+    }
+
+
+def show(checked: "Checked") -> None:
+    """Show what was checked."""
+    from localpuppet.node.releases.lock import Pin
+
+    interface = checked.interface
+    pinned = len(checked.lock.modules) + len(checked.lock.sources)
+    tags = sum(isinstance(pin, Pin) for pin in checked.lock.pins.values())
+    reached = len(checked.chains) - tags
+    files = render.counted(checked.files_of_data, "file")
+    rows = [
+        ("Lock", f"agrees with the manifest: {pinned} pinned"),
+        ("Dependencies", f"unmoved; {reached} more below them" if pinned else "none"),
+        (
+            "Parser",
+            f"Puppet {interface.puppet} reads {render.counted(len(interface.modules), 'module')},"
+            f" {render.counted(len(interface.classes), 'class')}",
+        ),
+        ("Data", f"{files} parsed" if checked.files_of_data else ""),
+        ("enc.yaml", f"fits, with {render.counted(len(checked.layers), 'layer')}"),
+    ]
+    render.emit(render.pairs(rows))
+    for warning in checked.warnings:
+        render.say(f"warning: {render.user_text(warning)}", err=True)

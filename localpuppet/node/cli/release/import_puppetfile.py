@@ -1,0 +1,224 @@
+"""`localpuppet release import`: from a Puppetfile to a manifest."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.machine.files import read_user_file, write_durably
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.manifest import Manifest
+    from localpuppet.node.releases.puppetfile.choosing import Choice
+    from localpuppet.node.releases.puppetfile.entry import Puppetfile
+    from localpuppet.node.releases.puppetfile.importing import Imported
+
+PUPPETFILE = "Puppetfile"
+SOME_LEFT = 1
+
+
+@click.command(
+    "import",
+    short_help="Make a manifest from an r10k or g10k Puppetfile.",
+    epilog="""\b
+Examples:
+  localpuppet release import              Puppetfile: manifest.yaml
+  localpuppet release import --check      say what would be taken
+  localpuppet release import Puppetfile   show the manifest
+  localpuppet release import --evaluate   one that is a Ruby program
+
+Exits 0 when every module is taken, 1 when some are left, which are named.
+""",
+)
+@click.argument(
+    "puppetfile", metavar="[PUPPETFILE]", required=False, type=click.Path(path_type=Path)
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the manifest to FILE.  [default: print it; manifest.yaml without PUPPETFILE]",
+)
+@click.option("--check", is_flag=True, help="Ask no repository and write nothing.")
+@click.option("--evaluate", is_flag=True, help="Have Ruby run the Puppetfile, shut in.")
+@click.option("--use-tags", is_flag=True, help="Take tags only: the tag at the same commit.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def import_command(
+    node: NodeWiring, /, puppetfile: Path | None, output: Path | None, **options: bool
+) -> None:
+    """Make a manifest from an r10k or g10k PUPPETFILE.
+
+    Every module is taken, pinned as the Puppetfile pins it, or left and named with the reason.
+    Ruby is evaluated only with --evaluate: by another user, without network. What else is in a
+    manifest.yaml that is there (FILE, or beside PUPPETFILE) is kept.
+    """
+    from localpuppet.node.releases.puppetfile.choosing import Rules
+    from localpuppet.node.releases.puppetfile.importing import import_modules
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    file = puppetfile or Path(PUPPETFILE)
+    if output is None and puppetfile is None:
+        output = file.parent / "manifest.yaml"
+    said = _read(node, file, evaluate=options["evaluate"])
+    old = _existing(node, output or file.parent / "manifest.yaml")
+    old, paths = _with_moduledir(old, said, file.parent)
+    rules = Rules(
+        allow_file=node.settings.allow_file_urls,
+        use_tags=options["use_tags"] or node.settings.tags_only,
+        paths=paths,
+        asking=not options["check"],
+    )
+    if options["check"]:
+        found = import_modules(said, rules=rules, old=old, repository=None)
+    else:
+        releases = ReleaseWiring(node.for_makers())
+        with releases.repository(f"importing {file}") as repository:
+            found = import_modules(
+                said,
+                rules=rules,
+                old=old,
+                repository=repository,
+                progress=releases.counted("repositories"),
+            )
+        text = found.manifest.to_text(found.comments)
+        if output is not None:
+            write_durably(output, text.encode(), mode=0o644)
+        elif not options["as_json"]:
+            render.emit(text.rstrip("\n"))
+    if options["as_json"]:
+        render.emit_json(_to_dict(said, found))
+    else:
+        _show(said, found, output, check=options["check"], shown=output is not None)
+    if found.left or said.notes:
+        raise click.exceptions.Exit(SOME_LEFT)
+
+
+def _read(node: NodeWiring, file: Path, *, evaluate: bool) -> "Puppetfile":
+    data = read_user_file(file)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError("is not UTF-8", where=str(file)) from error
+    if not evaluate:
+        from localpuppet.node.releases.puppetfile.parsing import parse
+
+        return parse(text)
+    from localpuppet.node.wiring.evaluating import evaluate_puppetfile
+
+    try:
+        return evaluate_puppetfile(node, data)
+    except LocalpuppetError as error:
+        raise error.at(str(file)) from error
+
+
+def _existing(node: NodeWiring, file: Path) -> "Manifest":
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    data = read_user_file(file) if file.exists() else b""
+    return ReleaseWiring(node).files.parse_manifest(data, str(file))
+
+
+def _with_moduledir(
+    old: "Manifest", said: "Puppetfile", directory: Path
+) -> "tuple[Manifest, tuple[str, ...]]":
+    """Return the manifest with the directory that modules go to, and those of the modulepath.
+
+    Only a control repository has such a directory: one with an `environment.conf`, or with modules
+    or manifests where r10k's users have them.
+    """
+    from dataclasses import replace
+
+    from localpuppet.node.releases.layout import environment
+    from localpuppet.node.releases.manifest import parse_inner_path
+
+    try:
+        moduledir = parse_inner_path(said.moduledir or environment.MODULEDIR, where="moduledir")
+    except InvalidInputError:
+        moduledir = environment.MODULEDIR
+    file = directory / environment.FILE
+    places = (environment.MANIFESTS, *environment.SITE_DIRECTORIES)
+    control = file.exists() or any((directory / name).is_dir() for name in places)
+    if not old.moduledir and control and not old.modules:
+        old = replace(old, moduledir=moduledir)
+    text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
+    found = environment.parse_environment(text, moduledir=moduledir)
+    return old, (*found.modulepath, moduledir, environment.MODULEDIR)
+
+
+def _show(
+    said: "Puppetfile", found: "Imported", output: Path | None, *, check: bool, shown: bool
+) -> None:
+    """Show what became of each entry: all of them, or where a manifest is printed what is left.
+
+    Reasons stand below the table: a narrow terminal would cut them off in it.
+    """
+    rows = [
+        (
+            str(choice.entry.line),
+            render.user_text(choice.name),
+            render.user_text(_from(choice)),
+        )
+        for choice in found.choices
+    ]
+    from localpuppet.node.releases.forge.names import is_public
+
+    err = not (check or shown)
+    if rows and not err:
+        render.say(render.table(("LINE", "MODULE", "PINNED BY"), rows))
+    for line, note in _notes(said, found):
+        render.say(f"line {line}: {render.user_text(note)}", err=err)
+    if said.forge and not is_public(said.forge):
+        render.say(
+            "the Puppetfile's forge is a setting here: 'forge: {url: …}' in localpuppet.yaml",
+            err=err,
+        )
+    removed = [name for name, change in found.changes.items() if change == "removed"]
+    for name in removed:
+        render.say(f"# {name} was in the manifest and is not in the Puppetfile", err=True)
+    taken = len(found.choices) - len(found.left)
+    total = render.counted(len(found.choices), "module")
+    wrote = f"wrote {output}: " if output is not None and not check else ""
+    render.say(f"{wrote}{taken} of {total} taken, {len(found.left)} left", err=err)
+
+
+def _notes(said: "Puppetfile", found: "Imported") -> list[tuple[int, str]]:
+    """Return what somebody should read of the entries, each with its line, in their order."""
+    notes = list(said.notes.items())
+    for choice in found.choices:
+        words = [f"left: {choice.left}"] if choice.left else choice.notes
+        notes += [(choice.entry.line, f"{choice.name}: {word}") for word in words]
+    return sorted(notes)
+
+
+def _from(choice: "Choice") -> str:
+    if choice.left:
+        return "left"
+    source = "git" if "git" in choice.entry.options else "forge"
+    return f"{source} {choice.said}" if choice.said else "-"
+
+
+def _to_dict(said: "Puppetfile", found: "Imported") -> dict[str, Any]:
+    return {
+        "schema": 2,
+        "modulepath": list(found.manifest.modulepath),
+        "moduledir": found.manifest.moduledir or None,
+        "modules": {name: module.fields for name, module in found.manifest.modules.items()},
+        "entries": [
+            {
+                "line": choice.entry.line,
+                "module": choice.name,
+                "taken": choice.module.fields if choice.module else None,
+                "pinned": choice.said or None,
+                "left": choice.left or None,
+                "notes": list(choice.notes),
+            }
+            for choice in found.choices
+        ],
+        "ruby": {str(line): note for line, note in said.notes.items()},
+        "changes": dict(found.changes),
+    }

@@ -1,0 +1,137 @@
+"""`localpuppet release lock`: what the maker of a release does."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.lock import Lock
+    from localpuppet.node.releases.single.moves import Move
+
+MANIFEST = "manifest.yaml"
+
+
+@click.command(
+    "lock",
+    short_help="Resolve every name in a manifest and write manifest.lock.",
+    epilog="""\b
+Examples:
+  localpuppet release lock                what is locked stays
+  localpuppet release lock --update       newest versions, heads
+  localpuppet release lock . stdlib --update
+  localpuppet release lock --outdated     what has something newer
+  localpuppet release lock --accept-moved
+  localpuppet release lock --path ntp=../ntp
+""",
+)
+@click.argument("directory", metavar="[APP_DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("names", metavar="[MODULE]...", nargs=-1)
+@click.option("--update", is_flag=True, help="Resolve branches and ranges of versions anew.")
+@click.option("--outdated", is_flag=True, help="List what has something newer; write nothing.")
+@click.option("--accept-moved", is_flag=True, help="Lock a tag again that is not what it was.")
+@click.option(
+    "--path",
+    "paths",
+    metavar="NAME=DIR",
+    multiple=True,
+    help="For 'try': module NAME from the work tree DIR, until it is locked without this.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def lock_command(
+    node: NodeWiring,
+    /,
+    directory: Path,
+    names: tuple[str, ...],
+    paths: tuple[str, ...],
+    update: bool,
+    outdated: bool,
+    **options: bool,
+) -> None:
+    """Resolve every name in APP_DIR/manifest.yaml and write APP_DIR/manifest.lock.
+
+    A tag is a commit, a branch is the commit that it is now, a range of versions is the newest in
+    it. What is locked stays so until --update; a tag or version with other bytes is an alarm.
+    """
+    from localpuppet.node.releases.lockfile import EMPTY
+    from localpuppet.node.releases.single.moves import moves
+    from localpuppet.node.releases.single.outdated import outdated as find_outdated
+    from localpuppet.node.wiring.makers import MakerWiring
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    if (update or outdated) and not (directory / MANIFEST).exists() and not directory.is_dir():
+        directory, names = Path(), (str(directory), *names)  # 'lock --update stdlib'
+    if names and not update:
+        raise click.UsageError("names of modules go with --update")
+    if update and outdated:
+        raise click.UsageError("--update moves, --outdated only looks: choose one")
+    node = node.for_makers()
+    releases = ReleaseWiring(node)
+    with releases.repository("locking") as repository:
+        old = releases.files.lock(directory) or EMPTY
+        if outdated:
+            _show_outdated(
+                find_outdated(old, repository=repository, forge=releases.forge),
+                as_json=options["as_json"],
+            )
+            return
+        locker = MakerWiring(node, releases).locker(repository)
+        lock = locker.lock(
+            directory,
+            accept_moved=options["accept_moved"],
+            update=names if update else None,
+            paths=_work_trees(paths),
+        )
+    for name, path in lock.paths.items():
+        render.Silent().note(f"{name} is the work tree {path}: for 'try', not for a release")
+    changed = moves(old, lock)
+    if options["as_json"]:
+        render.emit_json({**lock.to_dict(), "changes": [move.to_dict() for move in changed]})
+        return
+    _show(lock, changed, directory, update=update)
+
+
+def _work_trees(said: Sequence[str]) -> dict[str, Path]:
+    found = {}
+    for text in said:
+        name, equals, path = text.partition("=")
+        if not equals or not Path(path).is_dir():
+            raise click.UsageError("--path wants NAME=DIR, and a directory that is there")
+        found[name] = Path(os.path.abspath(path))  # noqa: PTH100 - the path as its user knows it
+    return found
+
+
+def _show(lock: "Lock", changed: "tuple[Move, ...]", directory: Path, *, update: bool) -> None:
+    rows = [
+        (name, pin.name, pin.short, pin.tree_sha256[:16])
+        for name, pin in [*sorted(lock.modules.items()), *sorted(lock.sources.items())]
+    ]
+    if update:
+        _show_moves(changed, "nothing moved")
+    elif rows:
+        render.emit(render.table(("NAME", "AT", "PINNED", "TREE SHA-256"), rows))
+    render.emit(f"wrote {directory / 'manifest.lock'}: {len(rows)} pinned")
+
+
+def _show_outdated(found: "tuple[Move, ...]", *, as_json: bool) -> None:
+    if as_json:
+        render.emit_json({"schema": 1, "outdated": [move.to_dict() for move in found]})
+        return
+    _show_moves(found, "everything is the newest that there is")
+
+
+def _show_moves(found: "tuple[Move, ...]", nothing: str) -> None:
+    if not found:
+        render.emit(nothing)
+        return
+    rows = [(move.name, move.old or "-", "->", move.new or "-") for move in found]
+    render.emit(render.table(("NAME", "OLD", "", "NEW"), rows))
+    for move in found:
+        if move.changes:
+            render.emit(f"{move.name}: {render.user_text(move.changes)}")

@@ -1,0 +1,65 @@
+"""`localpuppet release package`: a release as a .deb, an .rpm or a release pack."""
+
+from pathlib import Path
+
+import click
+
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+
+@click.command(
+    "package",
+    short_help="Build a package of a release: deb, rpm or tar.",
+    epilog="""\b
+Examples:
+  localpuppet release package --format deb             what input.yaml names
+  localpuppet release package foo/tags/r2 --format rpm -o dist
+  localpuppet release package foo/tags/r2 --format tar   for 'stage --pack'
+""",
+)
+@click.argument("app", required=False)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["deb", "rpm", "tar"]),
+    required=True,
+    help="For dpkg, for rpm, or a release pack.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    help="Where to put the file.  [default: here]",
+)
+@click.option("--version", metavar="V", help="The package's version.  [default: from the tag]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def package_command(
+    node: NodeWiring, app: str | None, form: str, output: Path, version: str | None, as_json: bool
+) -> None:
+    """Build a package of APP (default: the input's); stage it first when it is not here.
+
+    The same release gives the same bytes. The package carries everything that a node needs, so
+    that it needs no git; installing it switches nothing on.
+    """
+    from localpuppet.node.wiring.makers import MakerWiring
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+    with releases.repository(f"packaging {path}") as repository:
+        staged = releases.package_staging(repository).stage(path)
+        built = (
+            MakerWiring(node, releases)
+            .packager(repository)
+            .build(staged, form=form, directory=output, version=version)
+        )
+    node.documents.remember()
+    if as_json:
+        render.emit_json(built.to_dict())
+        return
+    render.emit(f"built {built.file} (sha256 {built.sha256})")

@@ -1,0 +1,130 @@
+"""`localpuppet release list` and `verify`: what is staged on this node."""
+
+import click
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.cli import render
+from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staging import Staging
+from localpuppet.node.wiring.node import NodeWiring
+
+
+@click.command(
+    "list",
+    epilog="""\b
+Examples:
+  localpuppet release list
+  localpuppet release list --json | jq -r '.releases[].app'
+""",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def list_command(node: NodeWiring, as_json: bool) -> None:
+    """List the releases that are staged on this node."""
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    staged = releases.staging(releases.git()).all()
+    applied = _applied(node)
+    if as_json:
+        rows_of = [{**release.to_dict(), "applied": applied.get(release.app)} for release in staged]
+        render.emit_json({"schema": 1, "releases": rows_of})
+        return
+    if not staged:
+        render.emit("nothing is staged; 'localpuppet stage' fetches what the input names")
+        return
+    rows = [
+        (
+            release.app,
+            release.pin.commit[:12],
+            release.pin.tree_sha256[:16],
+            str(len(release.modules)),
+            str(len(release.sources)),
+            applied.get(release.app) or "",
+        )
+        for release in staged
+    ]
+    render.emit(
+        render.table(
+            ("RELEASE", "COMMIT", "TREE SHA-256", "MODULES", "SOURCES", "APPLIED"),
+            rows,
+            spare=("TREE SHA-256", "SOURCES"),
+        )
+    )
+
+
+def _applied(node: NodeWiring) -> dict[str, str]:
+    """Return which release of each source is the current one, and to which one would go back."""
+    from localpuppet.node.runs.going_back import GoingBack
+
+    going_back = GoingBack(node.good_runs, node.ledger)
+    marks: dict[str, str] = {}
+    rollback = node.rollback()
+    for source in node.ledger.sources():
+        rolled_back = rollback is not None and rollback.app.source == source
+        current = rollback.app if rollback and rolled_back else node.ledger.current(source)
+        before = going_back.previous(current) if current else None
+        marks.update({before: "previous"} if before else {})
+        marks.update({current: "current"} if current else {})
+    return marks
+
+
+@click.command(
+    "verify",
+    short_help="Hash every byte of a release and compare with its lock.",
+    epilog="""\b
+Examples:
+  localpuppet release verify                     what the input names
+  localpuppet release verify web/tags/r1
+  localpuppet release verify --all --quick       sizes, times and modes only
+""",
+)
+@click.argument("app", required=False, shell_complete=complete_release)
+@click.option("--all", "everything", is_flag=True, help="Every staged release.")
+@click.option("--quick", is_flag=True, help="Compare metadata only; do not hash bytes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def verify_command(
+    node: NodeWiring, app: str | None, everything: bool, quick: bool, as_json: bool
+) -> None:
+    """Hash every byte of APP (default: the input's) and compare with what was locked.
+
+    Exits 3 when something is not what it was; 'localpuppet stage' repairs it.
+    """
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    staging = releases.staging(releases.git())
+    if everything:
+        releases_to_verify = staging.all()
+    else:
+        path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+        releases_to_verify = [_one(staging, path)]
+    problems = {
+        release.app: staging.problems(release, full=not quick) for release in releases_to_verify
+    }
+    broken = {name: list(texts) for name, texts in problems.items() if texts}
+    if as_json:
+        render.emit_json({"schema": 1, "verified": sorted(problems), "problems": broken})
+    else:
+        for release in releases_to_verify:
+            word = "broken" if release.app in broken else "sound"
+            color = "red" if release.app in broken else "green"
+            render.emit(f"{click.style(word, fg=color)}  {release.app}")
+    if broken:
+        first = next(iter(broken.values()))[0]
+        count = sum(map(len, broken.values()))
+        raise IntegrityError(
+            f"{first}" + (f" and {count - 1} more" if count > 1 else ""),
+            where=next(iter(broken)),
+            hint="'localpuppet stage' repairs it; find out who changed it",
+        )
+
+
+def _one(staging: Staging, path: ReleasePath) -> Staged:
+    staged = staging.known(path)
+    if staged is None:
+        raise InvalidInputError(f"{path} is not staged here", hint="'localpuppet stage' does it")
+    return staged

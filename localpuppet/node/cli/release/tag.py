@@ -1,0 +1,91 @@
+"""`localpuppet release tag`: from a committed working copy to a tag that others can name."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.formats.text import parse_line
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.making.checking import Checked
+
+
+@click.command(
+    "tag",
+    short_help="Tag what is committed as a release, and push the tag.",
+    epilog="""\b
+Examples:
+  localpuppet release tag . r2             check, tag, push to origin
+  localpuppet release tag . r2 --sign      with your git's user.signingkey
+  localpuppet release tag . r2 --sign --source web
+  localpuppet release tag . r2 --no-push   you push it: git push origin r2
+""",
+)
+@click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))
+@click.argument("tag")
+@click.option("--sign", is_flag=True, help="Sign it with the key that your git is set up for.")
+@click.option(
+    "--source",
+    metavar="NAME",
+    help="The source it is a release of.  [default: the one with the URL of origin]",
+)
+@click.option("--push/--no-push", default=True, show_default=True, help="Push it to origin.")
+@click.option("-m", "--message", metavar="TEXT", help="The tag's message.  [default: release TAG]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def tag_command(
+    node: NodeWiring,
+    directory: Path,
+    tag: str,
+    sign: bool,
+    source: str | None,
+    push: bool,
+    message: str | None,
+    as_json: bool,
+) -> None:
+    """Tag what is committed in APP_DIR as the release TAG, and push the tag to origin.
+
+    The work tree is clean, manifest.lock is committed, 'release check' passes, and the tag is new,
+    here and at origin. When the push fails, the tag is removed here again. The tag's message says
+    which source it is for; nodes ask for that where they ask for signatures.
+    """
+    from localpuppet.node.cli.release.check import as_dict, show
+    from localpuppet.node.releases.making.tagging import (
+        message_for,
+        parse_release_tag,
+        source_of_tag,
+        tag_release,
+    )
+    from localpuppet.node.wiring.makers import MakerWiring
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    name = parse_release_tag(tag)
+    text = parse_line(message, what="message") if message else f"release {name}"
+    node = node.for_makers()
+    releases = ReleaseWiring(node)
+    makers = MakerWiring(node, releases)
+
+    def check() -> "Checked":
+        with releases.repository(f"checking {directory}") as repository:
+            return makers.checker(repository).check(directory)
+
+    tree = makers.work_tree(directory)
+    text = message_for(text, source_of_tag(tree, node.settings.sources, named=source, sign=sign))
+    made = tag_release(tree, name, check=check, message=text, sign=sign, push=push)
+    if as_json:
+        tagged = {"tag": name, "commit": made.commit, "signed": made.signed, "pushed": push}
+        render.emit_json(
+            {"schema": 1, "directory": str(directory), **tagged, **as_dict(made.checked)}
+        )
+        return
+    show(made.checked)
+    details = [
+        "signed" if made.signed else "annotated",
+        "pushed to origin" if push else "not pushed",
+    ]
+    render.emit(
+        f"{click.style('tagged', fg='green')} {name} at {made.commit[:12]}, {', '.join(details)}"
+    )

@@ -1,0 +1,365 @@
+"""What people and programs see: lines, colours, tables, JSON. No decisions are made here."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+import click
+
+from localpuppet.base.formats.text import one_line, printable
+from localpuppet.base.formats.times import show_duration
+from localpuppet.node.runs.observer import Unseen
+
+COLORS = {
+    "unchanged": "green",
+    "changed": "green",
+    "failed": "red",
+    "timed_out": "red",
+    "cancelled": "yellow",
+    "interrupted": "red",
+    "refused": "red",
+    "running": "cyan",
+    "queued": "cyan",
+}
+# What `--color` says: errors are shown when the command that knew it is over.
+COLOR: ContextVar[str] = ContextVar("color", default="auto")
+LEAST_ROOM = 8
+LONGEST = 10**9
+_LEVELS = {
+    "Error:": "red",
+    "Critical:": "red",
+    "Warning:": "yellow",
+    "Info:": "green",
+    "Debug:": "cyan",
+}
+
+
+def use_color(choice: str, stream: TextIO | None) -> bool:
+    """Return whether to colour what goes to `stream`, for `--color` of `choice`."""
+    if choice != "auto":
+        return choice == "always"
+    return not os.environ.get("NO_COLOR") and on_terminal(stream)
+
+
+def on_terminal(stream: TextIO | None) -> bool:
+    """Return whether a person reads `stream`; a closed one is `None`."""
+    return stream is not None and stream.isatty()
+
+
+def fail(message: str) -> None:
+    """Show an error: one line on standard error."""
+    color = use_color(COLOR.get(), sys.stderr)
+    head = click.style("error:", fg="red", bold=True) if color else "error:"
+    click.echo(f"localpuppet: {head} {one_line(message)}", err=True, color=color)
+
+
+def as_json(value: object) -> str:
+    """Return the JSON document that programs get."""
+    return json.dumps(value, indent=2)
+
+
+def emit_json(value: object) -> None:
+    """Print one JSON document."""
+    click.echo(as_json(value))
+
+
+def emit_json_line(value: object) -> None:
+    """Print one JSON document on one line: of a stream of them."""
+    click.echo(json.dumps(value))
+
+
+def emit(text: str) -> None:
+    """Print a line."""
+    click.echo(text)
+
+
+def word(state: str, *, noop: bool = False) -> str:
+    """Return a state or outcome in its colour; it may be another node's word."""
+    colored = click.style(one_line(state.replace("_", " ")), fg=COLORS.get(state), bold=True)
+    return f"{colored} (noop)" if noop else colored
+
+
+def pairs(rows: Iterable[tuple[str, str]], margin: int = 0) -> str:
+    """Return labelled lines, with a margin before them; rows without a value are left out."""
+    kept = [(label, value) for label, value in rows if value]
+    width = max((len(label) for label, _ in kept), default=0)
+    return "\n".join(
+        hanging(f"{click.style(label.ljust(width), dim=True)}  ", value, margin)
+        for label, value in kept
+    )
+
+
+def hanging(head: str, text: str, margin: int = 0) -> str:
+    """Return text behind a head; on a terminal its lines are broken between words, and indented.
+
+    Args:
+        head: What stands before the first line; it may be styled.
+        text: What follows; it may be styled.
+        margin: So many blanks will stand before each line.
+    """
+    indent = len(click.unstyle(head))
+    width = columns()
+    if width is None or (width := width - margin) - indent < LEAST_ROOM:
+        return head + text
+    lines, room = [""], 0
+    words = [piece for word in text.split(" ") for piece in _pieces(word, width - indent)]
+    for word in words:
+        length = len(click.unstyle(word))
+        if room and indent + room + 1 + length > width:
+            lines.append(word)
+            room = length
+        else:
+            lines[-1] += f" {word}" if room else word
+            room += length + (1 if room else 0)
+    return head + f"\n{' ' * indent}".join(lines)
+
+
+def _pieces(word: str, most: int) -> list[str]:
+    """Return a word in pieces that fit a line; one that is styled is left alone."""
+    if len(word) <= most or click.unstyle(word) != word:
+        return [word]
+    return [word[start : start + most] for start in range(0, len(word), most)]
+
+
+def columns() -> int | None:
+    """Return how wide the terminal is that a person reads; `None` without one."""
+    return shutil.get_terminal_size().columns if on_terminal(sys.stdout) else None
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int | None = None,
+    spare: Sequence[str] = (),
+) -> str:
+    """Return aligned columns under a head; cells may be styled.
+
+    Args:
+        head: What stands above the columns.
+        rows: The cells.
+        width: Where lines end; by default the terminal's, and nowhere without one. The last cells,
+            which have no style, are cut off there; when that is not enough, columns of `spare` are
+            left out, the first ones first, and then the longest cells are cut.
+        spare: Heads of columns that a reader can do without.
+    """
+    width = columns() if width is None else width
+    if width is not None:
+        head, rows = _fitted(head, rows, width, list(spare))
+    lengths = [[len(click.unstyle(cell)) for cell in row] for row in (head, *rows)]
+    widths = [max(column) for column in zip(*lengths, strict=True)]
+    styled = [click.style(cell, bold=True) for cell in head]
+    return "\n".join([aligned(styled, widths), *(aligned(row, widths, end=width) for row in rows)])
+
+
+def _fitted(
+    head: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: list[str]
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return a table whose lines can end at a width: without spare columns, with shorter cells."""
+    while (over := _overhang(head, rows, width)) > 0:
+        found = next((name for name in spare if name in head), None)
+        if found is None:
+            break
+        kept = [index for index, name in enumerate(head) if name != found]
+        head, *rows = ([row[index] for index in kept] for row in (head, *rows))
+    shorter = rows
+    while (over := _overhang(head, shorter, width)) > 0:
+        columns_ = range(len(head) - 1)
+        rooms = [max((len(r[i]) for r in shorter if _plain(r[i])), default=0) for i in columns_]
+        longest = max(columns_, key=lambda index: rooms[index], default=0)
+        if not rooms or rooms[longest] <= LEAST_ROOM:
+            return head, rows  # no cut would do
+        room = max(LEAST_ROOM, rooms[longest] - over)
+        shorter = [
+            [*row[:longest], _cut(row[longest], room), *row[longest + 1 :]] for row in shorter
+        ]
+    return head, shorter
+
+
+def _overhang(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
+    """Return how much wider than `width` a table is whose last cells are cut as short as may be."""
+    widths = [max(len(click.unstyle(row[i])) for row in (head, *rows)) for i in range(len(head))]
+    last = min(widths[-1], max(LEAST_ROOM, len(head[-1])))
+    return sum(length + 2 for length in widths[:-1]) + last - width
+
+
+def _plain(cell: str) -> bool:
+    return click.unstyle(cell) == cell
+
+
+def _cut(cell: str, room: int) -> str:
+    """Return a cell that fits; one that is styled is a short word, and stays."""
+    short = len(cell) <= room or not _plain(cell)
+    return cell if short else f"{cell[: room - 1]}…"
+
+
+def aligned(cells: Sequence[str], widths: Sequence[int], *, end: int | None = None) -> str:
+    """Return a row of a table whose columns have these widths; cells may be styled.
+
+    Args:
+        cells: The cells.
+        widths: Of each column.
+        end: Where the line ends, see `table`.
+    """
+    *others, last = cells
+    room = LONGEST if end is None else end - sum(width + 2 for width in widths[:-1])
+    if LEAST_ROOM <= room < len(last):
+        last = f"{last[: room - 1]}…"
+    padded = (
+        cell + " " * (width - len(click.unstyle(cell)))
+        for cell, width in zip((*others, last), widths, strict=True)
+    )
+    return "  ".join(padded).rstrip()
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 node`, `2 nodes`, `2 classes`, `2 repositories`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def puppet_line(text: str) -> str:
+    """Return a line of Puppet's output in the colour of its level."""
+    color = _LEVELS.get(text.partition(" ")[0])
+    return click.style(text, fg=color) if color else text
+
+
+def user_text(value: object) -> str:
+    """Return recorded text so that a terminal does nothing with it."""
+    return printable(str(value))
+
+
+class Silent(Unseen):
+    """Watches a run for a program: notes go to standard error, the rest nowhere."""
+
+    def note(self, text: str) -> None:
+        """Show a note on standard error."""
+        say(f"# {one_line(text)}", err=True)
+
+
+class Lines(Silent):
+    """Watches a run for a log or a pipe: plain lines as they come."""
+
+    def __init__(self, title: str = "", *, short: str = "") -> None:
+        super().__init__(title)
+        self._short = short
+
+    def command(self, text: str) -> None:
+        """Show the command line, or the short one in its place."""
+        say(click.style(self._short, dim=True) if self._short else one_line(text))
+
+    def line(self, text: str) -> None:
+        """Show a line of output."""
+        say(puppet_line(text))
+
+
+class Terminal(Lines):
+    """Watches a run for a person: lines as they come, and below them that it goes on."""
+
+    def __init__(self, title: str, *, short: str = "") -> None:
+        super().__init__(title, short=short)
+        from localpuppet.node.cli.progress_line import ProgressLine
+
+        self._below = ProgressLine(sys.stderr, title)
+        self._second = -1
+
+    def command(self, text: str) -> None:
+        """Show the command line and begin the progress line."""
+        super().command(text)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the progress line."""
+        self._below.start()
+
+    def tick(self, seconds: float) -> None:
+        """Keep the progress line up to date."""
+        if int(seconds) != self._second:
+            self._second = int(seconds)
+            self._below.show(show_duration(seconds) if seconds >= 10 else f"{self._second}s")
+
+    def count(self, done: int, total: int, things: str) -> None:
+        """Show how far it is."""
+        self._below.show(f"{done} of {total} {things}")
+
+    def title(self, text: Callable[[], str]) -> None:
+        """Show from now on that this goes on: what `text` returns whenever it is shown anew."""
+        self._below.title = text
+        self._second = -1
+
+    def line(self, text: str) -> None:
+        """Show a line of output above the progress line."""
+        self._below.stop()
+        super().line(text)
+        self._below.start()
+
+    def note(self, text: str) -> None:
+        """Show a note above the progress line."""
+        self._below.stop()
+        super().note(text)
+        self._below.start()
+
+    def close(self) -> None:
+        """Take the progress line away."""
+        self._below.stop()
+
+
+def observer(*, quiet: bool, title: str, short: str = "") -> Silent:
+    """Return who watches a run: a program, a log, or a person.
+
+    Args:
+        quiet: A program watches.
+        title: What goes on.
+        short: What a person reads in place of the command line; the line itself where it is empty.
+    """
+    if quiet:
+        return Silent()
+    # Without a terminal on both there is nobody to show progress to.
+    terminal = on_terminal(sys.stdout) and on_terminal(sys.stderr)
+    short = short if on_terminal(sys.stdout) else ""
+    if terminal and os.environ.get("TERM") != "dumb":
+        return Terminal(title, short=short)
+    return Lines(title, short=short)
+
+
+def progress(title: str) -> Silent:
+    """Return who is shown that something takes long: a person at a terminal, or nobody."""
+    return observer(quiet=not on_terminal(sys.stdout), title=title)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line of a run; a reader that went away, or a lost terminal, must not end the run."""
+    try:
+        click.echo(text, err=err)
+    except (OSError, ValueError):
+        drop_stream(sys.stderr if err else sys.stdout)
+
+
+def drop_stream(stream: TextIO | None) -> None:
+    """Send what is left for a stream without a reader to nowhere.
+
+    Or the interpreter would fail at its exit, and a good run would exit 120.
+    """
+    if stream is not None:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def mapping_lines(value: Mapping[str, Any], indent: str = "") -> str:
+    """Return a mapping as indented lines, for people; each value is one, whatever it holds."""
+    lines = []
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            lines += [f"{indent}{one_line(key)}:", mapping_lines(item, indent + "  ")]
+        else:
+            shown = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+            lines.append(f"{indent}{one_line(key)}: {one_line(shown)}")
+    return "\n".join(lines)

@@ -1,0 +1,86 @@
+"""Resources of a run, as `report` shows them: of this node, and of others."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import parse_time
+from localpuppet.node.cli import render
+from localpuppet.node.puppet.resources import Fate, ReportedResource
+
+SECTIONS = (
+    (Fate.FAILED, "Failed", "red"),
+    (Fate.CHANGED, "Changed", "green"),
+    (Fate.WOULD_CHANGE, "Would change", "yellow"),
+    (Fate.SKIPPED, "Skipped", "cyan"),
+)
+
+
+def sections(
+    resources: Sequence[ReportedResource],
+    limit: int,
+    shorten: Callable[[str], str] = lambda path: path,
+    *,
+    margin: int = 0,
+) -> Iterator[str]:
+    """Yield a paragraph with its heading for each fate that resources had.
+
+    Args:
+        resources: The resources.
+        limit: So many of a kind are shown at most.
+        shorten: Makes a path shorter.
+        margin: So many blanks will stand before each line.
+    """
+    for fate, word, color in SECTIONS:
+        found = [resource for resource in resources if resource.fate is fate]
+        if found:
+            heading = f"{click.style(word, fg=color, bold=True)} {len(found)}"
+            yield f"{heading}\n{_section(found, limit, shorten, margin)}"
+
+
+def _section(
+    found: Sequence[ReportedResource], limit: int, shorten: Callable[[str], str], margin: int
+) -> str:
+    lines = []
+    for resource in found[:limit]:
+        lines.append(title(resource, margin=margin))
+        if resource.file:
+            line = f":{resource.line}" if resource.line else ""
+            place = one_line(f"{shorten(resource.file)}{line}")
+            lines.append("    " + click.style(place, dim=True))
+        for event in resource.events:
+            when = f"{parse_time(event.time):%H:%M:%S}" if event.time else ""
+            name = f"{event.property}: " if event.property else ""
+            first, *rest = render.user_text(f"{name}{event.message}").splitlines() or [""]
+            lines.append(render.hanging(f"    {click.style(when, dim=True)} ", first, margin))
+            lines += [f"      {line}" for line in rest]
+    if len(found) > limit:
+        lines.append(f"  and {len(found) - limit} more; --limit or --json shows them")
+    return "\n".join(lines)
+
+
+def title(resource: ReportedResource, *, margin: int = 0) -> str:
+    """Return a resource's reference, and at the end of the line how long it took."""
+    name = f"  {one_line(resource.ref)}"
+    seconds = resource.seconds
+    if seconds is None:
+        return name
+    took = f"{seconds * 1000:.0f}ms" if seconds < 1 else f"{seconds:.1f}s"
+    room = (render.columns() or 80) - margin - len(took) - 2
+    if len(name) > room:
+        name = f"{name[: room - 1]}…"
+    return f"{name.ljust(room)}  {click.style(took, dim=True)}"
+
+
+def shortener(*directories: Path) -> Callable[[str], str]:
+    """Return what leaves out these directories where a path begins with one."""
+
+    def shorten(path: str) -> str:
+        for directory in directories:
+            if path.startswith(f"{directory}/"):
+                return path.removeprefix(f"{directory}/")
+        return path
+
+    return shorten

@@ -1,0 +1,136 @@
+"""What people see of runs: how they stand, how they ended, when.
+
+Apart from `render` because what knows runs costs 5 ms to import, and most verbs show none.
+"""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import parse_time, show_duration
+from localpuppet.node.cli import render
+from localpuppet.node.runs.run import NOTHING_APPLIED, Outcome, State, Status
+
+if TYPE_CHECKING:
+    from localpuppet.node.runs.attempt import Attempt
+
+
+def moment(text: str | None) -> str:
+    """Return a record's time for people: UTC, to the second; `?` for a damaged one."""
+    if not text:
+        return ""
+    try:
+        return parse_time(text).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except ValueError:
+        return "?"
+
+
+def ago(text: str, now: datetime) -> str:
+    """Return how long ago a record's time was."""
+    return f"{show_duration(max(0.0, (now - parse_time(text)).total_seconds()))} ago"
+
+
+def counts(status: Status) -> str:
+    """Return the resources of a run in one phrase."""
+    resources = status.resources
+    if resources is None:
+        return ""
+    noun = "resource" if resources.total == 1 else "resources"
+    whole = status.outcome in (Outcome.UNCHANGED, Outcome.CHANGED, Outcome.FAILED)
+    parts = [f"{resources.total} {noun}{'' if whole else ' reached'}"]
+    for label, count in (
+        ("changed", resources.changed),
+        ("failed", resources.failed),
+        ("skipped", resources.skipped),
+    ):
+        if count:
+            parts.append(f"{count} {label}")
+    if status.noop_pending:
+        parts.append(f"{resources.out_of_sync} would change")
+    return ", ".join(parts)
+
+
+def result(status: Status) -> str:
+    """Return the last line of a run."""
+    outcome = status.outcome or Outcome.INTERRUPTED
+    details = [outcome.replace("_", " ")]
+    if status.noop:
+        details.append("noop")
+    details += filter(None, [show_part(status), counts(status), took(status)])
+    # Puppet's error is the line above.
+    text = NOTHING_APPLIED if status.reason.startswith(NOTHING_APPLIED) else status.reason
+    reason = f": {one_line(text)}" if text and not outcome.success else ""
+    line = f"# {', '.join(details)}{reason}"
+    color = "yellow" if status.noop_pending else render.COLORS[outcome]
+    return f"{click.style(line, fg=color)}  [run {status.id}]"
+
+
+def show_part(status: Status) -> str:
+    """Return which part of the catalog a run applied: `only --tags web`; empty for all of it."""
+    return f"only {render.user_text(status.part)}" if status.part else ""
+
+
+def took(status: Status) -> str:
+    """Return how long a run took; empty while nobody knows."""
+    return show_duration(status.seconds) if status.seconds else ""
+
+
+def refused(attempt: "Attempt", now: datetime) -> str:
+    """Return what is shown of an attempt: `refused 3m ago: …`."""
+    times = f" {attempt.times} times, last" if attempt.times > 1 else ""
+    noop = " (noop)" if attempt.noop else ""
+    return f"refused{noop}{times} {ago(attempt.at, now)}: {render.user_text(attempt.reason)}"
+
+
+def state_word(status: Status) -> str:
+    """Return what to call how a run stands."""
+    if status.state is State.FINISHED and status.outcome is not None:
+        return str(status.outcome)
+    return str(status.state)
+
+
+def code(status: Status, *, noop: bool = False) -> tuple[str, str]:
+    """Return what a run applied, labelled: a release, or a work tree that is not one.
+
+    Args:
+        status: The run.
+        noop: Whether to say that it changed nothing.
+    """
+    marks = filter(None, ["noop" if noop and status.noop else "", show_part(status)])
+    more = "".join(f" ({mark})" for mark in marks)
+    if status.work_tree:
+        return "Work tree", f"{render.user_text(status.work_tree)}, not a release{more}"
+    return "Release", render.user_text(status.app) + more
+
+
+def _start(status: Status) -> str:
+    """Return how Puppet was started, where that is worth a line."""
+    if not status.puppet_started:
+        return "was not started"
+    if status.cold_reason:
+        return f"started cold: {render.user_text(status.cold_reason)}"
+    return "started warm" if status.warm else ""
+
+
+def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
+    """Return what is shown of a run, labelled: for `render.pairs`."""
+    ended = moment(status.finished_at)
+    if status.finished_at:
+        ended += f" ({ago(status.finished_at, now)})"
+    started = moment(status.started_at)
+    if not status.finished_at:
+        started += f" ({ago(status.started_at, now)})"
+    length = took(status)
+    return [
+        ("Run", status.id),
+        code(status, noop=True),
+        ("State", render.word(state_word(status))),
+        ("Reason", render.user_text(status.reason)),
+        ("Started", started),
+        ("Ended", f"{ended}, took {length}" if length else ended),
+        ("Repaired", render.user_text(status.repaired)),
+        ("Puppet", _start(status)),
+        ("Catalog", counts(status)),
+    ]

@@ -1,0 +1,76 @@
+"""`localpuppet rollback`: back to the last good release, with the node document of that time."""
+
+import click
+
+from localpuppet.node.cli import render, render_run
+from localpuppet.node.cli.apply import user
+from localpuppet.node.cli.completion import complete_tag
+from localpuppet.node.cli.hold import refresh_metrics
+from localpuppet.node.wiring.node import NodeWiring
+
+
+@click.command(
+    "rollback",
+    short_help="Switch this node to an earlier release.",
+    epilog="""\b
+Examples:
+  localpuppet rollback && localpuppet apply
+  localpuppet rollback --to r1
+  localpuppet rollback --end               follow input.yaml again
+""",
+)
+@click.option(
+    "--to",
+    "tag",
+    metavar="TAG",
+    shell_complete=complete_tag,
+    help="A certain release.  [default: the last good one before]",
+)
+@click.option("--end", is_flag=True, help="End a rollback; the input decides again.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool) -> None:
+    """Switch this node to an earlier release; 'localpuppet apply' then runs it.
+
+    A second rollback goes further back. The node document is the one of the release's last good run
+    on this node. If the release is no longer on the node, it is staged first. The rollback stays in
+    force, also for the timer, until the input changes or you run 'localpuppet rollback --end'.
+    """
+    if end:
+        _end(node, as_json)
+        return
+    from localpuppet.node.runs.going_back import GoingBack
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    kept = releases.store.kept()
+    try:
+        rollback, left, ended = GoingBack(node.good_runs, node.ledger).go_back(
+            node.inputs.read(str(node.settings.input)),
+            tag=tag,
+            user=user(),
+            now=node.clock.now(),
+            ensure=lambda app: releases.provider().ensure_present(app, node.observe("").note),
+        )
+    finally:
+        kept.release()
+    refresh_metrics(node)
+    if as_json:
+        render.emit_json({"schema": 1, "from": left, **rollback.to_public()})
+        return
+    ran = render_run.moment(ended)
+    render.emit(f"rolled back from {left} to {rollback.app}, as it ran on {ran}")
+    render.emit("'localpuppet apply' runs it; a changed input.yaml ends the rollback")
+
+
+def _end(node: NodeWiring, as_json: bool) -> None:
+    rollback = node.ledger.rollback()
+    node.ledger.end_rollback()
+    refresh_metrics(node)
+    if as_json:
+        render.emit_json({"schema": 1, "ended": rollback.to_public() if rollback else None})
+    elif rollback is None:
+        render.emit("there was no rollback; the input decides")
+    else:
+        render.emit(f"ended: {rollback}")
+        render.emit("the input decides again; 'localpuppet apply' runs it")

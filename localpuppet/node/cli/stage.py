@@ -1,0 +1,113 @@
+"""`localpuppet stage`: step one of a release, its code on the node."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.cli import render
+from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+
+@click.command(
+    "stage",
+    short_help="Bring a release onto this node and verify it; apply nothing.",
+    epilog="""\b
+Examples:
+  localpuppet stage                  what input.yaml names
+  localpuppet stage foo/tags/r2      another one, before the input names it
+  localpuppet stage foo/tags/r2 --pack localpuppet-release-foo-r2-2.tar.gz
+""",
+)
+@click.argument("app", required=False, shell_complete=complete_release)
+@click.option("--refresh", is_flag=True, help="Ask the repository again; a moved tag is an alarm.")
+@click.option("--accept-moved", is_flag=True, help="Take a tag that has moved as it is now.")
+@click.option(
+    "--pack",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Take it from this release pack; nothing is fetched.",
+)
+@click.option(
+    "--no-parse",
+    is_flag=True,
+    help="Leave Puppet's parser to the first apply; only bring the code.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what is staged as JSON.")
+@click.pass_obj
+def stage_command(
+    node: NodeWiring,
+    app: str | None,
+    refresh: bool,
+    accept_moved: bool,
+    pack: Path | None,
+    no_parse: bool,
+    as_json: bool,
+) -> None:
+    """Bring APP (default: the input's) onto this node and verify it; nothing is applied.
+
+    It comes from git when localpuppet.yaml declares its source, from an installed package
+    otherwise. What is here and sound already needs no network. Exits 3 when a tag moved, or a
+    signature or digest is wrong; nothing is switched then. Puppet's own parser reads it once, and
+    inputs are held against its classes and parameters later; exits 2 when it cannot parse a file:
+    nothing is switched then, either.
+    """
+    from localpuppet.node.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+    if not path.is_tag and pack is None:
+        _stage_mutable(releases, path, as_json=as_json)
+        return
+    reader = approve = None
+    if not no_parse:
+        from localpuppet.node.releases.reading import ParseBeforeSwitch
+
+        reader = releases.reader()
+        approve = ParseBeforeSwitch(reader)
+    with releases.repository(f"staging {path}") as repository:
+        importer = releases.package_staging(repository, approve, accept_moved=accept_moved)
+        if pack is not None:
+            staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
+        else:
+            staged = importer.stage(path, refresh=refresh, accept_moved=accept_moved)
+    if reader is not None and approve is not None and not approve.given:
+        left_out = reader.read_staged(releases.resolve(staged.app))
+        if left_out:
+            render.Silent().note(f"warning: {left_out}")
+    if importer.repaired:
+        render.Silent().note(f"warning: {staged.app} was repaired: {importer.repaired}")
+    node.documents.remember()
+    if as_json:
+        render.emit_json(staged.to_dict())
+        return
+    render.emit(
+        f"staged {staged.app}: commit {staged.pin.commit[:12]},"
+        f" {render.counted(len(staged.modules), 'module')},"
+        f" {render.counted(len(staged.sources), 'source')}"
+    )
+
+
+def _stage_mutable(releases: "ReleaseWiring", path: ReleasePath, *, as_json: bool) -> None:
+    """Stage a branch as it is now, or the modules of `trunk`, which is a directory here."""
+    commit = ""
+    if releases.is_branch(path):
+        branch, lock = releases.branch_staging().stage(path)
+        commit = branch.commit
+    else:
+        lock = releases.trunk_staging().stage(path)
+    releases.resolve(path)
+    if as_json:
+        said = {"commit": commit} if commit else {}
+        render.emit_json({"schema": 1, "app": path, **said, "modules": lock.trees})
+        return
+    count = render.counted(len(lock.modules), "module")
+    if commit:
+        render.emit(f"staged {path}: commit {commit[:12]} for now, {count}")
+    else:
+        render.emit(f"staged {count} of the lock of {path}, which is used as it is")

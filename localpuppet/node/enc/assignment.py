@@ -1,0 +1,152 @@
+"""The release that a signed request gave to a node, and what the node's input says with it.
+
+    app: foo/assigned     +  foo/tags/r2, layers [canary], classes {foo: {port: 81}}
+    layers: [ams]         =  app: foo/tags/r2, layers [canary], the input's classes with port 81
+    classes: {foo: {}}
+
+Owns: the value, its JSON form, and how it is laid over an input: its layers take the place of the
+input's if it names any, and its class parameters win one by one. Refuses to know: who may assign
+what, and where an assignment is kept (`enc.assigned`).
+
+Invariant: serials of a node count up by one; two assignments with the same serial are the same
+one, or a mistake.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.times import parse_time
+from localpuppet.base.formats.values import Json
+from localpuppet.node.enc.document import Classes, EncData, Input
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A release that a signed request gave to a node.
+
+    Attributes:
+        release: The release, a tag.
+        layers: Its layers that the node takes; none for those that the input names.
+        classes: Classes and parameters over those of the input.
+        serial: One more than that of the node's assignment before; 1 for the first.
+        by: Who assigned it, a caller id.
+        at: When the node took it, ISO 8601.
+        rollout: The rollout that did; empty where somebody did by hand.
+        older: Whether it may be older than what the node runs.
+        after: The newest run of the node at that time; empty where there was none.
+        back_to: The newest run that this node goes back to from here; empty for none. It is that of
+            `after`, and where the assignment before was not confirmed, that one's own.
+        confirm: Seconds within which it is to be confirmed after its first run; 0 where nobody
+            waits for that.
+    """
+
+    release: ReleasePath
+    serial: int
+    by: str
+    layers: tuple[str, ...] = ()
+    classes: Classes = field(default_factory=dict)
+    at: str = ""
+    rollout: str = ""
+    older: bool = False
+    after: str = ""
+    back_to: str = ""
+    confirm: float = 0.0
+
+    def over(self, own: Input) -> Input:
+        """Return a node's input with this assignment laid over it."""
+        given = EncData(classes=self.classes, parameters={})
+        return Input(app=self.release, layers=self.layers or own.layers, data=given.over(own.data))
+
+    def same(self, other: "Assignment") -> bool:
+        """Return whether two requests gave the same, whenever the node took them."""
+        return self._given() == other._given()
+
+    def _given(self) -> "Assignment":
+        """Return it without what the node adds."""
+        return replace(self, at="", after="", back_to="", confirm=0.0)
+
+    def to_public(self) -> dict[str, Json]:
+        """Return what others may know: all but the values of classes."""
+        return {
+            "release": str(self.release),
+            "serial": self.serial,
+            "by": self.by,
+            "at": self.at,
+            "rollout": self.rollout,
+            "confirm": self.confirm,
+        }
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "schema": SCHEMA,
+            **self.to_public(),
+            "layers": list(self.layers),
+            "classes": {name: dict(body) for name, body in self.classes.items()},
+            "older": self.older,
+            "after": self.after,
+            "back_to": self.back_to,
+        }
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json]) -> "Assignment":
+        """Return the assignment.
+
+        Raises:
+            StateError: It is not one that this version wrote.
+        """
+        try:
+            if raw["schema"] != SCHEMA or type(raw["serial"]) is not int:
+                raise ValueError("schema or serial")
+            release = ReleasePath.parse(cast("str", raw["release"]), where="release")
+            layers = cast("list[str]", raw["layers"])
+            parse_time(cast("str", raw["at"]))
+            return cls(
+                release=release,
+                serial=raw["serial"],
+                by=str(raw["by"]),
+                layers=tuple(map(str, layers)),
+                classes=EncData.from_dict({"classes": raw["classes"]}).classes,
+                at=str(raw["at"]),
+                rollout=str(raw["rollout"]),
+                older=bool(raw["older"]),
+                after=str(raw["after"]),
+                back_to=str(raw.get("back_to", raw["after"])),  # an earlier version wrote none
+                confirm=float(cast("float", raw.get("confirm", 0.0))),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
+            raise StateError(f"is damaged: {error}") from error
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        at = parse_time(self.at).strftime("%Y-%m-%d %H:%M UTC")
+        how = f", rollout {self.rollout}" if self.rollout else ""
+        return f"{self.release}, assigned by {self.by} at {at}{how} (serial {self.serial})"
+
+
+def check_newer(new: Assignment, held: Assignment | None) -> bool:
+    """Return whether an assignment is the next of a node; `False` where the node has it already.
+
+    A serial that jumps is refused: nobody could assign anything after the highest there is.
+
+    Args:
+        new: The assignment.
+        held: The one in force, if there is one.
+
+    Raises:
+        InvalidInputError: Its serial is not the next one, and it is not the one in force.
+    """
+    if new.serial == (1 if held is None else held.serial + 1):
+        return True
+    if held is not None and new.same(held):
+        return False
+    raise InvalidInputError(
+        f"{new.release} has serial {new.serial}, and in force is {held or 'none'}",
+        where="serial",
+        hint="somebody else has assigned a release meanwhile: look, and assign again",
+    )

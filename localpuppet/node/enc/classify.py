@@ -1,0 +1,47 @@
+"""The node document of a run: computed from layers, and written for the ENC script."""
+
+from pathlib import Path
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.machine.files import write_durably
+from localpuppet.node.enc.document import EncData, NodeDocument, ReleaseEnc, classify
+from localpuppet.node.enc.input import LoadedInput
+
+
+def node_document(
+    loaded: LoadedInput,
+    offered: ReleaseEnc,
+    *,
+    answer: EncData | None,
+) -> NodeDocument:
+    """Return the node document: the release's ENC data, its layers, the ENC's answer, the input.
+
+    Each wins over the ones before it.
+
+    Args:
+        loaded: The input.
+        offered: The `enc.yaml` of the release that it names.
+        answer: What the site's own ENC command said, if there is one.
+
+    Raises:
+        InvalidInputError: A layer or a `%{…}` is unknown.
+    """
+    try:
+        layers = offered.select(loaded.input.layers)
+    except LocalpuppetError as error:
+        raise error.at(loaded.name) from error
+    if answer is not None:
+        layers.append(answer)
+    try:
+        return classify([*layers, loaded.input.data])
+    except LocalpuppetError as error:
+        raise error.at(f"node document of {loaded.name}") from error
+
+
+def write_document(document: NodeDocument, path: Path) -> None:
+    """Put the document where the ENC script finds it.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    write_durably(path, document.to_yaml().encode("utf-8"))

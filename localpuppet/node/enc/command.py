@@ -1,0 +1,88 @@
+"""The site's own ENC: another program, held to the same rules as a file."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localpuppet.base.errors import EncError, InvalidInputError, StateError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import last_words
+from localpuppet.base.machine.files import MAX_DOCUMENT
+from localpuppet.base.machine.ports import Processes
+from localpuppet.node.enc.document import EncData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncCommand:
+    """The site's own ENC: another program that says what a node gets.
+
+    Attributes:
+        argv: Absolute program and arguments; the node's name is put behind them.
+        timeout: Seconds.
+        env: Its environment.
+    """
+
+    argv: tuple[str, ...]
+    timeout: float
+    env: Mapping[str, str]
+
+    @classmethod
+    def parse(
+        cls, text: str, *, timeout: float, env: Mapping[str, str], where: str
+    ) -> "EncCommand":
+        """Return the command in the setting `enc`.
+
+        Args:
+            text: The setting: words as in a shell.
+            timeout: Seconds.
+            env: The command's environment.
+            where: File and key of the setting, for messages.
+
+        Raises:
+            InvalidInputError: The command is empty, or its program is not an absolute path.
+        """
+        try:
+            argv = tuple(shlex.split(text))
+        except ValueError as error:
+            raise InvalidInputError(f"is not a command: {error}", where=where) from error
+        if not argv or not argv[0].startswith("/"):
+            raise InvalidInputError("must start with an absolute path", where=where)
+        if "\0" in text:
+            raise InvalidInputError("holds a NUL, which no command can", where=where)
+        return cls(argv=argv, timeout=timeout, env=env)
+
+    def ask(self, node: NodeName, *, processes: Processes, documents: Documents) -> EncData:
+        """Return its answer for `node`, held to the rules for every input.
+
+        Raises:
+            EncError: It failed, hung, was silent, or its answer is refused.
+        """
+        where = f"enc {self.argv[0]}"
+        try:
+            output = processes.capture(
+                [*self.argv, node], env=self.env, timeout=self.timeout, limit=MAX_DOCUMENT
+            )
+        except StateError as error:
+            raise EncError(error.what, where=where, hint="see 'enc' in localpuppet.yaml") from error
+        if output is None:
+            if processes.cancellations():
+                raise EncError("was ended by a signal to us", where=where)
+            raise EncError(f"enc timeout: timed out after {self.timeout:g} s", where=where)
+        if len(output.stdout) > MAX_DOCUMENT:
+            # Our own kill ends such a command: how the command ended says nothing.
+            raise EncError(f"answered more than {MAX_DOCUMENT} bytes", where=where)
+        if output.ended.code != 0:
+            how = f"exited {output.ended.code}"
+            if output.ended.signal:
+                how = f"was killed by signal {output.ended.signal}"
+            said = last_words(output.stderr, most=200)
+            raise EncError(f"{how}: {said}" if said else how, where=where)
+        if not output.stdout.strip():
+            raise EncError("answered nothing: could not find node", where=where)
+        try:
+            raw = documents.parse(output.stdout, schema="enc_output", where=where, symbol_keys=True)
+            return EncData.from_dict(raw)
+        except InvalidInputError as error:
+            placed = error if error.where.startswith(where) else error.at(where)
+            raise EncError(placed.what, where=placed.where, hint=placed.hint) from error

@@ -1,0 +1,256 @@
+"""What a node says of itself, and what Puppet is told: ENC data, layers, the node document.
+
+Owns: the meaning of `input.yaml` and `enc.yaml`, and the order in which layers win. Refuses to
+know: files. Shapes (mapping, list, string) were checked by the JSON Schemas before values get
+here; grammars and reserved names are checked here.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import (
+    ClassName,
+    Environment,
+    ReleasePath,
+    check_class_parameter,
+    check_parameter,
+    did_you_mean,
+)
+from localpuppet.base.formats.values import Json, at
+from localpuppet.node.enc.interpolation import Lookup, interpolate
+
+# JSON leaves these as they are; Ruby's YAML reader refuses them or takes them for line breaks.
+_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+DEFAULT_ENVIRONMENT = "production"
+Classes = Mapping[str, Mapping[str, Json]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncData:
+    """Classes with their parameters, top-scope parameters, an environment: one layer of them.
+
+    A class parameter of `None` takes back what a lower layer said, so that Puppet's default
+    applies.
+    """
+
+    classes: Classes
+    parameters: Mapping[str, Json]
+    environment: Environment | None = None
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json], *, where: str = "") -> "EncData":
+        """Return the ENC data in `raw`; other keys than the three are not looked at.
+
+        Args:
+            raw: `{"classes": {name: {…} | None} | [name, …], "parameters": {…},
+                "environment": name}`, each optional.
+            where: The breadcrumb of `raw`.
+
+        Raises:
+            InvalidInputError: A name is outside Puppet's grammar, reserved, or listed twice.
+        """
+        place = at(where, "classes")
+        classes: dict[str, Mapping[str, Json]] = {}
+        for name, body in _class_items(raw.get("classes"), place):
+            ClassName.parse(name, where=place)
+            for parameter in body:
+                check_class_parameter(parameter, where=at(place, name))
+            classes[name] = body
+        parameters = cast("dict[str, Json]", raw.get("parameters") or {})
+        for name in parameters:
+            check_parameter(name, where=at(where, "parameters"))
+        environment = cast("str | None", raw.get("environment"))
+        return cls(
+            classes=classes,
+            parameters=parameters,
+            environment=None
+            if environment is None
+            else Environment.parse(environment, where=at(where, "environment")),
+        )
+
+    def over(self, lower: "EncData") -> "EncData":
+        """Return `lower` with this layer on top: the upper value wins, parameter by parameter."""
+        classes = dict(lower.classes)
+        for name, body in self.classes.items():
+            classes[name] = {**classes.get(name, {}), **body}
+        return EncData(
+            classes=classes,
+            parameters={**lower.parameters, **self.parameters},
+            environment=self.environment or lower.environment,
+        )
+
+
+def _class_items(raw: Json, where: str) -> Iterable[tuple[str, Mapping[str, Json]]]:
+    if isinstance(raw, list):
+        seen: set[Json] = set()
+        for name in raw:
+            if name in seen:
+                raise InvalidInputError(f"the class {name!r} is listed twice", where=where)
+            seen.add(name)
+            yield cast("str", name), {}
+    elif isinstance(raw, dict):
+        for name, body in raw.items():
+            yield name, cast("dict[str, Json]", body or {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """`input.yaml`: the release that a node runs, the layers it asks for, its own ENC data."""
+
+    app: ReleasePath
+    layers: tuple[str, ...]
+    data: EncData
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json]) -> "Input":
+        """Return the input.
+
+        Args:
+            raw: `{"app": "foo/tags/r1", "layers": [name, …], …ENC data}`.
+
+        Raises:
+            InvalidInputError: A path or name is refused.
+        """
+        return cls(
+            app=ReleasePath.parse(cast("str", raw["app"]), where="app"),
+            layers=tuple(cast("list[str]", raw.get("layers") or [])),
+            data=EncData.from_dict(raw),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseEnc:
+    """`enc.yaml` of a release: what every node that runs it inherits, and layers on offer."""
+
+    data: EncData
+    layers: Mapping[str, EncData]
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json]) -> "ReleaseEnc":
+        """Return the release's ENC data.
+
+        Args:
+            raw: `{…ENC data, "layers": {name: {…ENC data}}}`.
+
+        Raises:
+            InvalidInputError: A name is refused.
+        """
+        layers = cast("dict[str, dict[str, Json] | None]", raw.get("layers") or {})
+        return cls(
+            data=EncData.from_dict(raw),
+            layers={
+                name: EncData.from_dict(body or {}, where=f"layers.{name}")
+                for name, body in layers.items()
+            },
+        )
+
+    def select(self, names: Sequence[str]) -> list[EncData]:
+        """Return this release's layers for a node that asks for `names`, lowest first.
+
+        Raises:
+            InvalidInputError: A name is not on offer or asked for twice.
+        """
+        for index, name in enumerate(names):
+            if name not in self.layers:
+                raise InvalidInputError(
+                    f"the release has no layer {name!r}",
+                    where=f"layers[{index}]",
+                    hint=did_you_mean(name, list(self.layers)),
+                )
+            if name in names[:index]:
+                raise InvalidInputError(f"asks for {name!r} twice", where=f"layers[{index}]")
+        return [self.data, *(self.layers[name] for name in names)]
+
+
+NO_RELEASE_ENC = ReleaseEnc(data=EncData(classes={}, parameters={}), layers={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDocument:
+    """The output of an external node classifier, complete."""
+
+    classes: Classes
+    parameters: Mapping[str, Json]
+    environment: str
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json]) -> "NodeDocument":
+        """Return a document that was recorded.
+
+        Raises:
+            InvalidInputError: A name in it is refused.
+        """
+        data = EncData.from_dict(raw)
+        return cls(
+            classes=data.classes,
+            parameters=data.parameters,
+            environment=data.environment or DEFAULT_ENVIRONMENT,
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return it as Puppet's exec node terminus wants it."""
+        return {
+            "classes": {name: dict(body) for name, body in self.classes.items()},
+            "parameters": dict(self.parameters),
+            "environment": self.environment,
+        }
+
+    def to_yaml(self) -> str:
+        """Return it as one line of JSON that is YAML, with a newline."""
+        return to_yaml(self.to_dict()) + "\n"
+
+
+def classify(layers: Iterable[EncData]) -> NodeDocument:
+    """Merge `layers`, lowest first, into the node document.
+
+    `None` parameters of classes are dropped so that defaults apply; those of `parameters` stay.
+    `%{name}` in values is replaced by the document's parameter of that name.
+
+    Raises:
+        InvalidInputError: A `%{…}` cannot be resolved.
+    """
+    merged = EncData(classes={}, parameters={})
+    for layer in layers:
+        merged = layer.over(merged)
+    lookup = Lookup(merged.parameters)
+    return NodeDocument(
+        classes={
+            name: {
+                key: interpolate(value, lookup, where=f"classes.{name}.{key}")
+                for key, value in body.items()
+                if value is not None
+            }
+            for name, body in merged.classes.items()
+        },
+        parameters={name: lookup.parameter(name) for name in merged.parameters},
+        environment=merged.environment or DEFAULT_ENVIRONMENT,
+    )
+
+
+def to_yaml(value: Json) -> str:
+    """Return `value` as JSON that Ruby's YAML 1.1 reader takes for the same value.
+
+    JSON is almost YAML. What differs is written so that both agree: U+0085, U+2028 and U+2029 are
+    breaks in YAML 1.1 and are escaped, characters beyond the BMP are raw because YAML knows no
+    surrogate pairs, and a float always has a point.
+    """
+    if isinstance(value, dict):
+        items = (f"{_text(key)}: {to_yaml(item)}" for key, item in value.items())
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(to_yaml, value)) + "]"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float):
+        mantissa, exponent, power = repr(value).partition("e")
+        return f"{mantissa if '.' in mantissa else mantissa + '.0'}{exponent}{power}"
+    return json.dumps(value)
+
+
+def _text(text: str) -> str:
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _ESCAPE.sub(lambda match: f"\\u{ord(match.group()):04x}", quoted)

@@ -1,0 +1,50 @@
+"""Reads what cloud-init found out about this machine, whichever cloud it is in.
+
+`instance-data.json` in cloud-init's run directory is of this boot; the user data lies beside what
+else cloud-init keeps of that very instance, for root alone
+(https://cloudinit.readthedocs.io/en/latest/explanation/instancedata.html).
+"""
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.machine.files import is_file, read_user_file
+from localpuppet.node.enc.instance.data import MAX_USER_DATA, InstanceData, parse_instance_id
+from localpuppet.node.enc.instance.places import CloudInitFiles
+
+SOURCE = "cloud-init"
+MAX_INSTANCE_DATA = 4 * 1024 * 1024
+HINT = "'instance_data: {cloud_init: false}' in localpuppet.yaml does without it"
+# What cloud-init calls the cloud where it found none.
+_NO_CLOUD = "none"
+
+
+def read_cloud_init(files: CloudInitFiles) -> InstanceData | None:
+    """Return what cloud-init knows; `None` where it did not run or found no cloud.
+
+    Raises:
+        InvalidInputError: A file is refused.
+        UnavailableError: cloud-init has not got so far yet.
+    """
+    path = files.run_dir / "instance-data.json"
+    if not is_file(path):
+        return None
+    try:
+        data = read_user_file(path, limit=MAX_INSTANCE_DATA)
+        found = Fields.parse(data, where=str(path), limit=MAX_INSTANCE_DATA).inner("v1")
+        if found.text_or_none("cloud_id") == _NO_CLOUD:
+            return None
+        instance_id = found.parsed("instance_id", parse_instance_id)
+        user_data = files.cloud_dir / "instances" / instance_id / "user-data.txt"
+        if not is_file(user_data):
+            raise UnavailableError(
+                "is not there yet",
+                where=str(user_data),
+                hint="'cloud-init status --wait' waits for cloud-init",
+            )
+        return InstanceData(
+            source=SOURCE,
+            instance_id=instance_id,
+            user_data=read_user_file(user_data, limit=MAX_USER_DATA),
+        )
+    except InvalidInputError as error:
+        raise InvalidInputError(error.what, where=error.where, hint=error.hint or HINT) from error

@@ -1,0 +1,77 @@
+"""What a cloud says of one machine, whichever cloud it is.
+
+Owns: the value, and what an instance's id may be. Refuses to know: where the data came from, and
+what becomes of it.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.values import Json
+
+MAX_USER_DATA = 1024 * 1024
+# The first line of user data that is an input.
+INPUT_MARK = b"#localpuppet-input"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceData:
+    """What the cloud says of this machine.
+
+    Attributes:
+        source: Who said it: `cloud-init`, or the name of a service.
+        instance_id: The machine's name in its cloud.
+        user_data: What whoever started the machine gave along; empty for nothing.
+    """
+
+    source: str
+    instance_id: str
+    user_data: bytes
+
+    @property
+    def is_input(self) -> bool:
+        """Whether the user data is an input for this node."""
+        return self.user_data.partition(b"\n")[0].rstrip() == INPUT_MARK
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json], *, where: str) -> "InstanceData":
+        """Return the data.
+
+        Raises:
+            InvalidInputError: The fields are not those of instance data.
+        """
+        fields = Fields(raw, where=where)
+        try:
+            user_data = base64.b64decode(fields.text("user_data"), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InvalidInputError("is not base64", where=f"{where}.user_data") from error
+        return cls(
+            source=fields.text("source"),
+            instance_id=fields.parsed("instance_id", parse_instance_id),
+            user_data=user_data,
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "source": self.source,
+            "instance_id": self.instance_id,
+            "user_data": base64.b64encode(self.user_data).decode("ascii"),
+        }
+
+
+def parse_instance_id(text: str) -> str:
+    """Return an instance's id: letters, digits and `._:-`, at most 255 of them.
+
+    Raises:
+        InvalidInputError: The text is not an instance's id.
+    """
+    if not _ID.match(text):
+        raise InvalidInputError("is not an instance's id")
+    return text

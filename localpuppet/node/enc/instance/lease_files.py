@@ -1,0 +1,55 @@
+"""Finds the newest DHCP lease of this machine among the files of its DHCP client."""
+
+import os
+import re
+import stat
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.files import read_user_file
+from localpuppet.node.enc.instance.lease import Lease, parse_lease
+
+# dhclient's, by the distributions' habits; systemd-networkd's, by the number of the card.
+_NAME = re.compile(r"dhclient(?!6).*lease.*|[0-9]{1,9}")
+MAX_FILES = 256
+
+
+def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> Lease | None:
+    """Return the lease in the file that was written last; `None` where there are no leases.
+
+    Args:
+        directories: Where DHCP clients keep their leases; one that is missing is passed over.
+        owners: Users whose files root takes besides its own.
+
+    Raises:
+        InvalidInputError: A file is refused, or the lease in it.
+    """
+    for path in _files(directories):
+        text = read_user_file(path, owners=owners).decode("utf-8", "replace")
+        try:
+            lease = parse_lease(text)
+        except InvalidInputError as error:
+            raise error.at(str(path)) from error
+        if lease is not None:
+            return lease
+    return None
+
+
+def _files(directories: Sequence[Path]) -> list[Path]:
+    """Return the files of leases, the newest first."""
+    found: list[tuple[int, Path]] = []
+    for directory in directories:
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    status = entry.stat()
+                    if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode):
+                        found.append((status.st_mtime_ns, Path(entry.path)))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot be read: {error.strerror}", where=str(directory)
+            ) from error
+    return [path for _, path in sorted(found, reverse=True)[:MAX_FILES]]

@@ -1,0 +1,106 @@
+"""Where this node's instance data comes from: cloud-init, else the service that the site names.
+
+- What cloud-init knows is read each time: its files are of this boot.
+- A service is asked once a boot, and its answer kept. One that does not answer is an error and
+  never "no facts": a manifest that asks for `$role` must not see an outage as another role.
+- Without cloud-init and without a service there is no instance data, and nobody is asked.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.machine.files import make_private, remove, write_json
+from localpuppet.node.enc.instance.cloud_init import read_cloud_init
+from localpuppet.node.enc.instance.data import INPUT_MARK, InstanceData
+from localpuppet.node.enc.instance.facts import facts_of
+from localpuppet.node.enc.instance.places import CloudInitFiles, Service
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceSource:
+    """The instance data of this node.
+
+    Attributes:
+        files: Where cloud-init keeps what it knows; `None` not to look.
+        service: The metadata service; `None` for none.
+        ask: Asks a service.
+        memory: The file in which a service's answer is kept.
+        boot_id: Returns the kernel's id of this boot.
+    """
+
+    files: CloudInitFiles | None
+    service: Service | None
+    ask: Callable[[Service], InstanceData]
+    memory: Path
+    boot_id: Callable[[], str]
+
+    @cached_property
+    def data(self) -> InstanceData | None:
+        """The instance data; `None` where this node has none.
+
+        Raises:
+            InvalidInputError: A file of cloud-init or of a DHCP client is refused.
+            UnavailableError: The service does not answer, or cloud-init has not got so far yet.
+            StateError: The answer cannot be kept.
+        """
+        found = None if self.files is None else read_cloud_init(self.files)
+        if found is not None or self.service is None:
+            return found
+        boot_id = self.boot_id()
+        kept = self._kept(self.service, boot_id)
+        if kept is not None:
+            return kept
+        answer = self.ask(self.service)
+        make_private(self.memory.parent)
+        write_json(self.memory, {"schema": SCHEMA, "boot_id": boot_id, "data": answer.to_dict()})
+        return answer
+
+    def facts(self) -> Mapping[str, str]:
+        """Return the facts that it gives, by name; none where there is no instance data."""
+        return {} if self.data is None else facts_of(self.data).facts
+
+    def input(self) -> bytes:
+        """Return the user data, which is to be an input.
+
+        Raises:
+            InvalidInputError: There is no user data, or it is not an input.
+        """
+        if self.data is None:
+            raise InvalidInputError(
+                "this node has none: cloud-init did not run here, and no service is set",
+                where="user data",
+                hint="instance_data: {service: ec2} in localpuppet.yaml",
+            )
+        if not self.data.is_input:
+            raise InvalidInputError(
+                "is not an input",
+                where="user data",
+                hint=f"its first line must be {INPUT_MARK.decode()}",
+            )
+        return self.data.user_data
+
+    def forget(self) -> None:
+        """Forget what the service answered, so that it is asked again.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        remove(self.memory)
+
+    def _kept(self, service: Service, boot_id: str) -> InstanceData | None:
+        """Return what this service answered in this boot; `None` where it was not asked."""
+        try:
+            kept = read_json(self.memory)
+            fields = Fields(kept, where=str(self.memory))
+            data = InstanceData.from_dict(fields.mapping("data"), where=str(self.memory))
+            same = fields.text("boot_id") == boot_id and data.source == service
+        except (FileNotFoundError, StateError, InvalidInputError):
+            return None  # nothing kept, damaged, or of another version: the service is asked again
+        return data if same else None

@@ -1,0 +1,66 @@
+"""The facts of a run, as Puppet left them, and the classes in its catalog.
+
+Owns: where Puppet keeps them and their form. Refuses to know: what they are good for.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import state_problem
+from localpuppet.node.puppet.command import CLASSES, CLIENT_DATA
+
+# What Facter says of a machine is some ten to a hundred KiB; the largest that others would take.
+MAX_FACTS = 2 * 1024 * 1024
+
+
+def read_facts(public: Path) -> Mapping[str, Json]:
+    """Return the facts of a run, structured, by name.
+
+    Args:
+        public: The public directory of the run.
+
+    Raises:
+        StateError: Puppet left none.
+        InvalidInputError: They are more than `MAX_FACTS` bytes, or not facts.
+    """
+    files = sorted((public / CLIENT_DATA / "facts").glob("*.json"))
+    if not files:
+        raise StateError("Puppet left no facts of this run", where=str(public))
+    file = files[0]
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise state_problem(error, file) from error
+    return parse_facts(data, where=str(file))
+
+
+def parse_facts(data: bytes, *, where: str) -> dict[str, Json]:
+    """Return the facts in a document of Puppet's: `{"values": {NAME: VALUE}}`.
+
+    Args:
+        data: JSON.
+        where: The document, for messages.
+
+    Raises:
+        InvalidInputError: It is larger than `MAX_FACTS`, or holds something else.
+    """
+    return Fields.parse(data, where=where, limit=MAX_FACTS).mapping("values")
+
+
+def read_classes(public: Path) -> list[str]:
+    """Return the classes in the catalog of a run.
+
+    Args:
+        public: The public directory of the run.
+
+    Raises:
+        StateError: Puppet left none.
+    """
+    file = public / CLASSES
+    try:
+        return file.read_text("utf-8", "replace").split()
+    except OSError as error:
+        raise state_problem(error, file) from error

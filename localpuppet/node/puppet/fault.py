@@ -1,0 +1,159 @@
+"""What went wrong first in a run, in a form that may leave the node and is the same on all nodes.
+
+Owns: which words of a message of Puppet's are told. Refuses to know: where messages are from.
+
+    Could not find class ::nginx::server for web01 (file: /srv/…/site.pp, line: 3) on node web01
+    Could not find class … for …
+
+Invariants:
+
+- A word is told only if it is one of `vocabulary.WORDS`; names, numbers, digests, paths, whatever
+  is quoted, and every other word are left out: they may be secrets, and they tell nodes apart.
+- The title of a resource is told only if it is a plain name or path.
+- What a program chatters before it fails, and the journal of a service, is not looked at: it is
+  other words on each node, and what went wrong stands behind them.
+- The place is where Puppet found the mistake, and not who declared what it is in: a mistake in a
+  defined type is one, whoever uses that type.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from localpuppet.base.formats.text import joined
+from localpuppet.node.puppet.vocabulary import WORDS
+
+LEFT_OUT = "…"
+# Characters of a message that are looked at, with what a program chatters and without, and of what
+# is told.
+MAX_CHATTER = 65536
+MAX_READ = 2000
+MAX_ERROR = 200
+MAX_PLACE = 120
+
+_WHERE = re.compile(r"\(file: (?P<file>[^()]*?)(?:, line: (?P<line>\d+))?(?:, column: \d+)?\)")
+_NODE = re.compile(r" on node \S+$")
+_QUOTED = re.compile(r"(?<!\w)(?:'[^']*'|\"[^\"]*\"|`[^`]*`)(?!\w)")
+_TOKEN = re.compile(
+    r"(?P<before>[(\[]?)(?P<word>.*?)(?P<after>(?:\(\))?[])]?(?:\.{3})?[.,:;?!]?)", re.DOTALL
+)
+# How Puppet begins to say what it was at; in a defined type it says so again.
+_PROLOGUE = re.compile(
+    r"\A(?:Evaluation Error: (?:Error while evaluating an? [\w… ]+, )?)+"
+    r"|\Achange from … to … failed: "
+)
+# What Puppet appends when systemd did not start a service.
+_JOURNAL = re.compile(r"^journalctl log for .*", re.MULTILINE | re.DOTALL)
+# How apt begins a line that says what is wrong; what it prints before that.
+_APT_ERROR = "E: "
+_APT_CHATTER = re.compile(r"(?<= returned )(\d+: )(?!E: ).*")
+_GAPS = re.compile(rf"{LEFT_OUT}[.,:;?!]*(?: {LEFT_OUT}[.,:;?!]*)+")
+# Where modules have their code: what is before the module's name differs from node to node.
+_IN_MODULE = re.compile(r"(?:.*/)?([^/]+/(?:manifests|functions|types|templates)/.+)", re.DOTALL)
+_PLAIN_PLACE = re.compile(r"[\w.+/-]+\Z", re.ASCII)
+_REFERENCE = re.compile(
+    r"(?P<type>[A-Z]\w*(?:::[A-Z]\w*)*)\[(?P<title>.*)\]\Z", re.ASCII | re.DOTALL
+)
+_PLAIN_TITLE = re.compile(r"[A-Za-z/][\w.:/-]{0,79}\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What went wrong first.
+
+    Attributes:
+        error: The message without what differs from node to node.
+        resource: Type and title of what failed; empty where no resource did.
+        place: File and line of the declaration, `profile/manifests/db.pp:3`; empty if unknown.
+    """
+
+    error: str
+    resource: str = ""
+    place: str = ""
+
+    @classmethod
+    def of_message(cls, message: str) -> "Fault | None":
+        """Return what a message of Puppet's says; `None` for an empty one."""
+        if not message.strip():
+            return None
+        return cls(error=normalized(message), place=_found_at(message[:MAX_READ]))
+
+    @classmethod
+    def of_resource(cls, status: Mapping[str, Any], message: str) -> "Fault":
+        """Return what went wrong with a resource.
+
+        Args:
+            status: It, as Puppet's report has it.
+            message: What Puppet said.
+        """
+        line = status.get("line")
+        return cls(
+            error=normalized(message),
+            resource=_reference(str(status.get("resource", ""))),
+            place=_place(str(status.get("file") or ""), str(line) if line else None),
+        )
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+def normalized(message: str) -> str:
+    """Return a message with only the words that Puppet's own messages consist of."""
+    heard = _without_chatter(message[:MAX_CHATTER])
+    text = _NODE.sub("", joined(heard[:MAX_READ]).rstrip())
+    text = _QUOTED.sub(LEFT_OUT, _WHERE.sub("", text))
+    tokens = [_token(token) for token in text.split()]
+    line = _GAPS.sub(LEFT_OUT, " ".join(tokens))
+    line = (_PROLOGUE.sub("", line) or line).strip(" ;:,.")
+    return line if len(line) <= MAX_ERROR else f"{line[: MAX_ERROR - 1]}{LEFT_OUT}"
+
+
+def _without_chatter(message: str) -> str:
+    """Return a message with only those lines of a program's output that say what is wrong."""
+    first, *others = _JOURNAL.sub("", message).splitlines() or [""]
+    errors = [line.removeprefix(_APT_ERROR) for line in others if line.startswith(_APT_ERROR)]
+    if not errors:
+        return "\n".join([first, *others])
+    begun, cut = _APT_CHATTER.subn(r"\1", first)
+    return f"{begun}{'; '.join(errors)}" if cut else "\n".join([first, *errors])
+
+
+def _found_at(message: str) -> str:
+    """Return the innermost place of the last ones in a message, which stand side by side."""
+    place = inner = ""
+    end = 0
+    for found in _WHERE.finditer(message):
+        if message[end : found.start()].strip():
+            inner = ""
+        inner = inner or _place(found["file"], found["line"])
+        place = inner or place
+        end = found.end()
+    return place
+
+
+def _token(token: str) -> str:
+    found = _TOKEN.fullmatch(token)
+    if found is None:
+        return LEFT_OUT
+    if found["word"].lower() in WORDS:
+        return token
+    return f"{LEFT_OUT}{found['after'].lstrip('(])')}"
+
+
+def _place(file: str, line: str | None) -> str:
+    """Return where something is declared; empty where the file has no plain name."""
+    inner = _IN_MODULE.fullmatch(file)
+    name = inner[1] if inner else file.rpartition("/")[2]
+    if not _PLAIN_PLACE.match(name) or len(name) > MAX_PLACE:
+        return ""
+    return f"{name}:{line}" if line else name
+
+
+def _reference(reference: str) -> str:
+    found = _REFERENCE.match(reference)
+    if found is None:
+        return ""
+    title = found["title"] if _PLAIN_TITLE.match(found["title"]) else LEFT_OUT
+    return f"{found['type'][:MAX_PLACE]}[{title}]"

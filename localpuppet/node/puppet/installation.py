@@ -1,0 +1,120 @@
+"""The installed Puppet: where it is, which version, which of its settings matter to us."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from localpuppet.node.puppet.environment import LeanStart, environment
+
+# What a probe asks Puppet for.
+ASKED = (
+    "agent_catalog_run_lockfile",
+    "agent_disabled_lockfile",
+    "certname",
+    "codedir",
+    "hiera_config",
+    "libdir",
+)
+# Start-up tuning: see docs/performance.md for what each is worth.
+LEAN_FLAGS = (
+    ("--disable-did_you_mean", "--disable-error_highlight"),
+    ("--disable-did_you_mean",),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What is known of an installed Puppet.
+
+    Attributes:
+        command: Absolute path.
+        version: As `puppet --version` says.
+        settings: The values of `ASKED`.
+        lean: Ruby flags that its interpreter takes; empty when it does not honour RUBYOPT.
+    """
+
+    command: str
+    version: str
+    settings: Mapping[str, str]
+    lean: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Installation":
+        """Return the installation.
+
+        Raises:
+            TypeError, ValueError, KeyError: It is not one.
+        """
+        found = cls(**{**raw, "lean": tuple(raw["lean"])})
+        if not set(ASKED) <= set(found.settings):
+            raise ValueError("an older probe")
+        return found
+
+    @property
+    def disable_file(self) -> Path:
+        """Puppet's own disable file."""
+        return Path(self.settings["agent_disabled_lockfile"])
+
+    @property
+    def hiera_files(self) -> list[Path]:
+        """Where Puppet's global Hiera configuration may be: which one depends on what exists."""
+        named = [Path(self.settings["hiera_config"]), Path(self.settings["codedir"], "hiera.yaml")]
+        return list(dict.fromkeys(named))
+
+    @property
+    def run_lock(self) -> Path:
+        """Puppet's own run lock."""
+        return Path(self.settings["agent_catalog_run_lockfile"])
+
+
+def probe_environment(
+    base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path
+) -> dict[str, str]:
+    """Return an environment in which Ruby says on standard error that `lean` was taken."""
+    start = LeanStart(flags=lean, file=lean_start)
+    return environment(base, lean=start, more={"LOCALPUPPET_PROBE": "1"} if lean else {})
+
+
+def probe_took(stderr: bytes) -> bool:
+    """Return whether a probe's standard error shows that the interpreter took the lean start."""
+    return b"localpuppet: lean start" in stderr and b"unknown argument" not in stderr
+
+
+def parse_settings(stdout: bytes) -> dict[str, str]:
+    """Return what `puppet config print NAME…` answered: `name = value` lines."""
+    lines = (line.partition(" = ") for line in stdout.decode("utf-8", "replace").splitlines())
+    return {name: value for name, separator, value in lines if separator}
+
+
+def find_command(setting: Path | None, path: str) -> Path | None:
+    """Return Puppet's command: the setting, the vendor's place, then PATH."""
+    if setting is not None:
+        return setting if os.access(setting, os.X_OK) else None
+    candidates = [Path("/opt/puppetlabs/bin/puppet")]
+    candidates += [Path(directory) / "puppet" for directory in path.split(":") if directory]
+    return next((found for found in candidates if os.access(found, os.X_OK)), None)
+
+
+def find_ruby(command: Path, path: str) -> Path | None:
+    """Return the interpreter that Puppet's command runs in, which has Puppet's library.
+
+    It lies beside the command (the vendor's packages, distributions) or in its first line
+    (gems); PATH is the last resort.
+    """
+    real = command.resolve()
+    candidates = [real.parent / "ruby"]
+    try:
+        with real.open("rb") as file:
+            words = file.readline(256).decode("utf-8", "replace").removeprefix("#!").split()
+    except OSError:
+        words = []
+    if words and words[0].startswith("/") and "ruby" in Path(words[0]).name:
+        candidates.append(Path(words[0]))
+    candidates += [Path(directory) / "ruby" for directory in path.split(":") if directory]
+    return next((found for found in candidates if os.access(found, os.X_OK)), None)

@@ -1,0 +1,41 @@
+"""What a catalog has that others hear of, as our Puppet modules noted it: kicks, and components.
+
+Owns: where they note it, and in which form: a line of JSON for each. Refuses to know: what a kick
+or a component means.
+"""
+
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.machine.files import state_problem
+
+# `FILE` of `PuppetX::Localpuppet::Kicks` and `…::Components`, in the public directory of the run.
+KICKS = "kicks.jsonl"
+COMPONENTS = "components.jsonl"
+MAX_BYTES = 1024 * 1024
+
+
+def read_noted(public: Path, name: str) -> list[Fields]:
+    """Return what was noted of a run's catalog; nothing where there is no such file.
+
+    Args:
+        public: The public directory of the run.
+        name: `KICKS` or `COMPONENTS`.
+
+    Raises:
+        StateError: It cannot be read.
+        InvalidInputError: It is too much, or a line is not JSON.
+    """
+    what = name.partition(".")[0]
+    file = public / name
+    try:
+        with file.open("rb") as notes:
+            data = notes.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise state_problem(error, file) from error
+    if len(data) > MAX_BYTES:
+        raise InvalidInputError(f"has more than {MAX_BYTES} bytes", where=f"{what} of the catalog")
+    return [Fields.parse(line, where=what, limit=MAX_BYTES) for line in data.splitlines()]

@@ -1,0 +1,150 @@
+"""Asking an installed Puppet about itself, once per version and configuration.
+
+Owns: running `puppet config print` and keeping the answer under a key that changes when Puppet or
+its configuration does. It takes a second or two; a run must not.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from localpuppet import __version__
+from localpuppet.base.errors import PuppetMissingError, StateError
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.files import make_private, write_json
+from localpuppet.node.puppet.installation import (
+    ASKED,
+    LEAN_FLAGS,
+    Installation,
+    find_command,
+    parse_settings,
+    probe_environment,
+    probe_took,
+)
+
+TIMEOUT = 120
+
+
+class PuppetProbe:
+    """Knows the installed Puppet.
+
+    Args:
+        memory: Where the answer is kept.
+        command: The site's setting; `None` to look for Puppet in the usual places.
+        directories: `confdir` and `vardir`, where the site sets them.
+        lean_start: The Ruby file of the lean start.
+        env: The environment to ask in.
+    """
+
+    def __init__(
+        self,
+        memory: Path,
+        *,
+        command: Path | None,
+        directories: Mapping[str, Path],
+        lean_start: Path,
+        env: Mapping[str, str],
+    ) -> None:
+        self._memory = memory
+        self._command = command
+        self._directories = directories
+        self._lean_start = lean_start
+        self._env = env
+
+    def known(self) -> Installation | None:
+        """Return what is known without asking; `None` when Puppet is new or absent."""
+        command = find_command(self._command, self._env.get("PATH", ""))
+        if command is None:
+            return None
+        try:
+            kept = read_json(self._memory)
+            if kept["key"] == self._key(command):
+                return Installation.from_dict(kept["installation"])
+        except (FileNotFoundError, StateError, KeyError, TypeError, ValueError):
+            pass  # nothing kept, or by another version: ask again
+        return None
+
+    def installation(self) -> Installation:
+        """Return the installed Puppet, asking it if need be.
+
+        Raises:
+            PuppetMissingError: No Puppet was found, or it does not answer.
+            StateError: The answer cannot be kept.
+        """
+        known = self.known()
+        if known is not None:
+            return known
+        command = find_command(self._command, self._env.get("PATH", ""))
+        if command is None:
+            raise PuppetMissingError(
+                "Puppet was not found",
+                where=str(self._command or "/opt/puppetlabs/bin and PATH"),
+                hint="install it (apt-get install puppet) or set puppet.command",
+            )
+        found = self._ask(command)
+        make_private(self._memory.parent)
+        write_json(self._memory, {"key": self._key(command), "installation": found.to_dict()})
+        return found
+
+    def _key(self, command: Path) -> list[Any]:
+        status = command.stat()
+        confdir = self._directories.get("confdir", Path("/etc/puppet"))
+        stamps = []
+        for file in (confdir / "puppet.conf", Path("/etc/puppetlabs/puppet/puppet.conf")):
+            stamps.append(file.stat().st_mtime_ns if file.exists() else 0)
+        directories = sorted((name, str(path)) for name, path in self._directories.items())
+        return [
+            __version__,
+            os.path.realpath(command),
+            status.st_mtime_ns,
+            status.st_size,
+            *stamps,
+            [list(pair) for pair in directories],
+            str(self._lean_start),
+        ]
+
+    def _ask(self, command: Path) -> Installation:
+        own = [
+            word for name, path in self._directories.items() for word in (f"--{name}", str(path))
+        ]
+        for lean in (*LEAN_FLAGS, ()):
+            env = probe_environment(self._env, lean=lean, lean_start=self._lean_start)
+            stdout, stderr = self._run(
+                command, ["config", "print", "--section", "agent", *ASKED, *own], env
+            )
+            if not lean or probe_took(stderr):
+                break
+        version, _ = self._run(command, ["--version"], self._env)
+        settings = parse_settings(stdout)
+        missing = [name for name in ASKED if name not in settings]
+        if missing:
+            raise PuppetMissingError(
+                f"'puppet config print' did not tell {', '.join(missing)}", where=str(command)
+            )
+        return Installation(
+            command=str(command),
+            version=version.decode("utf-8", "replace").strip(),
+            settings=settings,
+            lean=lean,
+        )
+
+    def _run(
+        self, command: Path, arguments: list[str], env: Mapping[str, str]
+    ) -> tuple[bytes, bytes]:
+        import sh  # 78 ms to import: only when Puppet is new
+
+        try:
+            done = sh.Command(str(command))(
+                *arguments, _env=dict(env), _timeout=TIMEOUT, _return_cmd=True, _tty_out=False
+            )
+        except sh.TimeoutException as error:
+            raise PuppetMissingError(f"no answer within {TIMEOUT} s", where=str(command)) from error
+        except (sh.ForkException, OSError) as error:
+            raise PuppetMissingError("cannot be executed", where=str(command)) from error
+        except (sh.ErrorReturnCode, sh.CommandNotFound) as error:
+            said = getattr(error, "stderr", b"") or str(error).encode()
+            text = one_line(said.decode("utf-8", "replace").strip())[-200:]
+            raise PuppetMissingError(f"does not work: {text}", where=str(command)) from error
+        return bytes(done.stdout), bytes(done.stderr)

@@ -1,0 +1,151 @@
+"""Puppet's own report of a run: what of it matters, and how it is read."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.text import joined
+from localpuppet.base.formats.times import parse_time
+
+if TYPE_CHECKING:
+    from localpuppet.node.puppet.fault import Fault
+
+MAX_REASON = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """How many resources of the catalog did what, as Puppet's report counts them."""
+
+    total: int = 0
+    changed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    out_of_sync: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What matters of Puppet's own report.
+
+    Attributes:
+        status: `unchanged`, `changed` or `failed`.
+        noop: Whether Puppet changed nothing, whoever told it so (puppet.conf can, too).
+        noop_pending: Whether a noop run found something to change.
+        time: When Puppet began, ISO 8601.
+        resources: Counts.
+        seconds: Times by name (`config_retrieval`, `total`, …).
+        first_failed: The resource that failed first, where it stands and what it said, in one
+            line; empty when none failed.
+        fault: The same as it may leave the node.
+        corrective: Whether something was, or in noop would be, put back as an earlier run left it.
+            'puppet apply' of Puppet 7 and 8 keeps no values to tell that by, and says false.
+    """
+
+    status: str
+    noop: bool
+    noop_pending: bool
+    time: str
+    resources: Resources
+    seconds: Mapping[str, float]
+    first_failed: str = ""
+    fault: "Fault | None" = None
+    corrective: bool = False
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Report":
+        """Return the report.
+
+        Args:
+            raw: Puppet's JSON report, format 12 (https://www.puppet.com/docs/puppet/7/format_report.html).
+
+        Raises:
+            ValueError: It is not one.
+        """
+        from localpuppet.node.puppet.fault import (
+            Fault,  # whoever only reads a record does not need it
+        )
+
+        try:
+            metrics = raw["metrics"]
+            counts = {row[0]: int(row[2]) for row in metrics.get("resources", {}).get("values", [])}
+            fields = Resources.__dataclass_fields__
+            seconds = {row[0]: float(row[2]) for row in metrics.get("time", {}).get("values", [])}
+            failed = _first_failed(raw.get("resource_statuses") or {})
+            said = "" if failed is None else _message(failed, raw.get("logs") or ())
+            return cls(
+                status=str(raw["status"]),
+                noop=bool(raw.get("noop", False)),
+                noop_pending=bool(raw.get("noop_pending", False)),
+                time=str(raw["time"]),
+                resources=Resources(**{key: counts.get(key, 0) for key in fields}),
+                seconds=seconds,
+                first_failed="" if failed is None else _shown(failed, said),
+                fault=None if failed is None else Fault.of_resource(failed, said),
+                corrective=bool(raw.get("corrective_change", False)),
+            )
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ValueError(f"not a Puppet report: {error!r}") from error
+
+
+def _first_failed(statuses: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    failed = [raw for raw in statuses.values() if raw.get("failed") or raw.get("failed_to_restart")]
+    return min(failed, key=lambda raw: str(raw.get("time", "")), default=None)
+
+
+def _shown(failed: Mapping[str, Any], message: str) -> str:
+    place = f" ({place_of(failed)})" if failed.get("file") else ""
+    said = f": {message}" if message else ""
+    return joined(f"{failed.get('resource')}{place}{said}")[:MAX_REASON]
+
+
+def _message(failed: Mapping[str, Any], logs: Iterable[Mapping[str, Any]]) -> str:
+    """Return what Puppet said of a resource.
+
+    Where its provider does not work there is no event; Puppet only logs that, with the path of
+    the resource.
+    """
+    said = [event for event in failed.get("events") or () if event.get("status") == "failure"]
+    if not said:
+        path = "".join(f"/{name}" for name in failed.get("containment_path") or ())
+        said = [log for log in logs if log.get("level") == "err" and log.get("source") == path]
+    return str(said[0].get("message") or "") if said else ""
+
+
+def place_of(resource: Mapping[str, Any]) -> str:
+    """Return where a resource is declared, as people say it: `init.pp:3`; empty if unknown."""
+    file, line = resource.get("file"), resource.get("line")
+    if not file:
+        return ""
+    name = str(file).rpartition("/")[2]
+    return f"{name}:{line}" if line else name
+
+
+def make_ready() -> None:
+    """Load what reading a report needs, while it is there: a run may remove our own package."""
+    from localpuppet.node.puppet import fault
+
+    _ = fault
+
+
+def read_report(path: Path, *, started: datetime) -> tuple[Report | None, str]:
+    """Return the report in a run's own file, or why there is none.
+
+    Args:
+        path: In the run's directory, which did not exist before the run.
+        started: When Puppet was started; an older report is not this run's.
+    """
+    try:
+        report = Report.from_dict(read_json(path))
+        # A clock may be set back by a run (ntp): a day tells a wrong file from a wrong clock.
+        if parse_time(report.time) < started - timedelta(days=1):
+            return None, f"the report is of another run ({report.time})"
+    except FileNotFoundError:
+        return None, ""
+    except (StateError, ValueError) as error:
+        return None, f"Puppet's report cannot be read: {error}"
+    return report, ""

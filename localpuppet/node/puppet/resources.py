@@ -1,0 +1,126 @@
+"""What a run did to each resource, as Puppet's own report tells it: for people who ask why.
+
+Owns: which resources failed, changed, would have changed, were skipped, and which took longest.
+Refuses to know: where reports are kept, how they are shown.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from localpuppet.node.puppet.report import place_of
+
+NOTICEABLE = 0.001
+
+
+class Fate(StrEnum):
+    """What became of a resource."""
+
+    FAILED = "failed"
+    CHANGED = "changed"
+    WOULD_CHANGE = "would_change"
+    SKIPPED = "skipped"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a property.
+
+    Attributes:
+        property: Its name; empty where Puppet names none.
+        status: `success`, `failure`, `noop`, `audit`.
+        message: Puppet's words; they hold values, but those that Puppet was told to hide.
+        time: When, ISO 8601.
+    """
+
+    property: str
+    status: str
+    message: str
+    time: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedResource:
+    """A resource of the catalog, and what became of it.
+
+    Attributes:
+        ref: Type and title, `File[/etc/motd]`.
+        fate: What became of it.
+        file: Where it is declared; empty if unknown.
+        line: In which line; `None` if unknown.
+        place: The same, short: `init.pp:3`.
+        seconds: How long it took; `None` when it was not looked at.
+        time: When it was looked at, ISO 8601.
+        events: What happened to it.
+    """
+
+    ref: str
+    fate: Fate
+    file: str
+    line: int | None
+    place: str
+    seconds: float | None
+    time: str
+    events: tuple[Event, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+def resources_of(raw: Mapping[str, Any]) -> list[ReportedResource]:
+    """Return the resources of a report, in the order in which they were looked at.
+
+    Args:
+        raw: Puppet's JSON report.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    try:
+        found = [_resource(status) for status in (raw.get("resource_statuses") or {}).values()]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a Puppet report: {error!r}") from error
+    return sorted(found, key=lambda resource: resource.time)
+
+
+def slowest(resources: list[ReportedResource], count: int) -> list[ReportedResource]:
+    """Return the resources that took longest, the longest first; none that took no time."""
+    timed = [resource for resource in resources if (resource.seconds or 0) >= NOTICEABLE]
+    return sorted(timed, key=lambda resource: -(resource.seconds or 0))[:count]
+
+
+def _resource(raw: Mapping[str, Any]) -> ReportedResource:
+    events = tuple(_event(event) for event in raw.get("events") or ())
+    line, seconds = raw.get("line"), raw.get("evaluation_time")
+    return ReportedResource(
+        ref=str(raw["resource"]),
+        fate=_fate(raw, events),
+        file=str(raw.get("file") or ""),
+        line=line if isinstance(line, int) else None,
+        place=place_of(raw),
+        seconds=float(seconds) if isinstance(seconds, int | float) else None,
+        time=str(raw.get("time") or ""),
+        events=events,
+    )
+
+
+def _event(raw: Mapping[str, Any]) -> Event:
+    return Event(
+        property=str(raw.get("property") or ""),
+        status=str(raw.get("status") or ""),
+        message=str(raw.get("message") or ""),
+        time=str(raw.get("time") or ""),
+    )
+
+
+def _fate(raw: Mapping[str, Any], events: tuple[Event, ...]) -> Fate:
+    if raw.get("failed") or raw.get("failed_to_restart"):
+        return Fate.FAILED
+    if raw.get("changed"):
+        return Fate.CHANGED
+    if any(event.status == "noop" for event in events):
+        return Fate.WOULD_CHANGE
+    return Fate.SKIPPED if raw.get("skipped") else Fate.UNCHANGED

@@ -1,0 +1,191 @@
+"""Compiles the catalog that a release gives for an input, and applies nothing.
+
+Owns: the call of `puppet catalog compile`, and what its output says. Refuses to know: what the
+catalog is compared with.
+"""
+
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.text import joined, without_middle
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import make_private, write_durably
+from localpuppet.base.machine.ports import Output, Processes
+from localpuppet.node.enc.document import NodeDocument, to_yaml
+from localpuppet.node.enc.instance.handover import hand_over
+from localpuppet.node.puppet.command import Compilation, error_lines, variables, with_names
+from localpuppet.node.puppet.environment import utf8
+from localpuppet.node.puppet.installation import Installation
+from localpuppet.node.puppet.own_environment import make_environment
+from localpuppet.node.releases.difference import resources
+from localpuppet.node.releases.release import Release
+
+MAX_CATALOG = 256 * 1024 * 1024
+# Characters of Puppet's error that a message has.
+MAX_ERROR = 400
+
+
+class CompilationError(InvalidInputError):
+    """Puppet refuses to compile; the message has Puppet's words, and these may hold values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """Facts of a machine that is not this one, or facts that override some of this one's.
+
+    Attributes:
+        name: Its node's name; `None` for this machine.
+        values: Its facts, as Facter gives them.
+    """
+
+    name: NodeName | None
+    values: Mapping[str, Json]
+
+    def options(self, scratch: Path) -> list[str]:
+        """Write the facts into a private directory, and return Puppet's options for them.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        if self.name is None:
+            file = scratch / "facts.json"
+            write_durably(file, json.dumps(self.values).encode())
+            return ["--facts", str(file)]
+        make_private(scratch / "facts")
+        write_durably(scratch / "facts" / f"{self.name}.yaml", self.to_yaml().encode())
+        return ["--facts_terminus", "yaml", "--yamldir", str(scratch)]
+
+    def to_yaml(self) -> str:
+        """Return the file in which Puppet's terminus `yaml` finds them."""
+        # $trusted is made of clientcert, which Puppet adds to what Facter says.
+        values = to_yaml({**self.values, "clientcert": str(self.name)})
+        return f"--- !ruby/object:Puppet::Node::Facts\nname: {self.name}\nvalues: {values}\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogCompiler:
+    """Compiles catalogs, with this node's facts or given ones.
+
+    Attributes:
+        state: The state directory; scratch files are made there.
+        compilation: Returns what a catalog is compiled from: of a release, in one of Puppet's
+            environments, whose directory is in the given one.
+        instance_facts: Returns the facts of the cloud's instance data.
+        lookup_script: The Ruby file that goes with `puppet lookup`.
+        installed: Returns the installed Puppet.
+        env: The environment for Puppet.
+        processes: Runs it.
+        timeout: Seconds.
+    """
+
+    state: Path
+    compilation: Callable[[Release, str, Path], Compilation]
+    instance_facts: Callable[[], Mapping[str, str]]
+    lookup_script: Path
+    installed: Callable[[], Installation]
+    env: Mapping[str, str]
+    processes: Processes
+    timeout: float
+
+    def compile(
+        self, release: Release, document: NodeDocument, *, facts: NodeFacts | None = None
+    ) -> dict[str, dict[str, str]]:
+        """Return the resources of the catalog: reference → parameters as text.
+
+        Args:
+            release: The release.
+            document: The node document.
+            facts: Of another machine; `None` for this node's.
+
+        Raises:
+            CompilationError: It does not compile.
+            InvalidInputError: It did not compile in time.
+            PuppetMissingError: There is no Puppet.
+            StateError: Puppet cannot be started, or the disk refused.
+        """
+        name = (facts and facts.name) or self.installed().settings["certname"]
+        words = ("catalog", "compile", name, "--render-as", "json")
+        output = self.call(words, release, document, facts=facts)
+        return _resources(output, release, where=f"{release.app}: {name}" if facts else release.app)
+
+    def call(
+        self,
+        words: Sequence[str],
+        release: Release,
+        document: NodeDocument,
+        *,
+        script: Path | None = None,
+        facts: NodeFacts | None = None,
+    ) -> Output:
+        """Call Puppet with a release and a node document as a run has them; apply nothing.
+
+        Args:
+            words: What Puppet is to do, with the options of that.
+            release: The release.
+            document: The node document.
+            script: Ruby that is loaded before Puppet.
+            facts: Of another machine, or for `puppet lookup` over this node's; `None` for this
+                node's.
+
+        Raises:
+            InvalidInputError: It did not end in time.
+            PuppetMissingError: There is no Puppet.
+            StateError: Puppet cannot be started, or the disk refused.
+        """
+        installation = self.installed()
+        scratch = self.state / f"diff-{secrets.token_hex(4)}"
+        try:
+            make_private(scratch)
+            path = scratch / "node.yaml"
+            write_durably(path, document.to_yaml().encode())
+            environments = scratch / "environments"
+            compilation = self.compilation(release, document.environment, environments)
+            if facts is not None and facts.name is not None:
+                compilation = replace(compilation, certname=str(facts.name))
+            make_environment(compilation)
+            options = [*compilation.options, "--log_level", "err", "--color=false"]
+            of_the_cloud = None
+            if facts is None or facts.name is None:
+                of_the_cloud = hand_over(self.instance_facts(), scratch)
+            if facts is not None:
+                options += facts.options(scratch)
+            manifest = str(compilation.site_manifest)
+            output = self.processes.capture(
+                [installation.command, *words, *options, "--manifest", manifest],
+                env={**self._env(script), **variables(path, of_the_cloud)},
+                timeout=self.timeout,
+                limit=MAX_CATALOG,
+            )
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        if output is None:
+            raise InvalidInputError(
+                f"'puppet {words[0]}' did not end within {self.timeout:g} s", where=release.app
+            )
+        return output
+
+    def _env(self, script: Path | None) -> dict[str, str]:
+        env = {**self.env, **utf8(self.env)}
+        if script is not None:
+            env["RUBYOPT"] = f"-r{script} {env.get('RUBYOPT', '')}".rstrip()
+        return env
+
+
+def _resources(output: Output, release: Release, *, where: str) -> dict[str, dict[str, str]]:
+    if output.ended.code != 0:
+        first = next(iter(error_lines(output.stderr)), f"Puppet exited {output.ended.code}")
+        named = with_names(joined(first.removeprefix("Error: ")), release.directories)
+        problem = without_middle(named, most=MAX_ERROR)
+        raise CompilationError(f"the catalog does not compile: {problem}", where=where)
+    text = output.stdout.decode("utf-8", "replace")
+    try:
+        return resources(loads(text[text.index("{") :]))
+    except ValueError as error:
+        raise InvalidInputError("Puppet printed no catalog", where=where) from error

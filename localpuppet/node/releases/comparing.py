@@ -1,0 +1,139 @@
+"""diff: what a node would get from another release.
+
+Owns: reading files and pins of releases that are on this machine. Refuses to
+know: how differences are shown.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import state_problem
+from localpuppet.node.enc.document import NodeDocument
+from localpuppet.node.releases.difference import MAX_TEXT, MAX_TEXTS, Difference, compare, unified
+from localpuppet.node.releases.interface import Interface
+from localpuppet.node.releases.lockfile import EMPTY
+from localpuppet.node.releases.release import Release
+from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.store import entries
+
+
+def differences(before: Release, after: Release, *, reader: ReleaseFiles) -> dict[str, Difference]:
+    """Return how two releases differ: `dependencies` by their locks, and `files`.
+
+    Args:
+        before: The first release.
+        after: The second.
+        reader: Reads locks.
+
+    Raises:
+        InvalidInputError: A lock is refused.
+        IntegrityError: A tree holds what must not be in one.
+    """
+    both = before, after
+    return {
+        "dependencies": compare(*(pins(release, files=reader) for release in both)),
+        "files": compare(*(files(release) for release in both)),
+    }
+
+
+def files(release: Release) -> dict[str, str]:
+    """Return every file of a release, its single modules and collections: name → kind and digest.
+
+    Names are paths in the release: `data/common.yaml`, `modules/ntp/manifests/init.pp`. Those of a
+    collection begin with its source.
+
+    Raises:
+        IntegrityError: A tree holds what must not be in one.
+    """
+    return {
+        _joined(prefix, entry.path.decode("utf-8", "backslashreplace")): (
+            f"{entry.kind} {entry.sha256[:12]}"
+        )
+        for prefix, tree in release.trees.items()
+        for entry in entries(tree.resolve(), where=str(tree), leave_out=b".git")
+    }
+
+
+def texts(before: Release, after: Release, differing: Difference) -> dict[str, str]:
+    """Return the differing files as unified diffs, by name; see `unified` for what is left out.
+
+    Diffs beyond `MAX_TEXTS` characters in all are left out, too.
+
+    Args:
+        before: The first release.
+        after: The second.
+        differing: How their files differ.
+
+    Raises:
+        StateError: A file cannot be read.
+    """
+    found: dict[str, str] = {}
+    room = MAX_TEXTS
+    for name in sorted({*differing.added, *differing.removed, *differing.changed}):
+        if room <= 0:
+            found[name] = f"not shown: the diffs before it have {MAX_TEXTS} characters"
+            continue
+        labels = _joined(before.app, name), _joined(after.app, name)
+        found[name] = unified(_content(before, name), _content(after, name), labels=labels)
+        room -= len(found[name])
+    return found
+
+
+def _joined(prefix: str, name: str) -> str:
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _content(release: Release, name: str) -> bytes:
+    """Return the first bytes of a file, more than `MAX_TEXT` of a long one, or a link's target."""
+    for prefix, tree in reversed(tuple(release.trees.items())):
+        start = _joined(prefix, "")
+        path = tree / name.removeprefix(start)
+        try:
+            if name.startswith(start) and path.is_symlink():
+                return bytes(path.readlink())
+            if name.startswith(start) and path.is_file():
+                with path.open("rb") as file:
+                    return file.read(MAX_TEXT + 1)
+        except OSError as error:
+            raise state_problem(error, path) from error
+    return b""
+
+
+def only_in_other(
+    document: NodeDocument, own: Interface, other: Interface
+) -> tuple[NodeDocument, list[str]]:
+    """Return a document that one of two releases can be compiled with, and what was left out.
+
+    Left out is what only the other release has: its classes, and parameters of classes that both
+    have. What neither has stays, and is refused when the catalog is compiled.
+
+    Args:
+        document: The node document, written for the other release.
+        own: The interface of the release.
+        other: The interface of the other.
+    """
+    classes: dict[str, Mapping[str, Json]] = {}
+    left = []
+    for name, body in document.classes.items():
+        mine, theirs = own.classes.get(name), other.classes.get(name)
+        if mine is None and theirs is not None:
+            left.append(f"class {name}")
+            continue
+        new = set(theirs.parameters) - set(mine.parameters) if mine and theirs else set()
+        classes[name] = {key: value for key, value in body.items() if key not in new}
+        left += [f"parameter {name}::{key}" for key in body if key in new]
+    return replace(document, classes=classes), left
+
+
+def pins(release: Release, *, files: ReleaseFiles) -> dict[str, str]:
+    """Return what a release's lock pins: name → tag and commit; empty without a lock.
+
+    Raises:
+        InvalidInputError: The lock is refused.
+    """
+    lock = files.lock(release.directory) or EMPTY
+    found = {f"module {name}": f"{pin.name} ({pin.short})" for name, pin in lock.modules.items()}
+    for name, pin in lock.sources.items():
+        found[f"source {name.source}"] = f"{pin.tag} ({pin.commit[:12]})"
+    return found

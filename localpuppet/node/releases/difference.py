@@ -1,0 +1,212 @@
+"""What differs between two releases: names of things, and what each thing is.
+
+Pure comparison; where the things come from (files, pins, catalogs) is for others to know.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from difflib import unified_diff
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError
+
+# What a unified diff is made of at most: bytes and lines of a file, and characters of all diffs.
+MAX_TEXT = 256 * 1024
+MAX_TEXT_LINES = 5_000
+MAX_TEXTS = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Two collections of named things, compared.
+
+    Attributes:
+        added: Names that only the second has.
+        removed: Names that only the first has.
+        changed: Names of things that are not the same in both, with a line for each.
+    """
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: Mapping[str, str]
+
+    def __bool__(self) -> bool:
+        """Return whether there is any difference."""
+        return bool(self.added or self.removed or self.changed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogChanges:
+    """What differs between two catalogs, without values.
+
+    Attributes:
+        added: References of resources that only the second has.
+        removed: Those that only the first has.
+        changed: Those of resources that both have, with the names of the parameters that differ.
+        left_out: How many more there are than were to be told.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    left_out: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many resources differ."""
+        return self.told + self.left_out
+
+    @property
+    def told(self) -> int:
+        """How many of them are named."""
+        return len(self.added) + len(self.removed) + len(self.changed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        changed = {name: list(parameters) for name, parameters in self.changed.items()}
+        return {
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "changed": changed,
+            "left_out": self.left_out,
+        }
+
+    def bounded(self, most: int) -> "CatalogChanges":
+        """Return so much of it as has that many bytes in JSON: what is removed, changed, added."""
+        room, kept = most, set[str]()
+        for name in (*self.removed, *self.changed, *self.added):
+            room -= len(json.dumps([name, *self.changed.get(name, ())])) + 2
+            if room < 0:
+                break
+            kept.add(name)
+        found = CatalogChanges(
+            added=tuple(name for name in self.added if name in kept),
+            removed=tuple(name for name in self.removed if name in kept),
+            changed={name: found for name, found in self.changed.items() if name in kept},
+        )
+        return replace(found, left_out=self.count - found.count)
+
+
+def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Difference:
+    """Compare things that are text.
+
+    Args:
+        before: Name → what it is in the first collection.
+        after: The same of the second.
+    """
+    return Difference(
+        added=tuple(sorted(after.keys() - before.keys())),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        changed={
+            name: f"{before[name]} → {after[name]}"
+            for name in sorted(before.keys() & after.keys())
+            if before[name] != after[name]
+        },
+    )
+
+
+def unified(before: bytes, after: bytes, *, labels: tuple[str, str]) -> str:
+    """Return the unified diff of a file, or a line that says why there is none.
+
+    Args:
+        before: Its first content; empty where the file is new.
+        after: Its second content; empty where the file was removed.
+        labels: The names of the two.
+    """
+    if before == after:
+        return "no difference in content"
+    if max(len(before), len(after)) > MAX_TEXT:
+        return f"not shown: more than {MAX_TEXT} bytes"
+    try:
+        first, second = (_lines(data) for data in (before, after))
+    except ValueError:
+        return "not shown: a binary file"
+    if max(len(first), len(second)) > MAX_TEXT_LINES:
+        return f"not shown: more than {MAX_TEXT_LINES} lines"
+    return "\n".join(unified_diff(first, second, *labels, lineterm=""))
+
+
+def _lines(data: bytes) -> list[str]:
+    """Return the lines of a text.
+
+    Raises:
+        ValueError: The data are not UTF-8, or have a NUL.
+    """
+    if b"\0" in data:
+        raise ValueError("a NUL")
+    *lines, last = data.decode("utf-8").split("\n")
+    return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
+
+
+def resources(catalog: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the resources of a compiled catalog: `File[/etc/motd]` → parameters as text.
+
+    Values that Puppet marks as sensitive are not shown, only whether they are the same.
+
+    Args:
+        catalog: Puppet's JSON catalog
+            (https://github.com/puppetlabs/puppet/blob/main/api/schemas/catalog.json).
+
+    Raises:
+        InvalidInputError: It is not one.
+    """
+    try:
+        return {
+            f"{row['type']}[{row['title']}]": {
+                name: _shown(value) for name, value in (row.get("parameters") or {}).items()
+            }
+            for row in catalog["resources"]
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidInputError(f"is not a Puppet catalog: {error!r}", where="catalog") from error
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict) and value.get("__ptype") == "Sensitive":
+        return f"(sensitive {abs(hash(json.dumps(value, sort_keys=True))):x})"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def compare_catalogs(
+    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
+) -> Difference:
+    """Compare catalogs resource by resource; a changed one says which parameters differ.
+
+    Args:
+        before: Resource → parameters, as `resources` returns them.
+        after: The same of the second catalog.
+    """
+    changed = {}
+    for name in sorted(before.keys() & after.keys()):
+        inner = compare(before[name], after[name])
+        if inner:
+            parts = [f"+{parameter}={after[name][parameter]}" for parameter in inner.added]
+            parts += [f"-{parameter}={before[name][parameter]}" for parameter in inner.removed]
+            parts += [f"{parameter}: {change}" for parameter, change in inner.changed.items()]
+            changed[name] = "; ".join(parts)
+    return Difference(
+        added=tuple(sorted(after.keys() - before.keys())),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        changed=changed,
+    )
+
+
+def catalog_changes(
+    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
+) -> CatalogChanges:
+    """Return what differs between catalogs, without values; see `compare_catalogs`."""
+    changed = {}
+    for name in sorted(before.keys() & after.keys()):
+        inner = compare(before[name], after[name])
+        if inner:
+            changed[name] = tuple(sorted((*inner.added, *inner.removed, *inner.changed)))
+    return CatalogChanges(
+        added=tuple(sorted(after.keys() - before.keys())),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        changed=changed,
+    )

@@ -1,0 +1,338 @@
+"""Brings tagged trees from git into the store: fetched, judged, written, compared.
+
+    fetch the tag -> has it moved? -> who signed it? -> write its tree -> are the bytes as pinned?
+
+Owns: that way, for everyone who needs a tree (`Staging`, `LockWriter`, `ReleaseChecker`). Refuses
+to know: what the trees are for. Invariants: the store takes all trees of a call or none; a tag that
+is not what it was pinned as stops the call; a source that asks for signatures has each of its tags
+verified, and their trees written by git, whatever the store holds already (`releases.verified`
+remembers that it was done); a tree that is more than `releases.limits` let in is not written.
+Callers hold the store's lock.
+
+    fetcher.bring({"modules.ntp": Wanted(url=url, tag="v1", where="manifest.lock: modules.ntp")})
+    # {"modules.ntp": Pin(url=…, tag="v1", tag_object=…, commit=…, tree_sha256=…)}
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import IntegrityError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.git.tags import TagObject
+from localpuppet.node.releases.limits import Budget
+from localpuppet.node.releases.lock import Lock, Pin
+from localpuppet.node.releases.source import Source, refuse_other_source
+from localpuppet.node.releases.store import Store
+from localpuppet.node.releases.threshold import refuse_unsigned
+from localpuppet.node.releases.verified import Noted, Verified, rules_digest
+
+if TYPE_CHECKING:
+    # Protocols cost 4 ms to make, and a type needs none of them at run time.
+    from localpuppet.node.releases.git.repository import Repository
+
+Batches = Generator[Sequence[tuple[str, str, str]], None, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A tag whose tree is wanted.
+
+    Attributes:
+        url: The repository.
+        tag: The tag.
+        where: Its place, for messages.
+        source: The source whose rules the tag is held to; `None` where there are none.
+        pinned: What the tag was; `None` where nobody has written that down.
+        tree_sha256: What its tree must be; `None` where that is to be found out.
+        hint: What to do about a tree that is something else.
+    """
+
+    url: GitUrl
+    tag: Tag
+    where: str
+    source: Source | None = None
+    pinned: Pin | None = None
+    tree_sha256: str | None = None
+    hint: str = ""
+
+
+def wanted_of(
+    lock: Lock, sources: Mapping[str, Source], *, file: str, hint: str = ""
+) -> dict[str, Wanted]:
+    """Return the tags that a lock pins, held to what it says of them, by their place in it.
+
+    Args:
+        lock: The lock.
+        sources: The site's sources by name.
+        file: Where the lock is, for messages.
+        hint: What to do about a tree that is something else.
+    """
+    places = {f"sources.{name}": sources.get(name.source) for name in lock.sources}
+    return {
+        key: Wanted(
+            url=pin.url,
+            tag=pin.tag,
+            where=f"{file}: {key}",
+            source=places.get(key),
+            pinned=pin,
+            tree_sha256=pin.tree_sha256,
+            hint=hint,
+        )
+        for key, pin in lock.pins.items()
+        if isinstance(pin, Pin)
+    }
+
+
+class Fetcher:
+    """Brings trees.
+
+    Args:
+        repository: Git.
+        store: Where trees go.
+    """
+
+    def __init__(self, *, repository: "Repository", store: Store) -> None:
+        self._repository = repository
+        self._store = store
+        self._verified = Verified(store.directory)
+        self._rules: dict[Source, str] = {}  # before the first check by them
+
+    def judge(self, wanted: Wanted, *, refresh: bool) -> TagObject:
+        """Return what a tag is, after it passed every check that needs no tree.
+
+        Args:
+            wanted: The tag.
+            refresh: Ask its repository also when the tag was fetched before.
+
+        Raises:
+            IntegrityError: The tag moved, is not an honest one, or is not signed as it must be.
+            UnavailableError: The tag cannot be had.
+        """
+        self._repository.fetch([(wanted.url, wanted.tag)], refresh=refresh)
+        found = self._repository.tag(wanted.url, wanted.tag)
+        self._check(wanted, found)
+        return found
+
+    def bring(
+        self,
+        wanted: Mapping[str, Wanted],
+        *,
+        judged: Mapping[str, TagObject] | None = None,
+        ask_all: bool = False,
+        budget: Budget | None = None,
+    ) -> dict[str, Pin]:
+        """Have trees in the store, and return what their tags are.
+
+        A tree that is in the store already is not fetched, but for a tag that must be verified.
+
+        Args:
+            wanted: Tags, by names for messages.
+            judged: Those of them that `judge` has passed.
+            ask_all: Ask the repositories also for tags whose trees are in the store.
+            budget: What the release may take, that the trees are of; they are counted there, also
+                those that are in the store. One for this call where there is none.
+
+        Raises:
+            IntegrityError: A tag moved, is not an honest one, or is not signed as it must be; a
+                tree is not what it was pinned as, is too much, or holds what must not be in one.
+            UnavailableError: A repository or tag cannot be had.
+            StateError: The disk refused; the store has nothing new then.
+        """
+        tags = dict(judged or {})
+        noted = self._verified.noted()
+        absent = {key for key, item in wanted.items() if not self._has(item, noted)}
+        budget = budget or self._store.budget()
+        for key, item in wanted.items():
+            if key not in absent and item.tree_sha256 is not None:
+                members, size = self._store.weight(item.tree_sha256)
+                budget.take(size, where=item.where, members=members)
+        asked = [key for key in wanted if key not in tags and (ask_all or key in absent)]
+        digests: dict[str, str] = {}
+        if asked or absent:
+            with closing(self._arrivals(wanted, asked, absent, tags)) as arrivals:
+                digests = self._write(arrivals, wanted, budget)
+        pins = {key: _pin(item, tags.get(key), digests.get(key)) for key, item in wanted.items()}
+        self._verified.note(
+            (source, pins[key], self._rules.get(source, ""))
+            for key in digests
+            if (source := wanted[key].source) is not None
+        )
+        return pins
+
+    def _write(
+        self, arrivals: Batches, wanted: Mapping[str, Wanted], budget: Budget
+    ) -> dict[str, str]:
+        """Bring trees into the store, all of them or none; return their digests by key."""
+
+        def accept(found: Mapping[str, str]) -> None:
+            for key, sha256 in found.items():
+                _refuse_other_bytes(wanted[key], sha256)
+
+        staging = self._store.staging()
+        try:
+            with closing(self._written(arrivals, staging, budget)) as trees:
+                return self._store.add(trees, accept=accept)
+        finally:
+            self._store.sweep([staging])
+
+    def _written(
+        self, batches: Batches, staging: Path, budget: Budget
+    ) -> Generator[tuple[str, Path], None, None]:
+        names: list[str] = []
+        for batch in batches:
+            first = len(names)
+            names += [name for _, _, name in batch]
+            numbered = [(url, tree, str(i)) for i, (url, tree, _) in enumerate(batch, first)]
+            with closing(self._repository.write(numbered, staging, budget)) as written:
+                for number in written:
+                    yield names[int(number)], staging / number
+
+    def _has(self, item: Wanted, noted: Noted) -> bool:
+        """Whether a tree is here, and is known to be that of its tag where that is asked for."""
+        if item.tree_sha256 is None or not self._store.sound(item.tree_sha256):
+            return False
+        if item.source is None or item.source.signers is None:
+            return True
+        pin = item.pinned
+        return (
+            pin is not None
+            and pin.tree_sha256 == item.tree_sha256
+            and noted.accepts(item.source, pin)
+        )
+
+    def _check(self, item: Wanted, found: TagObject) -> None:
+        if item.pinned is not None:
+            refuse_moved(item.pinned, found, where=item.where)
+        if item.source is not None and item.source.signers is not None:
+            # Before the check: a signers file that changes meanwhile voids what is noted.
+            self._rules.setdefault(item.source, rules_digest(item.source))
+            refuse_unsigned(
+                self._repository, item.source, url=item.url, tag=item.tag, where=item.where
+            )
+            refuse_other_source(item.source, found, where=item.where)
+
+    def _arrivals(
+        self,
+        wanted: Mapping[str, Wanted],
+        asked: Sequence[str],
+        absent: set[str],
+        tags: dict[str, TagObject],
+    ) -> Batches:
+        """Fetch and check tags; yield URLs, trees and keys of those that have come.
+
+        What was judged before comes with the first of them: a checkout has its price.
+
+        Args:
+            wanted: Tags by key.
+            asked: Keys of those to fetch.
+            absent: Keys of those whose trees are wanted.
+            tags: What is known of tags, by key; those that come are added.
+        """
+        waiting: list[tuple[str, str, str]] = [
+            (wanted[key].url, tags[key].tree, key) for key in sorted(absent & set(tags))
+        ]
+        for come in self._come({key: wanted[key] for key in asked}, absent):
+            for key, tag in come.items():
+                self._check(wanted[key], tag)
+            tags |= come
+            waiting += [(wanted[k].url, tag.tree, k) for k, tag in come.items() if k in absent]
+            if waiting:
+                yield waiting
+            waiting = []
+        if waiting:
+            yield waiting
+
+    def _come(
+        self, wanted: Mapping[str, Wanted], absent: set[str]
+    ) -> Generator[dict[str, TagObject], None, None]:
+        """Fetch tags; yield what those that have come are, by key.
+
+        One that is only to be verified, its tree being here, is taken from its mirror if it is
+        there: a changed signers file must not need the network.
+        """
+        groups: dict[bool, dict[tuple[str, str], list[str]]] = {False: {}, True: {}}
+        for key, item in wanted.items():
+            tree = item.tree_sha256
+            refresh = key not in absent or tree is None or not self._store.has(tree)
+            groups[refresh].setdefault((item.url, item.tag), []).append(key)
+        for refresh, keys in groups.items():
+            with closing(self._repository.arrivals(list(keys), refresh=refresh)) as arrivals:
+                for names in arrivals:
+                    found = self._repository.tags(names)
+                    yield {key: found[name] for name in names for key in keys[name]}
+
+
+def _pin(item: Wanted, tag: TagObject | None, sha256: str | None) -> Pin:
+    tree = sha256 or item.tree_sha256
+    if tag is not None and tree is not None:
+        return Pin(
+            url=item.url, tag=item.tag, tag_object=tag.id, commit=tag.commit, tree_sha256=tree
+        )
+    if item.pinned is None:
+        raise ValueError(f"{item.where}: neither fetched nor pinned")
+    return item.pinned
+
+
+def _refuse_other_bytes(item: Wanted, sha256: str) -> None:
+    if item.tree_sha256 is not None and sha256 != item.tree_sha256:
+        raise IntegrityError(
+            f"has the bytes of {sha256[:16]}…, the lock says {item.tree_sha256[:16]}…",
+            where=item.where,
+            hint=item.hint or "the repository does not hold what was locked",
+        )
+
+
+def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
+    """Raise the alarm when a tag is not what it was when it was pinned.
+
+    Raises:
+        IntegrityError: It moved; the message has both commits.
+    """
+    if (found.id, found.commit) != (pin.tag_object, pin.commit):
+        raise IntegrityError(
+            f"the tag {pin.tag} has moved: it was {pin.commit[:12]}"
+            f" (tag object {pin.tag_object[:12]}), the repository now says {found.commit[:12]}"
+            f" ({found.id[:12]})",
+            where=where,
+            hint="find out who moved it and why; --accept-moved takes it as it is now",
+        )
+
+
+def compare_commits(app: ReleasePath, pin: Pin, commits: Mapping[str, Sequence[str]]) -> str:
+    """Compare a tag that a node sees for the first time with what other nodes staged as that tag.
+
+    Returns:
+        A warning; empty if all nodes agree. If nodes differ among themselves, the release is taken:
+        one node with a stolen key could otherwise keep every new node from every release.
+
+    Args:
+        app: The release.
+        pin: What its tag is, as this node has just fetched it.
+        commits: Commit -> nodes whose last good run was of the release with that commit.
+
+    Raises:
+        IntegrityError: Other nodes report other commits, and no node reports this one.
+    """
+    others = {commit: nodes for commit, nodes in commits.items() if commit != pin.commit}
+    if not others:
+        return ""
+    reported = "; ".join(f"{one[:12]} on {_name_nodes(others[one])}" for one in sorted(others))
+    what = f"the tag {pin.tag} is {pin.commit[:12]} here, but {reported}"
+    if pin.commit in commits:
+        agree = _name_nodes(commits[pin.commit])
+        return f"warning: {app}: {what}; as here on {agree}: the tag was moved"
+    raise IntegrityError(
+        what,
+        where=app,
+        hint="find out who moved the tag and why; 'localpuppet stage --accept-moved' takes it as it"
+        " is now",
+    )
+
+
+def _name_nodes(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return f"{min(nodes)}{more}"

@@ -1,0 +1,113 @@
+"""An archive of a module: unpacked by the suspicious reader, and whose it says it is.
+
+Owns: what such an archive must look like. Refuses to know: where it came from.
+"""
+
+import hashlib
+import re
+from pathlib import Path
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.machine.files import open_user_file, state_problem
+from localpuppet.node.releases.forge.ports import ForgeRelease
+from localpuppet.node.releases.forge.tar import CHUNK, Rules, unpack
+from localpuppet.node.releases.limits import Budget, Limits
+
+METADATA = "metadata.json"
+MAX_METADATA = 1024 * 1024
+LIMITS = Limits(file=256 * 1024**2, unpacked=1024**3, members=100_000)
+_RULES = Rules(
+    top=re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\Z"),
+    hint="archives of modules are made by 'pdk build'",
+    foreign=True,
+)
+
+
+def unpack_module(archive: Path, target: Path, *, release: ForgeRelease, budget: Budget) -> Path:
+    """Unpack a module's archive into an empty directory.
+
+    Args:
+        archive: The file.
+        target: The directory.
+        release: What it must be.
+        budget: What the release of ours may take that it is for.
+
+    Returns:
+        The module's directory, below `target`.
+
+    Raises:
+        IntegrityError: It is damaged, holds what must not be in one, or is another module.
+        StateError: The disk refused.
+    """
+    try:
+        top = unpack(archive, target, rules=_RULES, limits=LIMITS, budget=budget)
+    except IntegrityError as error:
+        raise error.at(str(release)) from error
+    said = _metadata(top / METADATA, release)
+    name = str(said.get("name", "")).replace("/", "-", 1)
+    if (name.lower(), said.get("version")) != (release.slug.dashed.lower(), release.version):
+        raise IntegrityError(
+            f"its metadata.json names {name[:120]!r} {str(said.get('version'))[:60]!r}",
+            where=str(release),
+            hint="the forge gave another module's archive",
+        )
+    return top
+
+
+def _metadata(file: Path, release: ForgeRelease) -> dict[str, object]:
+    if file.is_symlink() or not file.is_file() or file.stat().st_size > MAX_METADATA:
+        raise IntegrityError("has no metadata.json of at most 1 MiB at its top", where=str(release))
+    try:
+        return read_metadata(file.read_bytes())
+    except InvalidInputError as error:
+        raise IntegrityError(
+            f"its metadata.json is refused: {error}", where=str(release)
+        ) from error
+
+
+def read_metadata(data: bytes) -> dict[str, object]:
+    """Return what a `metadata.json` says; whatever Puppet reads is read.
+
+    Raises:
+        InvalidInputError: It is not a JSON object.
+    """
+    try:
+        found = loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError("is not JSON", where=METADATA) from error
+    if not isinstance(found, dict):
+        raise InvalidInputError("is not a JSON object", where=METADATA)
+    return found
+
+
+def copy_archive(file: Path, target: Path) -> str:
+    """Copy an archive that others may change meanwhile; return the SHA-256 of what was copied.
+
+    Args:
+        file: The archive.
+        target: A file that is not there yet.
+
+    Raises:
+        InvalidInputError: It cannot be read, is not a regular file, is too large, or others could
+            write it.
+        StateError: The disk refused.
+    """
+    sha256 = hashlib.sha256()
+    with open_user_file(file, limit=LIMITS.file) as source:
+        try:
+            with target.open("xb") as copy:
+                left = LIMITS.file
+                while left and (data := source.read(min(CHUNK, left))):
+                    sha256.update(data)
+                    copy.write(data)
+                    left -= len(data)
+        except OSError as error:
+            raise state_problem(error, target) from error
+    return sha256.hexdigest()
+
+
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,0 +1,202 @@
+"""A forge over https: version 3 of the Puppet Forge's API.
+
+Owns: which documents are asked for, and the cache of archives, `STATE/forge/SHA256.tar.gz`.
+Invariants: under its digest an archive is whole; what breaks off is kept as a part and resumed.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats import strict_json
+from localpuppet.base.formats.text import url_without_secrets
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import make_private, state_problem
+from localpuppet.node.releases.forge.archive import sha256_of
+from localpuppet.node.releases.forge.names import Slug
+from localpuppet.node.releases.forge.ports import ForgeRelease, other_archive
+from localpuppet.node.releases.forge.transfer import MAX_DOCUMENT, MissingError, Transfer
+from localpuppet.node.releases.forge.versions import Version
+from localpuppet.node.releases.git.names import parse_digest
+
+AT_ONCE = 4
+AHEAD = 2 * AT_ONCE
+_EXCLUDED = "readme,changelog,license,reference,tasks,plans,docs"
+
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
+
+
+class Forge:
+    """A forge.
+
+    Args:
+        url: Its URL, without a slash at the end.
+        transfer: HTTPS to it.
+        cache: Where archives are kept.
+        progress: Called with the number of documents or archives that are done and of all.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        transfer: Transfer,
+        cache: Path,
+        progress: Callable[[int, int], None] = lambda _done, _all: None,
+    ) -> None:
+        self._url = url
+        self._transfer = transfer
+        self._cache = cache
+        self._progress = progress
+
+    def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[Version]]:
+        """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`.
+
+        Raises:
+            InvalidInputError: A module is not there.
+            UnavailableError: The forge cannot be asked.
+        """
+        return dict(self._several(list(dict.fromkeys(slugs)), self._versions))
+
+    def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
+        """Return digests of archives; see `node.releases.forge.ports.ModuleForge`.
+
+        Raises:
+            InvalidInputError: A release is not there.
+            UnavailableError: The forge cannot be asked.
+        """
+        found = self._several(list(dict.fromkeys(releases)), self._release)
+        return {release: sha256 for release, (sha256, _) in found}
+
+    def archives(
+        self, wanted: Mapping[ForgeRelease, str]
+    ) -> Generator[tuple[ForgeRelease, Path, str], None, None]:
+        """Bring archives; see `node.releases.forge.ports.ModuleForge`.
+
+        Raises:
+            InvalidInputError: A release is not there.
+            IntegrityError: An archive is not what it was pinned as, or what the forge says.
+            UnavailableError: The forge cannot be had.
+            StateError: The disk refused.
+        """
+        make_private(self._cache)
+
+        def one(release: ForgeRelease) -> str:
+            return self._archive(release, wanted[release])
+
+        for release, sha256 in self._several(list(wanted), one):
+            yield release, self._place(sha256), sha256
+
+    def _several(
+        self, items: Sequence[_Item], work: Callable[[_Item], _Found]
+    ) -> Generator[tuple[_Item, _Found], None, None]:
+        """Do work on items, four at a time; yield each with its result, in their order.
+
+        Work does not run far ahead of whoever takes its results, and who counts them.
+        """
+        left = iter(items)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            jobs = deque((item, pool.submit(work, item)) for item in islice(left, AHEAD))
+            try:
+                for done in range(1, len(items) + 1):
+                    item, job = jobs.popleft()
+                    found = job.result()
+                    self._progress(done, len(items))
+                    yield item, found
+                    jobs.extend((item, pool.submit(work, item)) for item in islice(left, 1))
+            finally:
+                for _, job in jobs:
+                    job.cancel()
+
+    def _document(self, path: str, what: str) -> dict[str, Json]:
+        url = f"{self._url}{path}"
+        try:
+            data = self._transfer.document(url)
+        except MissingError as error:
+            raise InvalidInputError(
+                f"the forge has no {what}",
+                where=url_without_secrets(url),
+                hint="is its name right, and was it taken away?",
+            ) from error
+        try:
+            return strict_json.parse_object(data, where=what, limit=MAX_DOCUMENT)
+        except InvalidInputError as error:
+            raise UnavailableError(
+                f"the forge's answer is refused: {error}", where=url_without_secrets(url)
+            ) from error
+
+    def _versions(self, slug: Slug) -> list[Version]:
+        path = f"/v3/modules/{slug.dashed}?exclude_fields={_EXCLUDED}"
+        said = self._document(path, f"module {slug}").get("releases")
+        if not isinstance(said, list):
+            raise UnavailableError("the forge named no releases", where=str(slug))
+        found = []
+        for item in said:
+            if not isinstance(item, dict) or item.get("deleted_at"):
+                continue
+            try:
+                found.append(Version.parse(str(item.get("version")), where=slug))
+            except InvalidInputError:
+                continue  # a version that nobody can name
+        return found
+
+    def _release(self, release: ForgeRelease) -> tuple[str, str]:
+        """Return the digest of a release's archive, and its URL."""
+        path = f"/v3/releases/{release.slug.dashed}-{release.version}?exclude_fields={_EXCLUDED}"
+        said = self._document(path, f"release {release}")
+        sha256, uri = said.get("file_sha256") or "", said.get("file_uri")
+        if not isinstance(sha256, str) or not isinstance(uri, str):
+            raise UnavailableError("the forge named no archive", where=str(release))
+        if sha256:
+            parse_digest(sha256, where=str(release))
+        # As r10k does: a path is the API's own, a whole URL may be elsewhere.
+        url = uri if "://" in uri else f"{self._url}/{uri.lstrip('/')}"
+        return sha256, url
+
+    def _archive(self, release: ForgeRelease, pinned: str) -> str:
+        """Have the archive in the cache; return its digest."""
+        if pinned and self._sound(pinned):
+            return pinned
+        said, url = self._release(release)
+        if pinned and said and said != pinned:
+            raise other_archive(release, pinned=pinned, now=said)
+        expected = pinned or said
+        if expected and self._sound(expected):
+            return expected
+        part = self._cache / f".{release.file}.{(expected or 'unknown')[:16]}.part"
+        try:
+            if not expected:  # nobody can say that what broke off before was of this file
+                part.unlink(missing_ok=True)
+            self._transfer.file(url, part)
+            found = sha256_of(part)
+            if expected and found != expected:
+                part.unlink()
+                raise other_archive(release, pinned=expected, now=found)
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            part.rename(self._place(found))
+        except MissingError as error:
+            raise InvalidInputError(
+                f"the forge has no archive of {release}", where=url_without_secrets(url)
+            ) from error
+        except OSError as error:
+            raise state_problem(error, part) from error
+        return found
+
+    def _place(self, sha256: str) -> Path:
+        return self._cache / f"{sha256}.tar.gz"
+
+    def _sound(self, sha256: str) -> bool:
+        place = self._place(sha256)
+        if not place.is_file():
+            return False
+        if sha256_of(place) == sha256:
+            return True
+        place.unlink()
+        return False

@@ -1,0 +1,44 @@
+"""The archives that a forge has sent, and that nobody needs any more.
+
+Owns: which may go. An archive is unpacked into the store once, and only a damaged tree, or another
+release with the same module, needs it again: the forge has it then. So age decides.
+"""
+
+from pathlib import Path
+
+from localpuppet.base.machine.files import remove, state_problem
+
+PLACE = "forge"
+
+
+class KeptArchives:
+    """Archives, whole ones and parts, below the state directory.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._directory = state / PLACE
+
+    def old(self, *, since: float) -> list[Path]:
+        """Return the archives that were written before a moment, in seconds since 1970.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        if not self._directory.is_dir():
+            return []
+        try:
+            files = sorted(path for path in self._directory.iterdir() if path.is_file())
+            return [path for path in files if path.lstat().st_mtime < since]
+        except OSError as error:
+            raise state_problem(error, self._directory) from error
+
+    def remove(self, path: Path) -> None:
+        """Remove an archive.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        remove(path)

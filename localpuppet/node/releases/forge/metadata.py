@@ -1,0 +1,56 @@
+"""What `metadata.json` of modules asks of other modules, and whether it gets that.
+
+Owns: that comparison. Whatever cannot be read asks for nothing: Puppet says what it thinks of it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.forge.archive import MAX_METADATA, METADATA, read_metadata
+from localpuppet.node.releases.forge.versions import Range, Version
+
+
+def read_file(module: Path) -> Mapping[str, object]:
+    """Return the metadata of a module in a directory; nothing where there is none to be read."""
+    file = module / METADATA
+    try:
+        if not file.is_file() or file.stat().st_size > MAX_METADATA:
+            return {}
+        return read_metadata(file.read_bytes())
+    except (OSError, InvalidInputError):
+        return {}
+
+
+def unmet(modules: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
+    """Return what modules ask for and do not get, in words.
+
+    Args:
+        modules: The modules that are there by name, with their metadata.
+    """
+    found = []
+    for name in sorted(modules):
+        asked = modules[name].get("dependencies")
+        for item in asked if isinstance(asked, list) else []:
+            if isinstance(item, dict):
+                problem = _problem(item, modules)
+                if problem:
+                    found.append(f"{name} needs {problem}")
+    return tuple(found)
+
+
+def _problem(item: Mapping[str, object], modules: Mapping[str, Mapping[str, object]]) -> str:
+    asked = str(item.get("name", ""))[:120]
+    wanted = str(item.get("version_requirement") or "")[:200]
+    module = asked.replace("/", "-", 1).partition("-")[2]
+    if module not in modules:
+        return f"{asked} {wanted}, which is not there".replace(" ,", ",")
+    try:
+        if not wanted:
+            return ""
+        version = Version.parse(str(modules[module].get("version")), where="")
+        if Range.parse(wanted, where="").has(version):
+            return ""
+    except InvalidInputError:
+        return ""  # one of the two is in nobody's grammar
+    return f"{asked} {wanted}, and {version} is there"

@@ -1,0 +1,322 @@
+"""A reader of tar files that may be hostile: release packs, archives of the Forge.
+
+The reader is not tarfile's: it takes the few kinds of members that are asked for and refuses
+everything else before anything is made on disk. Invariants: what is unpacked is below the target,
+and goes through directories only that this call has made; memory does not depend on the file.
+
+Owns: headers, names, limits. Refuses to know: whether the bytes are the right ones.
+"""
+
+import gzip
+import os
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from localpuppet.base.errors import IntegrityError
+from localpuppet.base.machine.files import open_user_file, state_problem
+from localpuppet.node.releases.limits import LIMITS, Budget, Limits
+from localpuppet.node.releases.tree import check_link, check_path
+
+BLOCK = 512
+CHUNK = 1024 * 1024
+MAX_NAME = 4096
+MODES = {"directory": 0o755, "executable": 0o555, "file": 0o444}
+_OCTAL = re.compile(rb"[0-7]{1,11}\Z")
+_END = bytes(BLOCK)
+# How many slashes the name of a tree in a pack has: ID/objects/SHA256.
+_TREE = 2
+_LONG = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
+SYMLINK = tarfile.SYMTYPE
+_PAX = {tarfile.XHDTYPE, tarfile.XGLTYPE}
+_PAX_RECORD = re.compile(rb"(\d{1,10}) ([^=]+)=")
+MAX_PAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a file must look like.
+
+    Attributes:
+        top: The one name at its top.
+        hint: Where such a file comes from, for messages.
+        foreign: Whether other programs write such files, each in its way: members of directories
+            are not needed, `./` may be before names, extended headers
+            (pax) are read, and symlinks are left out, as r10k leaves them out.
+    """
+
+    top: re.Pattern[bytes]
+    hint: str
+    foreign: bool = False
+
+
+def unpack(
+    file: Path,
+    target: Path,
+    *,
+    rules: Rules,
+    limits: Limits = LIMITS,
+    budget: Budget | None = None,
+) -> Path:
+    """Unpack a tar file, compressed by gzip or plain, into an empty directory.
+
+    Args:
+        file: The file.
+        target: An empty directory.
+        rules: What the file must look like.
+        limits: What it may take.
+        budget: What others may take with it, where it is not alone.
+
+    Returns:
+        The directory below `target` that has the one name at its top.
+
+    Raises:
+        InvalidInputError: It cannot be read, is not a regular file, or others could write it.
+        IntegrityError: It is not a tar file, is damaged or too large, or holds what must not be in
+            one.
+        StateError: The disk refused.
+    """
+    where = str(file)
+    with open_user_file(file, limit=limits.file) as raw:
+        start = raw.read(2)
+        raw.seek(0)
+        # A plain tar is fine: somebody else has unpacked it.
+        packed = start == b"\x1f\x8b"
+        stream: _Stream = gzip.GzipFile(fileobj=raw) if packed else raw
+        try:
+            return _Unpacking(stream, target, where, limits, rules, budget).run()
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise IntegrityError(f"is damaged: {error}", where=where) from error
+        except OSError as error:
+            raise state_problem(error, target) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    name: bytes
+    kind: bytes
+    size: int
+    executable: bool
+    target: bytes
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _Unpacking:
+    """One file on its way to disk."""
+
+    def __init__(
+        self,
+        stream: _Stream,
+        target: Path,
+        where: str,
+        limits: Limits,
+        rules: Rules,
+        budget: Budget | None,
+    ) -> None:
+        self._stream = stream
+        self._target = os.fsencode(target)
+        self._where = where
+        self._rules = rules
+        self._budget = budget
+        self._own = Budget(limits)
+        self._top = b""
+        self._made = {b""}
+        self._childless: set[bytes] = set()
+
+    def run(self) -> Path:
+        for member in self._members():
+            self._make(member)
+        if not self._top:
+            raise IntegrityError("is empty", where=self._where)
+        # A tree knows files and links only: what no digest covers must not come in.
+        empty = min((name for name in self._childless if name.count(b"/") > _TREE), default=None)
+        if empty is not None:
+            raise self._refuse("is an empty directory", empty)
+        return Path(os.fsdecode(self._target + b"/" + self._top))
+
+    def _refuse(self, what: str, name: bytes) -> IntegrityError:
+        shown = name.decode("utf-8", "backslashreplace")[:120]
+        return IntegrityError(
+            what,
+            where=f"{self._where}: {shown!r}",
+            hint=self._rules.hint,
+        )
+
+    def _read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if len(data) != size:
+            raise EOFError("it ends too early")
+        return data
+
+    def _members(self) -> Iterator["_Member"]:
+        """Yield each member; its content is next in the stream."""
+        long: dict[bytes, bytes] = {}
+        pax: dict[bytes, bytes] = {}
+        while True:
+            block = self._read(BLOCK)
+            if block == _END:
+                return
+            member = self._parse(block)
+            self._count(member)
+            if member.kind in _LONG:
+                if member.size > MAX_NAME or member.kind in long:
+                    raise self._refuse("a name is too long", member.name)
+                data = self._read(-(-member.size // BLOCK) * BLOCK)[: member.size]
+                long[member.kind] = data.rstrip(b"\0")
+                continue
+            if self._rules.foreign and member.kind in _PAX:
+                said = self._extended(member)
+                pax = said if member.kind == tarfile.XHDTYPE else pax
+                continue
+            if pax:
+                member = self._overruled(member, pax)
+                pax = {}
+            if long:
+                member = replace(
+                    member,
+                    name=long.get(tarfile.GNUTYPE_LONGNAME, member.name),
+                    target=long.get(tarfile.GNUTYPE_LONGLINK, member.target),
+                )
+                long.clear()
+            yield member
+
+    def _count(self, member: "_Member") -> None:
+        for budget in filter(None, (self._own, self._budget)):
+            try:
+                budget.take(member.size, where=self._where)
+            except IntegrityError as error:
+                raise self._refuse(error.what, member.name) from error
+
+    def _extended(self, member: "_Member") -> dict[bytes, bytes]:
+        """Return what an extended header says: records `LENGTH NAME=VALUE`."""
+        if member.size > MAX_PAX:
+            raise self._refuse("an extended header is too long", member.name)
+        data = self._read(-(-member.size // BLOCK) * BLOCK)[: member.size]
+        found = {}
+        position = 0
+        while position < len(data):
+            match = _PAX_RECORD.match(data, position)
+            length = int(match[1]) if match else 0
+            if match is None or not match.end() - position < length <= len(data) - position:
+                raise self._refuse("an extended header cannot be read", member.name)
+            found[match[2]] = data[match.end() : position + length - 1]
+            position += length
+        return found
+
+    def _overruled(self, member: "_Member", pax: dict[bytes, bytes]) -> "_Member":
+        if not {b"size", b"GNU.sparse.major"}.isdisjoint(pax):
+            raise self._refuse("too large, or sparse", member.name)
+        name, target = pax.get(b"path", member.name), pax.get(b"linkpath", member.target)
+        if max(len(name), len(target)) > MAX_NAME:
+            raise self._refuse("a name is too long", member.name)
+        return replace(member, name=name, target=target)
+
+    def _parse(self, block: bytes) -> "_Member":
+        """Return what a header says; its checksum says nothing that the digests do not."""
+        if block[257:262] != b"ustar":
+            raise IntegrityError("is not a tar file", where=self._where)
+        name = block[:100].partition(b"\0")[0]
+        kind = block[156:157]
+        if block[257:263] == b"ustar\0" and block[345] and kind not in _LONG:
+            name = block[345:500].partition(b"\0")[0] + b"/" + name
+        mode, size = (block[start:end].rstrip(b" \0") for start, end in ((100, 108), (124, 136)))
+        if not _OCTAL.match(mode) or not _OCTAL.match(size):
+            raise self._refuse("too large, or its header is not a header", name)
+        return _Member(
+            name=name,
+            kind=kind,
+            size=int(size, 8),
+            executable=bool(int(mode, 8) & 0o100),
+            target=block[157:257].partition(b"\0")[0],
+        )
+
+    def _make(self, member: "_Member") -> None:
+        is_directory = member.kind == tarfile.DIRTYPE
+        name = member.name.removesuffix(b"/") if is_directory else member.name
+        if self._rules.foreign:
+            name = name.removeprefix(b"./")
+        if is_directory or member.kind == SYMLINK:
+            if member.size:  # it would be taken for headers
+                raise self._refuse("is not an ordinary file, directory or symlink", name)
+            if self._rules.foreign:
+                # Directories are made for what is in them: a tree has no empty ones.
+                return
+        inside = self._enter(name)
+        # Bytes and os, not pathlib: a pack has ten thousand of these.
+        path = self._target + b"/" + name
+        try:
+            if is_directory:
+                os.mkdir(path)  # noqa: PTH102
+                self._made.add(name)
+                self._childless.add(name)
+            elif member.kind == SYMLINK:
+                check_link(inside, member.target, where=self._where)
+                os.symlink(member.target, path)  # noqa: PTH211
+            elif member.kind == tarfile.REGTYPE or (
+                self._rules.foreign and member.kind == tarfile.AREGTYPE
+            ):
+                self._make_file(member, path)
+            else:
+                raise self._refuse("is not an ordinary file, directory or symlink", name)
+        except FileExistsError as error:
+            raise self._refuse("is there twice", name) from error
+
+    def _enter(self, name: bytes) -> bytes:
+        """Hold a member's name against the rules, and have its directory.
+
+        Returns:
+            Its path below the one name at the top.
+        """
+        check_path(name, where=self._where)
+        top, _, inside = name.partition(b"/")
+        self._top = self._top or top
+        if top != self._top or not self._rules.top.match(top):
+            raise self._refuse("is not below the file's one directory", name)
+        parent = name.rpartition(b"/")[0]
+        if parent not in self._made:
+            if not self._rules.foreign:
+                raise self._refuse("comes before its directory, or goes through a link", name)
+            self._make_parents(name)
+        self._childless.discard(parent)
+        return inside
+
+    def _make_parents(self, name: bytes) -> None:
+        """Make the directories of a member that no member has made."""
+        parts = name.split(b"/")[:-1]
+        for count in range(1, len(parts) + 1):
+            directory = b"/".join(parts[:count])
+            if directory in self._made:
+                continue
+            try:
+                os.mkdir(self._target + b"/" + directory)  # noqa: PTH102
+            except FileExistsError as error:
+                raise self._refuse("is there twice", directory) from error
+            self._made.add(directory)
+
+    def _make_file(self, member: "_Member", path: bytes) -> None:
+        kind = "executable" if member.executable else "file"
+        left = member.size
+        padding = -left % BLOCK
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o600)
+        try:
+            while left > CHUNK:
+                _write_all(fd, self._read(CHUNK))
+                left -= CHUNK
+            _write_all(fd, memoryview(self._read(left + padding))[:left])
+            os.fchmod(fd, MODES[kind])
+        finally:
+            os.close(fd)
+
+
+def _write_all(fd: int, data: "bytes | memoryview") -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,174 @@
+"""How a site's repositories are reached: proxy, ssh key, known hosts, credentials.
+
+    sources: {control: {git: URL, proxy: …, ssh_key: …, known_hosts: …, credentials: {file: …}}}
+
+Owns: what git is told for a URL, and that no secret is in it: a file of credentials is read by a
+helper of git's, for one host, when that host asks. Refuses to know: how git is started. Settings of
+a source hold for its repository, and for those on its host that are not sources themselves (the
+source with the longest path in common): modules of a lock are as private as their release.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import at
+from localpuppet.node.releases.git.names import GitUrl
+
+_OPEN = ("/", ":")
+_PROXY = re.compile(r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/?\Z")
+_HTTPS_HOST = re.compile(r"(https://[^/]+)/")
+_SSH_HOST = re.compile(r"(?:ssh://)?(?:[^@/]+@)?([^:/]+)")
+MAX_STEPS = 1024  # a URL has no more characters
+_BATCH = "ssh -oBatchMode=yes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitAccess:
+    """How one repository is reached.
+
+    Attributes:
+        proxy: For https; empty for what the environment says.
+        ssh_key: The private key for ssh; `None` for ssh's own choice.
+        known_hosts: The server's keys for ssh; `None` for ssh's own files.
+        credentials: A file with `username=` and `password=`; `None` for none.
+    """
+
+    proxy: str = ""
+    ssh_key: Path | None = None
+    known_hosts: Path | None = None
+    credentials: Path | None = None
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any], *, where: str, root: Path) -> "GitAccess":
+        """Return what a source says; other keys are not looked at.
+
+        Args:
+            raw: `{"proxy": url, "ssh_key": path, "known_hosts": path, "credentials": {"file":
+                path}}`, shape-checked, each optional.
+            where: Its place, for messages.
+            root: What relative paths start at.
+
+        Raises:
+            InvalidInputError: The proxy is not a URL for this; the message does not repeat it.
+        """
+        proxy = str(raw.get("proxy", ""))
+        if proxy and not _PROXY.match(proxy):
+            raise InvalidInputError(
+                "is not a URL for this",
+                where=at(where, "proxy"),
+                hint="http://HOST:PORT, without credentials",
+            )
+        files = {name: root / str(raw[name]) for name in ("ssh_key", "known_hosts") if name in raw}
+        file = cast("Mapping[str, str]", raw.get("credentials", {})).get("file")
+        return cls(
+            proxy=proxy,
+            ssh_key=files.get("ssh_key"),
+            known_hosts=files.get("known_hosts"),
+            credentials=root / file if file else None,
+        )
+
+    def options(self, url: str) -> list[str]:
+        """Return what git's command line says for a URL: nothing of it is secret."""
+        settings = [f"http.proxy={self.proxy}"] if self.proxy else []
+        host = _HTTPS_HOST.match(url)
+        if self.credentials is not None and host is not None:
+            # An empty one first: no other helper is asked, and none is told what this one said.
+            helper = f'!f() {{ test "$1" != get || cat {shlex.quote(str(self.credentials))}; }}; f'
+            settings += ["credential.helper=", f"credential.{host[1]}.helper={helper}"]
+        return [word for setting in settings for word in ("-c", setting)]
+
+    def environment(self) -> dict[str, str]:
+        """Return what git finds in its environment: the command for ssh, where a file is named."""
+        words = []
+        if self.ssh_key is not None:
+            words += ["-oIdentitiesOnly=yes", "-i", str(self.ssh_key)]
+        if self.known_hosts is not None:
+            words += [f"-oUserKnownHostsFile={self.known_hosts}", "-oStrictHostKeyChecking=yes"]
+        return {"GIT_SSH_COMMAND": f"{_BATCH} {shlex.join(words)}"} if words else {}
+
+
+NO_ACCESS = GitAccess()
+
+
+def read_rewrite(raw: Mapping[str, str], *, allow_file: bool) -> Mapping[str, str]:
+    """Return where repositories are fetched from instead, by URLs and beginnings of URLs.
+
+    Args:
+        raw: `{FROM: TO}`, shape-checked. Both end in `/` or `:`, or both are whole URLs.
+        allow_file: Whether `file://` URLs are allowed.
+
+    Raises:
+        InvalidInputError: One is neither, or they do not fit.
+    """
+    for start, to in raw.items():
+        if start.endswith(_OPEN) != to.endswith(_OPEN):
+            raise InvalidInputError(
+                "both sides must end in '/' or ':', or both must be whole URLs", where="rewrite"
+            )
+        for text, file in ((start, True), (to, allow_file)):
+            rest = "x" if text.endswith(_OPEN) else ""
+            GitUrl.parse(text + rest, where="rewrite", allow_file=file)
+    return dict(raw)
+
+
+def rewrite_url(url: str, rewrite: Mapping[str, str]) -> str:
+    """Return the address that a repository is fetched from; the longest FROM that fits counts."""
+    fitting = [
+        start
+        for start in rewrite
+        if url == start or (start.endswith(_OPEN) and url.startswith(start))
+    ]
+    start = max(fitting, key=len, default="")
+    return rewrite[start] + url[len(start) :] if fitting else url
+
+
+def access_for(url: str, known: Mapping[str, GitAccess]) -> GitAccess:
+    """Return how a repository is reached.
+
+    Args:
+        url: The address that the repository is fetched from.
+        known: What the site's sources say, by the addresses that they are fetched from.
+    """
+    if url in known:
+        return known[url]
+    near = [other for other in known if _host(other) == _host(url)]
+    return known[_nearest(url, near)] if near else NO_ACCESS
+
+
+def _nearest(url: str, others: Iterable[str]) -> str:
+    def common(other: str) -> int:
+        steps = zip(url.split("/"), other.split("/"), strict=False)
+        return next((i for i, (one, two) in enumerate(steps) if one != two), MAX_STEPS)
+
+    return max(sorted(others), key=common)
+
+
+def _host(url: str) -> str:
+    match = _HTTPS_HOST.match(url)
+    if match:
+        return match[1].lower()
+    if url.startswith("file:"):
+        return ""
+    found = _SSH_HOST.match(url)
+    return f"ssh {found[1].lower()}" if found else url
+
+
+def check_credentials(data: bytes, *, where: str) -> None:
+    """Refuse a file of credentials that git's helper protocol would take for something else.
+
+    Raises:
+        InvalidInputError: It is not two lines, `username=…` and `password=…`; nothing is repeated.
+    """
+    lines = data.decode("utf-8", "replace").rstrip("\n").split("\n")
+    names = sorted(line.partition("=")[0] for line in lines)
+    if names != ["password", "username"] or not all(
+        line.isprintable() and line.partition("=")[2] for line in lines
+    ):
+        raise InvalidInputError(
+            "is not a file of credentials", where=where, hint="two lines: username=…, password=…"
+        )

@@ -1,0 +1,47 @@
+"""Trees of several mirrors, written out by one checkout of a tree of trees.
+
+Owns: that a tree is weighed before anything of it is written. Refuses to know: where the objects
+are: the repository that is given has them all.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from localpuppet.node.releases.git.listing import weigh
+from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.limits import Budget
+
+
+def check_out(
+    program: GitProgram,
+    repository: Path,
+    trees: Sequence[tuple[str, str, str]],
+    directory: Path,
+    budget: Budget,
+) -> None:
+    """Write trees out.
+
+    Args:
+        program: Git.
+        repository: A git directory that has their objects, and nothing that matters.
+        trees: URL, tree id, and the name of the directory to make for it.
+        directory: An existing, empty directory.
+        budget: What may be written.
+
+    Raises:
+        IntegrityError: A tree holds a submodule, is too large, too deep or has too many members, or
+            its objects are not there.
+        UnavailableError: git did not end in time.
+    """
+    listing = "".join(f"040000 tree {tree}\t{target}\0" for _, tree, target in trees)
+    top = program.run(repository, "mktree", "-z", stdin=listing.encode()).decode().strip()
+    listed = program.records(repository, "ls-tree", "-r", "-t", "-l", "-z", "--full-tree", top)
+    with closing(listed):
+        weigh(listed, budget, {target: url for url, _, target in trees})
+    program.run(
+        repository,
+        *["-c", "core.bare=false", f"--work-tree={directory}"],
+        *["read-tree", "-u", "--reset", top],
+        cwd=directory,
+    )

@@ -1,0 +1,68 @@
+"""The tree that a commit of a working copy has, read as a node reads it when it stages a release.
+
+Owns: which files git would commit, and that they are written out in the same way as a node does it.
+Refuses to know: what the tree is for. Nothing in the working copy is changed, and its repository's
+own configuration runs no program.
+"""
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.git.checkout import check_out
+from localpuppet.node.releases.git.program import GitProgram, make_bare
+from localpuppet.node.releases.limits import Budget
+from localpuppet.node.releases.store import tree_digest
+
+
+def refuse_unstageable(
+    program: GitProgram, directory: Path, budget: Budget, *, scratch: Path
+) -> None:
+    """Refuse a working copy that no node would stage.
+
+    A directory that is not the top of a work tree is read as it is.
+
+    Args:
+        program: Git.
+        directory: The working copy; changes that are not committed count.
+        budget: What the release may take.
+        scratch: An existing directory for temporary files.
+
+    Raises:
+        IntegrityError: The tree holds what must not be in one, or is more than the budget lets in.
+        InvalidInputError: git cannot commit it.
+        UnavailableError: git did not end in time.
+        StateError: git is not installed.
+    """
+    top = directory.resolve()
+    where = str(directory)
+    if not (top / ".git").exists():
+        tree_digest(top, where=where)
+        return
+    with TemporaryDirectory(dir=scratch, prefix=".check-") as temporary:
+        repository, work = Path(temporary, "git"), Path(temporary, "work")
+        repository.mkdir()
+        work.mkdir()
+        tree = _committed(program, top, repository, where=where)
+        check_out(program, repository, [(where, tree, "tree")], work, budget)
+        tree_digest(work / "tree", where=where)
+
+
+def _committed(program: GitProgram, top: Path, repository: Path, *, where: str) -> str:
+    """Return the id of the tree; its objects are in `repository` and in the working copy's own."""
+
+    def refused(reason: str) -> InvalidInputError:
+        return InvalidInputError(f"git cannot commit it: {reason}", where=where)
+
+    asked = ("--path-format=absolute", "--git-common-dir", "--git-path", "index")
+    printed = program.run(top / ".git", "rev-parse", *asked, cwd=top, failure=refused)
+    common, index = map(Path, printed.decode("utf-8", "surrogateescape").splitlines())
+    make_bare(repository, alternates=[common])
+    for file in (*index.parent.glob("index"), *index.parent.glob("sharedindex.*")):
+        shutil.copyfile(file, repository / file.name)
+    own = ("-c", "core.bare=false", "-c", f"core.excludesFile={common}/info/exclude")
+    program.run(repository, *own, f"--work-tree={top}", "add", "-A", cwd=top, failure=refused)
+    tree = program.run(repository, "write-tree", failure=refused).decode().strip()
+    (repository / "index").unlink()
+    return tree

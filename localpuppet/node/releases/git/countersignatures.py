@@ -1,0 +1,110 @@
+"""Countersignatures: what others than a tag's maker signed, to say that they stand for it, too.
+
+    refs/signatures/r2/1f0c… -> object 9276…   the tag object of r2, so all that it names
+                                type tag
+                                tag signatures/r2
+                                …
+                                Localpuppet-Source: web
+                                -----BEGIN SSH SIGNATURE-----
+
+Owns: where they are, and which of them are for a tag. A countersignature is a tag object of the tag
+object, which git signs and verifies as any tag (`releases.git.signatures`). Its ref is called by
+its own id, so that nobody takes another's place. Refuses to know: how many a source asks for
+(`releases.threshold`).
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from localpuppet.base.errors import IntegrityError
+from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.git.signatures import pinned
+from localpuppet.node.releases.git.signer import Countersignature
+from localpuppet.node.releases.git.tags import (
+    TagObject,
+    countersignature_problem,
+    countersignature_refs,
+)
+
+MAX_COUNTERSIGNATURES = 64
+# The longest of git's own: a message of many pages, or a chain of certificates.
+MAX_BYTES = 64 * 1024
+
+
+def refs_among(listed: Iterable[tuple[str, str]], tag: str) -> list[str]:
+    """Return the refs of a tag's countersignatures that a repository listed.
+
+    Others that are there are passed over: nobody who keeps to the form makes them.
+
+    Args:
+        listed: Names of refs, and what they hold.
+        tag: The tag.
+
+    Raises:
+        IntegrityError: There are more than `MAX_COUNTERSIGNATURES`.
+    """
+    own = countersignature_refs(tag)
+    found = [name for name, held in listed if name == f"{own}{held}"]
+    _refuse_too_many(len(found), tag)
+    return found
+
+
+def judged(
+    program: GitProgram, mirror: Path, found: TagObject, *, tag: str, signers: Path, source: str
+) -> list[Countersignature]:
+    """Judge each countersignature of a tag that a mirror has.
+
+    Args:
+        program: Starts git.
+        mirror: The git directory.
+        found: The tag.
+        tag: Its name.
+        signers: The keys that count.
+        source: The source that each must name.
+
+    Raises:
+        IntegrityError: There are more than `MAX_COUNTERSIGNATURES`.
+        InvalidInputError: The file of keys is refused.
+    """
+    listed = program.run(
+        mirror,
+        "for-each-ref",
+        f"--count={MAX_COUNTERSIGNATURES + 1}",
+        "--format=%(objectname) %(objecttype) %(objectsize)",
+        countersignature_refs(tag),
+    )
+    lines = list(dict.fromkeys(listed.decode().splitlines()))
+    _refuse_too_many(len(lines), tag)
+    where = f"tag {tag}"
+    if not lines:
+        return []
+    result = []
+    with pinned(program, signers) as keys:
+        for line in lines:
+            name, kind, size = line.split(" ")
+            if kind != "tag" or int(size) > MAX_BYTES:
+                result.append(Countersignature(id=name, problem="is not a countersignature"))
+                continue
+            body = program.run(mirror, "cat-file", "tag", name)
+            problem = countersignature_problem(body, tag=tag, tag_object=found.id, source=source)
+            if problem:
+                result.append(Countersignature(id=name, problem=problem))
+                continue
+            try:
+                signer = keys.verify(mirror, name, where=where)
+            except IntegrityError as error:
+                # Whoever may push can put rubbish here: it counts for nobody, and stops nobody.
+                result.append(Countersignature(id=name, problem=error.what))
+            else:
+                result.append(Countersignature(id=name, signer=signer))
+    return result
+
+
+def _refuse_too_many(count: int, tag: str) -> None:
+    if count > MAX_COUNTERSIGNATURES:
+        raise IntegrityError(
+            f"has more than {MAX_COUNTERSIGNATURES} countersignatures",
+            where=f"tag {tag}",
+            hint="remove what is not of your people:"
+            f" git push origin :{countersignature_refs(tag)}ID",
+        )

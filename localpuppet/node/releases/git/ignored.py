@@ -1,0 +1,62 @@
+"""What git ignores in somebody's work tree: a tag has none of it.
+
+Owns: the question to git, and how paths are held against the answer. Refuses to know: what is
+looked for. The configuration of that repository runs no program here.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.git.program import GitProgram
+
+_GIT = ".git"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """Paths that git ignores and does not track, relative to the top of a work tree.
+
+    Attributes:
+        paths: Files and whole directories, without a slash at the end.
+    """
+
+    paths: frozenset[str] = frozenset()
+
+    def __contains__(self, path: object) -> bool:
+        """Return whether a path, or a directory that it is in, is ignored."""
+        parts = str(path).split("/")
+        return any("/".join(parts[: depth + 1]) in self.paths for depth in range(len(parts)))
+
+    def inside(self, directory: str) -> list[str]:
+        """Return what is ignored in a directory, whose path ends with a slash.
+
+        A directory without anything else in it is told by what is in it, as far as git says.
+        """
+        found = sorted(path for path in self.paths if path.startswith(directory))
+        below = {parent.as_posix() for path in found for parent in PurePosixPath(path).parents}
+        return [path for path in found if path not in below]
+
+
+def ignored(program: GitProgram, directory: Path) -> Ignored:
+    """Return what git ignores in a directory; nothing where that is not the top of a work tree.
+
+    Raises:
+        InvalidInputError: Its repository cannot be read.
+        UnavailableError: git did not end in time.
+        StateError: git is not installed.
+    """
+    top = directory.resolve()
+    if not (top / _GIT).exists():
+        return Ignored()
+    text = program.run(
+        top / _GIT,
+        f"--work-tree={top}",
+        *("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"),
+        cwd=top,
+        failure=lambda said: InvalidInputError(
+            f"git cannot say what it ignores: {said}", where=str(directory)
+        ),
+    )
+    found = text.decode("utf-8", "surrogateescape").split("\0")
+    return Ignored(paths=frozenset(path.rstrip("/") for path in found if path))

@@ -1,0 +1,55 @@
+"""The mirrors that nobody needs any more.
+
+Owns: which may go. The mirrors of the site's sources stay: after a change of a signers file their
+tags are verified again without the network. Those of single modules are asked once for each
+release, and what was in them is in the store: age decides.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from localpuppet.base.machine.files import remove_tree, state_problem
+from localpuppet.node.releases.git.mirror import PLACE, mirror_name
+
+# What a fetch that brings something writes to.
+_WRITTEN = ("objects/pack", "refs/tags", "refs/commits")
+
+
+class KeptMirrors:
+    """Mirrors below the state directory.
+
+    Args:
+        state: The state directory.
+        sources: The URLs of the site's sources.
+    """
+
+    def __init__(self, state: Path, sources: Iterable[str]) -> None:
+        self._directory = state / PLACE
+        self._needed = {mirror_name(url) for url in sources}
+
+    def old(self, *, since: float) -> list[Path]:
+        """Return the mirrors that brought nothing since a moment, in seconds since 1970.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        if not self._directory.is_dir():
+            return []
+        try:
+            others = [path for path in self._directory.iterdir() if path.name not in self._needed]
+            return sorted(path for path in others if path.is_dir() and _written(path) < since)
+        except OSError as error:
+            raise state_problem(error, self._directory) from error
+
+    def remove(self, path: Path) -> None:
+        """Remove a mirror.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        remove_tree(path)
+
+
+def _written(mirror: Path) -> float:
+    places = [mirror, *(mirror / name for name in _WRITTEN)]
+    return max(place.stat().st_mtime for place in places if place.is_dir())

@@ -1,0 +1,388 @@
+"""Git: mirrors, tags, and trees as bytes.
+
+Owns: one bare mirror a URL, fetched only for what is asked; full ref names, data behind
+`--end-of-options`. Trees are written by checkouts of a tree of trees, with every attribute that
+changes bytes switched off; tags and files of many mirrors are read by one `cat-file --batch`. How
+git is started is `releases.git.program`'s. A node that has all it needs imports this file and
+starts nothing, so what starts or writes is imported where that is done. GitPython would start the
+same program for each step (ADR 9).
+"""
+
+import os
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from localpuppet.base.errors import (
+    IntegrityError,
+    UnavailableError,
+    gather_unavailable,
+    raise_unavailable,
+)
+from localpuppet.node.releases.git import mirror
+from localpuppet.node.releases.git.checkout import check_out
+from localpuppet.node.releases.git.program import GitProgram, make_bare
+from localpuppet.node.releases.git.signer import Countersignature, Signer
+from localpuppet.node.releases.git.tags import TagObject, countersignature_refs, judge
+from localpuppet.node.releases.git.words import ask_failure, fetch_failure
+from localpuppet.node.releases.limits import Budget
+
+MAX_FILE = 1024 * 1024
+# One checkout of many trees is faster than one each; a few at a time let the reader begin.
+TREES_AT_ONCE = 10
+_OBJECT = re.compile(r"[0-9a-f]{40}\n?\Z")
+
+
+class Git:
+    """Mirrors below one directory.
+
+    Args:
+        mirrors: Where they are.
+        program: Starts git.
+        progress: Called with the number of repositories that are done and of all.
+        names: What the site calls repositories, by URL, for messages.
+    """
+
+    def __init__(
+        self,
+        mirrors: Path,
+        program: GitProgram,
+        *,
+        progress: Callable[[int, int], None] = lambda _done, _all: None,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self._mirrors = mirrors
+        self._program = program
+        self._progress = progress
+        self._names = names or {}
+
+    def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
+        """Bring tags into their mirrors; see `node.releases.git.repository.Repository`.
+
+        Raises:
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
+        for _ in self.arrivals(tags, refresh=refresh):
+            pass
+
+    def arrivals(
+        self, tags: Sequence[tuple[str, str]], *, refresh: bool
+    ) -> Generator[list[tuple[str, str]], None, None]:
+        """Bring tags into their mirrors, some at a time; see `releases.git.repository.Repository`.
+
+        Raises:
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
+        wanted: dict[str, list[str]] = {}
+        here = []
+        for url, tag in dict.fromkeys(tags):
+            if refresh or self._ref(url, tag) is None:
+                wanted.setdefault(url, []).append(tag)
+            else:
+                here.append((url, tag))
+        if here:
+            yield here
+        if len(wanted) == 1:
+            ((url, names),) = wanted.items()
+            self._fetch_one(url, names)
+            self._progress(1, 1)
+            yield [(url, name) for name in names]
+        elif wanted:
+            yield from self._fetch_many(wanted)
+
+    def _fetch_many(
+        self, wanted: Mapping[str, Sequence[str]]
+    ) -> Generator[list[tuple[str, str]], None, None]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(self._program.limits.parallel) as pool:
+            jobs = [pool.submit(self._fetch_one, url, names) for url, names in wanted.items()]
+            try:
+                arrived: list[tuple[str, str]] = []
+                failed: list[UnavailableError] = []
+                for done, (job, url) in enumerate(zip(jobs, wanted, strict=True), 1):
+                    with gather_unavailable(failed):
+                        job.result()
+                    self._progress(done, len(jobs))
+                    arrived += [(url, name) for name in wanted[url]]
+                    if not failed and (done % TREES_AT_ONCE == 0 or done == len(jobs)):
+                        yield arrived
+                        arrived = []
+                raise_unavailable(failed)
+            finally:
+                for job in jobs:
+                    job.cancel()
+
+    def rubbish(self) -> list[Path]:
+        """Return what a process that died left; see `node.releases.git.repository.Repository`."""
+        return [*self._mirrors.glob(".new-*"), *self._mirrors.glob(".scratch-*")]
+
+    def commit_time(self, url: str, commit: str) -> int:
+        """Return when a fetched commit was made; see `node.releases.git.repository.Repository`.
+
+        Raises:
+            IntegrityError: It is not there.
+        """
+        data = self._program.run(self._mirror(url), "cat-file", "commit", commit)
+        for line in data.partition(b"\n\n")[0].split(b"\n"):
+            if line.startswith(b"committer "):
+                seconds = line.split(b" ")[-2]
+                if seconds.isdigit():
+                    return int(seconds)
+        raise IntegrityError("has no time", where=f"{url} {commit[:12]}")
+
+    def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """Ask repositories for all their refs; see `node.releases.git.repository.Repository`.
+
+        Raises:
+            UnavailableError: A repository cannot be had.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        found = {}
+        wanted = list(dict.fromkeys(urls))
+        failed: list[UnavailableError] = []
+        with ThreadPoolExecutor(self._program.limits.parallel) as pool:
+            jobs = [pool.submit(self._refs, url) for url in wanted]
+            for done, (url, job) in enumerate(zip(wanted, jobs, strict=True), 1):
+                with gather_unavailable(failed):
+                    found[url] = job.result()
+                if len(wanted) > 1:  # whoever asks one by one counts them
+                    self._progress(done, len(wanted))
+        raise_unavailable(failed)
+        return found
+
+    def _refs(self, url: str) -> dict[str, str]:
+        # The peeled line comes after the tag's own.
+        return {name.removesuffix("^{}"): commit for name, commit in self._listed(url)}
+
+    def _listed(self, url: str, *below: str) -> list[tuple[str, str]]:
+        """Return the refs of a repository, or those below a place: name, and what it holds."""
+        said = self._program.ask(
+            url,
+            Path(os.devnull),
+            "ls-remote",
+            "--quiet",
+            "--end-of-options",
+            url,
+            *(f"{place}*" for place in below),
+            failure=lambda said: ask_failure(url, said, name=self._names.get(url, "")),
+        )
+        lines = said.decode("utf-8", "replace").splitlines()
+        return [(name, commit) for commit, _, name in (line.partition("\t") for line in lines)]
+
+    def _mirror(self, url: str) -> Path:
+        return self._mirrors / mirror.mirror_name(url)
+
+    def _ref(self, url: str, tag: str) -> str | None:
+        """Return what a tag's ref in the mirror holds; nothing ever packs refs there."""
+        try:
+            text = (self._mirror(url) / "refs" / "tags" / tag).read_text("ascii")
+        except (OSError, UnicodeDecodeError):
+            return None
+        return text.rstrip("\n") if _OBJECT.match(text) else None
+
+    def _fetch_one(self, url: str, tags: Iterable[str]) -> None:
+        # Forced: whether a tag has moved is for the caller to judge, who knows what was pinned.
+        self._fetch_refs(url, tags, [f"+refs/tags/{tag}:refs/tags/{tag}" for tag in tags])
+
+    def _fetch_refs(self, url: str, tags: Iterable[str], refspecs: Sequence[str]) -> None:
+        mirror.fetch(
+            self._program,
+            self._mirror(url),
+            url,
+            refspecs,
+            failure=lambda said: fetch_failure(url, tags, said, name=self._names.get(url, "")),
+        )
+
+    def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
+        """Bring commits into their mirrors; see `node.releases.git.repository.Repository`.
+
+        Raises:
+            UnavailableError: A repository or commit cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        wanted: dict[str, list[str]] = {}
+        for url, commit in dict.fromkeys(commits):
+            if not mirror.has_commit(self._mirror(url), commit):
+                wanted.setdefault(url, []).append(commit)
+
+        def one(url: str) -> None:
+            mirror.fetch_commits(
+                self._program,
+                self._mirror(url),
+                url,
+                wanted[url],
+                failure=lambda said: fetch_failure(
+                    url, ["commits"], said, name=self._names.get(url, "")
+                ),
+            )
+
+        failed: list[UnavailableError] = []
+        with ThreadPoolExecutor(self._program.limits.parallel) as pool:
+            for done, job in enumerate([pool.submit(one, url) for url in wanted], 1):
+                with gather_unavailable(failed):
+                    job.result()
+                self._progress(done, len(wanted))
+        raise_unavailable(failed)
+
+    def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """Return the trees of fetched commits; see `node.releases.git.repository.Repository`.
+
+        Raises:
+            UnavailableError: One was not fetched.
+        """
+        wanted = list(dict.fromkeys(commits))
+        if not wanted:
+            return {}
+        with self._together(url for url, _ in wanted) as repository:
+            names = [f"{commit}^{{tree}}" for _, commit in wanted]
+            found = self._program.objects(repository, names)
+        trees = {}
+        for (url, commit), tree in zip(wanted, found, strict=True):
+            if tree is None:
+                raise UnavailableError("was not fetched", where=f"{url} {commit[:12]}")
+            trees[url, commit] = tree[0]
+        return trees
+
+    def tag(self, url: str, tag: str) -> TagObject:
+        """Return what a fetched tag is; see `node.releases.git.repository.Repository`.
+
+        Raises:
+            IntegrityError: It is nested, misnamed, or points at no commit.
+            UnavailableError: It was not fetched.
+        """
+        return self.tags([(url, tag)])[url, tag]
+
+    def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
+        """Return what fetched tags are; see `node.releases.git.repository.Repository`.
+
+        Raises:
+            IntegrityError: One is nested, misnamed, or points at no commit.
+            UnavailableError: One was not fetched.
+        """
+        wanted = dict.fromkeys(tags)
+        if not wanted:
+            return {}
+        refs = {}
+        for url, tag in wanted:
+            found = self._ref(url, tag)
+            if found is None:
+                raise UnavailableError("was not fetched", where=f"{url} tag {tag}")
+            refs[url, tag] = found
+        names = [f"{ref}{peel}" for ref in refs.values() for peel in ("", "^{commit}", "^{tree}")]
+        with self._together(url for url, _ in refs) as repository:
+            objects = self._program.objects(repository, names)
+        return {
+            (url, tag): judge(tag, ref, *objects[3 * i : 3 * i + 3], where=f"{url} tag {tag}")
+            for i, ((url, tag), ref) in enumerate(refs.items())
+        }
+
+    @contextmanager
+    def _together(self, urls: Iterable[str]) -> "Iterator[Path]":
+        """Yield a repository that has the objects of all mirrors."""
+        mirrors = list(dict.fromkeys(map(self._mirror, urls)))
+        if len(mirrors) == 1:
+            yield mirrors[0]
+            return
+        with self._scratch(mirrors) as scratch:
+            yield scratch
+
+    @contextmanager
+    def _scratch(self, mirrors: Sequence[Path]) -> "Iterator[Path]":
+        import tempfile
+
+        with tempfile.TemporaryDirectory(dir=self._mirrors, prefix=".scratch-") as name:
+            make_bare(Path(name), alternates=mirrors)
+            yield Path(name)
+
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> Signer:
+        """Hold a tag's signature against pinned keys; see `releases.git.repository.Repository`.
+
+        Raises:
+            IntegrityError: It is lightweight, unsigned, or signed by nobody in `signers`.
+        """
+        where = f"{url} tag {tag}"
+        found = self.tag(url, tag)
+        if not found.annotated:
+            raise IntegrityError("is not annotated, so it has no signature", where=where)
+        from localpuppet.node.releases.git.signatures import pinned
+
+        with pinned(self._program, signers) as keys:
+            return keys.verify(self._mirror(url), found.id, where=where)
+
+    def countersignatures(
+        self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
+    ) -> Sequence[Countersignature]:
+        """Judge a tag's countersignatures; see `node.releases.git.repository.Repository`.
+
+        Raises:
+            UnavailableError: The repository cannot be had.
+            IntegrityError: There are too many, or what the server sent is broken.
+        """
+        from localpuppet.node.releases.git import countersignatures
+
+        if refresh:
+            refs = countersignatures.refs_among(self._listed(url, countersignature_refs(tag)), tag)
+            if refs:
+                self._fetch_refs(url, [tag], [f"+{ref}:{ref}" for ref in refs])
+        found = self.tag(url, tag)
+        return countersignatures.judged(
+            self._program, self._mirror(url), found, tag=tag, signers=signers, source=source
+        )
+
+    def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return files at the top of a commit; see `node.releases.git.repository.Repository`.
+
+        Raises:
+            IntegrityError: One is not an ordinary file, or larger than 1 MiB.
+        """
+        place = self._mirror(url)
+        listing = self._program.run(place, "ls-tree", "-l", "-z", commit, "--", *names).decode()
+        blobs = {}
+        for line in filter(None, listing.split("\0")):
+            about, _, name = line.partition("\t")
+            mode, kind, blob, size = about.split()
+            if kind != "blob" or mode == "120000" or int(size) > MAX_FILE:
+                raise IntegrityError(
+                    "must be an ordinary file of at most 1 MiB",
+                    where=f"{url} {commit[:12]}:{name}",
+                )
+            blobs[name] = blob
+        found = self._program.objects(place, list(blobs.values())) if blobs else []
+        return {name: body[2] for name, body in zip(blobs, found, strict=True) if body}
+
+    def write(
+        self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
+    ) -> Generator[str, None, None]:
+        """Write trees out; see `node.releases.git.repository.Repository`.
+
+        Raises:
+            IntegrityError: A tree holds a submodule, is too large, too deep or has too many
+                members, or its objects are not there.
+        """
+        parts = [trees[i : i + TREES_AT_ONCE] for i in range(0, len(trees), TREES_AT_ONCE)]
+        if len(parts) < 2:
+            for part in parts:
+                yield from self._write(part, directory, budget)
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(self._program.limits.parallel) as pool:
+            for names in pool.map(lambda part: self._write(part, directory, budget), parts):
+                yield from names
+
+    def _write(
+        self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
+    ) -> list[str]:
+        mirrors = list(dict.fromkeys(self._mirror(url) for url, _, _ in trees))
+        with self._scratch(mirrors) as scratch:
+            check_out(self._program, scratch, trees, directory, budget)
+        return [target for _, _, target in trees]

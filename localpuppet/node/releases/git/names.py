@@ -1,0 +1,167 @@
+"""Names that git gets to see: tags, URLs, object ids.
+
+What could be taken for an option, a range, a path or a command is refused here, before any git is
+started. The rules are stricter than `git check-ref-format`, which accepts `-r1` and names that look
+like a commit id (both tried with git 2.39.5).
+"""
+
+import re
+
+from localpuppet.base.errors import InvalidInputError
+
+MAX_TAG = 200
+# What a signed tag says of itself: otherwise the tag of one repository would do for another.
+TRAILER = "Localpuppet-Source: "
+
+_REF = re.compile(r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+)*\Z")
+_OBJECT = re.compile(r"[0-9a-f]{40}\Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_HEX40 = re.compile(r"[0-9a-fA-F]{40}\Z")
+_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?"
+_PATH = r"[A-Za-z0-9_.~+/@%-]+"
+_HTTPS = re.compile(rf"https://{_HOST}(?::[0-9]{{1,5}})?/{_PATH}\Z")
+_SSH = re.compile(rf"ssh://(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@)?{_HOST}(?::[0-9]{{1,5}})?/{_PATH}\Z")
+_SCP = re.compile(rf"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@){_HOST}:(?!/?-){_PATH}\Z")
+_FILE = re.compile(rf"file:///{_PATH}\Z")
+_USERINFO = re.compile(r"[a-z+]+://[^/@]*:[^/@]*@", re.IGNORECASE)
+
+
+class Tag(str):
+    """A tag's name, without `refs/tags/`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str, *, where: str) -> "Tag":
+        """Return the tag.
+
+        Raises:
+            InvalidInputError: Its name is outside the grammar.
+        """
+        return cls(_parse_ref("tag", text, where=where))
+
+
+def _parse_ref(kind: str, text: str, *, where: str) -> str:
+    """Return a tag's or branch's name; the grammar is the same."""
+    problem = _ref_problem(text)
+    if problem:
+        raise InvalidInputError(
+            f"the {kind} name {text[:60]!r} {problem}",
+            where=where,
+            hint="ASCII letters, digits and _ . + - /",
+        )
+    return text
+
+
+def _ref_problem(text: str) -> str:
+    if not text:
+        return "is empty"
+    if len(text) > MAX_TAG:
+        return f"is longer than {MAX_TAG} characters"
+    if _HEX40.match(text):
+        return "looks like a commit id (40 hex digits)"
+    if ".." in text:
+        return "has '..', which git takes for a range"
+    if not _REF.match(text):
+        return "has an invalid character"
+    for part in text.split("/"):
+        if part.startswith(("-", ".")):
+            return f"has a part that starts with {part[0]!r}"
+        if part.endswith((".lock", ".")):
+            return "has a part that ends in '.lock' or '.'"
+    return ""
+
+
+class GitUrl(str):
+    """Where a repository is: https, ssh, the scp-like form, or (where allowed) file."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str, *, where: str, allow_file: bool = False) -> "GitUrl":
+        """Return the URL.
+
+        Args:
+            text: The URL.
+            where: Its place, for messages.
+            allow_file: Take `file://`, as tests and air-gapped mirrors need it.
+
+        Raises:
+            InvalidInputError: Another transport, credentials, or characters that do not belong.
+        """
+        if _USERINFO.match(text):
+            # The message must not repeat it.
+            raise InvalidInputError(
+                "the URL holds credentials (userinfo with a password)",
+                where=where,
+                hint="name ssh_key or credentials of the source in localpuppet.yaml",
+            )
+        forms = [_HTTPS, _SSH, _SCP, *([_FILE] if allow_file else [])]
+        steps = text.split("/")
+        if len(text) > 1024 or ".." in steps or not any(form.match(text) for form in forms):
+            # Nothing of the text is repeated: with a scheme forgotten, a password may come first.
+            raise InvalidInputError(
+                "the URL's scheme or transport is not allowed, or it is malformed",
+                where=where,
+                hint=_forms(text, allow_file=allow_file),
+            )
+        return cls(text)
+
+
+def _forms(text: str, *, allow_file: bool) -> str:
+    if text.startswith("file:") and not allow_file:
+        return "'allow_file_urls: true' in localpuppet.yaml allows file:///"
+    return "https://, ssh:// or user@host:path" + (" or file:///" if allow_file else "")
+
+
+def parse_branch(text: str, *, where: str) -> str:
+    """Return a branch's name, without `refs/heads/`; its grammar is that of tags.
+
+    Raises:
+        InvalidInputError: It is outside the grammar.
+    """
+    return _parse_ref("branch", text, where=where)
+
+
+def parse_object_id(text: str, *, where: str) -> str:
+    """Return a full object id of git.
+
+    Raises:
+        InvalidInputError: It is not 40 lower-case hex digits, or the null id.
+    """
+    if not _OBJECT.match(text) or text == "0" * 40:
+        raise InvalidInputError(
+            f"{text[:44]!r} is an invalid id",
+            where=where,
+            hint="a full one: 40 lower-case hex digits",
+        )
+    return text
+
+
+def parse_digest(text: str, *, where: str) -> str:
+    """Return a SHA-256 in hex.
+
+    Raises:
+        InvalidInputError: It is not 64 lower-case hex digits.
+    """
+    if not _DIGEST.match(text):
+        raise InvalidInputError(
+            f"{text[:70]!r} is an invalid digest", where=where, hint="64 lower-case hex digits"
+        )
+    return text
+
+
+def parse_module_name(text: str, *, where: str) -> str:
+    """Return the name of a single module, which is its directory on the modulepath.
+
+    Raises:
+        InvalidInputError: Puppet would not take it as a module's name.
+    """
+    if not _NAME.match(text):
+        raise InvalidInputError(
+            f"{text[:60]!r} is an invalid module name",
+            where=where,
+            hint="a lower-case letter, then lower-case letters, digits and '_'",
+        )
+    return text

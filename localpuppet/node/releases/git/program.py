@@ -1,0 +1,343 @@
+"""The program `git`: how it is started, whatever it is to do.
+
+Owns: its safety: no configuration but ours, no hooks, no prompts, only the transports that are
+allowed, nothing beyond its limits. Refuses to know: mirrors and tags.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+
+from localpuppet.base.errors import IntegrityError, StateError, UnavailableError
+from localpuppet.base.formats.text import last_words, one_line
+from localpuppet.base.machine.bounded_program import Bounds, Done, run, start_session
+from localpuppet.base.machine.child import OwnGroup
+from localpuppet.base.share.files import shared_file
+from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
+from localpuppet.node.releases.git.limits import GIT_LIMITS, GitLimits
+
+CHUNK = 65536
+_KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
+# What only a git that goes out needs: it may hold the password of a proxy.
+_PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
+# Packs stay packs: 66 loose objects a module cost more than the transfer. What cleans up mirrors
+# is `gc`, not a background process of git's.
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.symlinks=true",
+    "core.autocrlf=false",
+    "core.fsmonitor=false",
+    "fetch.fsckObjects=true",
+    "fetch.unpackLimit=1",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+_OPTIONS = [word for setting in _CONFIG for word in ("-c", setting)]
+# Highest of all attributes: nothing in a tree can ask for a conversion of its bytes.
+_ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -export-subst -diff -merge\n"
+
+
+# Git's own cure is a line in a configuration that it does not read here.
+_FOREIGN = re.compile(rb"detected dubious ownership in repository at '([^'\n]+)'")
+
+
+class GitProgram:
+    """Starts git.
+
+    Args:
+        env: The environment to take PATH, HOME and the ssh agent from.
+        allow_file: Whether `file://` URLs may be fetched.
+        timeout: Seconds for one git command.
+        address: Returns where a repository is fetched from, by its URL.
+        access: Returns how a repository is reached, by its address.
+        limits: What it may take.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str],
+        allow_file: bool,
+        timeout: float,
+        address: Callable[[str], str] = str,
+        access: Callable[[str], GitAccess] = lambda _url: NO_ACCESS,
+        limits: GitLimits = GIT_LIMITS,
+    ) -> None:
+        self.timeout = timeout
+        self.limits = limits
+        self._address = address
+        self._access = access
+        self._proxies = {name: env[name] for name in _PROXIES if name in env}
+        self.env = {name: env[name] for name in _KEPT if name in env} | {
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": str(shared_file("gitconfig")),
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ALLOW_PROTOCOL": "https:ssh:file" if allow_file else "https:ssh",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "LC_ALL": "C",
+        }
+        self.env.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes")
+
+    def ask(
+        self,
+        url: str,
+        repository: Path,
+        *arguments: str,
+        failure: Callable[[str], Exception] | None = None,
+    ) -> bytes:
+        """Run git with what reaching a repository takes; see `run`.
+
+        No file that git writes is larger than its limit, or than this fetch's part of what the disk
+        has to spare.
+
+        Args:
+            url: The repository, which the arguments name, too.
+            repository: The git directory.
+            arguments: What to do.
+            failure: From what git said to the error to raise.
+
+        Raises:
+            InvalidInputError: The file of its credentials is refused.
+            IntegrityError: The server sent more than may be written.
+            StateError: The disk is full.
+        """
+        address = self._address(url)
+        access = self._access(address)
+        most = self.limits.fetched
+        largest = self._room(repository) if repository.is_dir() else most
+        done = self.start(
+            repository,
+            *access.options(address),
+            *(address if argument == url else argument for argument in arguments),
+            env={**self._proxies, **access.environment()},
+            largest=largest,
+        )
+        if done.code == 0:
+            return done.out
+        if _is_full(repository, largest):
+            raise IntegrityError(
+                f"sent more than {largest} bytes: at most {most} for one fetch, and what the"
+                " disk has to spare",
+                where=url,
+                hint="is it the right repository? min_free_mib says what a fetch leaves free",
+            )
+        return self._output(done, repository, arguments, failure)
+
+    def _room(self, repository: Path) -> int:
+        """Return how large a file a fetch may write."""
+        disk = os.statvfs(repository)
+        free = self.limits.min_free
+        spare = disk.f_bavail * disk.f_frsize - free
+        if spare <= 0:
+            raise StateError(f"fewer than {free // 1048576} MiB are free", where=str(repository))
+        return min(self.limits.fetched, spare // self.limits.parallel)
+
+    def run(
+        self,
+        repository: Path,
+        *arguments: str,
+        cwd: Path | None = None,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        failure: Callable[[str], Exception] | None = None,
+    ) -> bytes:
+        """Run git to a good end and return what it printed.
+
+        Args:
+            repository: The git directory.
+            arguments: What to do.
+            cwd: Where; the root of the file system by default.
+            stdin: What it is to read.
+            env: What it finds in its environment besides.
+            failure: From what git said to the error to raise.
+
+        Raises:
+            IntegrityError: It failed, and there is no `failure`.
+            UnavailableError: It did not end in time.
+            StateError: It is not installed.
+        """
+        done = self.start(repository, *arguments, cwd=cwd, stdin=stdin, env=env)
+        return self._output(done, repository, arguments, failure)
+
+    def _output(
+        self,
+        done: Done,
+        repository: Path,
+        arguments: Sequence[str],
+        failure: Callable[[str], Exception] | None,
+    ) -> bytes:
+        if done.code == 0:
+            return done.out
+        foreign = _FOREIGN.search(done.err)
+        if foreign:
+            raise UnavailableError(
+                "the repository belongs to another user, so git does not read it",
+                where=one_line(foreign[1].decode("utf-8", "replace")),
+                hint="run this as its owner, give it to this user with 'chown -R', or let a source"
+                " fetch it as its owner from ssh://OWNER@localhost/PATH",
+            )
+        said = last_words(done.err, most=300)
+        if failure is not None:
+            raise failure(said)
+        raise IntegrityError(f"git {arguments[0]} failed: {said}", where=str(repository))
+
+    def objects(
+        self, repository: Path, names: Sequence[str]
+    ) -> list[tuple[str, str, bytes] | None]:
+        """Return id, kind and bytes of objects; `None` for one that is not there.
+
+        Args:
+            repository: The git directory.
+            names: Ids, and what git can peel from them.
+
+        Raises:
+            IntegrityError: git failed.
+            UnavailableError: It did not end in time.
+            StateError: It is not installed.
+        """
+        asked = "".join(f"{name}\n" for name in names).encode()
+        said = self.run(repository, "cat-file", "--batch", stdin=asked)
+        found: list[tuple[str, str, bytes] | None] = []
+        position = 0
+        while position < len(said):
+            end = said.index(b"\n", position)
+            fields = said[position:end].decode().split(" ")
+            position = end + 1
+            if len(fields) != 3 or not fields[2].isdigit():
+                found.append(None)  # "NAME missing"
+                continue
+            size = int(fields[2])
+            found.append((fields[0], fields[1], said[position : position + size]))
+            position += size + 1
+        if len(found) != len(names):
+            raise IntegrityError("git cat-file answered half", where=str(repository))
+        return found
+
+    def records(self, repository: Path, *arguments: str) -> Generator[bytes, None, None]:
+        """Run git and yield what it prints, split at NUL; it is ended when the generator is.
+
+        Raises:
+            IntegrityError: It failed.
+            UnavailableError: It did not end in time.
+            StateError: It is not installed.
+        """
+        import subprocess
+        import threading
+
+        late = threading.Event()
+        try:
+            with start_session(
+                ["git", f"--git-dir={repository}", *_OPTIONS, *arguments],
+                env=self.env,
+                cwd=Path("/"),
+                stdin=subprocess.DEVNULL,
+                out=subprocess.PIPE,
+                err=subprocess.DEVNULL,
+            ) as process:
+                if process.stdout is None:
+                    raise ValueError("git has no output")
+                group = OwnGroup(process.pid)
+
+                def end() -> None:
+                    late.set()
+                    group.signal(signal.SIGKILL)
+
+                timer = threading.Timer(self.timeout, end)
+                timer.start()
+                try:
+                    rest = b""
+                    while data := process.stdout.read(CHUNK):
+                        *whole, rest = (rest + data).split(b"\0")
+                        yield from whole
+                    group.poll(block=True)
+                finally:
+                    timer.cancel()
+        except FileNotFoundError as error:
+            raise StateError("git is not installed", hint="apt-get install git") from error
+        if late.is_set():
+            raise UnavailableError(
+                f"git {arguments[0]} did not end within {self.timeout:g} s", where=str(repository)
+            )
+        if process.returncode != 0:
+            raise IntegrityError(
+                f"git {arguments[0]} failed: exit {process.returncode}", where=str(repository)
+            )
+
+    def start(
+        self,
+        repository: Path,
+        *arguments: str,
+        cwd: Path | None = None,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        largest: int | None = None,
+    ) -> Done:
+        """Run git to whatever end.
+
+        Args:
+            repository: The git directory.
+            arguments: What to do.
+            cwd: Where; the root of the file system by default.
+            stdin: What it is to read.
+            env: What it finds in its environment besides.
+            largest: Bytes of the largest file that it, or what it starts, may write.
+
+        Raises:
+            IntegrityError: It printed more than it may.
+            UnavailableError: It did not end in time.
+            StateError: It is not installed.
+        """
+        bounds = Bounds(
+            seconds=self.timeout,
+            said=self.limits.said,
+            errors=self.limits.errors,
+            memory=self.limits.memory,
+            file=largest,
+        )
+        try:
+            done = run(
+                ["git", f"--git-dir={repository}", *_OPTIONS, *arguments],
+                env={**self.env, **(env or {})},
+                cwd=cwd or Path("/"),
+                bounds=bounds,
+                stdin=stdin,
+            )
+        except FileNotFoundError as error:
+            raise StateError("git is not installed", hint="apt-get install git") from error
+        if done.flooded:
+            raise IntegrityError(
+                f"git {arguments[0]} printed more than {bounds.said} bytes", where=str(repository)
+            )
+        if not done.in_time:
+            raise UnavailableError(
+                f"git {arguments[0]} did not end within {self.timeout:g} s", where=str(repository)
+            )
+        return done
+
+
+def _is_full(repository: Path, largest: int) -> bool:
+    """Return whether git was stopped because a pack that it received became too large.
+
+    The kernel ends the program that writes it, and git itself does not say why.
+    """
+    parts = (repository / "objects/pack").glob("tmp_*")
+    return any(part.stat().st_size >= largest for part in parts)
+
+
+def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:
+    """Make an empty bare repository in an empty directory, as `git init` does in a process.
+
+    Args:
+        directory: Where.
+        alternates: Repositories whose objects it has, too.
+    """
+    for name in ("info", "objects/info", "objects/pack", "refs/heads", "refs/tags"):
+        (directory / name).mkdir(parents=True)
+    (directory / "info/attributes").write_text(_ATTRIBUTES)
+    (directory / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
+    if alternates:
+        lines = "".join(f"{other}/objects\n" for other in alternates)
+        (directory / "objects/info/alternates").write_text(lines)
+    (directory / "HEAD").write_text("ref: refs/heads/main\n")

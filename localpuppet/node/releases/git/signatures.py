@@ -1,0 +1,209 @@
+"""Signatures of tags, held against pinned keys.
+
+Owns: which bytes of a tag are a signature (one block, of one kind, that ends the tag), and who may
+have made it: an OpenSSH allowed-signers file, or OpenPGP keys in a home of their own. Refuses to
+know: where a tag came from. Invariants: what git verifies is the block that was looked at here; the
+kind that the source's signers are of is the only one that git can verify at all; nothing of the
+home of who runs us is asked.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from localpuppet.base.errors import IntegrityError, StateError, UnavailableError
+from localpuppet.base.formats.text import last_words
+from localpuppet.base.machine.anchors import read_anchor
+from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.git.signer import (
+    Signer,
+    openpgp_names,
+    openpgp_signer,
+    ssh_names,
+    ssh_signer,
+)
+
+OPENSSH = "SSH SIGNATURE"
+OPENPGP = "PGP SIGNATURE"
+_NAMES = {
+    OPENSSH: "OpenSSH",
+    OPENPGP: "OpenPGP",
+    "PGP MESSAGE": "an OpenPGP message",
+    "SIGNED MESSAGE": "X.509",
+}
+# git takes the last line that begins like one of these for the start of the signature, whatever
+# stands between it and the end of the tag.
+_BEGIN = re.compile(rb"^-----BEGIN (%s)-----" % "|".join(_NAMES).encode(), re.MULTILINE)
+# Every program that git could ask, as long as none is put in its place.
+_PROGRAMS = ("gpg.program", "gpg.openpgp.program", "gpg.x509.program", "gpg.ssh.program")
+_REFUSES = "/bin/false"
+_KEYS = "signers"
+
+
+class Pinned:
+    """Pinned keys, ready to verify with; made by `pinned`.
+
+    Args:
+        program: Starts git.
+        file: The file of keys, for messages.
+        kind: `OPENSSH` or `OPENPGP`: what the keys are of.
+        home: The directory in which the keys are, and nothing else.
+        names: What the keys are called; see `releases.git.signer`.
+    """
+
+    def __init__(
+        self,
+        program: GitProgram,
+        file: Path,
+        *,
+        kind: str,
+        home: Path,
+        names: Mapping[str, frozenset[str]],
+    ) -> None:
+        self._program = program
+        self._file = file
+        self._kind = kind
+        self._home = home
+        self._names = names
+
+    def verify(self, mirror: Path, tag_object: str, *, where: str) -> Signer:
+        """Hold the signature of a tag object against the keys; return who made it.
+
+        Args:
+            mirror: The git directory that has the object.
+            tag_object: Its id.
+            where: The repository and tag, for messages.
+
+        Raises:
+            IntegrityError: The tag is unsigned, signed twice or in another way than the keys can
+                judge, signed by nobody who has one, or has text that no signature covers.
+        """
+        body = self._program.run(mirror, "cat-file", "tag", tag_object)
+        kind = signature_kind(body, where=where)
+        if kind != self._kind:
+            raise IntegrityError(
+                f"is signed with {_NAMES[kind]}, and the source's signers are"
+                f" {_NAMES[self._kind]} keys",
+                where=where,
+                hint=f"tag the release anew, with a key of {self._file}",
+            )
+        if kind == OPENPGP:
+            # Keys in a home of their own: who is in it is trusted, nobody else.
+            settings = ["gpg.openpgp.program=gpg", "gpg.minTrustLevel=undefined"]
+            signer = openpgp_signer
+        else:
+            allowed = f"gpg.ssh.allowedSignersFile={self._home / _KEYS}"
+            settings = ["gpg.ssh.program=ssh-keygen", allowed]
+            signer = ssh_signer
+        found = signer(self._said(mirror, tag_object, where, settings), self._names)
+        if found is None:
+            raise IntegrityError("has a signature that names nobody", where=where)
+        return found
+
+    def _said(self, mirror: Path, tag_object: str, where: str, settings: Sequence[str]) -> str:
+        """Have git verify a tag with the one program that `settings` name, in a home of ours."""
+        config = [f"{name}={_REFUSES}" for name in _PROGRAMS] + list(settings)
+        done = self._program.start(
+            mirror,
+            *[word for setting in config for word in ("-c", setting)],
+            "verify-tag",
+            "--raw",
+            tag_object,
+            env=_at_home(self._home),
+        )
+        if done.code != 0:
+            raise IntegrityError(
+                "has no valid signature by a trusted key",
+                where=where,
+                hint="check the source's pinned keys; do not use the release meanwhile",
+            )
+        return done.err.decode("utf-8", "replace")
+
+
+@contextmanager
+def pinned(program: GitProgram, signers: Path) -> Iterator[Pinned]:
+    """Yield the keys of a file, ready to verify with.
+
+    Args:
+        program: Starts git.
+        signers: An OpenSSH allowed-signers file, or OpenPGP public keys in ASCII armour.
+
+    Raises:
+        IntegrityError: The keys cannot be read.
+        UnavailableError: GnuPG did not read them in time.
+        InvalidInputError: The file is refused.
+        StateError: They are OpenPGP keys, and GnuPG is not installed.
+    """
+    keys = read_anchor(signers)
+    openpgp = b"BEGIN PGP PUBLIC KEY" in keys
+    with tempfile.TemporaryDirectory(prefix="localpuppet-signers-") as name:
+        home = Path(name)
+        # The very bytes that were looked at: a file can be replaced between two looks.
+        (home / _KEYS).write_bytes(keys)
+        if openpgp:
+            _gpg(program, home, "--import", "--", str(home / _KEYS), where=str(signers))
+            listing = _gpg(program, home, "--with-colons", "--list-keys", where=str(signers))
+            names = openpgp_names(listing)
+        else:
+            names = ssh_names(keys.decode("utf-8", "replace"))
+        kind = OPENPGP if openpgp else OPENSSH
+        yield Pinned(program, signers, kind=kind, home=home, names=names)
+
+
+def signature_kind(body: bytes, *, where: str) -> str:
+    """Return which kind of signature ends a tag: `OPENSSH`, `OPENPGP`, or one that git knows, too.
+
+    Args:
+        body: The bytes of the tag object.
+        where: The repository and tag, for messages.
+
+    Raises:
+        IntegrityError: There is none, there are several, or a block is not the end of the message.
+    """
+    blocks = list(_BEGIN.finditer(body))
+    if not blocks:
+        raise IntegrityError(
+            "is not signed", where=where, hint="'localpuppet release tag --sign' signs tags"
+        )
+    begin, kind = blocks[-1].start(), blocks[-1][1].decode()
+    end = b"\n-----END %s-----\n" % kind.encode()
+    problem = ""
+    if len(blocks) > 1:
+        problem = "has more than one signature"
+    elif b"\n\n" not in body[:begin]:
+        problem = "has a signature in its header"
+    elif not body[begin:].count(end):
+        problem = "has a signature that is cut off"
+    elif not body.endswith(end) or body[begin:].count(end) > 1:
+        problem = "has text that the signature does not cover"
+    if problem:
+        raise IntegrityError(problem, where=where, hint="do not use it; ask who made the tag")
+    return kind
+
+
+def _gpg(program: GitProgram, home: Path, *arguments: str, where: str) -> str:
+    try:
+        done = subprocess.run(
+            ["gpg", "--batch", "--quiet", *arguments],  # noqa: S607
+            env={**program.env, **_at_home(home)},
+            capture_output=True,
+            timeout=program.timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(
+            f"gpg did not read the keys within {program.timeout:g} s", where=where
+        ) from error
+    except FileNotFoundError as error:
+        raise StateError("gpg is not installed", hint="apt-get install gpg") from error
+    if done.returncode != 0:
+        said = last_words(done.stderr, most=200)
+        raise IntegrityError(f"the keys cannot be read: {said}", where=where)
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _at_home(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "GNUPGHOME": str(home)}

@@ -1,0 +1,153 @@
+"""Tag objects: what makes a tag an honest name of a commit.
+
+Owns: the rules for the bytes of a tag object (git's format: `object`, `type`, `tag` lines, an empty
+line, the message). Refuses to know: where the bytes come from, signatures.
+"""
+
+from dataclasses import dataclass
+
+from localpuppet.base.errors import IntegrityError
+from localpuppet.base.formats.text import one_line
+from localpuppet.node.releases.git.names import TRAILER
+
+MAX_SUBJECT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagObject:
+    """What `refs/tags/TAG` of a repository is.
+
+    Attributes:
+        id: What the ref holds: the id of a tag object, or of the commit of a lightweight tag.
+        commit: The commit behind it.
+        annotated: Whether there is a tag object.
+        tree: The id of the commit's tree.
+        tagged_at: When the tag object says that it was made, in seconds since 1970; `None` without
+            one.
+        sources: What its message says that it is a release of, a name for each such line.
+        subject: The first line of its message, of the commit's without a tag object; cut off after
+            `MAX_SUBJECT` characters.
+    """
+
+    id: str
+    commit: str
+    annotated: bool
+    tree: str
+    sources: tuple[str, ...] = ()
+    tagged_at: int | None = None
+    subject: str = ""
+
+
+def judge(
+    name: str,
+    ref: str,
+    found: tuple[str, str, bytes] | None,
+    commit: tuple[str, str, bytes] | None,
+    tree: tuple[str, str, bytes] | None,
+    *,
+    where: str,
+) -> TagObject:
+    """Return what a tag is, from the object of its ref and from what that peels to.
+
+    Args:
+        name: The tag that was asked for.
+        ref: The id that its ref holds.
+        found: Id, type and bytes of that object; `None` when it is missing.
+        commit: The same of the commit that it peels to.
+        tree: The same of that commit's tree.
+        where: The repository and tag, for messages.
+
+    Raises:
+        IntegrityError: It is nested, misnamed, or points at no commit.
+    """
+    kind = found[1] if found else "missing object"
+    sources: tuple[str, ...] = ()
+    tagged_at = None
+    if found and kind == "tag":
+        head, _, message = found[2].partition(b"\n\n")
+        sources, tagged_at = _sources(message), _time(head)
+        fields = dict(line.partition(b" ")[::2] for line in head.split(b"\n") if b" " in line)
+        if fields.get(b"type") != b"commit":
+            raise IntegrityError(
+                "is a nested tag, or a tag of something else than a commit", where=where
+            )
+        if fields.get(b"tag") != name.encode():
+            said = one_line(fields.get(b"tag", b"").decode("utf-8", "replace"))[:60]
+            raise IntegrityError(f"the tag object says that its name is {said!r}", where=where)
+        if commit is None or fields.get(b"object") != commit[0].encode():
+            raise IntegrityError("its commit is missing in the mirror", where=where)
+    elif kind != "commit":
+        raise IntegrityError(f"points at a {kind}, not at a commit", where=where)
+    if commit is None or tree is None:
+        raise IntegrityError("its tree is missing in the mirror", where=where)
+    return TagObject(
+        id=ref,
+        commit=commit[0],
+        annotated=kind == "tag",
+        tree=tree[0],
+        sources=sources,
+        tagged_at=tagged_at,
+        subject=_subject(found[2] if found else b""),
+    )
+
+
+def countersignature_problem(body: bytes, *, tag: str, tag_object: str, source: str) -> str:
+    """Return why a tag object is not a countersignature of a tag; empty when it is one.
+
+    Args:
+        body: Its bytes; whether the signature in them holds is looked at elsewhere.
+        tag: The tag's name.
+        tag_object: The id of the tag's object.
+        source: The source that it must name.
+    """
+    head, _, message = body.partition(b"\n\n")
+    lines = head.split(b"\n")[:3]
+    if lines[:2] != [b"object %s" % tag_object.encode(), b"type tag"]:
+        return "is of another tag object"
+    if lines[2:] != [b"tag %s" % countersignature_name(tag).encode()]:
+        return "is not called as a countersignature of this tag is"
+    if _sources(message) != (source,):
+        return f"does not say that it is for the source {source}"
+    return ""
+
+
+def countersignature_name(tag: str) -> str:
+    """Return what the countersignatures of a tag call themselves."""
+    return f"signatures/{tag}"
+
+
+def countersignature_refs(tag: str) -> str:
+    """Return where the refs of a tag's countersignatures begin."""
+    return f"refs/signatures/{tag}/"
+
+
+def sources_of(body: bytes) -> tuple[str, ...]:
+    """Return the sources that a tag object says that it is for, a name for each such line."""
+    return _sources(body.partition(b"\n\n")[2])
+
+
+def _time(head: bytes) -> int | None:
+    """Return the time in the line `tagger NAME <MAIL> SECONDS ZONE`."""
+    for line in head.split(b"\n"):
+        fields = line.split(b" ")
+        if fields[0] == b"tagger" and len(fields) > 3 and fields[-2].isdigit():
+            return int(fields[-2][:18])
+    return None
+
+
+def _subject(body: bytes) -> str:
+    """Return the first line of an object's message."""
+    first = body.partition(b"\n\n")[2].lstrip().partition(b"\n")[0]
+    line = one_line(first[: 4 * MAX_SUBJECT].decode("utf-8", "replace"))
+    return "" if line.startswith("-----BEGIN ") else line[:MAX_SUBJECT]
+
+
+def _sources(message: bytes) -> tuple[str, ...]:
+    """Return the names in a message's trailers, up to its signature, that covers what is before."""
+    found = []
+    for line in message.split(b"\n"):
+        if line.startswith(b"-----BEGIN "):
+            break
+        if line.startswith(TRAILER.encode()):
+            found.append(line[len(TRAILER) :].decode("utf-8", "replace").strip())
+    return tuple(found)

@@ -1,0 +1,88 @@
+"""What git's words about a server mean for a user: the error, and what to do.
+
+Owns: which failure is whose: a tag that is not there is the input's, a name that is not known or a
+connection that is refused is the network's. Refuses to know: how git is called.
+"""
+
+import re
+from collections.abc import Iterable
+
+from localpuppet.base.errors import (
+    IntegrityError,
+    InvalidInputError,
+    LocalpuppetError,
+    UnavailableError,
+)
+
+_MISSING = re.compile(r"couldn't find remote ref refs/tags/(\S+?);?(?:\s|\Z)")
+# What git adds to every failure, whatever it was.
+_ALWAYS = re.compile(
+    r";? ?(?:fatal: Could not read from remote repository\.|"
+    r"Please make sure you have the correct access rights;? and the repository exists\.)"
+)
+_HINTS = (
+    (
+        r"could not resolve (?:host|proxy)|name or service not known|temporary failure in name",
+        "the name is not known here: look at the URL, at DNS, at the network",
+    ),
+    (
+        r"failed to connect|connection (?:refused|timed out|reset)|no route to host|unreachable",
+        "no connection: look at the network, a firewall or a proxy",
+    ),
+    (
+        r"authentication failed|permission denied|could not read (?:username|password)|403|401",
+        "may this node read it? see ssh_key and credentials of the source",
+    ),
+    (r"host key verification failed", "put the server's key into known_hosts"),
+    (r"certificate|ssl", "the server's certificate is not believed here"),
+    (
+        r"not appear to be a git repository|repository .*not found|does not exist|404",
+        "is the URL right?",
+    ),
+)
+
+
+def fetch_failure(url: str, tags: Iterable[str], said: str, *, name: str = "") -> LocalpuppetError:
+    """Return the error of a fetch that failed.
+
+    Args:
+        url: The repository.
+        tags: What was asked for.
+        said: What git said, as one line.
+        name: The source whose repository it is, if the site calls it something.
+    """
+    where = _where(url, name)
+    if "fsck" in said:
+        return IntegrityError(f"the repository holds what git refuses: {said}", where=where)
+    missing = _MISSING.search(said)
+    if missing:
+        return InvalidInputError(
+            f"has no tag {missing.group(1)}",
+            where=where,
+            hint=f"list its tags: git ls-remote --tags {url}",
+        )
+    return UnavailableError(
+        f"cannot fetch {', '.join(tags)}: {_shown(said)}", where=where, hint=_hint(said)
+    )
+
+
+def ask_failure(url: str, said: str, *, name: str = "") -> LocalpuppetError:
+    """Return the error of a question that failed; see `fetch_failure`."""
+    return UnavailableError(
+        f"cannot be asked: {_shown(said)}", where=_where(url, name), hint=_hint(said)
+    )
+
+
+def _where(url: str, name: str) -> str:
+    return f"source {name}, {url}" if name else url
+
+
+def _shown(said: str) -> str:
+    return _ALWAYS.sub("", said).strip("; ") or said
+
+
+def _hint(said: str) -> str:
+    for pattern, hint in _HINTS:
+        if re.search(pattern, said, re.IGNORECASE):
+            return hint
+    return ""

@@ -1,0 +1,252 @@
+"""The work tree of somebody who makes a release: its state, its tags, its remote.
+
+Owns: every use of GitPython. Unlike the mirrors (`releases.git.mirrors`) this is the user's own
+repository, so the user's own configuration holds: identity, signing key, credentials, hooks.
+GitPython costs 90 ms of imports, which only `release tag` pays (ADR 1).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import git
+from git.exc import GitCommandNotFound, InvalidGitRepositoryError, NoSuchPathError
+
+from localpuppet.base.errors import (
+    InvalidInputError,
+    LocalpuppetError,
+    StateError,
+    UnavailableError,
+)
+from localpuppet.base.formats.text import one_line
+from localpuppet.node.releases.git.names import Tag
+from localpuppet.node.releases.git.tags import countersignature_name, countersignature_refs
+
+REMOTE = "origin"
+
+
+class WorkTree:
+    """A git repository with a release at its top.
+
+    Args:
+        directory: The top directory.
+        timeout: Seconds for one command.
+
+    Raises:
+        InvalidInputError: It is not the top of a git work tree, or has no commit.
+        StateError: git is not installed.
+    """
+
+    def __init__(self, directory: Path, *, timeout: float) -> None:
+        self.directory = directory
+        self._where = str(directory)
+        self._timeout = timeout
+        # No prompt: nobody sits at a pipeline. A signing key's own agent may still ask.
+        self._env: Mapping[str, str] = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+        try:
+            self._repo = git.Repo(directory)
+            top = self._repo.working_tree_dir
+        except (InvalidGitRepositoryError, NoSuchPathError) as error:
+            raise InvalidInputError(
+                "is not the top directory of a git work tree",
+                where=self._where,
+                hint="a tag names a whole repository: manifest.yaml stands at its top",
+            ) from error
+        except GitCommandNotFound as error:
+            raise StateError("git is not installed", hint="apt-get install git") from error
+        if top is None or Path(top).resolve() != directory.resolve():
+            raise InvalidInputError("has no work tree (it is a bare repository)", where=self._where)
+        self._repo.git.update_environment(**self._env)
+        self._run("rev-parse", "--git-dir", failure=InvalidInputError)
+        if not self._repo.head.is_valid():
+            raise InvalidInputError("has no commit yet", where=self._where, hint="commit first")
+
+    @property
+    def commit(self) -> str:
+        """The commit that is checked out."""
+        return self._repo.head.commit.hexsha
+
+    def changes(self) -> list[str]:
+        """Return the paths that are not as the commit has them, untracked ones included.
+
+        Raises:
+            StateError: git failed.
+        """
+        text = self._run("status", "--porcelain", "--untracked-files=all", "-z")
+        return [entry[3:] for entry in text.split("\0") if entry[2:3] == " "]
+
+    def tracked(self, name: str) -> bool:
+        """Return whether the commit has the file `name`.
+
+        Raises:
+            StateError: git failed.
+        """
+        return bool(self._run("ls-tree", "--name-only", "HEAD", "--", name))
+
+    def ignored(self, *patterns: str) -> list[str]:
+        """Return files that git ignores, and that a tag would therefore not have.
+
+        Raises:
+            StateError: git failed.
+        """
+        arguments = ("--others", "--ignored", "--exclude-standard", "-z", "--", *patterns)
+        return [path for path in self._run("ls-files", *arguments).split("\0") if path]
+
+    def has_tag(self, tag: Tag) -> bool:
+        """Return whether there is such a tag here.
+
+        Raises:
+            StateError: git failed.
+        """
+        return bool(self._run("for-each-ref", f"refs/tags/{tag}"))
+
+    def tag_object(self, tag: Tag) -> tuple[str, bytes] | None:
+        """Return id and bytes of the object of an annotated tag; `None` where there is none.
+
+        Raises:
+            StateError: git failed.
+        """
+        ref = f"refs/tags/{tag}"
+        found = self._run("for-each-ref", "--format=%(objectname) %(objecttype)", ref).split()
+        if found[1:] != ["tag"]:
+            return None
+        return found[0], self._run("cat-file", "tag", found[0]).encode("utf-8", "surrogateescape")
+
+    def remote_tag(self, tag: Tag) -> str:
+        """Return the id that the remote has for a tag; empty where it has no such tag.
+
+        Raises:
+            InvalidInputError: There is no remote `origin`.
+            UnavailableError: It cannot be asked.
+        """
+        if REMOTE not in [remote.name for remote in self._repo.remotes]:
+            raise InvalidInputError(
+                f"there is no remote {REMOTE!r} to push to",
+                where=self._where,
+                hint=f"'git remote add {REMOTE} URL', or --no-push",
+            )
+        text = self._run(
+            "ls-remote",
+            "--tags",
+            REMOTE,
+            f"refs/tags/{tag}",
+            failure=UnavailableError,
+            what=f"cannot ask {REMOTE}",
+            hint="is its host up, and may you read from it? --no-push tags here only",
+        )
+        ids = [
+            line.split("\t")[0] for line in text.splitlines() if line.endswith(f"\trefs/tags/{tag}")
+        ]
+        return ids[0] if ids else ""
+
+    def remote_url(self) -> str:
+        """Return the URL of the remote; empty when there is none.
+
+        Raises:
+            StateError: git failed.
+        """
+        if REMOTE not in [remote.name for remote in self._repo.remotes]:
+            return ""
+        return self._run("remote", "get-url", REMOTE).strip()
+
+    def make_tag(self, tag: Tag, *, commit: str, message: str, sign: bool) -> None:
+        """Make an annotated tag at a commit.
+
+        Raises:
+            InvalidInputError: git does not make it: no identity, no key, a tag of that name.
+        """
+        self._run(
+            "tag",
+            "--sign" if sign else "--annotate",
+            "--message",
+            message,
+            "--end-of-options",
+            str(tag),
+            commit,
+            failure=InvalidInputError,
+            what=f"cannot make the tag {tag}",
+            hint="git needs user.signingkey (and gpg.format for ssh keys)"
+            if sign
+            else "git needs user.name and user.email",
+        )
+
+    def countersign(self, tag: Tag, tag_object: str, *, message: str) -> str:
+        """Sign the object of a tag; return the ref of the countersignature.
+
+        Raises:
+            InvalidInputError: git does not sign: no identity, no key.
+        """
+        name = countersignature_name(tag)
+        # git signs tags below refs/tags only; what a killed one left there is overwritten.
+        self._run(
+            *["tag", "--sign", "--force", "--message", message],
+            *["--end-of-options", name, tag_object],
+            failure=InvalidInputError,
+            what=f"cannot sign the tag {tag}",
+            hint="git needs user.signingkey (and gpg.format for ssh keys)",
+        )
+        try:
+            made = self._run("rev-parse", "--verify", f"refs/tags/{name}").strip()
+            ref = f"{countersignature_refs(tag)}{made}"
+            self._run("update-ref", ref, made)
+        finally:
+            self._run("update-ref", "-d", f"refs/tags/{name}")
+        return ref
+
+    def remove_ref(self, ref: str) -> None:
+        """Remove a ref that was just made.
+
+        Raises:
+            StateError: git failed.
+        """
+        self._run("update-ref", "-d", ref)
+
+    def push_ref(self, ref: str) -> None:
+        """Push a ref; one that is there already is not moved.
+
+        Raises:
+            UnavailableError: It is not there now.
+        """
+        self._run(
+            "push",
+            "--quiet",
+            REMOTE,
+            f"{ref}:{ref}",
+            failure=UnavailableError,
+            what=f"cannot push {_shown(ref)} to {REMOTE}",
+            hint="it was removed here again; may you push there? --no-push signs here only",
+        )
+
+    def is_signed(self, ref: str) -> bool:
+        """Return whether a tag object carries a signature.
+
+        The user's configuration may ask for one; and git 2.39 makes an unsigned tag, and exits with
+        0, where it was to sign and ssh-keygen failed.
+
+        Raises:
+            StateError: git failed.
+        """
+        return "\n-----BEGIN " in self._run("cat-file", "tag", ref)
+
+    def _run(
+        self,
+        verb: str,
+        *arguments: str,
+        failure: type[LocalpuppetError] = StateError,
+        what: str = "",
+        hint: str = "",
+    ) -> str:
+        status, out, err = self._repo.git.execute(
+            ["git", verb, *arguments],
+            with_extended_output=True,
+            with_exceptions=False,
+            strip_newline_in_stdout=False,
+            kill_after_timeout=self._timeout,
+        )
+        if status != 0:
+            said = one_line(" ".join(err.split()))[:500]
+            raise failure(f"{what or f'git {verb} failed'}: {said}", where=self._where, hint=hint)
+        return out
+
+
+def _shown(ref: str) -> str:
+    return f"the tag {ref.removeprefix('refs/tags/')}" if ref.startswith("refs/tags/") else ref

@@ -1,0 +1,325 @@
+"""What the modules of a release offer a node document, and whether a document keeps to it.
+
+Owns: classes, parameters, their types and defaults as Puppet's own parser read them, and the
+judgement of a document by them. Refuses to know: how they were read, where Hiera data lies.
+Invariant: only what is certain to fail in Puppet is refused.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import did_you_mean
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import Json, at, type_names
+from localpuppet.node.enc.document import Classes, NodeDocument
+from localpuppet.node.puppet.metaparameters import METAPARAMETERS
+from localpuppet.node.puppet.types import fits, read
+
+SCHEMA = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where something stands.
+
+    Attributes:
+        directory: Which directory of the modulepath, from 0; then code outside of modules.
+        file: The file, relative to that directory: `web/manifests/init.pp`; empty for a file that
+            is listed itself.
+        line: The line; `None` where Puppet did not say.
+    """
+
+    directory: int
+    file: str
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of a class.
+
+    Attributes:
+        type: The text of its type; `None` when it has none.
+        required: Whether it has no default.
+        default: The text of its default.
+    """
+
+    type: str | None
+    required: bool
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassInterface:
+    """A class."""
+
+    name: str
+    place: Place
+    parameters: Mapping[str, Parameter]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that Puppet cannot parse."""
+
+    place: Place
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A function or resource type that not every node has.
+
+    Attributes:
+        name: The function or type.
+        module: The module that has the type; empty for a function that asks the bus.
+        place: Where the code first uses it.
+    """
+
+    name: str
+    module: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """What the directories of a modulepath offer.
+
+    Attributes:
+        puppet: The version of the Puppet that read them.
+        modulepath: How the directories, and the places of code outside of modules, are called in
+            messages; not part of the JSON form.
+        modules: Every module, and whether it may hold Hiera data.
+        problems: What could not be parsed.
+        classes: Every class by name.
+        needs: What the code uses that not every node has.
+    """
+
+    puppet: str
+    modulepath: tuple[str, ...]
+    modules: Mapping[str, bool]
+    problems: tuple[Problem, ...]
+    classes: Mapping[str, ClassInterface]
+    needs: tuple[Need, ...]
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any], *, modulepath: Sequence[str]) -> "Interface":
+        """Return the interface in `raw`, which `base/share/interface.rb` or `to_dict` wrote.
+
+        Args:
+            raw: `{"puppet": version, "modules": {name: {"data": bool}}, "errors": [{…place,
+                "message"}], "classes": {name: {…place, "parameters": {name: {"type", "required",
+                "default"}}}}, "needs": [{"name",
+                "module", "place"}]}`; a place is `directory`, `file`, `line`.
+            modulepath: How the directories are called in messages.
+
+        Raises:
+            StateError: It is not an interface, or another version wrote it.
+        """
+        try:
+            if raw.get("schema", SCHEMA) != SCHEMA:
+                raise ValueError(f"schema {raw['schema']!r}")
+            return cls(
+                puppet=str(raw["puppet"]),
+                modulepath=tuple(modulepath),
+                modules={name: bool(module["data"]) for name, module in raw["modules"].items()},
+                problems=tuple(
+                    Problem(place=_place(error), message=str(error["message"]))
+                    for error in raw["errors"]
+                ),
+                classes={
+                    name: ClassInterface(
+                        name=name,
+                        place=_place(body),
+                        parameters={
+                            key: Parameter(**value) for key, value in body["parameters"].items()
+                        },
+                    )
+                    for name, body in raw["classes"].items()
+                },
+                needs=tuple(
+                    Need(name=need["name"], module=need["module"], place=_place(need["place"]))
+                    for need in raw["needs"]
+                ),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"is damaged: {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "schema": SCHEMA,
+            "puppet": self.puppet,
+            "modules": {name: {"data": data} for name, data in self.modules.items()},
+            "errors": [
+                {**asdict(problem.place), "message": problem.message} for problem in self.problems
+            ],
+            "classes": {
+                name: {
+                    **asdict(found.place),
+                    "parameters": {key: asdict(body) for key, body in found.parameters.items()},
+                }
+                for name, found in self.classes.items()
+            },
+            "needs": [asdict(need) for need in self.needs],
+        }
+
+    def show(self, place: Place) -> str:
+        """Return `DIRECTORY/FILE:LINE`."""
+        path = "/".join(filter(None, [self.modulepath[place.directory], place.file]))
+        return f"{path}:{place.line}" if place.line else path
+
+    def unmet(self, *, bus: bool, modules: Collection[str] = ()) -> list[str]:
+        """Return what the code needs and a node does not have, a line each.
+
+        Args:
+            bus: Whether the node has a bus.
+            modules: The node's own modules.
+        """
+        lines = []
+        for need in self.needs:
+            where, name = self.show(need.place), f"puppetlabs/{need.module}"
+            if not need.module and not bus:
+                lines.append(
+                    f"{where}: {need.name} asks the bus, and no bus is configured"
+                    " (write 'bus:' into localpuppet.yaml)"
+                )
+            elif need.module and need.module not in modules:
+                lines.append(
+                    f"{where}: the type {need.name} is in the module {name}, which neither the"
+                    f" release nor Puppet {self.puppet} here has (name it in manifest.yaml)"
+                )
+        return lines
+
+    def refuse_problems(self) -> None:
+        """Refuse a release that Puppet cannot parse.
+
+        Raises:
+            InvalidInputError: The first problem, with its file and line.
+        """
+        if self.problems:
+            first, more = self.problems[0], len(self.problems) - 1
+            raise InvalidInputError(
+                f"Puppet cannot parse it: {one_line(first.message)}",
+                where=self.show(first.place),
+                hint=f"and {more} more" if more else "",
+            )
+
+
+def _place(raw: Mapping[str, Any]) -> Place:
+    return Place(directory=raw["directory"], file=raw["file"], line=raw["line"])
+
+
+def check(
+    document: NodeDocument,
+    interface: Interface,
+    *,
+    data_elsewhere: bool,
+    other_classes: Collection[str] = (),
+    other_modules: Collection[str] = (),
+) -> None:
+    """Hold a node document against the interface of its release.
+
+    Args:
+        document: The document, complete.
+        interface: What its release offers.
+        data_elsewhere: Whether Hiera data outside of modules may give a class its parameters.
+        other_classes: Last components of names of classes that are defined outside of modules.
+        other_modules: Modules that are not the release's: of their classes Puppet alone knows.
+
+    Raises:
+        InvalidInputError: A class or parameter is unknown, a required parameter is missing, or a
+            value is plainly of the wrong type.
+    """
+    known = {
+        name: body
+        for name, body in document.classes.items()
+        if name in interface.classes or name.partition("::")[0] not in other_modules
+    }
+    check_classes(known, interface, other_classes=other_classes)
+    for name, body in document.classes.items():
+        found = interface.classes.get(name)
+        if found is None or data_elsewhere or interface.modules.get(name.partition("::")[0], True):
+            continue
+        for key, parameter in found.parameters.items():
+            if parameter.required and key not in body:
+                wanted = f" ({one_line(parameter.type)})" if parameter.type else ""
+                raise InvalidInputError(
+                    f"the class {name} needs the parameter {key!r}{wanted}, which has no default",
+                    where=at("classes", name),
+                    hint=f"see {interface.show(found.place)}",
+                )
+
+
+def check_classes(
+    classes: Classes, interface: Interface, *, other_classes: Collection[str] = ()
+) -> None:
+    """Hold classes against an interface, where others may still give them more parameters.
+
+    Args:
+        classes: Classes with their parameters; `None` and `%{…}` in values are left alone.
+        interface: What the release offers.
+        other_classes: See `check`.
+
+    Raises:
+        InvalidInputError: A class or parameter is unknown, or a value is plainly of the wrong type.
+    """
+    for name, body in classes.items():
+        found = interface.classes.get(name)
+        if found is not None:
+            _check_body(found, body, interface)
+        elif name.rpartition("::")[2] not in other_classes:
+            raise InvalidInputError(
+                f"the release has no class {name!r}",
+                where=at("classes", name),
+                hint=_nearest(name, interface),
+            )
+
+
+def _nearest(name: str, interface: Interface) -> str:
+    """Return the hint for an unknown class: the name that was meant, or where it would be."""
+    known = list(interface.classes)
+    hint = did_you_mean(name, known)
+    if hint.startswith("did you mean"):
+        return hint
+    module, _, rest = name.partition("::")
+    file = f"{module}/manifests/{rest.replace('::', '/') or 'init'}.pp"
+    return f"no directory of the modulepath has {file}"
+
+
+def _check_body(found: ClassInterface, body: Mapping[str, Json], interface: Interface) -> None:
+    for key, value in body.items():
+        where = at(at("classes", found.name), key)
+        parameter = found.parameters.get(key)
+        if parameter is None:
+            if key in METAPARAMETERS:
+                continue
+            hint = did_you_mean(key, list(found.parameters))
+            raise InvalidInputError(
+                f"the class {found.name} has no parameter {key!r}",
+                where=where,
+                hint=f"{hint}; see {interface.show(found.place)}",
+            )
+        if value is None or parameter.type is None or _is_open(value):
+            continue
+        type_ = read(parameter.type)
+        if type_ is not None and fits(type_, value) is False:
+            # The value itself is not shown: it may be a password.
+            raise InvalidInputError(
+                f"the parameter {key!r} of the class {found.name} must be"
+                f" {one_line(' '.join(parameter.type.split()))},"
+                f" and this {type_names[type(value)]} is not",
+                where=where,
+                hint=f"see {interface.show(found.place)}",
+            )
+
+
+def _is_open(value: Json) -> bool:
+    """Whether a `%{…}` in the value is still to be resolved."""
+    if isinstance(value, str):
+        return "%{" in value
+    if isinstance(value, list):
+        return any(map(_is_open, value))
+    return isinstance(value, dict) and any(map(_is_open, value.values()))

@@ -1,0 +1,287 @@
+"""The interface of a release: asked of Puppet's parser once, kept by content, read before a run.
+
+Owns: running `share/interface.rb`, `interfaces/COMPOSITION.json` in the state directory, and what
+outside of modules may define classes or hold data. Invariants: what is kept is a function of a
+staged release's bytes, so it is never stale; a release that may change is asked again each time,
+and never on the way to a run.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.text import last_words
+from localpuppet.base.machine.files import make_private, remove, write_json
+from localpuppet.base.machine.ports import Processes
+from localpuppet.node.enc.document import NodeDocument
+from localpuppet.node.releases.interface import Interface, check
+from localpuppet.node.releases.release import Release
+from localpuppet.node.releases.staged import Staged
+
+# Puppet's start and, for 200 modules on a slow machine, some thousand files.
+DEADLINE = 300.0
+MAX_ANSWER = 64 * 1024 * 1024
+# Last components of the classes of our own Puppet modules, which every run finds.
+OWN_CLASSES = ("agent", "etcd", "trigger")
+_CLASS = re.compile(r"\bclass\s+([a-z0-9_:]+)")
+# Returns the site manifest, and where Puppet's own global Hiera configuration may be.
+Elsewhere = Callable[[], tuple[Path, Sequence[Path]]]
+_NO_DATA = {"---", "version: 5", "hierarchy: []"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parser:
+    """Puppet's parser.
+
+    Attributes:
+        ruby: Puppet's own interpreter.
+        script: `base/share/interface.rb`.
+        env: The environment for it.
+        version: The installed Puppet's version.
+        processes: Starts it.
+    """
+
+    ruby: Path
+    script: Path
+    env: Mapping[str, str]
+    version: str
+    processes: Processes
+
+    def ask(
+        self, directories: Sequence[Path], *, names: Sequence[str], own_code: Mapping[str, Path]
+    ) -> Interface:
+        """Return what the modules in `directories` offer.
+
+        Args:
+            directories: A modulepath.
+            names: How the directories are called in messages.
+            own_code: Directories and files with code outside of modules, by their names in
+                messages: the code has to be readable, and offers nothing.
+
+        Raises:
+            PuppetMissingError: Puppet's library does not load, or did not answer in time.
+            StateError: The interpreter cannot be started.
+        """
+        output = self.processes.capture(
+            [*map(str, [self.ruby, self.script, *directories]), "--", *map(str, own_code.values())],
+            env=self.env,
+            timeout=DEADLINE,
+            limit=MAX_ANSWER,
+        )
+        where = f"{self.ruby} {self.script.name}"
+        if output is None:
+            raise PuppetMissingError(f"did not end within {DEADLINE:g} s", where=where)
+        try:
+            if output.ended.code != 0:
+                raise ValueError(f"exit code {output.ended.code}, signal {output.ended.signal}")
+            # A library that greets on standard output does so in lines of its own, before ours.
+            raw = loads(output.stdout.rstrip().rpartition(b"\n")[2])
+            return Interface.from_dict(raw, modulepath=[*names, *own_code])
+        except (ValueError, AttributeError, StateError) as error:
+            said = last_words(output.stderr, most=200) or str(error)
+            raise PuppetMissingError(
+                f"Puppet's parser does not work: {said}",
+                where=where,
+                hint="does 'require \"puppet\"' work in it?",
+            ) from error
+
+
+class Interfaces:
+    """The interfaces of the staged releases on this node.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._releases = state / "releases"
+        self._directory = state / "interfaces"
+
+    def kept(self, release: Release) -> Interface | None:
+        """Return the interface that was kept when `release` was staged.
+
+        `None` says that it is not a staged release, or that nothing (readable) was kept.
+        """
+        file = self._file(release)
+        return None if file is None else _read(file, names(release))
+
+    def read(self, release: Release, parser: Parser, *, keep: bool) -> Interface:
+        """Return the interface of `release`, asking Puppet where nothing is kept.
+
+        Args:
+            release: The release.
+            parser: Asked where nothing is kept, or by another Puppet.
+            keep: Keep what is asked of a staged release, problems included. The caller holds the
+                store's lock then.
+
+        Raises:
+            PuppetMissingError: Puppet's parser does not work.
+            StateError: The disk refused.
+        """
+        kept = self.kept(release)
+        if kept is not None and kept.puppet == parser.version:
+            return kept
+        found = parser.ask(
+            release.modulepath, names=list(map(str, release.names)), own_code=release.own_code
+        )
+        file = self._file(release)
+        if keep and file is not None:
+            self._write(file, found)
+        return found
+
+    def read_composed(
+        self,
+        staged: Staged,
+        modulepath: Mapping[str, Path],
+        own_code: Mapping[str, Path],
+        parser: Parser,
+    ) -> None:
+        """Keep the interface of a release that has no name on this node yet.
+
+        Args:
+            staged: Its record.
+            modulepath: Names as the node will know them, and where they are.
+            own_code: See `Parser.ask`.
+            parser: Asked where nothing is kept, or by another Puppet.
+
+        Raises:
+            InvalidInputError: Puppet cannot parse it; nothing is kept.
+            PuppetMissingError: Puppet's parser does not work.
+            StateError: The disk refused.
+        """
+        file = self._directory / f"{staged.composition}.json"
+        kept = _read(file, [*modulepath, *own_code])
+        if kept is not None and kept.puppet == parser.version:
+            kept.refuse_problems()
+            return
+        found = parser.ask(list(modulepath.values()), names=list(modulepath), own_code=own_code)
+        found.refuse_problems()
+        self._write(file, found)
+
+    def _write(self, file: Path, interface: Interface) -> None:
+        make_private(self._directory)
+        for dead in self._directory.glob(".*"):  # a process that died while it wrote
+            dead.unlink(missing_ok=True)
+        write_json(file, interface.to_dict())
+
+    def forget(self, composition: str) -> None:
+        """Remove what was kept of a composition that is no longer here.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        remove(self._directory / f"{composition}.json")
+
+    def _file(self, release: Release) -> Path | None:
+        """Return the file for a staged release: its directory is named by the composition."""
+        if release.directory.parent != self._releases:
+            return None
+        return self._directory / f"{release.directory.name}.json"
+
+
+def _read(file: Path, modulepath: Sequence[str]) -> Interface | None:
+    """Return what is kept in a file; `None` when that is nothing (readable)."""
+    try:
+        return Interface.from_dict(read_json(file), modulepath=modulepath)
+    except (FileNotFoundError, StateError):
+        return None
+
+
+def names(release: Release) -> list[str]:
+    """Return what the places of code in a release are called in messages."""
+    return [*map(str, release.names), *release.own_code]
+
+
+def check_document(
+    document: NodeDocument,
+    interface: Interface,
+    release: Release,
+    *,
+    elsewhere: Elsewhere,
+    extra: Sequence[str],
+) -> None:
+    """Hold the node document of a run against the interface of its release.
+
+    Args:
+        document: The document.
+        interface: The interface.
+        release: The release.
+        elsewhere: What else may define classes or hold data.
+        extra: Options for Puppet from the command line.
+
+    Raises:
+        InvalidInputError: The release cannot be parsed, or the document does not fit it.
+    """
+    interface.refuse_problems()
+    site_manifest, hiera_files = elsewhere()
+    check(
+        document,
+        interface,
+        data_elsewhere=release.hiera_config is not None
+        or any("hiera" in word or "codedir" in word for word in extra)
+        or any(map(_may_hold_data, hiera_files)),
+        other_classes={*_defined_in(release.site_manifest or site_manifest), *OWN_CLASSES},
+        other_modules=modules_in(release.base),
+    )
+
+
+def modules_in(directories: Iterable[Path]) -> set[str]:
+    """Return the names of the modules in directories of the node's own."""
+    return {path.name for directory in directories for path in directory.iterdir()}
+
+
+def _may_hold_data(file: Path) -> bool:
+    """Whether a global `hiera.yaml` has a hierarchy; the one in Debian's package has none."""
+    try:
+        lines = [line.rstrip() for line in file.read_text("utf-8", "replace").splitlines()]
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    said = {line for line in lines if line and not line.lstrip().startswith("#")}
+    return not (said <= _NO_DATA and "hierarchy: []" in said)
+
+
+def _defined_in(site_manifest: Path) -> set[str]:
+    """Return the last components of the names of classes that a site manifest may define.
+
+    A guess that errs on the side of too many: comments count, and nesting is not looked at.
+    """
+    files = site_manifest.rglob("*.pp") if site_manifest.is_dir() else [site_manifest]
+    try:
+        texts = [file.read_text("utf-8", "replace") for file in files]
+    except OSError as error:
+        raise InvalidInputError(
+            f"the site manifest cannot be read: {error.strerror}", where=str(site_manifest)
+        ) from error
+    return {name.rpartition("::")[2] for text in texts for name in _CLASS.findall(text)}
+
+
+def check_kept(
+    interfaces: Interfaces,
+    elsewhere: Elsewhere,
+    document: NodeDocument,
+    release: Release,
+    extra: Sequence[str],
+) -> None:
+    """Hold a document against what was kept when its release was staged, before Puppet starts.
+
+    A release of which nothing was kept is left to Puppet.
+
+    Args:
+        interfaces: The interfaces of the staged releases.
+        elsewhere: What else may define classes or hold data; asked only where it matters.
+        document: The document.
+        release: The release.
+        extra: Options for Puppet from the command line.
+
+    Raises:
+        InvalidInputError: It does not fit, or Puppet cannot parse the release.
+    """
+    kept = interfaces.kept(release)
+    if kept is not None:
+        check_document(document, kept, release, elsewhere=elsewhere, extra=extra)

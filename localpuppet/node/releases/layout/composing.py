@@ -1,0 +1,271 @@
+"""Composed releases: directories of links into the store.
+
+A composed release has the entries of the app's own tree, and each single module that its lock pins:
+at its top, or in the directory that the manifest names (`moduledir: modules`, as r10k leaves it).
+There the tree's own entries of that directory stay beside them.
+
+Owns: what such a directory looks like, whether it still does, and which directories of it are
+modulepath: its top, or in a control repository those of `environment.conf`. What a release is, its
+manifest says: without a `moduledir` in it `environment.conf` is a file like any other, so that a
+release goes on to mean what it meant when it was made. Refuses to know: who stages.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.files import (
+    make_private,
+    make_public,
+    read_user_file,
+    remove_tree,
+    sync_directory,
+)
+from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where things are in a release.
+
+    Attributes:
+        modulepath: Directories inside the release; empty text for its top.
+        site_manifest: The release's own site manifest, inside it; empty for the site's.
+        notes: What r10k and Puppet would use, and a release does not.
+        code: Directories from which Puppet loads code for every module, see
+            `environment.CODE_DIRECTORIES`.
+        single: Before which of the directories single modules come, where they are not in the
+            release itself; `None` where their directory is not on the modulepath.
+        base: Whether `environment.conf` names `$basemodulepath`, directories of the node's own.
+    """
+
+    modulepath: tuple[str, ...]
+    site_manifest: str = ""
+    notes: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    single: int | None = 0
+    base: bool = False
+
+    @property
+    def own_code(self) -> tuple[str, ...]:
+        """Directories and files with code outside of modules."""
+        return (*self.code, self.site_manifest) if self.site_manifest else self.code
+
+
+def layout(directory: Path, moduledir: str, site_manifest: str = "") -> Layout:
+    """Return where things are in a release.
+
+    Args:
+        directory: The release.
+        moduledir: Where its manifest puts single modules; empty for its top.
+        site_manifest: The site manifest that its manifest names; empty for none.
+
+    Raises:
+        InvalidInputError: `environment.conf` cannot be read, or there is no such site manifest.
+    """
+    if site_manifest and not (directory / site_manifest).exists():
+        raise InvalidInputError(
+            f"there is no {site_manifest} in the release", where="site_manifest"
+        )
+    file = directory / "environment.conf"
+    if not moduledir:
+        unused = ("environment.conf is not used: the manifest has no moduledir",)
+        notes = unused if file.exists() else ()
+        return Layout(modulepath=("",), site_manifest=site_manifest, notes=notes)
+    return _control_repository(directory, moduledir, site_manifest)
+
+
+def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> Layout:
+    from localpuppet.node.releases.layout.environment import (
+        BASE,
+        CODE_DIRECTORIES,
+        MANIFESTS,
+        parse_environment,
+    )
+
+    file = directory / "environment.conf"
+    text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
+    said = parse_environment(text, moduledir=moduledir)
+    notes = list(said.notes)
+    found: list[str] = []
+    single = None
+    for entry in said.modulepath:
+        if entry == moduledir:
+            single = len(found)
+        if entry == BASE:
+            continue
+        if (directory / entry).is_dir():
+            found.append("" if entry == "." else entry)
+        elif entry != moduledir:  # staging makes that one
+            notes.append(f"modulepath: there is no directory {entry}")
+    if moduledir not in said.modulepath:
+        notes.append(f"moduledir {moduledir} is not on the modulepath")
+    theirs = said.manifest if (directory / said.manifest).exists() else ""
+    if not theirs and said.manifest != MANIFESTS:
+        notes.append(f"manifest: there is no {said.manifest}")
+    return Layout(
+        modulepath=tuple(found),
+        site_manifest=site_manifest or theirs,
+        code=tuple(name for name in CODE_DIRECTORIES if (directory / name).is_dir()),
+        notes=tuple(notes),
+        single=single,
+        base=file.exists() and BASE in said.modulepath,
+    )
+
+
+class Compositions:
+    """Directories of links.
+
+    Args:
+        directory: Where they are: `STATE/releases`.
+        store: Trees.
+    """
+
+    def __init__(self, directory: Path, store: Store) -> None:
+        self._directory = directory
+        self._store = store
+
+    def links(self, staged: Staged) -> dict[str, str]:
+        """Return the names in the composed release, and what each points at.
+
+        Raises:
+            InvalidInputError: Two things in it have one name.
+        """
+        own = self._store.path(staged.pin.tree_sha256)
+        parts = staged.moduledir.split("/") if staged.moduledir else []
+        links: dict[str, str] = {}
+        # The directories on the way to the modules are real ones; all else in them is linked.
+        for depth in range(len(parts) + 1 if staged.modules else 1):
+            before = "".join(f"{part}/" for part in parts[:depth])
+            links.pop(before.rstrip("/"), None)
+            up = "../" * (depth + 2)
+            for name in _names(own / before):
+                links[f"{before}{name}"] = f"{up}objects/{own.name}/{before}{name}"
+        inner = "".join(f"{part}/" for part in parts)
+        up = "../" * (len(parts) + 2)
+        for name, sha256 in staged.modules.items():
+            if f"{inner}{name}" in links:
+                raise InvalidInputError(
+                    f"the release has a directory {inner + name!r}, and its manifest a module of"
+                    " that name",
+                    where=str(staged.app),
+                    hint="keep one of them",
+                )
+            links[f"{inner}{name}"] = f"{up}objects/{sha256}"
+        return links
+
+    def whole(self, staged: Staged) -> bool:
+        """Return whether the directory is there, with its links and nothing else."""
+        directory = self._directory / staged.composition
+        links = self.links(staged)
+        inside: dict[str, set[str]] = {"": set()}
+        for path in links:
+            before, _, name = path.rpartition("/")
+            inside.setdefault(before, set()).add(name)
+            while before:
+                before, _, name = before.rpartition("/")
+                inside.setdefault(before, set()).add(name)
+        try:
+            return all(
+                set(os.listdir(directory / before)) == names  # noqa: PTH208 - names only
+                and not (before and (directory / before).is_symlink())
+                for before, names in inside.items()
+            ) and all(
+                (directory / name).readlink() == Path(target) for name, target in links.items()
+            )
+        except OSError:
+            return False
+
+    def code(self, staged: Staged, name: Path) -> tuple[dict[str, Path], dict[str, Path]]:
+        """Return the directories of a composed release that are modulepath, and its other code.
+
+        Args:
+            staged: The release.
+            name: What it is called on the node.
+
+        Returns:
+            Of each what it is called, and where it is.
+
+        Raises:
+            InvalidInputError: Its `environment.conf` cannot be read.
+        """
+        directory = self._directory / staged.composition
+        inner = layout(directory, staged.moduledir)
+        modulepath, own = (
+            {str(name / part): directory / part for part in parts}
+            for parts in (inner.modulepath, inner.own_code)
+        )
+        return modulepath, own
+
+    def make(self, staged: Staged) -> None:
+        """Make the directory.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        final = self._directory / staged.composition
+        remove_tree(final)
+        new = self._directory / f".new-{os.urandom(4).hex()}"
+        make_private(new)
+        for name, target in self.links(staged).items():
+            make_public((new / name).parent)
+            (new / name).symlink_to(target)
+        for directory in [path for path in new.rglob("*") if not path.is_symlink()]:
+            sync_directory(directory)
+        sync_directory(new)
+        new.rename(final)
+        sync_directory(self._directory)
+
+    def names(self) -> set[str]:
+        """Return every composition that is here."""
+        if not self._directory.is_dir():
+            return set()
+        return {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
+
+    def used(self, paths: Iterable[Path]) -> tuple[set[str], set[str]]:
+        """Return the compositions and the trees behind the directories of a modulepath.
+
+        What is in neither the store nor a composition is left out.
+
+        Args:
+            paths: Absolute directories, as a run was given them.
+        """
+        compositions: set[str] = set()
+        trees: set[str] = set()
+        for path in paths:
+            if path.is_relative_to(self._directory):
+                compositions.add(path.relative_to(self._directory).parts[0])
+            elif path.is_relative_to(self._store.objects):
+                trees.add(path.relative_to(self._store.objects).parts[0])
+        for name in compositions:
+            trees |= self._trees(name)
+        return compositions, trees
+
+    def _trees(self, name: str) -> set[str]:
+        """Return the trees that a composition's links lead into, whatever a record says of it."""
+        found = set()
+        for place, directories, files in os.walk(self._directory / name):
+            for entry in (*directories, *files):
+                path = Path(place, entry)
+                if path.is_symlink():
+                    target = Path(os.path.normpath(path.parent / path.readlink()))
+                    if target.is_relative_to(self._store.objects):
+                        found.add(target.relative_to(self._store.objects).parts[0])
+        return found
+
+    def remove(self, name: str) -> None:
+        """Remove a composition.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        remove_tree(self._directory / name)
+
+
+def _names(directory: Path) -> list[str]:
+    if directory.is_symlink() or not directory.is_dir():
+        return []
+    return sorted(os.listdir(directory))  # noqa: PTH208 - names only

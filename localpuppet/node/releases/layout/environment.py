@@ -1,0 +1,93 @@
+"""`environment.conf` of a control repository: the part of it that a release understands.
+
+Owns: its grammar and what each setting means for a release. Refuses to know: the disk. Invariants:
+every directory of the result is inside the release; what is not understood is named.
+"""
+
+import re
+from dataclasses import dataclass
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.manifest import MAX_DIRECTORIES, parse_inner_path
+
+FILE = "environment.conf"
+BASE = "$basemodulepath"
+MODULEDIR = "modules"
+MANIFESTS = "manifests"
+# Where Puppet looks for functions and data types that every module may use; nothing else of these
+# directories counts: types, providers and facts come from modules.
+CODE_DIRECTORIES = ("functions", "lib", "types")
+# Where control repositories have modules of their own.
+SITE_DIRECTORIES = ("site", "site-modules", "dist", MODULEDIR)
+_LINE = re.compile(r"\s*([a-z_]+)\s*=\s*(.*?)\s*\Z")
+_CODEDIR = re.compile(r"\$(?:environment|codedir|confdir)\b.*\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What an `environment.conf` says.
+
+    Attributes:
+        modulepath: Directories inside the release, and `$basemodulepath` where it stands.
+        manifest: The site manifest, a file or directory inside the release.
+        notes: What is not understood or not done, in words.
+    """
+
+    modulepath: tuple[str, ...]
+    manifest: str
+    notes: tuple[str, ...]
+
+
+def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> Environment:
+    """Return what an `environment.conf` says; one that is empty says what Puppet does by default.
+
+    Args:
+        text: The file.
+        moduledir: Where single modules are put; on the modulepath where the file names none.
+    """
+    said: dict[str, str] = {}
+    notes: list[str] = []
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("#", ";", "[")):
+            continue
+        match = _LINE.match(line)
+        if match is None:
+            notes.append(f"line {number} is not a setting")
+        else:
+            said[match[1]] = match[2].strip("'\"")
+    path = _modulepath(said.get("modulepath", f"{moduledir}:{BASE}"), notes)
+    manifest = _inside(said.get("manifest", MANIFESTS), "manifest", notes)
+    for name in sorted(set(said) - {"modulepath", "manifest", "config_version"}):
+        if name == "environment_timeout":
+            notes.append("environment_timeout is not needed: each run reads the release anew")
+        else:
+            notes.append(f"{name} is not used")
+    if said.get("config_version"):
+        notes.append("config_version is not run: the release's name is the version")
+    return Environment(
+        modulepath=path,
+        manifest=manifest or MANIFESTS,
+        notes=tuple(notes),
+    )
+
+
+def _modulepath(text: str, notes: list[str]) -> tuple[str, ...]:
+    found: list[str] = []
+    for part in filter(None, re.split(r"[:;]", text)):
+        entry = part.strip()
+        path = BASE if entry == BASE else _inside(entry, "modulepath", notes)
+        if path and path not in found:
+            found.append(path)
+    if len(found) > MAX_DIRECTORIES:
+        notes.append(f"modulepath has more than {MAX_DIRECTORIES} directories: the rest is left")
+    return tuple(found[:MAX_DIRECTORIES])
+
+
+def _inside(text: str, setting: str, notes: list[str]) -> str:
+    try:
+        return parse_inner_path(text, where="") or "."
+    except InvalidInputError:
+        what = "names another directory of Puppet" if _CODEDIR.match(text) else "leaves the release"
+        notes.append(f"{setting}: {text[:60]!r} {what}")
+        return ""

@@ -1,0 +1,159 @@
+"""lock: from a manifest to `manifest.lock`.
+
+Owns: resolving every tag of a manifest, and the form of the lock file. Invariants: a lock names
+everything that the manifest names, and nothing else; a tag that moved since the last lock is an
+alarm.
+"""
+
+import json
+from contextlib import suppress
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.node.releases.git.names import Tag
+from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Lock, Pin
+from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.module import ForgeModule, GitModule, Module
+from localpuppet.node.releases.source import split
+
+MANIFEST = "manifest.yaml"
+LOCK = "manifest.lock"
+EMPTY = Lock(modules={}, sources={})
+
+
+def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Manifest:
+    """Return the manifest in `data`.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    raw = documents.recall(data, schema="manifest")
+    if raw is None:
+        from localpuppet.base.formats import (
+            canonical_yaml,  # its patterns cost 5 ms, where nothing is new
+        )
+
+        with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
+            text = data.decode("ascii")
+            read = canonical_yaml.read(text) or {}
+            manifest = Manifest.from_dict(read, allow_file=allow_file)
+            if manifest.to_text({}) == canonical_yaml.without_comments(text):
+                documents.accept(data, read, schema="manifest")
+                return manifest
+        raw = documents.parse(data, schema="manifest", where=where, may_be_empty=True)
+    try:
+        return Manifest.from_dict(raw, allow_file=allow_file)
+    except LocalpuppetError as error:
+        raise error.at(where) from error
+
+
+def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Lock:
+    """Return the lock in `data`.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    from localpuppet.base.formats import canonical_yaml
+
+    with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
+        text = data.decode("ascii")
+        lock = Lock.from_dict(canonical_yaml.read(text) or {}, allow_file=allow_file)
+        if to_text(lock) == text:
+            return lock
+    raw = documents.parse(data, schema="lock", where=where)
+    try:
+        return Lock.from_dict(raw, allow_file=allow_file)
+    except LocalpuppetError as error:
+        raise error.at(where) from error
+
+
+def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bool = False) -> None:
+    """Refuse a lock that does not fit its manifest.
+
+    Args:
+        manifest: The manifest.
+        lock: Its lock.
+        where: The lock's place, for messages.
+        work_trees: Let modules be work trees of this machine: what is tried is not a release.
+
+    Raises:
+        InvalidInputError: Something is named by only one of the two, or at another tag; a module is
+            a work tree, and must not be.
+    """
+    for name in lock.paths:
+        if not work_trees:
+            raise InvalidInputError(
+                "is a work tree of the machine that locked it",
+                where=f"{where}: paths.{name}",
+                hint="run 'localpuppet release lock' without --path",
+            )
+    wanted: dict[str, Module | Tag] = {
+        **{f"modules.{name}": module for name, module in manifest.modules.items()},
+        **{f"sources.{entry}": split(entry) for entry in manifest.modulepath},
+    }
+    locked = lock.pins
+    for name in sorted({*wanted, *locked}):
+        if name not in wanted or name not in locked or not fits(wanted[name], locked[name]):
+            raise InvalidInputError(
+                f"manifest and lock disagree: the manifest wants {_wish(wanted.get(name))},"
+                f" the lock has {locked[name].name if name in locked else 'nothing'}",
+                where=f"{where}: {name}",
+                hint="run 'localpuppet release lock' and commit its result",
+            )
+    for name, module in manifest.modules.items():
+        pin = lock.modules[name]
+        if (
+            isinstance(module, GitModule)
+            and not isinstance(pin, ForgePin)
+            and pin.url != module.url
+        ):
+            raise InvalidInputError(
+                "manifest and lock name different repositories", where=f"{where}: modules.{name}"
+            )
+
+
+def fits(wanted: Module | Tag, pin: AnyPin) -> bool:
+    """Return whether a pin is one of what a manifest wants; repositories are not compared."""
+    if isinstance(wanted, Tag):
+        return isinstance(pin, Pin) and pin.tag == wanted
+    if isinstance(wanted, ForgeModule):
+        return (
+            isinstance(pin, ForgePin)
+            and pin.forge == wanted.slug
+            and wanted.version.has(pin.version)
+        )
+    if isinstance(pin, Pin):
+        return (wanted.kind, wanted.ref) == ("tag", pin.tag)
+    if isinstance(pin, CommitPin):
+        named = ("branch", pin.branch) if pin.branch else ("commit", pin.commit)
+        return (wanted.kind, wanted.ref) == named
+    return False
+
+
+def _wish(wanted: Module | Tag | None) -> str:
+    if wanted is None:
+        return "nothing"
+    if isinstance(wanted, ForgeModule):
+        return f"{wanted.slug} {wanted.version.text}"
+    if isinstance(wanted, GitModule) and wanted.kind != "tag":
+        return f"the {wanted.kind} {wanted.ref}"
+    return wanted.ref if isinstance(wanted, GitModule) else wanted
+
+
+def to_text(lock: Lock) -> str:
+    """Return the lock as it is committed: YAML, one field a line, in a fixed order."""
+    lines = [
+        "# Written by 'localpuppet release lock'; commit it beside manifest.yaml.",
+        f"version: {lock.version}",
+    ]
+    for kind, pins in lock.to_dict().items():
+        if not isinstance(pins, dict) or not pins:
+            continue
+        lines.append(f"{kind}:")
+        for name, pin in pins.items():
+            if isinstance(pin, str):
+                lines.append(f"  {name}: {json.dumps(pin)}")
+                continue
+            lines.append(f"  {name}:")
+            lines += [f"    {field}: {json.dumps(value)}" for field, value in pin.items()]
+    return "\n".join(lines) + "\n"

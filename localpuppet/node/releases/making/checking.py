@@ -1,0 +1,305 @@
+"""Whether a release is fit to be tagged: closed, locked, readable for Puppet.
+
+Owns: the order of the checks, and the walk through the manifests of dependencies. Refuses to know:
+the release's own repository; it looks at a directory as it is. Invariant: nothing in the directory
+is changed.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.node.releases.fetch import wanted_of
+from localpuppet.node.releases.forge.metadata import read_file, unmet
+from localpuppet.node.releases.git.ignored import Ignored
+from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.git.repository import Repository
+from localpuppet.node.releases.interface import Interface, check_classes
+from localpuppet.node.releases.interfaces import Parser, modules_in
+from localpuppet.node.releases.layout.composing import Layout, layout
+from localpuppet.node.releases.limits import Budget
+from localpuppet.node.releases.lock import Lock, Pin
+from localpuppet.node.releases.lockfile import LOCK, MANIFEST, check_complete
+from localpuppet.node.releases.making.data import check_data
+from localpuppet.node.releases.making.leftovers import left_of_puppetfile, unused_code
+from localpuppet.node.releases.making.own_modules import OwnModules, own_modules
+from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.module import GitModule
+from localpuppet.node.releases.release import ENC, read_enc
+from localpuppet.node.releases.source import split
+from localpuppet.node.releases.supply import Supply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A release that passed.
+
+    Attributes:
+        manifest: What it says.
+        lock: What is pinned.
+        chains: Every dependency, direct or not, as `release → dist/tags/r7 → …`.
+        interface: What Puppet's parser found.
+        layers: The layers of its `enc.yaml`.
+        warnings: What does not stop it: what Puppet or r10k would have used in a control
+            repository, modules that git ignores, data that nobody reads, dependencies that are
+            missing or out of range.
+        unseen: Files that git ignores and Puppet reads here: a tag must not be without them.
+        files_of_data: How many files of Hiera's data were parsed.
+    """
+
+    manifest: Manifest
+    lock: Lock
+    chains: tuple[str, ...]
+    interface: Interface
+    layers: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    files_of_data: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dependency:
+    """A repository at a tag, and how one gets there."""
+
+    chain: tuple[str, ...]
+    url: GitUrl
+    tag: Tag
+
+
+class ReleaseChecker:
+    """Checks releases.
+
+    Args:
+        repository: Git.
+        supply: Where code comes from, and where it goes; what is locked is in the store afterwards.
+        state: The state directory.
+        parser: Puppet's parser.
+        ignored: Returns what git ignores in a directory: a tag does not have it.
+        bus: Whether the settings name a bus.
+        refuse_unstageable: Refuses a working copy that no node would stage; counts it.
+    """
+
+    def __init__(
+        self,
+        *,
+        repository: Repository,
+        supply: Supply,
+        state: Path,
+        parser: Parser,
+        ignored: Callable[[Path], Ignored],
+        refuse_unstageable: Callable[[Path, Budget], None],
+        bus: bool,
+    ) -> None:
+        self._bus = bus
+        self._repository = repository
+        self._ignored = ignored
+        self._refuse_unstageable = refuse_unstageable
+        self._supply = supply
+        self._store = supply.store
+        self._state = state
+        self._files = supply.files
+        self._parser = parser
+
+    def check(self, directory: Path) -> Checked:
+        """Check the release in a directory.
+
+        Args:
+            directory: A working copy.
+
+        Raises:
+            InvalidInputError: Manifest and lock are missing or disagree, something is not a tag,
+                Puppet cannot parse a file, or `enc.yaml` does not fit.
+            IntegrityError: A tag moved, bytes or signatures are not what they must be, or the
+                working copy holds what no node stages.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
+            BusyError: Another process stages.
+            PuppetMissingError: Puppet's parser does not work.
+            StateError: The disk refused.
+        """
+        manifest = self._files.manifest(directory)
+        lock = self._lock(directory, manifest)
+        held = self._store.exclusively()
+        try:
+            budget = self._store.budget()
+            self._refuse_unstageable(directory, budget)
+            self._bring(lock, directory / LOCK, budget)
+        finally:
+            held.release()
+        chains = self._walk(lock, directory.resolve().name)
+        try:
+            inner = layout(directory, manifest.moduledir, manifest.site_manifest)
+        except LocalpuppetError as error:
+            raise error.at(str(directory / MANIFEST)) from error
+        ignored = self._ignored(directory)
+        _refuse_clash(directory, lock, manifest.moduledir, ignored)
+        own = own_modules(directory, inner.modulepath, ignored, code=inner.own_code)
+        interface = self._interface(directory, lock, own)
+        interface.refuse_problems()
+        data = check_data(directory, own.modules)
+        return Checked(
+            manifest=manifest,
+            lock=lock,
+            chains=chains,
+            interface=interface,
+            layers=self._check_enc(directory / ENC, interface),
+            files_of_data=data.files,
+            unseen=own.unseen,
+            warnings=(
+                *inner.notes,
+                *self._not_used(inner),
+                *interface.unmet(
+                    bus=self._bus,
+                    modules=modules_in(self._files.basemodulepath if inner.base else ()),
+                ),
+                *unused_code(directory, manifest, inner, but=ignored),
+                *own.warnings(),
+                *left_of_puppetfile(directory, manifest),
+                *data.warnings,
+                *self._unmet(lock, own),
+            ),
+        )
+
+    def _not_used(self, inner: Layout) -> tuple[str, ...]:
+        if not inner.base or self._files.basemodulepath:
+            return ()
+        return ("$basemodulepath is not used: a release has all its modules",)
+
+    def _lock(self, directory: Path, manifest: Manifest) -> Lock:
+        lock = self._files.lock(directory)
+        if lock is None:
+            raise InvalidInputError(
+                f"there is no {LOCK}",
+                where=str(directory),
+                hint=f"run 'localpuppet release lock {directory}' and commit its result",
+            )
+        check_complete(manifest, lock, where=str(directory / LOCK))
+        return lock
+
+    def _bring(self, lock: Lock, file: Path, budget: Budget) -> None:
+        """Ask for every tag again, hold it against the lock, and have its bytes in the store."""
+        hint = "run 'localpuppet release lock'; find out who edited the lock"
+        self._supply.tags(self._repository).bring(
+            wanted_of(lock, self._supply.sources, file=str(file), hint=hint),
+            ask_all=True,
+            budget=budget,
+        )
+        self._supply.modules(self._repository).bring(
+            lock.pins, file=str(file), ask_all=True, budget=budget
+        )
+
+    def _walk(self, lock: Lock, name: str) -> tuple[str, ...]:
+        """Look into the manifest of every dependency, and of theirs; return how each is reached."""
+        level = [
+            _Dependency(chain=(name, key.partition(".")[2]), url=pin.url, tag=pin.tag)
+            for key, pin in lock.pins.items()
+            if isinstance(pin, Pin)
+        ]
+        seen: set[tuple[str, str]] = set()
+        chains: list[str] = []
+        while level:
+            # Those of the lock were just asked for; one that was fetched is not fetched again.
+            self._repository.fetch([(item.url, item.tag) for item in level], refresh=False)
+            below: list[_Dependency] = []
+            for item in level:
+                if (item.url, item.tag) not in seen:
+                    seen.add((item.url, item.tag))
+                    chains.append(" → ".join(item.chain))
+                    below += self._below(item)
+            level = below
+        return tuple(chains)
+
+    def _below(self, item: _Dependency) -> list[_Dependency]:
+        commit = self._repository.tag(item.url, item.tag).commit
+        data = self._repository.files(item.url, commit, [MANIFEST]).get(MANIFEST)
+        if data is None:
+            return []
+        chain = " → ".join(item.chain)
+        manifest = self._files.parse_manifest(data, f"{chain}: {MANIFEST}")
+        found = [
+            _Dependency(chain=(*item.chain, name), url=module.url, tag=Tag(module.ref))
+            for name, module in manifest.modules.items()
+            if isinstance(module, GitModule) and module.kind == "tag"
+        ]
+        for entry in manifest.modulepath:
+            source = self._supply.sources.get(entry.source)
+            if not entry.is_tag:
+                raise InvalidInputError(
+                    f"{chain} → {entry} is not a tag: the release would not be closed",
+                    where=f"{chain}: {MANIFEST}",
+                    hint="tag it, and tag a release of its dependent that names the tag",
+                )
+            if source is None:
+                raise InvalidInputError(
+                    f"cannot look into {entry}: {entry.source!r} is not a source",
+                    where=f"{chain}: {MANIFEST}",
+                    hint="declare it in localpuppet.yaml: 'sources: {NAME: {git: URL}}'",
+                )
+            found.append(_Dependency(chain=(*item.chain, entry), url=source.url, tag=split(entry)))
+        return found
+
+    def _unmet(self, lock: Lock, own: OwnModules) -> tuple[str, ...]:
+        """Return what `metadata.json` of the modules asks for and does not get."""
+        modules = {name: self._store.path(pin.tree_sha256) for name, pin in lock.modules.items()}
+        collections = [self._store.path(pin.tree_sha256) for pin in lock.sources.values()]
+        others = [path for place in collections for path in sorted(place.iterdir())]
+        for path in [*own.modules, *(path for path in others if path.is_dir())]:
+            modules.setdefault(path.name, path)
+        return unmet({name: read_file(path) for name, path in modules.items()})
+
+    def _interface(self, directory: Path, lock: Lock, own: OwnModules) -> Interface:
+        """Ask Puppet about the modulepath that nodes will have, without composing a release."""
+        with tempfile.TemporaryDirectory(dir=self._state, prefix=".check-") as temporary:
+            links = Path(temporary)
+            single = {name: self._store.path(pin.tree_sha256) for name, pin in lock.modules.items()}
+            parts = [
+                _linked(links / str(number), {path.name: path.resolve() for path in paths})
+                for number, paths in enumerate(own.kept.values())
+            ]
+            collections = {
+                str(name): self._store.path(pin.tree_sha256) for name, pin in lock.sources.items()
+            }
+            return self._parser.ask(
+                [*parts, _linked(links / "modules", single), *collections.values()],
+                names=[
+                    *(str(directory / part) for part in own.kept),
+                    "modules",
+                    *collections,
+                ],
+                own_code={str(directory / part): directory.resolve() / part for part in own.code},
+            )
+
+    def _check_enc(self, file: Path, interface: Interface) -> tuple[str, ...]:
+        """Hold `enc.yaml` against the interface, as far as it goes without an input."""
+        enc = read_enc(file, self._files.documents)
+        try:
+            check_classes(enc.data.classes, interface)
+            for name, layer in enc.layers.items():
+                try:
+                    check_classes(layer.classes, interface)
+                except LocalpuppetError as error:
+                    raise error.at(f"layers.{name}") from error
+        except LocalpuppetError as error:
+            raise error.at(str(file)) from error
+        return tuple(enc.layers)
+
+
+def _refuse_clash(directory: Path, lock: Lock, moduledir: str, ignored: Ignored) -> None:
+    for name in lock.modules:
+        path = f"{moduledir}/{name}" if moduledir else name
+        if path not in ignored and (directory / path).exists():
+            raise InvalidInputError(
+                f"the release has a directory {path!r}, and its manifest a module of that name",
+                where=str(directory / MANIFEST),
+                hint="keep one of them; git should ignore what r10k put there",
+            )
+
+
+def _linked(directory: Path, modules: Mapping[str, Path]) -> Path:
+    """Return a new directory with a link to each module."""
+    directory.mkdir()
+    for name, path in modules.items():
+        (directory / name).symlink_to(path)
+    return directory

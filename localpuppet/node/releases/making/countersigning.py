@@ -1,0 +1,118 @@
+"""Signs a tag that somebody else has made and signed: a source may ask for several people.
+
+    an honest, signed tag? the one that origin has? for which source? -> sign, push
+
+Owns: what is refused, and in which order. Refuses to know: git (`TaggedTree`), which keys a source
+trusts: nodes judge that (`releases.threshold`). Invariant: when a step fails, no signature is left.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.text import one_line
+from localpuppet.node.releases.git.names import TRAILER, Tag
+from localpuppet.node.releases.git.signatures import signature_kind
+from localpuppet.node.releases.git.tags import sources_of
+from localpuppet.node.releases.making.signing_tree import SigningTree
+from localpuppet.node.releases.making.tagging import keep_new
+
+
+class TaggedTree(SigningTree, Protocol):
+    """The work tree of somebody who signs; `releases.git.work_tree` implements it."""
+
+    def tag_object(self, tag: Tag) -> tuple[str, bytes] | None:
+        """Return id and bytes of the object of an annotated tag; `None` where there is none."""
+        ...
+
+    def countersign(self, tag: Tag, tag_object: str, *, message: str) -> str:
+        """Sign the object of a tag; return the ref of the countersignature."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Countersigned:
+    """A tag that was signed once more.
+
+    Attributes:
+        tag: The tag.
+        tag_object: The id of its object.
+        commit: Where the tag is.
+        source: The source that it is a release of.
+        ref: Where the countersignature is.
+    """
+
+    tag: Tag
+    tag_object: str
+    commit: str
+    source: str
+    ref: str
+
+
+def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -> Countersigned:
+    """Sign a tag that is signed already, as one more person.
+
+    Args:
+        tree: The work tree.
+        tag: The tag.
+        source: The source that the tag must be for; `None` for what the tag says.
+        push: Push the signature to the remote, which must have the same tag.
+
+    Raises:
+        InvalidInputError: There is no such tag, it is open which source it is for, or git made no
+            signature.
+        IntegrityError: It is not an honest, signed tag, is for another source, or origin's differs.
+        UnavailableError: The remote cannot be had; there is no signature then.
+        StateError: git failed.
+    """
+    found = tree.tag_object(tag)
+    if found is None:
+        raise InvalidInputError(
+            f"there is no annotated tag {tag} here",
+            where=str(tree.directory),
+            hint=f"git fetch origin tag {tag}",
+        )
+    tag_object, body = found
+    where = f"{tree.directory} tag {tag}"
+    signature_kind(body, where=where)
+    lines = body.split(b"\n")[:3]
+    if lines[1:] != [b"type commit", b"tag %s" % tag.encode()]:
+        raise IntegrityError("is nested, or says that its name is another", where=where)
+    named = _source(body, source, where=where)
+    if push:
+        _refuse_other_than_origins(tree, tag, tag_object, where=where)
+    ref = tree.countersign(tag, tag_object, message=f"signs {tag}\n\n{TRAILER}{named}")
+    keep_new(tree, ref, sign=True, push=push)
+    commit = lines[0].removeprefix(b"object ").decode()
+    return Countersigned(tag=tag, tag_object=tag_object, commit=commit, source=named, ref=ref)
+
+
+def _source(body: bytes, wanted: str | None, *, where: str) -> str:
+    said = sources_of(body)
+    if wanted is not None and "/" in ReleasePath.parse(wanted, where="--source"):
+        raise InvalidInputError(f"{wanted!r} is not the name of a source", where="--source")
+    if not said:
+        if wanted is None:
+            raise InvalidInputError(
+                "does not say which source it is for", where=where, hint="--source NAME"
+            )
+        return wanted
+    if len(said) > 1 or (wanted is not None and said != (wanted,)):
+        shown = ", ".join(one_line(name)[:60] for name in said[:3])
+        raise IntegrityError(f"is for the source {shown}", where=where, hint="do not sign it")
+    return ReleasePath.parse(said[0], where=where)
+
+
+def _refuse_other_than_origins(tree: TaggedTree, tag: Tag, tag_object: str, *, where: str) -> None:
+    theirs = tree.remote_tag(tag)
+    if not theirs:
+        raise InvalidInputError(
+            "origin has no such tag", where=where, hint=f"git push origin {tag}, or --no-push"
+        )
+    if theirs != tag_object:
+        raise IntegrityError(
+            f"is {tag_object[:12]} here and {theirs[:12]} at origin",
+            where=where,
+            hint="find out which is right, and who moved it, before you sign",
+        )

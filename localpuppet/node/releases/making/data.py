@@ -1,0 +1,181 @@
+"""Hiera's data in a release: every file parses, and every level has its files.
+
+Owns: which files are looked at, those of the release's own `hiera.yaml` and of its own modules'.
+Refuses to know: what the data mean, and for which node. What no node could read is refused; what
+looks forgotten is a warning.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.files import read_user_file
+from localpuppet.node.releases.making.hierarchy import NAME, Hierarchy, parse_hierarchy
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_FILE = 16 * 1024 * 1024
+MAX_FILES = 20_000
+MAX_WARNINGS = 20
+# Where releases and modules have data; Puppet reads what their `hiera.yaml` names.
+DATA_DIRECTORIES = ("data", "hieradata", "hiera")
+_EMPTY = ("", "~", "null", "false")  # Hiera finds nothing in such a file, and goes on
+_SUFFIXES = (".yaml", ".yml", ".eyaml", ".json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedData:
+    """What was found.
+
+    Attributes:
+        files: How many files were parsed.
+        warnings: What looks forgotten.
+    """
+
+    files: int
+    warnings: tuple[str, ...]
+
+
+def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
+    """Check the data of a release and of its own modules.
+
+    Args:
+        directory: The release.
+        modules: Its own modules, directories in it.
+
+    Raises:
+        InvalidInputError: A file cannot be parsed, or there are too many or too large ones.
+    """
+    files = 0
+    warnings: list[str] = []
+    for place in (directory, *modules):
+        hierarchy = None
+        if (place / NAME).is_file():
+            hierarchy = parse_hierarchy(_load_config(place / NAME))
+            found = _check(place, directory, hierarchy)
+            files += found.files
+            warnings += found.warnings
+        warnings += _unused(place, directory, hierarchy)
+    return CheckedData(files=files, warnings=tuple(warnings))
+
+
+def _unused(place: Path, release: Path, hierarchy: Hierarchy | None) -> list[str]:
+    """Return the directories of data that no `hiera.yaml` names, a line each.
+
+    Where a level reads what is not known here, none is named.
+    """
+    read = [] if hierarchy is None else [level.datadir for level in hierarchy.levels]
+    if hierarchy and hierarchy.notes:
+        return []
+    why = f"there is no {NAME} beside it" if hierarchy is None else f"no level of {NAME} reads it"
+    return [
+        f"{(place / name).relative_to(release).as_posix()}: not used: {why}"
+        for name in DATA_DIRECTORIES
+        if any(path.suffix in _SUFFIXES for path in (place / name).rglob("*"))
+        and not any(f"{other}/".startswith((f"{name}/", "/")) for other in read)
+    ]
+
+
+def _check(place: Path, release: Path, hierarchy: Hierarchy) -> CheckedData:
+    name = (place / NAME).relative_to(release).as_posix()
+    files = _files(place, hierarchy)
+    warnings = [f"{name}: {note}" for note in hierarchy.notes]
+    for level in hierarchy.levels:
+        warnings += [
+            f"{name}: {one_line(level.name)}: there is no {one_line(fixed)}"
+            for fixed in level.fixed()
+            if not (place / fixed).exists()
+        ]
+    unread = []
+    for file in files:
+        path = file.relative_to(place).as_posix()
+        _parse(file)
+        if not any(level.reads(path) for level in hierarchy.levels):
+            unread.append(f"{name}: no level reads {one_line(path)}")
+    more = len(unread) - MAX_WARNINGS
+    warnings += unread[:MAX_WARNINGS]
+    warnings += [f"{name}: no level reads {more} more files"] if more > 0 else []
+    return CheckedData(files=len(files), warnings=tuple(warnings))
+
+
+def _files(place: Path, hierarchy: Hierarchy) -> Sequence[Path]:
+    found: set[Path] = set()
+    for datadir in {level.datadir for level in hierarchy.levels}:
+        for path in (place / datadir).rglob("*") if datadir else place.glob("*"):
+            if path.suffix in _SUFFIXES and path.name != NAME and path.is_file():
+                found.add(path)
+            if len(found) > MAX_FILES:
+                raise InvalidInputError(
+                    f"has more than {MAX_FILES} files of data", where=str(place / datadir)
+                )
+    return sorted(found)
+
+
+def _load_config(config: Path) -> object:
+    import yaml  # 22 ms that a release without data does not pay
+
+    data = read_user_file(config)
+    try:
+        return yaml.load(data, Loader=yaml.CSafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _unreadable(config, error, data) from error
+
+
+def _parse(file: Path) -> None:
+    """Parse a file, by the same library as Puppet does; what the values are is not looked at."""
+    import yaml
+
+    data = read_user_file(file, limit=MAX_FILE)
+    try:
+        if file.suffix == ".json":
+            whole = isinstance(loads(data), dict)
+        else:
+            whole = _is_mapping(yaml.parse(data, Loader=yaml.CSafeLoader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _unreadable(file, error, data) from error
+    if not whole:
+        raise InvalidInputError(
+            "is not a mapping of keys: Hiera would find nothing in it", where=str(file)
+        )
+
+
+def _is_mapping(events: "Iterable[yaml.Event]") -> bool:
+    """Whether the first document of a file is a mapping, or empty: what Puppet's reader takes.
+
+    Nodes are not composed: that reader lets an anchor be set again, and PyYAML's does not.
+
+    Raises:
+        yaml.YAMLError: The file is not YAML, or an alias stands for nothing.
+    """
+    import yaml
+
+    anchors: set[str | None] = set()
+    root: yaml.Event | None = None
+    for event in events:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in anchors:
+                mark = cast("yaml.Mark | None", event.start_mark)
+                raise yaml.MarkedYAMLError(problem="an alias without its anchor", problem_mark=mark)
+        elif isinstance(event, yaml.NodeEvent):
+            anchors.add(event.anchor)
+            root = root or event
+        elif isinstance(event, yaml.DocumentEndEvent):
+            break
+    empty = isinstance(root, yaml.ScalarEvent) and root.value in _EMPTY
+    return root is None or empty or isinstance(root, yaml.MappingStartEvent)
+
+
+def _unreadable(file: Path, error: Exception, data: bytes) -> InvalidInputError:
+    import yaml
+
+    from localpuppet.base.formats import strict_yaml
+
+    problem = type(error).__name__
+    if isinstance(error, yaml.YAMLError):
+        problem = strict_yaml.explain(error, data.decode("utf-8", "replace"))
+    return InvalidInputError(f"cannot be parsed: {problem}", where=str(file))

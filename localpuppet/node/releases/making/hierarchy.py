@@ -1,0 +1,121 @@
+"""`hiera.yaml` of version 5: which files its levels read.
+
+    datadir: data, path: "nodes/%{trusted.certname}.yaml"  ->  data/nodes/*.yaml
+
+Owns: what a level says of files, where defaults and Puppet's own ones come in. Refuses to know: the
+disk, and what the data mean. What Hiera alone can know (`%{…}`) stands for any text.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from localpuppet.base.formats.values import mapping_of
+
+DATADIR = "data"
+NAME = "hiera.yaml"
+_INTERPOLATION = re.compile(r"%\{[^}]*\}")
+_BACKENDS = ("data_hash", "lookup_key", "data_dig", "hiera3_backend")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A level of a hierarchy that reads files.
+
+    Attributes:
+        name: What it is called.
+        datadir: Where its files are, relative to the `hiera.yaml`.
+        paths: Its files below `datadir`, as they are written.
+    """
+
+    name: str
+    datadir: str
+    paths: tuple[str, ...]
+
+    def reads(self, file: str) -> bool:
+        """Return whether the level may read a file, by its path relative to the `hiera.yaml`."""
+        return any(fnmatchcase(file, f"{self.datadir}/{_pattern(path)}") for path in self.paths)
+
+    def fixed(self) -> list[str]:
+        """Return how far each path is the same on every node: to a file, or a directory."""
+        found = []
+        for path in self.paths:
+            before, varies, _ = _pattern(path).partition("*")
+            place = before.rpartition("/")[0] if varies else before
+            found.append(f"{self.datadir}/{place}".rstrip("/"))
+        return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """What a `hiera.yaml` reads.
+
+    Attributes:
+        levels: Levels with files in the release.
+        notes: What of it a release cannot have, in words.
+    """
+
+    levels: tuple[Level, ...]
+    notes: tuple[str, ...]
+
+
+def parse_hierarchy(raw: object) -> Hierarchy:
+    """Return what a `hiera.yaml` reads.
+
+    Args:
+        raw: The file, as YAML has it.
+    """
+    said = mapping_of(raw)
+    if said.get("version") != 5:
+        notes = ("is not of version 5: Puppet 8 does not read it",)
+        return Hierarchy(levels=(), notes=notes)
+    defaults = mapping_of(said.get("defaults"))
+    levels: list[Level] = []
+    notes_: list[str] = []
+    for number, body in enumerate(_sequence(said.get("hierarchy", [{"path": "common.yaml"}])), 1):
+        level = mapping_of(body)
+        name = str(level.get("name", f"level {number}"))
+        own = any(key in level for key in _BACKENDS)
+        datadir = str(level.get("datadir", "" if own and "uri" in level else _datadir(defaults)))
+        named = _paths(level)
+        # Hiera takes an absolute path as it is, whatever the datadir.
+        paths = tuple(path for path in named if not path.startswith("/"))
+        notes_ += [
+            f"{name}: {path[:80]} is not in the release" for path in named if path not in paths
+        ]
+        if not paths:
+            continue
+        if datadir.startswith("/") or ".." in datadir.split("/"):
+            notes_.append(f"{name}: datadir {datadir[:80]} is not in the release")
+        elif "%{" in datadir:
+            notes_.append(f"{name}: datadir {datadir[:80]} is another one on each node")
+        else:
+            levels.append(
+                Level(name=name, datadir=datadir.strip("/").removeprefix("./"), paths=paths)
+            )
+    return Hierarchy(levels=tuple(levels), notes=tuple(notes_))
+
+
+def _datadir(defaults: Mapping[str, Any]) -> str:
+    return str(defaults.get("datadir", DATADIR))
+
+
+def _paths(level: Mapping[str, Any]) -> tuple[str, ...]:
+    found = [str(level[key]) for key in ("path", "glob") if key in level]
+    for key in ("paths", "globs"):
+        found += [str(path) for path in _sequence(level.get(key, []))]
+    mapped = _sequence(level.get("mapped_paths", []))
+    if len(mapped) == 3:
+        variable = re.escape(str(mapped[1]))
+        found.append(re.sub(rf"%\{{{variable}\}}", "%{}", str(mapped[2])))
+    return tuple(found)
+
+
+def _pattern(path: str) -> str:
+    return _INTERPOLATION.sub("*", path).replace("[", "[[]").replace("**/", "*")
+
+
+def _sequence(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else []

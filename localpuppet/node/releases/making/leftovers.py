@@ -1,0 +1,130 @@
+"""What r10k and Puppet would use of a control repository, and a release does not: by name.
+
+Owns: the comparison of a Puppetfile and of directories of modules with what the release has.
+Refuses to know: who shows it. Nothing here refuses a release.
+"""
+
+from collections.abc import Container, Iterable
+from pathlib import Path
+
+from localpuppet.base.formats.text import shown_names
+from localpuppet.base.machine.files import read_user_file
+from localpuppet.node.releases.layout.composing import Layout
+from localpuppet.node.releases.making.own_modules import is_module
+from localpuppet.node.releases.manifest import Manifest, parse_inner_path
+from localpuppet.node.releases.puppetfile.choosing import Rules
+from localpuppet.node.releases.puppetfile.importing import import_modules
+from localpuppet.node.releases.puppetfile.parsing import parse
+
+PUPPETFILE = "Puppetfile"
+# Where modules are for tests and examples.
+_NO_PLACES = ("spec", "test", "tests", "acceptance", "examples", "fixtures", "vendor")
+_NO_MODULEDIR = "the manifest has no moduledir (write 'moduledir: modules' into manifest.yaml)"
+_SITE = ("*.pp", "manifests/**/*.pp")
+# What Puppet loads from an environment.
+_LOADED = (
+    "functions/**/*.pp",
+    "types/**/*.pp",
+    "lib/puppet/functions/**/*.rb",
+    "lib/puppet/parser/functions/*.rb",
+    "lib/puppet/datatypes/**/*.rb",
+)
+_OF_MODULES = ("lib/**/*.rb", "facts.d/*", "files/**/*", "templates/**/*")
+
+
+def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
+    """Return what of a Puppetfile beside the manifest is not in it, a line each.
+
+    Args:
+        directory: The release.
+        manifest: Its manifest.
+
+    Raises:
+        InvalidInputError: The Puppetfile cannot be read.
+    """
+    file = directory / PUPPETFILE
+    if not file.exists():
+        return []
+    said = parse(read_user_file(file).decode("utf-8", "replace"))
+    rules = Rules(allow_file=True, use_tags=False, paths=(manifest.moduledir,), asking=False)
+    found = import_modules(said, rules=rules, old=manifest, repository=None)
+    notes = [
+        f"{PUPPETFILE}:{choice.entry.line}: {choice.name} is not in the manifest:"
+        f" {choice.left or 'run localpuppet release import'}"
+        for choice in found.choices
+        if choice.name not in manifest.modules
+    ]
+    return notes + [f"{PUPPETFILE}:{line}: {note}" for line, note in said.notes.items()]
+
+
+def unused_code(
+    directory: Path, manifest: Manifest, inner: Layout, *, but: Container[str] = ()
+) -> list[str]:
+    """Return code of a release that no run uses, a line for each directory or kind.
+
+    Args:
+        directory: The release.
+        manifest: Its manifest.
+        inner: Where things are in it.
+        but: Paths in it that do not count.
+    """
+    moduledir = manifest.moduledir
+    notes = []
+    if moduledir and not manifest.modules and not (directory / moduledir).is_dir():
+        notes.append(f"modulepath: there is no directory {moduledir}")
+    cure = "it is not on the modulepath (name it in environment.conf)"
+    notes += [
+        f"{name}: its modules are not used: {cure if moduledir else _NO_MODULEDIR}"
+        for name in _places_of_modules(directory, inner.modulepath, but)
+    ]
+    site = f"the site manifest is {inner.site_manifest or 'not in the release'}"
+    loaded = _files(directory, _LOADED, but)
+    of_modules = [name for name in _files(directory, _OF_MODULES, but) if name not in loaded]
+    used = (*inner.modulepath, *inner.own_code)
+    alone = "Puppet takes such files from modules alone (move them into one)"
+    for names, places, why in (
+        (_files(directory, _SITE, but), used, site if moduledir else _NO_MODULEDIR),
+        (loaded, used, _NO_MODULEDIR),
+        (of_modules, inner.modulepath, alone),
+    ):
+        unused = [name for name in names if not any(_is_in(name, place) for place in places)]
+        if unused:
+            notes.append(f"{shown_names(unused)}: not used: {why}")
+    return notes
+
+
+def _files(directory: Path, patterns: Iterable[str], but: Container[str]) -> list[str]:
+    """Return the files of a release that match a pattern, and are not in a module at its top."""
+    paths = (path for pattern in patterns for path in directory.glob(pattern) if path.is_file())
+    names = (path.relative_to(directory).as_posix() for path in paths)
+    return sorted(
+        name
+        for name in names
+        if name not in but and not is_module(directory / name.partition("/")[0])
+    )
+
+
+def _is_in(name: str, place: str) -> bool:
+    return name == place or name.startswith(f"{place}/")
+
+
+def _places_of_modules(
+    directory: Path, modulepath: Iterable[str], but: Container[str]
+) -> list[str]:
+    """Return the directories of modules that are not on the modulepath; of the top, its modules."""
+    used = {parse_inner_path(name, where="modulepath") for name in modulepath}
+    places: set[str] = set()
+    pending = [""]
+    while pending:
+        place = pending.pop()
+        for path in (directory / place).iterdir():
+            name = f"{place}/{path.name}".lstrip("/")
+            if path.name.startswith(".") or path.name in _NO_PLACES or name in but:
+                continue
+            if path.is_symlink() or not path.is_dir():
+                continue
+            if not is_module(path):
+                pending.append(name)
+            elif place not in used:
+                places.add(place or name)
+    return sorted(places)

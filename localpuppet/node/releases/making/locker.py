@@ -1,0 +1,168 @@
+"""Writes locks: every name in a manifest, resolved to commits, archives and digests.
+
+Owns: what is fetched, checked and stored before a lock is written, and what may move. Refuses to
+know: how a lock is spelled (`releases.lock`, `releases.lockfile`), git (`releases.git.repository`),
+how names are resolved (`releases.single.resolving`). Invariant: what is locked stays as it is until
+somebody asks for more.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import (
+    InvalidInputError,
+    LocalpuppetError,
+    UnavailableError,
+    gather_unavailable,
+    raise_unavailable,
+)
+from localpuppet.base.machine.files import write_durably
+from localpuppet.node.releases.fetch import Wanted
+from localpuppet.node.releases.git.names import Tag
+from localpuppet.node.releases.lock import AnyPin, Lock, Pin
+from localpuppet.node.releases.lockfile import EMPTY, LOCK, MANIFEST, to_text
+from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.module import GitModule
+from localpuppet.node.releases.single.resolving import (
+    as_locked,
+    refuse_unknown,
+    resolve_modules,
+    unbound,
+)
+from localpuppet.node.releases.source import split
+from localpuppet.node.releases.supply import Supply
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.git.repository import Repository
+
+NO_PATHS: Mapping[str, Path] = {}
+
+
+class LockWriter:
+    """Makes locks.
+
+    Args:
+        supply: Where code comes from, and where it goes; what is locked is in the store afterwards.
+        repository: Git.
+    """
+
+    def __init__(
+        self,
+        *,
+        supply: Supply,
+        repository: "Repository",
+    ) -> None:
+        self._repository = repository
+        self._supply = supply
+        self._store = supply.store
+        self._files = supply.files
+
+    def lock(
+        self,
+        directory: Path,
+        *,
+        accept_moved: bool,
+        update: Collection[str] | None = None,
+        paths: Mapping[str, Path] = NO_PATHS,
+    ) -> Lock:
+        """Resolve the manifest in `directory` and write the lock beside it.
+
+        Args:
+            directory: A working copy of a release.
+            accept_moved: Lock a tag or version again that is not what it was.
+            update: Single modules whose branch or range is resolved anew; all for an empty
+                collection, none for `None`.
+            paths: Work trees of this machine that stand for single modules, by name. Such a lock
+                is for `try`: it is refused as a release's.
+
+        Raises:
+            InvalidInputError: The manifest is refused, or names something mutable or unknown.
+            IntegrityError: A tag or archive is not what it was, is not an honest one, or its
+                signature is not trusted.
+            UnavailableError: Repositories or the forge cannot be had; all of them are named.
+            StateError: The disk refused.
+        """
+        manifest = self._files.manifest(directory)
+        old = self._files.lock(directory) or EMPTY
+        file = str(directory / LOCK)
+        refuse_unknown([*(update or ()), *paths], manifest, where=str(directory / MANIFEST))
+        pins: dict[str, AnyPin] = {}
+        failed: list[UnavailableError] = []  # one run names every repository to look at
+        try:
+            wanted = self._wanted(manifest)
+            drafts = resolve_modules(
+                manifest.modules,
+                kept={} if update is not None and not update else old.modules,
+                anew=update or (),
+                repository=self._repository,
+                forge=self._supply.forge,
+                failed=failed,
+            )
+        except LocalpuppetError as error:
+            raise error.at(str(directory / MANIFEST)) from error
+        if not accept_moved:
+            wanted = _as_pinned(wanted, old, file)
+            drafts = as_locked(drafts, old.modules)
+        else:
+            drafts = unbound(drafts)
+        held = self._store.exclusively()
+        try:
+            self._store.sweep(self._repository.rubbish())
+            budget = self._store.budget()
+            fetcher = self._supply.tags(self._repository)
+            with gather_unavailable(failed):
+                pins |= fetcher.bring(wanted, budget=budget)
+            modules = self._supply.modules(self._repository)
+            keyed = {f"modules.{name}": draft for name, draft in drafts.items()}
+            with gather_unavailable(failed):
+                pins |= modules.bring(keyed, file=file, ask_all=True, budget=budget)
+            raise_unavailable(failed)
+        except UnavailableError as error:
+            raise error.at(str(directory / MANIFEST)) from error
+        finally:
+            held.release()
+        lock = Lock(
+            modules={name: pins[f"modules.{name}"] for name in manifest.modules},
+            sources={
+                entry: pin
+                for entry in manifest.modulepath
+                if isinstance(pin := pins[f"sources.{entry}"], Pin)
+            },
+            paths={name: str(path) for name, path in paths.items()},
+        )
+        write_durably(directory / LOCK, to_text(lock).encode(), mode=0o644)
+        return lock
+
+    def _wanted(self, manifest: Manifest) -> dict[str, Wanted]:
+        wanted = {
+            f"modules.{name}": Wanted(url=module.url, tag=Tag(module.ref), where=f"modules.{name}")
+            for name, module in manifest.modules.items()
+            if isinstance(module, GitModule) and module.kind == "tag"
+        }
+        for index, entry in enumerate(manifest.modulepath):
+            source = self._supply.sources.get(entry.source)
+            if source is None:
+                raise InvalidInputError(
+                    f"localpuppet.yaml does not declare a source {entry.source!r}",
+                    where=f"modulepath[{index}]",
+                    hint="declare it: 'sources: {NAME: {git: URL}}'",
+                )
+            key = f"sources.{entry}"
+            wanted[key] = Wanted(url=source.url, tag=split(entry), where=key, source=source)
+        return wanted
+
+
+def _as_pinned(wanted: Mapping[str, Wanted], old: Lock, file: str) -> dict[str, Wanted]:
+    """Return what is wanted, held to what the lock that is there pins; its bytes do not count.
+
+    A tag that is locked for the first time, or whose name is another now, is held to nothing.
+    """
+    pins = {key: pin for key, pin in old.pins.items() if isinstance(pin, Pin)}
+    return {
+        key: replace(item, pinned=pins[key], where=f"{file}: {key}")
+        if key in pins and pins[key].tag == item.tag
+        else item
+        for key, item in wanted.items()
+    }

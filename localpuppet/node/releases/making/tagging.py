@@ -1,0 +1,247 @@
+"""Tags what is committed in a work tree as a release, once everything is in order.
+
+    committed? nothing ignored that matters? a new name? -> check -> still committed? -> tag, push
+
+Owns: what is refused, and in which order. Refuses to know: git (`WorkTree`), how a release is
+checked (`releases.making.checking`). Invariant: when a step fails, no tag is left.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.git.names import TRAILER, Tag
+from localpuppet.node.releases.lockfile import LOCK, MANIFEST
+from localpuppet.node.releases.making.checking import Checked
+from localpuppet.node.releases.making.signing_tree import SigningTree
+from localpuppet.node.releases.source import Source
+
+# What Puppet would read here, and nodes would not get, if git ignores it.
+_MATTERS = (
+    ":(glob)*/manifests/**",
+    ":(glob)*/functions/**",
+    ":(glob)*/types/**",
+    "enc.yaml",
+    "hiera.yaml",
+)
+
+
+class WorkTree(SigningTree, Protocol):
+    """The git work tree of somebody who makes a release; `releases.git.work_tree` implements it."""
+
+    @property
+    def commit(self) -> str:
+        """The commit that is checked out."""
+        ...
+
+    def changes(self) -> Sequence[str]:
+        """Return the paths that are not as the commit has them, untracked ones included."""
+        ...
+
+    def tracked(self, name: str) -> bool:
+        """Return whether the commit has the file `name`."""
+        ...
+
+    def ignored(self, *patterns: str) -> Sequence[str]:
+        """Return files that git ignores, and that a tag would therefore not have."""
+        ...
+
+    def has_tag(self, tag: Tag) -> bool:
+        """Return whether there is such a tag here."""
+        ...
+
+    def remote_url(self) -> str:
+        """Return the URL of the remote; empty when there is none."""
+        ...
+
+    def make_tag(self, tag: Tag, *, commit: str, message: str, sign: bool) -> None:
+        """Make an annotated tag at a commit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tagged:
+    """A release that was tagged.
+
+    Attributes:
+        tag: Its tag.
+        commit: Where the tag is.
+        signed: Whether the tag carries a signature.
+        checked: What was checked before.
+    """
+
+    tag: Tag
+    commit: str
+    signed: bool
+    checked: Checked
+
+
+def tag_release(
+    tree: WorkTree,
+    tag: Tag,
+    *,
+    check: Callable[[], Checked],
+    message: str,
+    sign: bool,
+    push: bool,
+) -> Tagged:
+    """Tag what is committed as a release.
+
+    Args:
+        tree: The work tree.
+        tag: The new tag.
+        check: Checks whether the working copy is fit to be a release.
+        message: The tag's message.
+        sign: Sign it.
+        push: Push it to the remote.
+
+    Raises:
+        LocalpuppetError: The work tree, the tag or the release is refused, or git failed; there is
+            no tag then.
+    """
+    commit = tree.commit
+    _refuse_uncommitted(tree)
+    _refuse_existing(tree, tag, push=push)
+    checked = check()
+    _refuse_unseen(checked.unseen, tree.directory)
+    # What was checked is what is tagged, also when somebody typed on meanwhile.
+    _refuse_uncommitted(tree)
+    tree.make_tag(tag, commit=commit, message=message, sign=sign)
+    signed = keep_new(tree, f"refs/tags/{tag}", sign=sign, push=push)
+    return Tagged(tag=tag, commit=commit, signed=signed, checked=checked)
+
+
+def keep_new(tree: SigningTree, ref: str, *, sign: bool, push: bool) -> bool:
+    """Keep a tag object that was just made, or remove it; return whether it carries a signature.
+
+    Args:
+        tree: The work tree.
+        ref: Where the tag object is.
+        sign: Whether it has to carry one.
+        push: Push it to the remote.
+
+    Raises:
+        InvalidInputError: git was to sign, and says nothing about why it did not.
+        LocalpuppetError: git failed.
+    """
+    kept = False
+    try:
+        signed = tree.is_signed(ref)
+        if sign and not signed:
+            raise InvalidInputError(
+                "git made no signature",
+                where=str(tree.directory),
+                hint="does user.signingkey name a key that is there? try: git tag --sign",
+            )
+        if push:
+            tree.push_ref(ref)
+        kept = True
+    finally:
+        if not kept:
+            tree.remove_ref(ref)
+    return signed
+
+
+def source_of_tag(
+    tree: WorkTree, sources: Mapping[str, Source], *, named: str | None, sign: bool
+) -> str | None:
+    """Return which source a new tag is for; `None` when an unsigned one leaves that open.
+
+    Args:
+        tree: The work tree.
+        sources: The site's sources by name.
+        named: What the user says.
+        sign: Whether the tag is to be signed.
+
+    Raises:
+        InvalidInputError: The name is not one of a source, or a signed tag would have none.
+    """
+    if named is not None:
+        if "/" in ReleasePath.parse(named, where="--source"):
+            raise InvalidInputError(f"{named!r} is not the name of a source", where="--source")
+        return named
+    url = tree.remote_url()
+    found = [name for name, source in sources.items() if source.url == url]
+    if len(found) == 1:
+        return found[0]
+    if sign:
+        how_many = "several sources have" if found else "no source has"
+        raise InvalidInputError(
+            f"a signed tag says which source it is for, and {how_many} the URL of origin",
+            where="localpuppet.yaml: sources",
+            hint="--source NAME",
+        )
+    return None
+
+
+def message_for(text: str, source: str | None) -> str:
+    """Return a tag's message, with the trailer that says which source the tag is for."""
+    return text if source is None else f"{text}\n\n{TRAILER}{source}"
+
+
+def parse_release_tag(text: str) -> Tag:
+    """Return the tag of a release.
+
+    Raises:
+        InvalidInputError: It is outside the grammar, or cannot be the last part of an app's name.
+    """
+    tag = Tag.parse(text, where="TAG")
+    if "/" in tag:
+        raise InvalidInputError(
+            f"{tag!r} has a '/': a node could not name it as NAME/tags/TAG", where="TAG"
+        )
+    ReleasePath.parse(f"app/tags/{tag}", where="TAG")
+    return tag
+
+
+def _refuse_uncommitted(tree: WorkTree) -> None:
+    for name in (MANIFEST, LOCK):
+        if not tree.tracked(name):
+            if tree.ignored(name):
+                raise InvalidInputError(
+                    f"git ignores {name}, and a release needs it",
+                    where=str(tree.directory),
+                    hint=f"git add -f {name}, or mend .gitignore",
+                )
+            made = "" if name == MANIFEST else f"'localpuppet release lock {tree.directory}', "
+            raise InvalidInputError(
+                f"{name} is not committed",
+                where=str(tree.directory),
+                hint=f"{made}git add, git commit",
+            )
+    changes = tree.changes()
+    if changes:
+        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+        raise InvalidInputError(
+            f"the work tree is not clean: {changes[0]}{more}",
+            where=str(tree.directory),
+            hint="commit, stash or ignore it: a tag holds what is committed",
+        )
+    _refuse_unseen(tree.ignored(*_MATTERS), tree.directory)
+
+
+def _refuse_unseen(files: Sequence[str], directory: Path) -> None:
+    if files:
+        raise InvalidInputError(
+            f"git ignores {files[0]}, which Puppet would read here and no node would have",
+            where=str(directory),
+            hint="commit it (git add -f), or remove it",
+        )
+
+
+def _refuse_existing(tree: WorkTree, tag: Tag, *, push: bool) -> None:
+    if tree.has_tag(tag):
+        raise InvalidInputError(
+            f"there is a tag {tag} already, and a release is never changed",
+            where=str(tree.directory),
+            hint=f"take the next name; if it never left this machine: git tag -d {tag}",
+        )
+    if push and tree.remote_tag(tag):
+        raise InvalidInputError(
+            f"origin has a tag {tag} already, and a release is never changed",
+            where=str(tree.directory),
+            hint="take the next name; 'git fetch --tags' shows what is there",
+        )

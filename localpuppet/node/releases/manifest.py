@@ -1,0 +1,184 @@
+"""`manifest.yaml` of a release, and which directories make up a modulepath.
+
+Owns: the rules between entries (how many, none twice, one release of a source, nothing mutable
+where that is forbidden). Refuses to know: the disk.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.values import Json
+from localpuppet.node.releases.git.names import parse_module_name
+from localpuppet.node.releases.limits import refuse_too_many
+from localpuppet.node.releases.module import GitModule, Module, parse_module
+
+MAX_DIRECTORIES = 9
+MAX_INNER = 200
+_PART = re.compile(r"(?!-)[A-Za-z0-9_.+-]+\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a release needs beside its own modules.
+
+    Attributes:
+        modulepath: Collections, in modulepath order.
+        modules: Single modules by name.
+        moduledir: Where single modules are put inside the release; empty for its top. A release
+            that has one is a control repository: its `environment.conf` counts.
+        site_manifest: Its own site manifest, a file or directory inside the release; empty for
+            what `environment.conf` says, or the root's.
+        tags_only: Whether everything must be a tag: no commit, branch or module of the Forge.
+    """
+
+    modulepath: tuple[ReleasePath, ...]
+    modules: Mapping[str, Module]
+    moduledir: str = ""
+    site_manifest: str = ""
+    tags_only: bool = False
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json], *, allow_file: bool = False) -> "Manifest":
+        """Return the manifest.
+
+        Args:
+            raw: `{"modulepath": ["dist/tags/r7", …], "modules": {name: module}, "moduledir": path,
+                "site_manifest": path, "tags_only": bool}`, every key optional; see `parse_module`.
+            allow_file: Whether `file://` URLs are allowed.
+
+        Raises:
+            InvalidInputError: A path, name, URL or tag is outside its grammar.
+        """
+        entries = cast("list[str]", raw.get("modulepath", []))
+        modules = cast("dict[str, dict[str, str]]", raw.get("modules", {}))
+        refuse_too_many(len(modules), where="modules")
+        manifest = cls(
+            modulepath=tuple(
+                ReleasePath.parse(entry, where=f"modulepath[{index}]")
+                for index, entry in enumerate(entries)
+            ),
+            modules={
+                parse_module_name(name, where="modules"): parse_module(
+                    name, module, where=f"modules.{name}", allow_file=allow_file
+                )
+                for name, module in modules.items()
+            },
+            moduledir=parse_inner_path(str(raw.get("moduledir", "")), where="moduledir"),
+            site_manifest=parse_inner_path(
+                str(raw.get("site_manifest", "")), where="site_manifest"
+            ),
+            tags_only=bool(raw.get("tags_only", False)),
+        )
+        if manifest.tags_only:
+            refuse_untagged(manifest, because="the manifest says tags_only")
+        return manifest
+
+    def to_text(self, comments: Mapping[str, str]) -> str:
+        """Return the manifest as `manifest.yaml` has it, one field a line.
+
+        Args:
+            comments: Module → what to say above it, one line or more; `""` is the whole file.
+        """
+        lines = _comment(comments.get("", ""), "")
+        if self.tags_only:
+            lines.append("tags_only: true")
+        if self.moduledir:
+            lines.append(f"moduledir: {json.dumps(self.moduledir)}")
+        if self.site_manifest:
+            lines.append(f"site_manifest: {json.dumps(self.site_manifest)}")
+        if self.modulepath:
+            lines += ["modulepath:", *(f"  - {json.dumps(entry)}" for entry in self.modulepath)]
+        lines.append("modules:" if self.modules else "modules: {}")
+        for name, module in self.modules.items():
+            lines += _comment(comments.get(name, ""), "  ")
+            lines.append(f"  {name}:")
+            lines += [f"    {key}: {json.dumps(value)}" for key, value in module.fields.items()]
+        return "\n".join(lines) + "\n"
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    return [f"{indent}# {line}".rstrip() for line in text.splitlines()]
+
+
+def parse_inner_path(text: str, *, where: str) -> str:
+    """Return the path of a directory or file inside a release; empty for its top.
+
+    Raises:
+        InvalidInputError: It is absolute, leaves the release, or has odd characters.
+    """
+    if text in ("", "."):
+        return ""
+    path = text.removeprefix("./").rstrip("/")
+    parts = path.split("/")
+    if len(path) > MAX_INNER or not all(_PART.match(part) and part != ".." for part in parts):
+        raise InvalidInputError(
+            f"{text[:60]!r} is not a path inside the release",
+            where=where,
+            hint="a relative path of letters, digits and _ . + -",
+        )
+    return path
+
+
+def refuse_untagged(manifest: Manifest, *, because: str) -> None:
+    """Refuse single modules that are not tags: the strict form of a manifest.
+
+    Args:
+        manifest: The manifest.
+        because: Who asks for it, for the message.
+
+    Raises:
+        InvalidInputError: A module is a commit, a branch or of the Forge.
+    """
+    for name, module in manifest.modules.items():
+        if not isinstance(module, GitModule) or module.kind != "tag":
+            raise InvalidInputError(
+                f"is not a tag of a repository, and {because}",
+                where=f"modules.{name}",
+                hint="write {git: URL, tag: TAG}",
+            )
+
+
+def check_modulepath(app: ReleasePath, manifest: Manifest, *, tags_only: bool) -> None:
+    """Refuse what must not stand together on one modulepath.
+
+    Args:
+        app: The release that the manifest belongs to.
+        manifest: Its manifest.
+        tags_only: Refuse everything that is not a tag: the site says `immutable_only`, or the
+            release is locked.
+
+    Raises:
+        InvalidInputError: Too many directories, one twice, the app itself, two releases of one
+            source, or something mutable under `tags_only`.
+    """
+    count = 1 + len(manifest.modulepath)
+    if count > MAX_DIRECTORIES:
+        raise InvalidInputError(
+            f"has too many directories: {count} with the app itself, at most {MAX_DIRECTORIES}",
+            where="modulepath",
+        )
+    releases = {app.source: app}
+    for index, entry in enumerate(manifest.modulepath):
+        where = f"modulepath[{index}]"
+        if entry == app:
+            raise InvalidInputError(f"lists the app itself again ({entry})", where=where)
+        if entry in manifest.modulepath[:index]:
+            raise InvalidInputError(f"lists {entry} twice", where=where)
+        other = releases.setdefault(entry.source, entry)
+        if other != entry:
+            raise InvalidInputError(
+                f"{entry} and {other} are two releases of one source",
+                where=where,
+                hint="keep one of them",
+            )
+        if tags_only and not entry.is_tag:
+            raise InvalidInputError(
+                f"{entry} is mutable, and a release must depend on tags only",
+                where=where,
+                hint="name a tag of it, such as NAME/tags/r1",
+            )

@@ -1,0 +1,137 @@
+"""A work tree as it is on disk, in the place of a release: `localpuppet try`.
+
+Owns: what is used of it: its files, uncommitted changes included, with the modules and collections
+of its lock. Refuses to know: git, and what the tree is run for. Invariant: nothing in it is
+changed.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.machine.ownership import refuse_foreign
+from localpuppet.node.releases.git.ignored import Ignored
+from localpuppet.node.releases.layout.links import ModuleLinks
+from localpuppet.node.releases.lock import Lock
+from localpuppet.node.releases.lockfile import LOCK, MANIFEST
+from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.mutable.modules import LockedModules
+from localpuppet.node.releases.release import Place, Release, assemble
+from localpuppet.node.releases.release_files import ReleaseFiles
+
+# Puppet splits and interpolates what is in the settings that get the path.
+_BAD = " \t\n:'\"\\,$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkTrees:
+    """Makes work trees ready to be run.
+
+    Attributes:
+        state: The state directory.
+        files: Reads manifests and locks.
+        modules: Brings what locks pin.
+        ignored: Returns what git ignores in a directory.
+        note: Takes what a person should read.
+    """
+
+    state: Path
+    files: ReleaseFiles
+    modules: LockedModules
+    ignored: Callable[[Path], Ignored]
+    note: Callable[[str], None]
+
+    def release(self, directory: Path) -> Release:
+        """Return a work tree as a run wants it, with its modules on this node.
+
+        Args:
+            directory: Where it is.
+
+        Raises:
+            InvalidInputError: It is not one, others may write to it, or manifest and lock are
+                refused or do not fit.
+            IntegrityError: What its lock pins is not what it was.
+            UnavailableError: A repository or the forge cannot be had.
+            BusyError: Another process changes the store.
+            StateError: The disk refused.
+        """
+        place = Path(os.path.abspath(directory))  # noqa: PTH100 - the path as its user knows it
+        _refuse(place)
+        manifest = self.files.manifest(place, immutable=False)
+        lock = self.files.pinned(place, manifest)
+        for path in lock.paths.values():
+            refuse_foreign(Path(path))
+        name = called(place)
+        self.modules.bring(lock, lock.trees, title=f"staging modules of {name}", file=place / LOCK)
+        try:
+            found = assemble(name, manifest, self._place(place, manifest, lock), files=self.files)
+        except LocalpuppetError as error:
+            raise error.at(str(place / MANIFEST)) from error
+        self._name_what_a_release_lacks(place, found, lock)
+        return replace(found, work_tree=str(place))
+
+    def _name_what_a_release_lacks(self, place: Path, found: Release, lock: Lock) -> None:
+        """Say which modules this run has, and a release of the same tree would not."""
+        ignored = self.ignored(place)
+        top = place.resolve()
+        own = [path.resolve() for path in found.modulepath]
+        names = [
+            path.relative_to(top).as_posix()
+            for directory in own
+            if directory.is_relative_to(top)
+            for path in sorted(directory.iterdir())
+            if path.is_dir() and path.name not in lock.trees
+        ]
+        for name in [name for name in names if name in ignored]:
+            self.note(
+                f"warning: {name} counts here and in no release: git ignores it, and the lock does"
+                " not have it"
+            )
+
+    def _place(self, directory: Path, manifest: Manifest, lock: Lock) -> Place:
+        objects = self.state / "objects"
+        return Place(
+            directory=directory,
+            name=directory,
+            inside=[directory],
+            single=ModuleLinks(self.state).path(lock.trees) if manifest.modules else None,
+            collections=[
+                (Path(entry), objects / lock.sources[entry].tree_sha256)
+                for entry in _locked(manifest, lock)
+            ],
+        )
+
+
+def called(directory: Path) -> str:
+    """Return what a work tree is called in records: never a release's name."""
+    return f"{directory.name} (work tree)"
+
+
+def _locked(manifest: Manifest, lock: Lock) -> Sequence[ReleasePath]:
+    for index, entry in enumerate(manifest.modulepath):
+        if entry not in lock.sources:
+            raise InvalidInputError(
+                f"{entry} is not locked",
+                where=f"modulepath[{index}]",
+                hint="name a tag of it, and run 'localpuppet release lock'",
+            )
+    return manifest.modulepath
+
+
+def _refuse(directory: Path) -> None:
+    bad = [character for character in str(directory) if character in _BAD]
+    if bad or not str(directory).isprintable():
+        raise InvalidInputError(
+            "Puppet cannot work with this path",
+            where=repr(str(directory)[:200]),
+            hint="move the work tree: no space, quote, comma, colon, backslash or $",
+        )
+    refuse_foreign(directory)
+    if not (directory / MANIFEST).exists():
+        hint = "an empty one will do"
+        if (directory / "Puppetfile").exists():
+            hint = "'localpuppet release import' makes it of the Puppetfile"
+        raise InvalidInputError(f"there is no {MANIFEST}", where=str(directory), hint=hint)

@@ -1,0 +1,239 @@
+"""package: a staged release as a .deb, an .rpm or a release pack.
+
+Owns: what is in a package and with which modes and times; that the same release gives the same
+bytes, whoever builds it, where and when. Invariants: every byte is hashed on its way in; nothing in
+a package runs, and nothing below `modules/` is touched by installing it. Refuses to know: how
+dpkg-deb and rpmbuild are called.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.machine.files import publish, state_problem
+from localpuppet.node.releases.git.repository import Repository
+from localpuppet.node.releases.packages import directory as packages
+from localpuppet.node.releases.packages import naming
+from localpuppet.node.releases.packages import pack as packs
+from localpuppet.node.releases.packages.naming import Description
+from localpuppet.node.releases.packages.ports import PackageTools
+from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staging import Staging
+from localpuppet.node.releases.store import Store, tree_digest
+
+# Tar headers hold 11 octal digits; RPM and dpkg-deb stop earlier. A commit may claim anything.
+MAX_TIME = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A package that was built.
+
+    Attributes:
+        file: Where it is.
+        sha256: Of the whole file.
+        about: What it says of itself.
+    """
+
+    file: Path
+    sha256: str
+    about: Description
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "schema": 1,
+            "app": self.about.app,
+            "package": str(self.file),
+            "sha256": self.sha256,
+            "name": self.about.name,
+            "version": self.about.version,
+            "id": self.about.id,
+            "commit": self.about.commit,
+        }
+
+
+class Packager:
+    """Makes packages.
+
+    Args:
+        staging: The releases on this machine.
+        store: Trees.
+        repository: Git, for the time of a commit.
+        tools: dpkg-deb and rpmbuild.
+        directories: Where installed packages are: they know the time when git does not.
+    """
+
+    def __init__(
+        self,
+        *,
+        staging: Staging,
+        store: Store,
+        repository: Repository,
+        tools: PackageTools,
+        directories: Sequence[Path],
+    ) -> None:
+        self._staging = staging
+        self._store = store
+        self._repository = repository
+        self._tools = tools
+        self._directories = directories
+
+    def build(self, staged: Staged, *, form: str, directory: Path, version: str | None) -> Built:
+        """Build a package of a staged release.
+
+        Args:
+            staged: The release.
+            form: `deb`, `rpm` or `tar`.
+            directory: Where to put the file.
+            version: The package's version; `None` for the one in the tag.
+
+        Raises:
+            InvalidInputError: The version or directory is refused.
+            IntegrityError: A tree in the store is not what its name says.
+            UnavailableError: The commit's time cannot be had.
+            StateError: A program is missing or failed, or the disk refused.
+        """
+        if version is not None:
+            naming.parse_version(version)
+        if not directory.is_dir():
+            raise InvalidInputError("is not a directory", where=str(directory), hint="-o DIR")
+        time = min(self._time(staged), MAX_TIME)
+        record = json.dumps({**staged.to_dict(), "time": time}, indent=2, sort_keys=True) + "\n"
+        try:
+            with tempfile.TemporaryDirectory(prefix="localpuppet-package-") as scratch:
+                root = Path(scratch, "root")
+                about = self._lay_out(staged, record.encode(), root, version)
+                _settle(root, time)
+                return self._write(form, root, about, directory, time)
+        except OSError as error:
+            place = error.filename if isinstance(error.filename, str) else directory
+            raise state_problem(error, Path(place)) from error
+
+    def _time(self, staged: Staged) -> int:
+        """Return when the release was committed: its package knows it where git does not."""
+        try:
+            package = packages.find(self._directories, staged.app)
+        except LocalpuppetError:
+            package = None  # a broken package of anything must not stop who has git
+        if package is not None:
+            record = loads(package.data)
+            time = record.get("time")
+            if record.get("pin") == asdict(staged.pin) and isinstance(time, int):
+                return time
+        self._repository.fetch([(staged.pin.url, staged.pin.tag)], refresh=False)
+        return self._repository.commit_time(staged.pin.url, staged.pin.commit)
+
+    def _lay_out(
+        self, staged: Staged, record: bytes, root: Path, version: str | None
+    ) -> Description:
+        """Make the tree that a package installs; return what it is."""
+        name = naming.package_name(staged.app)
+        identity = hashlib.sha256(record).hexdigest()
+        top = root / naming.PACKAGES / identity
+        (top / "objects").mkdir(parents=True)
+        (top / packages.RECORD).write_bytes(record)
+        for sha256 in sorted(staged.digests):
+            self._copy(sha256, top / "objects" / sha256)
+        composed = top / "releases" / staged.composition
+        composed.mkdir(parents=True)
+        for link, target in self._staging.links(staged).items():
+            (composed / link).parent.mkdir(parents=True, exist_ok=True)
+            (composed / link).symlink_to(target)
+        _copy_licences(staged, top / "objects", root / naming.DOCUMENTATION / name)
+        (top / packages.SUMS).write_bytes(_sums(top))
+        return Description(
+            app=staged.app,
+            name=name,
+            version=version or naming.package_version(staged.pin.tag),
+            id=identity,
+            url=staged.pin.url,
+            commit=staged.pin.commit,
+            trees=len(staged.modules) + len(staged.sources),
+            size=sum(path.stat().st_size for path in _files(root)),
+        )
+
+    def _copy(self, sha256: str, target: Path) -> None:
+        packages.copy_tree(self._store.path(sha256), target, link=False)
+        found = tree_digest(target, where=sha256)
+        if found != sha256:
+            raise IntegrityError(
+                f"has the bytes of {found[:16]}…",
+                where=str(self._store.path(sha256)),
+                hint="'localpuppet release verify' says more, 'localpuppet stage' repairs it",
+            )
+
+    def _write(
+        self, form: str, root: Path, about: Description, directory: Path, time: int
+    ) -> Built:
+        target = directory / naming.file_name(about, form)
+        if form == "deb":
+            self._tools.build_deb(root, naming.control(about), target, time=time)
+        elif form == "rpm":
+            spec = naming.spec(about)
+            self._tools.build_rpm(root, spec, naming.RPM_MACROS, target, time=time)
+        else:
+            pack = root.parent / target.name
+            packs.write(root / about.directory, pack, time=time)
+            publish(pack, target, mode=0o644)
+        with target.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return Built(file=target, sha256=sha256, about=about)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Yield every ordinary file below `root`, in the order of its bytes."""
+    for path in sorted(root.rglob("*"), key=os.fsencode):
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _copy_licences(staged: Staged, objects: Path, target: Path) -> None:
+    """Put licences where people look for them; they stay in their trees as well."""
+    trees = {str(staged.app): staged.pin.tree_sha256, **staged.sources}
+    trees |= {f"{staged.app}/{name}": sha256 for name, sha256 in staged.modules.items()}
+    target.mkdir(parents=True)
+    lines = [
+        f"{staged.app} is commit {staged.pin.commit}",
+        f"of {staged.pin.url} (tag {staged.pin.tag}).",
+        "",
+    ]
+    for name, sha256 in sorted(trees.items()):
+        tree = objects / sha256
+        found = [path for path in _files(tree) if naming.is_licence(path.name)]
+        lines.append(f"{name}: {len(found) or 'no'} licence files in its tree")
+        for path in found:
+            copy = target / "licenses" / name / path.relative_to(tree)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+    (target / "copyright").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _sums(top: Path) -> bytes:
+    """Return what `sha256sum -c` reads, for every file below `top`."""
+    lines = []
+    for path in _files(top):
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest().encode()
+        name = os.fsencode(path.relative_to(top))
+        # As sha256sum writes it.
+        mark = b"\\" if b"\\" in name else b""
+        lines.append(mark + sha256 + b"  " + name.replace(b"\\", b"\\\\") + b"\n")
+    return b"".join(lines)
+
+
+def _settle(root: Path, time: int) -> None:
+    """Give everything below `root` the mode and time that it has on every machine."""
+    for path in [*root.rglob("*"), root]:
+        if not path.is_symlink():
+            executable = path.is_dir() or path.stat().st_mode & 0o100
+            path.chmod(0o755 if path.is_dir() else 0o555 if executable else 0o444)
+        os.utime(path, (time, time), follow_symlinks=False)

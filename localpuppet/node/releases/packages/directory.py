@@ -1,0 +1,234 @@
+"""Releases that came as files: installed packages, and release packs that were unpacked.
+
+Owns: the layout of a package's directory and finding the one of a release. The directory is named
+by the SHA-256 of its `release.json`, that holds the digests of the trees below `objects/`: so one
+name vouches for every byte. Refuses to know: the store, git, how packages are built.
+
+    ID/release.json       the record of the release (as in staged/), and the time of its commit
+    ID/objects/SHA256/    its trees: the release's own, its modules, its collections
+    ID/releases/SHA256/   the composed release, links as in the state directory
+    ID/SHA256SUMS         every file, for sha256sum -c
+"""
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.machine.files import read_user_file, state_problem
+from localpuppet.node.releases.packages.naming import PREFIX, package_name
+
+RECORD = "release.json"
+SUMS = "SHA256SUMS"
+_ID = re.compile(r"[0-9a-f]{64}\Z")
+_SEALED = {0o444, 0o555}
+# A file system, or the kernel's protection of links, says no: then the bytes are copied.
+_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A package's directory.
+
+    Attributes:
+        directory: Where it is.
+        data: The bytes of its `release.json`.
+        app: The release that it says it is; whatever JSON has there.
+        ours: Whether it is a copy that may be taken apart.
+        where: What it is called in messages: its directory, or the pack that it came in.
+    """
+
+    directory: Path
+    data: bytes
+    app: object
+    ours: bool
+    where: str
+
+    @property
+    def file(self) -> str:
+        """Its record's name, for messages."""
+        return f"{self.where}{': ' if self.ours else '/'}{RECORD}"
+
+    def take(self, sha256: str, target: Path) -> None:
+        """Make the tree `sha256` available as `target`; nobody has verified it yet.
+
+        It is moved when the package is ours, linked where the file system allows it, and copied
+        otherwise.
+
+        Raises:
+            IntegrityError: The package does not hold it, or holds more than files and links.
+            StateError: The disk refused.
+        """
+        tree = self.directory / "objects" / sha256
+        if tree.is_symlink() or not tree.is_dir():
+            raise IntegrityError(f"does not hold the tree {sha256[:16]}…", where=self.where)
+        try:
+            if self.ours:
+                tree.rename(target)
+            else:
+                copy_tree(tree, target, link=True)
+        except OSError as error:
+            raise state_problem(error, target) from error
+
+
+def load(directory: Path, *, pack: Path | None = None) -> Package:
+    """Return the package in a directory.
+
+    Args:
+        directory: Where it is.
+        pack: The pack that it was unpacked from, which makes it ours; `None` for a package that
+            is installed.
+
+    Raises:
+        InvalidInputError: Its record cannot be read, or others could write it.
+        IntegrityError: Its record is not what the directory's name says, or is damaged.
+    """
+    file = directory / RECORD
+    where = str(directory) if pack is None else str(pack)
+    named = str(file) if pack is None else f"{pack}: {RECORD}"
+    try:
+        data = read_user_file(file)
+    except InvalidInputError as error:
+        raise InvalidInputError(error.what, where=named, hint=error.hint) from error
+    if hashlib.sha256(data).hexdigest() != directory.name:
+        raise IntegrityError(
+            "was changed: it is not what its directory's name says",
+            where=named,
+            hint="install the package again; find out who changed it",
+        )
+    try:
+        record = loads(data)
+    except ValueError as error:
+        raise IntegrityError("is damaged: not JSON", where=named) from error
+    if not isinstance(record, dict):
+        raise IntegrityError("is damaged: not a mapping", where=named)
+    return Package(
+        directory=directory,
+        data=data,
+        app=record.get("app"),
+        ours=pack is not None,
+        where=where,
+    )
+
+
+def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
+    """Return the installed package of a release; `None` when there is none.
+
+    Args:
+        directories: Where to look, in this order.
+        app: The release.
+
+    Raises:
+        IntegrityError: It was not found among the sound ones, and there is one that was changed; or
+            one directory holds it twice.
+        InvalidInputError: The same with one that others could write.
+    """
+    problem: LocalpuppetError | None = None
+    for directory in directories:
+        found = []
+        for path in sorted(directory.iterdir()) if directory.is_dir() else []:
+            if not _ID.match(path.name):
+                continue
+            try:
+                package = load(path)
+            except LocalpuppetError as error:
+                problem = problem or error
+                continue
+            if package.app == app:
+                found.append(package)
+        if len(found) > 1:
+            raise IntegrityError(
+                f"{found[0].directory.name[:12]}… and {found[1].directory.name[:12]}…"
+                f" both say that they are {app}",
+                where=str(directory),
+                hint="remove the package that is wrong",
+            )
+        if found:
+            return found[0]
+    if problem is not None:
+        raise problem
+    return None
+
+
+def find_pack(directories: Sequence[Path], app: ReleasePath) -> Path | None:
+    """Return the file of a release pack, by its name; `None` when there is none.
+
+    Args:
+        directories: Where to look, in this order.
+        app: The release.
+
+    Raises:
+        IntegrityError: A directory has two of it.
+    """
+    # A version has no `-`; a name that could be taken for a longer one ends in a digest.
+    name = re.compile(rf"{re.escape(package_name(app))}-[^-]+\.tar(?:\.gz)?\Z")
+    for directory in directories:
+        found = sorted(directory.glob(f"{PREFIX}*.tar*")) if directory.is_dir() else []
+        packs = [path for path in found if name.match(path.name)]
+        if len(packs) > 1:
+            raise IntegrityError(
+                f"{packs[0].name} and {packs[1].name} are both packs of {app}",
+                where=str(directory),
+                hint="remove the one that is wrong",
+            )
+        if packs:
+            return packs[0]
+    return None
+
+
+def copy_tree(source: Path, target: Path, *, link: bool) -> None:
+    """Copy a tree; files get the modes that they have in the store.
+
+    Args:
+        source: The tree.
+        target: What to make.
+        link: Use hard links, as long as they are allowed and need no other mode.
+
+    Raises:
+        IntegrityError: There is more in it than files, links and directories.
+        OSError: The disk refused.
+    """
+    linking = link
+    pending = [(str(source), str(target))]
+    while pending:
+        old, new = pending.pop()
+        Path(new).mkdir()
+        with os.scandir(old) as entries:
+            for entry in entries:
+                path = f"{new}/{entry.name}"
+                status = entry.stat(follow_symlinks=False)
+                mode = status.st_mode
+                if stat.S_ISDIR(mode):
+                    pending.append((entry.path, path))
+                elif stat.S_ISLNK(mode):
+                    # Not read through Path, that would tidy the target up.
+                    Path(path).symlink_to(os.readlink(entry.path))  # noqa: PTH115
+                elif stat.S_ISREG(mode):
+                    # The store sets modes: it must neither fail on a linked file nor change it.
+                    sealed = status.st_uid == os.geteuid() and stat.S_IMODE(mode) in _SEALED
+                    linking = linking and (not sealed or _linked(entry.path, path))
+                    if not (linking and sealed):
+                        shutil.copyfile(entry.path, path, follow_symlinks=False)
+                        Path(path).chmod(0o555 if mode & stat.S_IXUSR else 0o444)
+                else:
+                    raise IntegrityError(
+                        "something that is not a file, link or directory", where=entry.path
+                    )
+
+
+def _linked(old: str, new: str) -> bool:
+    try:
+        os.link(old, new, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return False
+        raise
+    return True

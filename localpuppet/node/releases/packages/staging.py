@@ -1,0 +1,280 @@
+"""stage, without git: a release from an installed package or from a release pack.
+
+Owns: choosing between git and a package, and the way from a package's directory into the store.
+Invariants: nothing that a package says is believed before its bytes were hashed; the lock in the
+release's own tree decides which trees belong to it; a source that asks for signed tags is not
+satisfied by a package. Composing and switching are those of `staging`.
+"""
+
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.names import ReleasePath, did_you_mean
+from localpuppet.base.machine.files import read_user_file
+from localpuppet.node.releases.git.names import parse_digest
+from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.source import split
+from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staging import Staging
+from localpuppet.node.releases.supply import Supply
+from localpuppet.node.releases.verified import Verified
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.packages.directory import Package
+
+
+class PackageStaging:
+    """Stages from wherever a release is.
+
+    Args:
+        staging: The releases on this node.
+        supply: Where code comes from, and where it goes.
+        directories: Where installed packages are looked for, in this order.
+        install: Has the machine's package manager install a package by its name; `None` where
+            packages come here without us.
+    """
+
+    def __init__(
+        self,
+        *,
+        staging: Staging,
+        supply: Supply,
+        directories: Sequence[Path],
+        install: Callable[[str], None] | None = None,
+    ) -> None:
+        self._staging = staging
+        self._store = supply.store
+        self._directories = directories
+        self._install = install
+        self._sources = supply.sources
+        self._files = supply.files
+        self._verified = Verified(supply.store.directory)
+
+    @property
+    def repaired(self) -> str:
+        """What was wrong with the release that was staged last; see `Staging.repaired`."""
+        return self._staging.repaired
+
+    def stage(
+        self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
+    ) -> Staged:
+        """Stage a release: from git when its source is declared, from its package otherwise.
+
+        Args:
+            app: `foo/tags/r2`.
+            refresh: Ask the repository, or look at the package, again.
+            accept_moved: Take a tag that has moved as it is now.
+
+        Raises:
+            LocalpuppetError: As `Staging.stage` and `stage_installed` do.
+        """
+        if app.source in self._sources:
+            return self._staging.stage(app, refresh=refresh, accept_moved=accept_moved)
+        split(app)
+
+        def obtain(known: Staged | None) -> Staged:
+            again = refresh or accept_moved
+            if known and not again and self._staging.usable(known):
+                return known
+            return self._installed(app, known, accept_moved=accept_moved)
+
+        return self._staging.switch(app, obtain, accept_moved=accept_moved)
+
+    def stage_installed(self, app: ReleasePath) -> Staged:
+        """Stage a release from its installed package, even where its source is declared.
+
+        Raises:
+            InvalidInputError: No package of it is installed, or its lock is refused.
+            IntegrityError: The package is not what it says, or not what was staged before.
+            BusyError: Another process stages.
+            StateError: The disk refused; nothing was switched.
+        """
+        split(app)
+        return self._staging.switch(
+            app, lambda known: self._installed(app, known, accept_moved=False)
+        )
+
+    def stage_pack(self, app: ReleasePath, pack: Path, *, accept_moved: bool = False) -> Staged:
+        """Stage a release from a release pack.
+
+        Args:
+            app: The release that must be in it.
+            pack: The file.
+            accept_moved: Take a tag that has moved as the pack has it.
+
+        Raises:
+            InvalidInputError: The pack cannot be read, or is of another release.
+            IntegrityError: It is damaged or hostile, or not what was staged before.
+            BusyError: Another process stages.
+            StateError: The disk refused; nothing was switched.
+        """
+        split(app)
+        return self._staging.switch(
+            app,
+            lambda known: self._packed(app, known, pack, accept_moved=accept_moved),
+            accept_moved=accept_moved,
+        )
+
+    def _packed(
+        self, app: ReleasePath, known: Staged | None, pack: Path, *, accept_moved: bool
+    ) -> Staged:
+        from localpuppet.node.releases.packages import directory
+        from localpuppet.node.releases.packages import (
+            pack as packs,  # a release from git needs neither, nor tarfile
+        )
+
+        scratch = self._store.staging()
+        try:
+            package = directory.load(packs.unpack(pack, scratch), pack=pack)
+            if package.app != app:
+                raise InvalidInputError(
+                    f"is a pack of {str(package.app)[:80]!r}, not of {app}", where=str(pack)
+                )
+            return self._take(app, known, package, scratch, accept_moved=accept_moved)
+        finally:
+            self._store.sweep([scratch])
+
+    def _installed(self, app: ReleasePath, known: Staged | None, *, accept_moved: bool) -> Staged:
+        from localpuppet.node.releases.packages import directory
+
+        package = directory.find(self._directories, app)
+        if package is None:
+            pack = directory.find_pack(self._directories, app)
+            if pack is not None:
+                return self._packed(app, known, pack, accept_moved=accept_moved)
+            if self._install is not None:
+                from localpuppet.node.releases.packages.naming import package_name
+
+                self._install(package_name(app))
+                package = directory.find(self._directories, app)
+        if package is None:
+            raise InvalidInputError(
+                f"{app.source!r} is not a source that localpuppet.yaml declares, and no package or"
+                f" pack of {app} is there"
+                if app.source not in self._sources
+                else f"no package or pack of {app} is there",
+                where=", ".join(map(str, self._directories)),
+                hint=did_you_mean(app.source, list(self._sources)),
+            )
+        scratch = self._store.staging()
+        try:
+            return self._take(app, known, package, scratch, accept_moved=accept_moved)
+        finally:
+            self._store.sweep([scratch])
+
+    def _take(
+        self,
+        app: ReleasePath,
+        known: Staged | None,
+        package: "Package",
+        scratch: Path,
+        *,
+        accept_moved: bool,
+    ) -> Staged:
+        """Bring what a package holds into the store; return what it was found to be."""
+        said = self._record(app, package)
+        pin = self._staging.remembered(app, known)
+        if pin is not None and not _same(pin, said.pin) and not accept_moved:
+            raise IntegrityError(
+                f"is another {said.pin.tag}: here it is {pin.commit[:12]}"
+                f" (tree {pin.tree_sha256[:12]}), the package has {said.pin.commit[:12]}"
+                f" ({said.pin.tree_sha256[:12]})",
+                where=package.file,
+                hint="find out which is right; --accept-moved takes the package's",
+            )
+        self._refuse_unsigned(said, known)
+        new = [sha256 for sha256 in said.trees.values() if not self._store.has(sha256)]
+        self._add(said.trees, package, scratch)
+        try:
+            return self._described(app, said, package)
+        except LocalpuppetError:
+            for sha256 in new:
+                self._store.remove(sha256)
+            raise
+
+    def _described(self, app: ReleasePath, said: Staged, package: "Package") -> Staged:
+        """Return the record of a release whose trees are in the store; its own lock decides."""
+        own = self._store.path(said.pin.tree_sha256)
+        lock = self._files.locked(app, lambda name: _own_file(own / name))
+        staged = self._staging.describe(app, said.pin, lock)
+        if staged != said:
+            raise IntegrityError(
+                "its record and the lock in it name different trees",
+                where=package.file,
+                hint="do not use the package; build it again",
+            )
+        return staged
+
+    def _record(self, app: ReleasePath, package: "Package") -> Staged:
+        try:
+            raw = self._files.documents.parse(package.data, schema="package", where=package.file)
+            said = Staged.from_dict(raw)
+            for name, sha256 in [*said.modules.items(), *said.sources.items()]:
+                parse_digest(sha256, where=name)
+            for name in said.sources:
+                ReleasePath.parse(name, where="sources")
+        except (InvalidInputError, StateError) as error:
+            place = "" if error.where.startswith(package.file) else package.file
+            raise IntegrityError(error.what, where=place or error.where) from error
+        if said.pin.tag != split(app):
+            raise IntegrityError(f"is the tag {said.pin.tag}, not {app}", where=package.file)
+        return said
+
+    def _refuse_unsigned(self, said: Staged, known: Staged | None) -> None:
+        """Refuse trees that a declared source would sign, unless git brought them and it did.
+
+        That a tree is in the store says nothing: any release may have brought it. How old a tag is
+        that git brought once, and `gc` took away, only git can say.
+        """
+        source = self._sources.get(said.app.source)
+        if known is None and source is not None and source.fresh is not None:
+            raise IntegrityError(
+                f"{source.name} says how old a tag may be, and a package does not tell",
+                where=str(said.app),
+                hint="stage it from git",
+            )
+        path = self._verified.noted().unverified(said, self._sources)
+        if path is not None:
+            raise IntegrityError(
+                f"{path.source} asks for signed tags, and a package has no signature",
+                where=str(path),
+                hint="stage it from git",
+            )
+
+    def _add(self, trees: Mapping[str, str], package: "Package", scratch: Path) -> None:
+        missing = {sha256: name for name, sha256 in trees.items() if not self._store.sound(sha256)}
+        places = {}
+        for number, (sha256, name) in enumerate(missing.items()):
+            places[name] = scratch / f"tree-{number}"
+            package.take(sha256, places[name])
+
+        def accept(found: Mapping[str, str]) -> None:
+            for sha256, name in missing.items():
+                if found[name] != sha256:
+                    raise IntegrityError(
+                        f"has the bytes of {found[name][:16]}…, the package says {sha256[:16]}…",
+                        where=f"{package.where}: {name}",
+                        hint="the package was changed or damaged; install it again",
+                    )
+
+        self._store.add(places.items(), accept=accept)
+
+
+def _same(one: Pin, other: Pin) -> bool:
+    """Whether two pins are one thing; where it was fetched from may differ (a mirror)."""
+    fields = ("tag", "tag_object", "commit", "tree_sha256")
+    return all(getattr(one, field) == getattr(other, field) for field in fields)
+
+
+def _own_file(path: Path) -> bytes | None:
+    """Return a file at the top of a release's own tree; `None` when there is none."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise IntegrityError("must be an ordinary file", where=str(path))
+    return read_user_file(path)

@@ -1,0 +1,217 @@
+"""dpkg-deb, rpmbuild, dpkg and rpm: building packages and installing them.
+
+Owns: every call of these programs: their environment, where they may write, what they say when they
+fail. What is built depends on the arguments only: no configuration of the user, a fixed time, one
+thread. Refuses to know: what is in a package.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time as clock
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.text import last_words, one_line
+from localpuppet.base.machine.files import open_user_file, publish, state_problem
+from localpuppet.node.releases.packages.naming import PREFIX
+
+MAX_PACKAGE = 8 * 1024**3
+# How apt brings a package that came to its repositories just now. It removes nothing for it.
+# `install` waits for the lock itself; `update` fails at once while another one is on, and a machine
+# has one at its boot and twice a day.
+APT_NAME = "apt"
+APT_LOCKED = b"Could not get lock"
+APT_TRIES, APT_AGAIN = 30, 2.0  # seconds
+APT: tuple[tuple[str, ...], ...] = (
+    ("apt-get", "--quiet", "update"),
+    (
+        *("apt-get", "--quiet", "--yes", "--no-remove", "--no-install-recommends"),
+        *("-o", "DPkg::Lock::Timeout=60", "install"),
+    ),
+)
+_SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class SystemPackageTools:
+    """The programs of this machine.
+
+    Args:
+        env: The environment to take PATH and TMPDIR from.
+        timeout: Seconds for one command.
+        sleep: Waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str],
+        timeout: float,
+        sleep: Callable[[float], None] = clock.sleep,
+    ) -> None:
+        kept = {name: env[name] for name in ("TMPDIR",) if name in env}
+        # dpkg wants ldconfig and start-stop-daemon, that are not on every user's PATH.
+        path = f"{env.get('PATH', '')}:{_SYSTEM}".lstrip(":")
+        self._env = {**kept, "PATH": path, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+        self._timeout = timeout
+        self._sleep = sleep
+
+    def build_deb(self, tree: Path, control: str, target: Path, *, time: int) -> None:
+        """Build a Debian package; see `node.releases.packages.ports.PackageTools`.
+
+        Raises:
+            StateError: dpkg-deb is not there, or failed.
+        """
+        directory = tree / "DEBIAN"
+        try:
+            with tempfile.TemporaryDirectory(prefix="localpuppet-deb-") as scratch:
+                directory.mkdir()
+                directory.chmod(0o755)
+                (directory / "control").write_text(control, "utf-8")
+                (directory / "control").chmod(0o644)
+                for path in (directory / "control", directory, tree):
+                    os.utime(path, (time, time))
+                built = Path(scratch, "built.deb")
+                # gzip: unlike xz, its bytes do not depend on the number of processors.
+                compress = ["-Zgzip", "-z9", "--root-owner-group"]
+                self._run("dpkg-deb", [*compress, "--build", str(tree), str(built)], time=time)
+                publish(built, target, mode=0o644)
+        except OSError as error:
+            raise state_problem(error, directory) from error
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def build_rpm(
+        self, tree: Path, spec: str, macros: Mapping[str, str], target: Path, *, time: int
+    ) -> None:
+        """Build an RPM package; see `node.releases.packages.ports.PackageTools`.
+
+        Raises:
+            InvalidInputError: rpmbuild would take the temporary directory's path for macros.
+            StateError: rpmbuild is not there, or failed.
+        """
+        with tempfile.TemporaryDirectory(prefix="localpuppet-rpm-") as scratch:
+            if "%" in scratch:  # rpmbuild runs what %(…) holds
+                raise InvalidInputError(
+                    "the path has a '%', which rpmbuild takes for a macro",
+                    where="TMPDIR",
+                    hint="set TMPDIR to a directory without one",
+                )
+            top = Path(scratch)
+            try:
+                (top / "built.spec").write_text(spec, "utf-8")
+            except OSError as error:
+                raise state_problem(error, top) from error
+            places = {
+                "_topdir": scratch,
+                "_tmppath": scratch,
+                "_dbpath": f"{scratch}/db",
+                "_rpmdir": scratch,
+                "_rpmfilename": "built.rpm",
+            }
+            defines = [f"--define={name} {text}" for name, text in {**macros, **places}.items()]
+            self._run(
+                "rpmbuild",
+                ["-bb", "--quiet", "--target=noarch", *defines, str(top / "built.spec")],
+                time=time,
+                # A home without .rpmmacros.
+                env={"HOME": scratch, "LOCALPUPPET_TREE": str(tree)},
+            )
+            publish(top / "built.rpm", target, mode=0o644)
+
+    def install(self, package: Path) -> None:
+        """Install a package; see `node.releases.packages.ports.PackageTools`.
+
+        Raises:
+            InvalidInputError: The file is not a regular one, others could write it, or it is not a
+                package of a release.
+            StateError: dpkg or rpm is not there, or failed.
+        """
+        # Absolute, so that no name can be taken for an option.
+        path = os.path.abspath(package)  # noqa: PTH100 - Path.resolve() follows links
+        with open_user_file(Path(path), limit=MAX_PACKAGE) as file:
+            start = file.read(8)
+        if start == b"!<arch>\n":
+            ask, tool = ["dpkg-deb", "--field", path, "Package"], ["dpkg", "--install", path]
+        elif start.startswith(b"\xed\xab\xee\xdb"):
+            ask = ["rpm", "--query", "--package", "--nosignature", "--queryformat=%{NAME}", path]
+            tool = ["rpm", "--upgrade", "--replacepkgs", path]
+        else:
+            raise InvalidInputError("is neither a .deb nor an .rpm", where=path)
+        name = self._run(ask[0], ask[1:]).strip()
+        if not name.startswith(PREFIX):
+            raise InvalidInputError(
+                f"is the package {one_line(name)[:80]!r}, not one of a release",
+                where=path,
+                hint=f"its name starts with {PREFIX}; install others with dpkg or rpm",
+            )
+        self._run(tool[0], tool[1:])
+
+    def install_by_name(self, name: str, manager: str | Sequence[str]) -> None:
+        """Have the machine's package manager install a package; see `PackageTools`.
+
+        Raises:
+            StateError: The package manager is not there, or failed.
+        """
+        command, last = tuple(manager), name
+        if manager == APT_NAME:
+            update, command = APT
+            self._run(update[0], update[1:], tries=APT_TRIES)
+            last = _only(name)
+        self._run(command[0], [*command[1:], last])
+
+    def _run(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        *,
+        time: int | None = None,
+        env: Mapping[str, str] | None = None,
+        tries: int = 1,
+    ) -> str:
+        epoch = {} if time is None else {"SOURCE_DATE_EPOCH": str(time)}
+        found = shutil.which(program, path=self._env["PATH"])
+        if found is None:
+            package = {"rpmbuild": "rpm or rpm-build", "dpkg-deb": "dpkg"}.get(program, program)
+            raise StateError(f"{program} is not installed", hint=f"install the package {package}")
+        variables = {**self._env, **epoch, **(env or {})}
+        done = self._ended(program, [found, *arguments], variables)
+        for _ in range(tries - 1):
+            if done.returncode == 0 or APT_LOCKED not in done.stderr:
+                break
+            self._sleep(APT_AGAIN)
+            done = self._ended(program, [found, *arguments], variables)
+        if done.returncode != 0:
+            said = last_words(done.stderr, most=300)
+            raise StateError(f"failed: {said or f'exit code {done.returncode}'}", where=program)
+        return done.stdout.decode("utf-8", "replace")
+
+    def _ended(
+        self, program: str, command: Sequence[str], env: Mapping[str, str]
+    ) -> "subprocess.CompletedProcess[bytes]":
+        try:
+            return subprocess.run(
+                command,
+                env=env,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=self._timeout,
+                check=False,
+                umask=0o022,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise StateError(f"did not end within {self._timeout:g} s", where=program) from error
+
+
+def _only(name: str) -> str:
+    """Return a package's name so that apt-get takes it for nothing else.
+
+    It takes a name that it does not know for an expression that other names may match, and `+` or
+    `-` at its end for what is to be done.
+    """
+    exact = re.sub(r"[.+]", r"[\g<0>]", name)
+    return f"^{exact}$"

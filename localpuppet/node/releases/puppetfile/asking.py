@@ -1,0 +1,49 @@
+"""Asks the repositories of a Puppetfile what their refs are; one that is silent costs a line."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from localpuppet.base.errors import IntegrityError, UnavailableError
+from localpuppet.node.releases.git.repository import Repository
+
+AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a repository said.
+
+    Attributes:
+        refs: Full name of each ref, and HEAD, → the commit behind it; `None` without an answer.
+        problem: Why there is none.
+    """
+
+    refs: Mapping[str, str] | None
+    problem: str = ""
+
+
+def ask(
+    urls: Sequence[str], repository: Repository, progress: Callable[[int, int], None]
+) -> dict[str, Answer]:
+    """Return what repositories say, several at a time.
+
+    Args:
+        urls: Their URLs.
+        repository: Git.
+        progress: Called with the number of repositories that were asked, and of all.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    def one(url: str) -> Answer:
+        try:
+            return Answer(refs=repository.refs([url])[url])
+        except (UnavailableError, IntegrityError) as error:
+            return Answer(refs=None, problem=error.args[0])
+
+    wanted = list(dict.fromkeys(urls))
+    found = {}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for url, answer in zip(wanted, pool.map(one, wanted), strict=True):
+            found[url] = answer
+            progress(len(found), len(wanted))
+    return found

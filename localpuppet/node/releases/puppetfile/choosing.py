@@ -1,0 +1,272 @@
+"""What each module of a Puppetfile becomes in a manifest, or why it is left.
+
+Owns: the rules, r10k's where r10k has some: a ref is a tag before it is a branch, a module without
+a ref is at `master`. Refuses to know: who asks repositories; without an answer (`refs` is `None`)
+what a name looks like must do.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.forge.names import Slug
+from localpuppet.node.releases.forge.versions import Range
+from localpuppet.node.releases.git.names import GitUrl, Tag, parse_branch, parse_module_name
+from localpuppet.node.releases.module import ForgeModule, GitModule, Module
+from localpuppet.node.releases.puppetfile.entry import Entry
+from localpuppet.node.releases.puppetfile.origin import git_url
+
+CONTROL = "control_branch"
+_HEX = re.compile(r"[0-9a-f]{40}\Z")
+_SHORT = re.compile(r"[0-9a-f]{7,39}\Z")
+_VERSION = re.compile(r"(?:[a-z]+[-_/]?)?(\d+(?:\.\d+)+)(?:[-.+_]?[a-z0-9.]+)?\Z", re.IGNORECASE)
+_OTHERS = {
+    "svn": "is a Subversion repository",
+    "local": "is local: its directory is in the release as it stands",
+    "path": "is local: its directory is in the release as it stands",
+    "tarball": "is a tarball by URL",
+    "github_tarball": "is a tarball by URL",
+}
+_KNOWN = {"git", "tag", "ref", "commit", "branch", "default_branch", "default_branch_override"}
+_KNOWN |= {"install_path", "exclude_spec", "version", "type", "source"}
+_KINDS = ("tag", "commit", "ref", "branch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What decides beside the Puppetfile itself.
+
+    Attributes:
+        allow_file: Whether `file://` URLs are allowed.
+        use_tags: Take for a branch or commit the tag at the same commit, and nothing else.
+        paths: Directories of the modulepath, for `install_path`.
+        asking: Whether repositories are asked; otherwise names are taken for what they look like.
+    """
+
+    allow_file: bool
+    use_tags: bool
+    paths: tuple[str, ...]
+    asking: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What becomes of an entry.
+
+    Attributes:
+        entry: The entry.
+        name: The module's own name; the entry's where that is not one.
+        module: What the manifest says; `None` where it is left, or must be asked first.
+        said: What it is pinned by, in words.
+        left: Why it is left; empty when it is taken.
+        notes: What somebody should know of it.
+    """
+
+    entry: Entry
+    name: str
+    module: Module | None = None
+    said: str = ""
+    left: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def must_ask(entry: Entry, rules: Rules) -> GitUrl | None:
+    """Return the repository that must be asked before an entry can be judged; `None` for none."""
+    options = _options(entry)
+    if entry.left or "git" not in options:
+        return None
+    kind, ref = _named(options)
+    settled = (
+        kind == "tag"
+        or (_HEX.match(ref) and kind != "branch")
+        or (kind == "branch" and bool(ref))
+        or (ref == CONTROL and bool(options.get("default_branch")))
+    )
+    if settled and not (rules.use_tags and kind != "tag"):
+        return None
+    try:
+        return git_url(options["git"], allow_file=rules.allow_file)[0]
+    except InvalidInputError:
+        return None
+
+
+def choose(
+    entry: Entry, *, rules: Rules, refs: Mapping[str, str] | None, unasked: str = ""
+) -> Choice:
+    """Return what becomes of an entry.
+
+    Args:
+        entry: The entry.
+        rules: What decides beside it.
+        refs: Full name of each ref of its repository, and HEAD, → the commit behind it; `None`
+            when the repository was not asked or did not answer.
+        unasked: Why it did not answer; empty when it was not asked.
+    """
+    _, separator, rest = entry.name.replace("/", "-", 1).partition("-")
+    name = rest if separator else entry.name
+    if entry.left:
+        return Choice(entry=entry, name=name, left=entry.left)
+    options = _options(entry)
+    notes = _notes(options)
+    try:
+        parse_module_name(name, where="")
+        _refuse_others(options, rules)
+        if "git" not in options:
+            module: Module | None = _forge(entry, options, rules)
+            said = module.version.text if isinstance(module, ForgeModule) else ""
+        else:
+            url, note = git_url(options["git"], allow_file=rules.allow_file)
+            notes += [note] if note else []
+            module, said, more = _git(url, options, rules, refs, unasked)
+            notes += more
+            named = _named(options)[1] not in ("", CONTROL)
+            # r10k takes it where a branch is missing.
+            if module and module.kind == "branch" and named and options.get("default_branch"):
+                notes.append("default_branch is not kept")
+    except InvalidInputError as error:
+        return Choice(entry=entry, name=name, left=_reason(error), notes=tuple(notes))
+    return Choice(entry=entry, name=name, module=module, said=said, notes=tuple(notes))
+
+
+def _reason(error: InvalidInputError) -> str:
+    return str(error).partition(" (")[0] if not error.hint else f"{error.args[0]}: {error.hint}"
+
+
+def _options(entry: Entry) -> dict[str, str]:
+    """Return the options of an entry in their old form: `type: 'git', source:` is `git:`."""
+    options = dict(entry.options)
+    if options.get("type") == "git" and "source" in options:
+        options["git"] = options["source"]
+        if "version" in options:
+            options.setdefault("ref", options["version"])
+    kind = options.get("type", "")
+    if kind in _OTHERS:
+        options.setdefault(kind, "true")
+    return options
+
+
+def _notes(options: Mapping[str, str]) -> list[str]:
+    notes = []
+    if options.get("exclude_spec") == "true":
+        notes.append("spec/ stays: a tree is as its author made it")
+    unknown = sorted(set(options) - _KNOWN - set(_OTHERS))
+    if unknown:
+        notes.append(f"{', '.join(unknown)} is not kept")
+    return notes
+
+
+def _refuse_others(options: Mapping[str, str], rules: Rules) -> None:
+    for key, what in _OTHERS.items():
+        if options.get(key, "false") != "false" and "git" not in options:
+            raise InvalidInputError(what)
+    path = options.get("install_path", "").strip("/").removeprefix("./")
+    if path and path not in rules.paths:
+        raise InvalidInputError(f"goes to {path}, which is not on the modulepath")
+
+
+def _forge(entry: Entry, options: Mapping[str, str], rules: Rules) -> ForgeModule:
+    text = entry.version or options.get("version", "") or "latest"
+    if rules.use_tags:
+        raise InvalidInputError("is of the Forge, and only tags are taken")
+    text = "latest" if text in ("present", "installed") else text
+    slug = Slug.parse(entry.name, where="")
+    return ForgeModule(slug=slug, version=Range.parse(text, where=""))
+
+
+def _named(options: Mapping[str, str]) -> tuple[str, str]:
+    """Return the kind and name of the ref that r10k would take; the last of them counts."""
+    found = [(kind, options[kind]) for kind in options if kind in _KINDS and options[kind]]
+    return found[-1] if found else ("", "")
+
+
+def _git(
+    url: GitUrl,
+    options: Mapping[str, str],
+    rules: Rules,
+    refs: Mapping[str, str] | None,
+    unasked: str,
+) -> tuple[GitModule | None, str, list[str]]:
+    """Return the module, what pins it in words, and notes."""
+    kind, ref = _named(options)
+    notes = []
+    if ref == CONTROL:
+        kind, ref = "branch", options.get("default_branch", "")
+        if not ref:
+            raise InvalidInputError("is at the control repository's own branch: name one")
+        notes.append(f":control_branch is not known to a release: {ref} is default_branch")
+    if not ref:
+        kind, ref = "branch", _default(refs)
+        unsure = "" if refs is not None else ", and its repository was not asked"
+        notes.append(f"names no ref: {ref} is taken{unsure}")
+    if rules.use_tags and kind != "tag":
+        return _at_tag(url, kind, ref, refs), "", notes
+    if _HEX.match(ref):
+        return _module(url, "commit", ref), f"commit {ref[:12]}", notes
+    if kind in ("tag", "branch"):
+        return _module(url, kind, ref), f"{kind} {ref}", notes
+    if refs is None:
+        if unasked and not _VERSION.match(ref):
+            raise InvalidInputError(f"its repository cannot be asked what {ref} is: {unasked}")
+        if not rules.asking and not _VERSION.match(ref):
+            return None, f"{kind} {ref}", [*notes, "its repository was not asked what that is"]
+        return _module(url, "tag", ref), f"tag {ref}", [*notes, f"not asked: is {ref} a tag?"]
+    return _asked(url, ref, refs, notes)
+
+
+def _asked(
+    url: GitUrl, ref: str, refs: Mapping[str, str], notes: list[str]
+) -> tuple[GitModule, str, list[str]]:
+    if f"refs/tags/{ref}" in refs:
+        return _module(url, "tag", ref), f"tag {ref}", notes
+    branch = ref.removeprefix("origin/")
+    if f"refs/heads/{branch}" in refs:
+        return _module(url, "branch", branch), f"branch {branch}", notes
+    if _SHORT.match(ref):
+        found = {commit for commit in refs.values() if commit.startswith(ref)}
+        if len(found) == 1:
+            commit = found.pop()
+            return _module(url, "commit", commit), f"commit {commit[:12]}", notes
+        raise InvalidInputError(f"{ref} is a short commit id: write all 40 digits")
+    raise InvalidInputError(f"its repository has no {ref}")
+
+
+def _default(refs: Mapping[str, str] | None) -> str:
+    """Return the branch of a module without a ref: r10k's master, or the repository's own."""
+    if refs is None or "refs/heads/master" in refs:
+        return "master"
+    head = refs.get("HEAD", "")
+    heads = [name for name, commit in refs.items() if commit == head and "/heads/" in name]
+    names = sorted(name.removeprefix("refs/heads/") for name in heads)
+    return "main" if "main" in names or not names else names[0]
+
+
+def _module(url: GitUrl, kind: str, ref: str) -> GitModule:
+    parsed = {"tag": Tag.parse, "branch": parse_branch}.get(kind)
+    return GitModule(url=url, kind=kind, ref=parsed(ref, where="") if parsed else ref)
+
+
+def _at_tag(url: GitUrl, kind: str, ref: str, refs: Mapping[str, str] | None) -> GitModule:
+    """Return the module at the tag that points at the same commit."""
+    known = refs or {}
+    commit = ref if _HEX.match(ref) else known.get(f"refs/heads/{ref}", "")
+    if kind == "ref" and f"refs/tags/{ref}" in known:
+        return _module(url, "tag", ref)
+    tags = [
+        name.removeprefix("refs/tags/")
+        for name, found in known.items()
+        if name.startswith("refs/tags/") and commit and found == commit
+    ]
+    for tag in sorted(tags, key=_preference):
+        try:
+            return _module(url, "tag", tag)
+        except InvalidInputError:
+            continue
+    raise InvalidInputError(f"no tag is at {kind} {ref[:40]}")
+
+
+def _preference(tag: str) -> tuple[bool, list[int], str]:
+    """Sort versions first, the highest of them first: `stable` is a name that moves."""
+    match = _VERSION.match(tag)
+    numbers = [-int(number) for number in match[1].split(".")] if match else []
+    return (match is None, numbers, tag)

@@ -1,0 +1,117 @@
+"""A Puppetfile that is a program: run by Ruby, in a child that can do little.
+
+The child is another user (so only root can start one), without network, without new privileges,
+without processes that outlive it and without a view of others, and may use so much time, memory and
+output and no more. What it prints is data like a Puppetfile that was read. Whoever cannot start
+such a child gets a refusal and not a weaker child.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.bounded_program import Bounds, run
+from localpuppet.base.machine.confinement import confined, found, mortal
+from localpuppet.base.share.files import shared_file
+from localpuppet.node.releases.puppetfile.entry import Entry, Puppetfile
+
+SECONDS = 20
+CPU_SECONDS = 10
+MEMORY = 1024**3
+MAX_OUTPUT = 8 * 1024 * 1024
+MAX_WORDS = 65536
+MAX_PROCESSES = 64
+SIGNALLED = 128  # A shell's exit code for a program that a signal ended starts here.
+MAX_MODULES = 10_000
+USER = "nobody"
+BOUNDS = Bounds(seconds=SECONDS, said=MAX_OUTPUT, errors=MAX_WORDS, memory=MEMORY)
+
+
+def evaluate(text: bytes, *, path: str) -> Puppetfile:
+    """Return what a Puppetfile says when Ruby has run it.
+
+    Args:
+        text: The Puppetfile.
+        path: The PATH to find programs in.
+
+    Raises:
+        InvalidInputError: Ruby refuses it, or it takes too much.
+        StateError: A program for the child is missing, or the child cannot be shut in.
+    """
+    done = run(
+        _argv(path),
+        env={"PATH": path, "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"},
+        cwd=Path("/"),
+        bounds=BOUNDS,
+        stdin=text,
+    )
+    if not done.in_time:
+        raise InvalidInputError(f"did not end within {SECONDS} s when Ruby ran it")
+    if done.flooded:
+        raise InvalidInputError(f"printed more than {MAX_OUTPUT} bytes when Ruby ran it")
+    if done.code != 0:
+        lines = done.err.decode("utf-8", "replace").strip().splitlines()
+        killed = done.code >= SIGNALLED or not lines
+        first = "it was killed" if killed else one_line(lines[0])[:300]
+        raise InvalidInputError(f"Ruby refuses it: {first}")
+    return _puppetfile(done.out)
+
+
+def _argv(path: str) -> list[str]:
+    if os.geteuid() != 0:
+        raise InvalidInputError(
+            "--evaluate runs Ruby as another user, which only root can",
+            hint="run it with sudo, or write the modules without Ruby",
+        )
+    (unshare,) = found("unshare", path=path, package="util-linux")
+    (ruby,) = found("ruby", path=path, package="ruby")
+    limits = {
+        "cpu": CPU_SECONDS,
+        "as": MEMORY,
+        "fsize": MAX_OUTPUT,
+        "core": 0,
+        "nofile": 64,
+        "nproc": MAX_PROCESSES,
+    }
+    program = [ruby, "--disable=gems,did_you_mean", "-e", _script()]
+    somebody = confined(program, user=USER, group="nogroup", limits=limits, path=path)
+    # No network, and no process of others, whose memory Ruby could write where they are the same
+    # user's. Process 1 is root's: Ruby can neither end it nor clear its death signal, and when it
+    # ends, the kernel kills everything in its namespace.
+    apart = ["--net", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    first = ["/bin/sh", "-c", '"$@"; exit "$?"', "sh"]
+    return mortal([unshare, *apart, "--", *first, *somebody], path=path)
+
+
+def _script() -> str:
+    # Handed over as text: another user may not read where we are installed.
+    return Path(shared_file("puppetfile.rb")).read_text("utf-8")
+
+
+def _puppetfile(output: bytes) -> Puppetfile:
+    try:
+        said = loads(output)
+        entries = tuple(_entry(item) for item in said["modules"][:MAX_MODULES])
+        return Puppetfile(
+            entries=entries,
+            moduledir=str(said["moduledir"]),
+            forge=str(said["forge"]),
+            notes={},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInputError("printed something of its own when Ruby ran it") from error
+
+
+def _entry(raw: Mapping[str, object]) -> Entry:
+    options = raw["options"]
+    if not isinstance(options, dict):
+        raise TypeError("options")
+    return Entry(
+        name=str(raw["name"])[:200],
+        line=int(str(raw["line"])),
+        version=str(raw["version"])[:200],
+        options={str(key): str(value)[:1024] for key, value in options.items()},
+    )

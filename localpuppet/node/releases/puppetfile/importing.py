@@ -1,0 +1,92 @@
+"""import: from a Puppetfile to a manifest, with every entry taken or left for a reason.
+
+Owns: which repositories are asked, what stands in the manifest. Refuses to know: the disk, and how
+the result is shown.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.module import Module
+from localpuppet.node.releases.puppetfile.asking import Answer, ask
+from localpuppet.node.releases.puppetfile.choosing import Choice, Rules, choose, must_ask
+from localpuppet.node.releases.puppetfile.entry import Puppetfile
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.git.repository import Repository
+
+NOBODY = Answer(refs=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What became of a Puppetfile.
+
+    Attributes:
+        choices: Its entries, in its order.
+        manifest: The manifest.
+        comments: Module → the comment above its entry.
+        changes: Module → `added`, `changed` or `removed`, against the manifest that was there.
+    """
+
+    choices: tuple[Choice, ...]
+    manifest: Manifest
+    comments: Mapping[str, str]
+    changes: Mapping[str, str]
+
+    @property
+    def left(self) -> tuple[Choice, ...]:
+        """What is not taken."""
+        return tuple(choice for choice in self.choices if choice.left)
+
+
+def import_modules(
+    puppetfile: Puppetfile,
+    *,
+    rules: Rules,
+    old: Manifest,
+    repository: "Repository | None",
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Imported:
+    """Return what becomes of a Puppetfile.
+
+    Args:
+        puppetfile: What it says.
+        rules: What decides beside it.
+        old: The manifest that is there; its modulepath and other keys are kept.
+        repository: Git; `None` for not asking anybody.
+        progress: Called with the number of repositories that were asked, and of all.
+    """
+    places = [must_ask(entry, rules) for entry in puppetfile.entries]
+    urls = [url for url in places if url is not None]
+    answers = ask(urls, repository, progress) if repository is not None and urls else {}
+    choices: list[Choice] = []
+    first: dict[str, int] = {}
+    for entry, url in zip(puppetfile.entries, places, strict=True):
+        answer = answers.get(url, NOBODY) if url is not None else NOBODY
+        choice = choose(entry, rules=rules, refs=answer.refs, unasked=answer.problem)
+        line = first.setdefault(choice.name, entry.line)
+        if line != entry.line and not choice.left:
+            choice = replace(choice, module=None, left=f"is there twice; line {line} is the first")
+        choices.append(choice)
+    modules = {choice.name: choice.module for choice in choices if choice.module is not None}
+    return Imported(
+        choices=tuple(choices),
+        manifest=replace(old, modules=modules),
+        comments={c.name: c.entry.comment for c in choices if c.module and c.entry.comment},
+        changes=_changes(old.modules, modules),
+    )
+
+
+def _changes(old: Mapping[str, Module], new: Mapping[str, Module]) -> dict[str, str]:
+    found = {}
+    for name in sorted({*old, *new}):
+        if name not in old:
+            found[name] = "added"
+        elif name not in new:
+            found[name] = "removed"
+        elif old[name].fields != new[name].fields:
+            found[name] = "changed"
+    return found

@@ -1,0 +1,147 @@
+"""A Puppetfile as r10k and g10k read it: the part of it that is data.
+
+Owns: the grammar (`mod` in all its forms, `moduledir`, `forge`, comments). Refuses to know: Ruby,
+which is never evaluated here; the disk; git. What is not data, such as a variable, a condition or
+an interpolation, is named with its line, and the rest is read.
+"""
+
+import re
+from collections.abc import Sequence
+
+from localpuppet.node.releases.puppetfile.entry import Entry, Puppetfile
+from localpuppet.node.releases.puppetfile.tokens import Statement, Token, statements
+
+RUBY = "uses Ruby: --evaluate has Ruby read it"
+INSIDE = "stands inside Ruby, which decides: --evaluate has Ruby read it"
+_OPENING = ("if", "unless", "case", "while", "until", "for", "def", "begin", "class", "module")
+_SINGLE_ESCAPE = re.compile(r"\\([\\'])")
+_DOUBLE_ESCAPE = re.compile(r'\\([\\"])')
+
+
+class _RubyError(Exception):
+    """What follows is more than data."""
+
+
+def parse(text: str) -> Puppetfile:
+    """Return what a Puppetfile says; what cannot be read is named in the result.
+
+    Args:
+        text: The Puppetfile.
+    """
+    entries: list[Entry] = []
+    notes: dict[int, str] = {}
+    said = {"moduledir": "", "forge": ""}
+    depth = 0
+    for statement in statements(text.removeprefix("\ufeff")):
+        first = statement.tokens[0]
+        word = first.text if first.kind == "word" else ""
+        opened = _opened(statement.tokens)
+        if word == "mod" and opened <= 0:
+            entries.append(_entry(statement, left=INSIDE if depth > 0 else ""))
+        elif word in said and depth == 0:
+            try:
+                (said[word],) = _values(statement.tokens[1:])
+            except (_RubyError, ValueError):
+                notes[first.line] = f"the {word} here {RUBY}"
+        else:
+            if depth == 0:
+                shown = " ".join(token.text for token in statement.tokens)
+                notes[first.line] = f"{_short(shown)} is Ruby: --evaluate has Ruby read it"
+            # Entries that are behind a block opened in one line come with it.
+            depth = max(0, depth + opened)
+    return Puppetfile(
+        entries=tuple(entries), moduledir=said["moduledir"], forge=said["forge"], notes=notes
+    )
+
+
+def _short(text: str) -> str:
+    return repr(text[:30] + ("…" if len(text) > 30 else ""))
+
+
+def _opened(tokens: Sequence[Token]) -> int:
+    """Return how many blocks a statement opens, less those that it closes."""
+    words = [token.text for token in tokens if token.kind == "word"]
+    starts = tokens[0].kind == "word" and tokens[0].text in _OPENING
+    return int(starts) + words.count("do") - words.count("end")
+
+
+def _entry(statement: Statement, *, left: str) -> Entry:
+    tokens = list(statement.tokens[1:])
+    plain = next((token for token in tokens if token.kind == "string"), None)
+    name = "?"
+    version = ""
+    options: dict[str, str] = {}
+    try:
+        if plain is not None and tokens.index(plain) <= 1:
+            name = _string(plain)
+        version, options = _arguments(tokens)
+    except _RubyError:
+        left = left or RUBY
+    return Entry(
+        name=name,
+        line=statement.line,
+        version=version,
+        options=options,
+        comment=statement.comment,
+        left=left,
+    )
+
+
+def _arguments(tokens: list[Token]) -> tuple[str, dict[str, str]]:
+    """Return the version and the options of a `mod`."""
+    if tokens and tokens[0].text == "(" and tokens[-1].text == ")":
+        tokens = tokens[1:-1]
+    tokens = [token for token in tokens if token.text not in "{}"]
+    parts = _split(tokens)
+    if not parts or len(parts[0]) != 1 or parts[0][0].kind != "string":
+        raise _RubyError
+    _string(parts[0][0])
+    version = ""
+    options: dict[str, str] = {}
+    for number, part in enumerate(parts[1:]):
+        if len(part) == 1 and number == 0:
+            version = _value(part[0])
+        elif len(part) == 2 and part[0].kind == "label":
+            _put(options, part[0].text[:-1], _value(part[1]))
+        elif len(part) == 3 and part[1].kind == "arrow":
+            _put(options, _value(part[0]), _value(part[2]))
+        else:
+            raise _RubyError
+    return version, options
+
+
+def _put(options: dict[str, str], key: str, value: str) -> None:
+    options[key] = value  # Ruby, too, takes the last
+
+
+def _split(tokens: Sequence[Token]) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.kind == "comma":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [part for part in parts if part]
+
+
+def _values(tokens: Sequence[Token]) -> list[str]:
+    return [_value(token) for token in tokens if token.text not in ("(", ")")]
+
+
+def _value(token: Token) -> str:
+    if token.kind == "string":
+        return _string(token)
+    if token.kind == "symbol":
+        return token.text[1:].strip("'\"")
+    if token.kind == "word" and token.text in ("true", "false", "nil"):
+        return "" if token.text == "nil" else token.text
+    raise _RubyError
+
+
+def _string(token: Token) -> str:
+    inner = token.text[1:-1]
+    if token.text.startswith("'"):
+        return _SINGLE_ESCAPE.sub(r"\1", inner)
+    if re.search(r"#[{$@]", inner) or "\\" in _DOUBLE_ESCAPE.sub("", inner):
+        raise _RubyError
+    return _DOUBLE_ESCAPE.sub(r"\1", inner)

@@ -1,0 +1,378 @@
+"""A release on disk: from `app: foo/tags/r1` to a modulepath.
+
+Owns: where a release's files are, that they are inside `modules/`, what its `manifest.yaml` and
+`enc.yaml` say. Refuses to know: how the files got there.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.machine.files import is_file, read_user_file
+from localpuppet.base.machine.ownership import refuse_foreign
+from localpuppet.node.enc.document import NO_RELEASE_ENC, ReleaseEnc
+from localpuppet.node.releases.layout.composing import Layout, layout
+from localpuppet.node.releases.layout.links import ModuleLinks
+from localpuppet.node.releases.lockfile import LOCK, MANIFEST
+from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.source import Source
+from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.node.releases.verified import Verified
+
+ENC = "enc.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release that can be applied.
+
+    Attributes:
+        app: Its name; of a work tree what people see.
+        directory: Where it is.
+        modulepath: Absolute directories, the app's own first; of a staged release those of its
+            record, which never change.
+        names: What the same directories are called below `modules/`.
+        enc: What it gives every node.
+        hiera_config: Its `hiera.yaml`, if any.
+        mutable: What on the modulepath is not a tag.
+        site_manifest: Its own site manifest, a file or directory; `None` for the root's.
+        work_tree: The directory, where this is not a release but a work tree; else empty.
+        own_code: Its directories and files with code outside of modules, by their names below
+            `modules/`.
+        base: Directories of modules of the node's own, behind the others: `$basemodulepath`.
+        repaired: What had been changed on this node since it was staged, and was repaired for this
+            use; empty if nothing.
+        trees: Where its files are: its own with an empty name, those of single modules and
+            collections by the directory that their names begin with.
+    """
+
+    app: str
+    directory: Path
+    modulepath: tuple[Path, ...]
+    names: tuple[Path, ...]
+    enc: ReleaseEnc
+    hiera_config: Path | None
+    mutable: tuple[str, ...]
+    site_manifest: Path | None = None
+    work_tree: str = ""
+    own_code: Mapping[str, Path] = field(default_factory=dict)
+    base: tuple[Path, ...] = ()
+    repaired: str = ""
+    trees: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def config_version(self) -> str:
+        """Return the configuration version for Puppet: the release's name, one word of a shell."""
+        return "work-tree" if self.work_tree else self.app
+
+    @property
+    def environment_code(self) -> tuple[Path, ...]:
+        """Directories from which Puppet loads code for every module, as of its environment."""
+        return tuple(path for path in self.own_code.values() if path != self.site_manifest)
+
+    @property
+    def whole_modulepath(self) -> tuple[Path, ...]:
+        """Every directory in which Puppet looks for modules, but our own."""
+        return (*self.modulepath, *self.base)
+
+    @property
+    def directories(self) -> dict[str, str]:
+        """Where its files are for Puppet → what their names in the release begin with."""
+        others = {str(tree): f"{start}/" for start, tree in self.trees.items() if start}
+        return {**others, str(self.directory): ""}
+
+
+def resolve(
+    app: ReleasePath,
+    *,
+    modules: Path,
+    store: Path,
+    files: ReleaseFiles,
+    sources: Mapping[str, Source],
+    immutable_only: bool,
+) -> Release:
+    """Return the release `app`.
+
+    Args:
+        app: Its name, relative to `modules`.
+        modules: The directory of all modules.
+        store: The state directory, where links of staged releases lead.
+        files: Reads `manifest.yaml`.
+        sources: The site's sources by name: what is staged of one that asks for signatures must
+            be verified by its signers file as that is now.
+        immutable_only: Refuse `trunk` and every other thing that is not a tag.
+
+    Raises:
+        InvalidInputError: It is not there, leaves `modules`, or breaks a rule for manifests.
+        IntegrityError: A tag of it must be verified, and is not.
+        StateError: A signers file cannot be read, or a record is damaged.
+    """
+    if app.is_assigned:
+        raise InvalidInputError(
+            f"no release of {app.source} is assigned to this node",
+            where="app",
+            hint=f"localpuppet assign NODE {app.source}/tags/…, from where requests are made",
+        )
+    inside = [modules, store / "objects", store / "releases"]
+    name = _directory(app, inside, where="app", sources=sources)
+    staged = _staged(app, name, store)
+    if staged is not None:
+        Verified(store).noted().refuse(staged, sources)
+    directory = name if staged is None else store / "releases" / staged.composition
+    if immutable_only and not app.is_tag:
+        raise InvalidInputError(
+            f"{app} is mutable, and immutable_only is set", where="app", hint="name a tag of it"
+        )
+    manifest_file = directory / MANIFEST
+    if not manifest_file.exists():
+        inside_it = (directory / "tags").is_dir() or (directory / "trunk").is_dir()
+        hint = (
+            f"name a release: {app}/tags/… or {app}/trunk" if inside_it else "an empty one will do"
+        )
+        raise InvalidInputError("there is no manifest.yaml", where=str(directory), hint=hint)
+    try:
+        locked = is_file(directory / LOCK)
+        manifest = files.manifest(directory, app, immutable=immutable_only or locked)
+        place = Place(
+            directory=directory,
+            own=None if staged is None else store / "objects" / staged.pin.tree_sha256,
+            name=name,
+            inside=inside,
+            single=_single(manifest, directory, files, None if staged else store),
+            collections=[
+                (modules / entry, _directory(entry, inside, where=where, sources=sources))
+                if staged is None
+                else (modules / entry, _collection(entry, staged, store, where=where))
+                for where, entry in _entries(manifest)
+            ],
+        )
+        return assemble(app, manifest, place, files=files)
+    except LocalpuppetError as error:
+        raise _placed(error, manifest_file) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the parts of a release are.
+
+    Attributes:
+        directory: The release.
+        own: Its own tree, where the directory consists of links; else `None`.
+        name: What that directory is called in messages.
+        inside: Directories that nothing of it may leave.
+        single: Links to its single modules; `None` where they are in the release itself.
+        collections: Of each entry of its modulepath the name, and where it is.
+    """
+
+    directory: Path
+    name: Path
+    inside: Sequence[Path]
+    single: Path | None
+    collections: Sequence[tuple[Path, Path]]
+    own: Path | None = None
+
+
+def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles) -> Release:
+    """Return the release that has its parts at a place.
+
+    Args:
+        app: Its name.
+        manifest: Its manifest.
+        place: Where its parts are.
+        files: Reads documents.
+
+    Raises:
+        InvalidInputError: A part leaves the place, is there twice, or is refused.
+    """
+    directory, inside = place.directory, place.inside
+    where = layout(directory, manifest.moduledir, manifest.site_manifest)
+    directories = [_inner(directory, part, inside) for part in where.modulepath]
+    names = [place.name / part for part in where.modulepath]
+    if place.single is not None and where.single is not None:
+        directories.insert(where.single, place.single)
+        names.insert(where.single, place.name / manifest.moduledir)
+    for index, (name, found) in enumerate(place.collections):
+        if any(found.samefile(other) for other in directories):
+            raise InvalidInputError(
+                f"{manifest.modulepath[index]} is a directory that is on the modulepath already"
+                " (twice)",
+                where=f"modulepath[{index}]",
+            )
+        directories.append(found)
+        names.append(name)
+    hiera = directory / "hiera.yaml"
+    return Release(
+        app=app,
+        directory=directory,
+        modulepath=tuple(directories),
+        names=tuple(names),
+        enc=read_enc(directory / ENC, files.documents),
+        hiera_config=hiera if is_file(hiera) else None,
+        mutable=tuple(entry for entry in (app, *manifest.modulepath) if not _is_tag(entry)),
+        site_manifest=_site_manifest(directory, where, inside),
+        own_code={
+            str(place.name / part): _inner(directory, part, inside) for part in where.own_code
+        },
+        base=_base(files.basemodulepath) if where.base else (),
+        trees=_trees(manifest, place),
+    )
+
+
+def _trees(manifest: Manifest, place: Place) -> dict[str, Path]:
+    """Return where the files of a release are; see `Release.trees`."""
+    inner = f"{manifest.moduledir}/" if manifest.moduledir else ""
+    single = place.single or place.directory / manifest.moduledir
+    collections = zip(manifest.modulepath, place.collections, strict=True)
+    return {
+        "": place.own or place.directory,
+        **{f"{inner}{name}": single / name for name in manifest.modules},
+        **{entry.source: directory for entry, (_, directory) in collections},
+    }
+
+
+def _base(directories: Sequence[Path]) -> tuple[Path, ...]:
+    for directory in directories:
+        refuse_foreign(directory)
+    return tuple(directories)
+
+
+def _is_tag(name: str) -> bool:
+    return isinstance(name, ReleasePath) and name.is_tag
+
+
+def _entries(manifest: Manifest) -> Iterator[tuple[str, ReleasePath]]:
+    return ((f"modulepath[{index}]", entry) for index, entry in enumerate(manifest.modulepath))
+
+
+def _single(
+    manifest: Manifest, directory: Path, files: ReleaseFiles, store: Path | None
+) -> Path | None:
+    """Return the links to single modules, where they are not in the release; `None` where they are.
+
+    Args:
+        manifest: The manifest.
+        directory: The release.
+        files: Reads its lock.
+        store: The state directory; `None` for a staged release, which has its modules in itself.
+
+    Raises:
+        InvalidInputError: They are neither here nor there.
+    """
+    missing = missing_modules(manifest, directory)
+    if not missing:
+        files.refuse_open_branches(manifest, directory)
+        return None
+    if store is not None:
+        links = ModuleLinks(store)
+        trees = files.pinned(directory, manifest).trees
+        if links.has(trees):
+            return links.path(trees)
+    raise InvalidInputError(
+        "is not on this node",
+        where=f"modules.{missing[0]}",
+        hint="'localpuppet stage' fetches it",
+    )
+
+
+def missing_modules(manifest: Manifest, directory: Path) -> list[str]:
+    """Return the single modules that are not in a release itself."""
+    inner = directory / manifest.moduledir
+    return [name for name in manifest.modules if not (inner / name).is_dir()]
+
+
+def _inner(directory: Path, part: str, inside: Sequence[Path]) -> Path:
+    """Return a directory or file inside a release, that others cannot write."""
+    path = directory / part if part else directory
+    real = path.resolve()
+    if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
+        raise InvalidInputError(f"{part} leads out of the release", where=str(directory))
+    if part:
+        refuse_foreign(path)
+    return path
+
+
+def _site_manifest(directory: Path, found: Layout, inside: Sequence[Path]) -> Path | None:
+    return _inner(directory, found.site_manifest, inside) if found.site_manifest else None
+
+
+def _staged(app: ReleasePath, name: Path, store: Path) -> Staged | None:
+    """Return the record of a release whose name is a link that staging made; `None` for others."""
+    if not name.is_symlink() or name.readlink().parent != store / "releases":
+        return None
+    staged = StagedRecords(store).of(app)
+    if staged is None or not (store / "releases" / staged.composition).is_dir():
+        raise InvalidInputError(
+            f"{app} is not wholly on this node: its record or its directory of links is missing",
+            where="app",
+            hint="'localpuppet stage' repairs it",
+        )
+    return staged
+
+
+def _collection(entry: ReleasePath, staged: Staged, store: Path, *, where: str) -> Path:
+    """Return the tree of a collection that a staged release has pinned."""
+    tree = store / "objects" / staged.sources.get(entry, "")
+    if entry not in staged.sources or not tree.is_dir():
+        raise InvalidInputError(
+            f"{entry} is not on this node as {staged.app} pins it",
+            where=where,
+            hint="'localpuppet stage' repairs it",
+        )
+    refuse_foreign(tree)
+    return tree
+
+
+def _placed(error: LocalpuppetError, path: Path) -> LocalpuppetError:
+    return error if error.where.startswith(str(path)) else error.at(str(path))
+
+
+def _directory(
+    name: ReleasePath, inside: Sequence[Path], *, where: str, sources: Collection[str]
+) -> Path:
+    modules = inside[0]
+    path = modules / name
+    if not path.is_dir():
+        problem, hint = "", "'localpuppet stage' fetches it"
+        if name.source not in sources:
+            problem = f", and no source {name.source!r} is configured"
+            hint = f"declare it in localpuppet.yaml: 'sources: {{{name.source}: {{git: URL}}}}'"
+        raise InvalidInputError(
+            f"{name} does not exist: there is no directory {path}{problem}", where=where, hint=hint
+        )
+    for way in (*reversed(Path(name).parents), Path(name)):  # who writes one can exchange the next
+        refuse_foreign(modules / way)
+    real = path.resolve()
+    if name.is_tag and real.is_relative_to(modules.resolve()):
+        # A tag that is a link to trunk is mutable, whatever it is called.
+        points_at = ReleasePath(real.relative_to(modules.resolve()))
+        if not points_at.is_tag:
+            raise InvalidInputError(f"{name} is a link to {points_at}, no tag", where=where)
+    if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
+        raise InvalidInputError(
+            f"{name} is a link that leads outside {modules}",
+            where=where,
+            hint="keep modules inside",
+        )
+    return path
+
+
+def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
+    """Return what a release's `enc.yaml` says; a missing one says nothing.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    if not is_file(path):
+        return NO_RELEASE_ENC
+    try:
+        raw = documents.parse(
+            read_user_file(path), schema="enc", where=str(path), may_be_empty=True
+        )
+        return ReleaseEnc.from_dict(raw)
+    except LocalpuppetError as error:
+        raise _placed(error, path) from error

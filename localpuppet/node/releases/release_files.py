@@ -1,0 +1,167 @@
+"""`manifest.yaml` and `manifest.lock`, read as the site's settings want them, wherever they are.
+
+    of a working copy: manifest, lock;  of a release that is to be staged: locked
+
+Owns: which rules hold for what is read, and where messages say that it stands. Refuses to know: how
+the two are spelled (`releases.manifest`, `releases.lockfile`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.machine.files import is_file, read_user_file
+from localpuppet.node.releases.lock import Lock
+from localpuppet.node.releases.lockfile import (
+    EMPTY,
+    LOCK,
+    MANIFEST,
+    check_complete,
+    parse_lock,
+    parse_manifest,
+)
+from localpuppet.node.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.node.releases.module import GitModule
+
+# What a working copy is called where rules need a release's name.
+_ITSELF = ReleasePath("the-release/tags/itself")
+_SITE_SAYS = "localpuppet.yaml says tags_only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseFiles:
+    """Reads manifests and locks.
+
+    Attributes:
+        documents: Reads documents.
+        allow_file: Whether `file://` URLs are allowed.
+        tags_only: Whether the site takes single modules at tags only.
+        basemodulepath: What the site has for `$basemodulepath` of `environment.conf`.
+    """
+
+    documents: Documents
+    allow_file: bool
+    tags_only: bool = False
+    basemodulepath: tuple[Path, ...] = ()
+
+    def parse_manifest(self, data: bytes, where: str) -> Manifest:
+        """Return the manifest in `data`; what belongs to its release is not looked at.
+
+        Raises:
+            InvalidInputError: It is refused.
+        """
+        return parse_manifest(
+            data, documents=self.documents, where=where, allow_file=self.allow_file
+        )
+
+    def manifest(
+        self, directory: Path, app: ReleasePath = _ITSELF, *, immutable: bool = True
+    ) -> Manifest:
+        """Return the manifest in a directory, which may depend on what the site allows only.
+
+        Args:
+            directory: A working copy, or a release on this node.
+            app: The release; a working copy has no name yet.
+            immutable: Whether its collections must be tags.
+
+        Raises:
+            InvalidInputError: It is refused.
+        """
+        file = directory / MANIFEST
+        manifest = self.parse_manifest(read_user_file(file), str(file))
+        try:
+            self._refuse(app, manifest, immutable=immutable)
+        except LocalpuppetError as error:
+            raise error.at(str(file)) from error
+        return manifest
+
+    def lock(self, directory: Path) -> Lock | None:
+        """Return the lock in a directory; `None` where there is none.
+
+        Raises:
+            InvalidInputError: It is refused.
+        """
+        file = directory / LOCK
+        if not file.exists():
+            return None
+        return self._parse_lock(read_user_file(file), str(file))
+
+    def locked(self, app: ReleasePath, read: Callable[[str], bytes | None]) -> Lock:
+        """Return the lock of a release, that fits its manifest.
+
+        Args:
+            app: The release.
+            read: Returns the bytes of a file at the top of its own tree; `None` when there is none.
+
+        Raises:
+            InvalidInputError: There is no manifest, or no lock for its dependencies; one of the two
+                is refused, or they disagree.
+        """
+        data = read(MANIFEST)
+        if data is None:
+            raise InvalidInputError(
+                f"there is no {MANIFEST}", where=app, hint="an empty one will do"
+            )
+        manifest = self.parse_manifest(data, f"{app}/{MANIFEST}")
+        self._refuse(app, manifest, immutable=True)
+        locked = read(LOCK)
+        if locked is None:
+            if manifest.modulepath or manifest.modules:
+                raise InvalidInputError(
+                    f"there is no {LOCK}, and the manifest has dependencies",
+                    where=app,
+                    hint="run 'localpuppet release lock', commit, tag",
+                )
+            return EMPTY
+        lock = self._parse_lock(locked, f"{app}/{LOCK}")
+        check_complete(manifest, lock, where=str(app))
+        return lock
+
+    def pinned(self, directory: Path, manifest: Manifest) -> Lock:
+        """Return the lock of code that may change, which fits its manifest.
+
+        Args:
+            directory: A work tree, or `trunk`; its lock may name work trees of modules.
+            manifest: Its manifest.
+
+        Raises:
+            InvalidInputError: There is none for the modules of the manifest; it is refused, or does
+                not fit.
+        """
+        lock = self.lock(directory)
+        if lock is None:
+            if manifest.modules:
+                raise InvalidInputError(
+                    f"there is no {LOCK}, and the manifest has modules",
+                    where=str(directory),
+                    hint=f"run 'localpuppet release lock {directory}'",
+                )
+            return EMPTY
+        check_complete(manifest, lock, where=str(directory / LOCK), work_trees=True)
+        return lock
+
+    def refuse_open_branches(self, manifest: Manifest, directory: Path) -> None:
+        """Refuse branches where no lock says which commits they are.
+
+        Raises:
+            InvalidInputError: There is a branch, and no lock.
+        """
+        for name, module in manifest.modules.items():
+            branch = isinstance(module, GitModule) and module.kind == "branch"
+            if branch and not is_file(directory / LOCK):
+                raise InvalidInputError(
+                    f"is a branch, and there is no {LOCK}",
+                    where=f"modules.{name}",
+                    hint="'localpuppet release lock' says which commit it is",
+                )
+
+    def _parse_lock(self, data: bytes, where: str) -> Lock:
+        return parse_lock(data, documents=self.documents, where=where, allow_file=self.allow_file)
+
+    def _refuse(self, app: ReleasePath, manifest: Manifest, *, immutable: bool) -> None:
+        check_modulepath(app, manifest, tags_only=immutable)
+        if self.tags_only:
+            refuse_untagged(manifest, because=_SITE_SAYS)

@@ -1,0 +1,110 @@
+"""What changed between two locks, and what could: names, from one pin to another.
+
+Owns: the comparison. Refuses to know: how it is shown, and who is asked.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from localpuppet.node.releases.forge.versions import Range, Version, newest
+from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Lock
+
+_FORGE = "https://forge.puppet.com/modules"
+_HOST = re.compile(
+    r"(?P<repository>https://(?:github\.com|codeberg\.org|gitea\.[^/]+|(?P<gitlab>gitlab\.[^/]+))"
+    r"/[^?#]+?)(?:\.git)?/?\Z"
+)
+_NUMBERS = re.compile(r"(?:[a-z]+[-_]?)?(\d+(?:\.\d+)*)\Z", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One thing that is another now, or could be.
+
+    Attributes:
+        name: The module or source.
+        old: What it was; empty for what is new.
+        new: What it is or could be; empty for what is gone.
+        changes: A page that says what changed; empty where none is known.
+    """
+
+    name: str
+    old: str
+    new: str
+    changes: str = ""
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return the JSON form."""
+        return {
+            "name": self.name,
+            "old": self.old or None,
+            "new": self.new or None,
+            "changes": self.changes or None,
+        }
+
+
+def moves(old: Lock, new: Lock) -> tuple[Move, ...]:
+    """Return what differs between two locks, by name."""
+    before, after = old.pins, new.pins
+    return tuple(
+        Move(
+            name=key.partition(".")[2],
+            old=label(before.get(key)),
+            new=label(after.get(key)),
+            changes=changes(before.get(key), after.get(key)),
+        )
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
+    )
+
+
+def changes(old: AnyPin | None, new: AnyPin | None) -> str:
+    """Return the page that says what changed between two pins; empty where none is known.
+
+    The Forge has one for each module (a mirror of it has the same modules); GitHub, GitLab, Gitea
+    and Codeberg compare commits.
+    """
+    if isinstance(new, ForgePin):
+        return f"{_FORGE}/{new.forge}/changelog" if isinstance(old, ForgePin) else ""
+    if old is None or new is None or isinstance(old, ForgePin) or old.url != new.url:
+        return ""
+    host = _HOST.match(new.url)
+    if host is None:
+        return ""
+    way = "/-/compare/" if host["gitlab"] else "/compare/"
+    return f"{host['repository']}{way}{old.commit[:12]}...{new.commit[:12]}"
+
+
+def label(pin: AnyPin | None) -> str:
+    """Return a pin in a few words: a tag, a version, a branch and its commit."""
+    if pin is None:
+        return ""
+    if isinstance(pin, CommitPin):
+        return f"{pin.branch} {pin.short}".strip()
+    return pin.name
+
+
+def newer_version(pin: ForgePin, versions: Iterable[Version]) -> str:
+    """Return the newest version of a module where it is newer than the pin; empty otherwise."""
+    found = newest(Range.parse("latest", where=""), versions)
+    return found if found is not None and found.order > pin.version.order else ""
+
+
+def newer_ref(pin: AnyPin, refs: Mapping[str, str]) -> str:
+    """Return the newer tag, or the newer commit of the branch; empty when there is none."""
+    if isinstance(pin, ForgePin):
+        return ""
+    if isinstance(pin, CommitPin):
+        commit = refs.get(f"refs/heads/{pin.branch}", pin.commit) if pin.branch else pin.commit
+        return f"{pin.branch} {commit[:12]}" if commit != pin.commit else ""
+    here = _numbers(pin.tag)
+    tags = [name.removeprefix("refs/tags/") for name in refs if name.startswith("refs/tags/")]
+    numbered = [(numbers, tag) for tag in tags if (numbers := _numbers(tag))]
+    best = max(numbered, default=((), ""))
+    return best[1] if here and best[0] > here else ""
+
+
+def _numbers(tag: str) -> tuple[int, ...]:
+    match = _NUMBERS.match(tag)
+    return tuple(int(number) for number in match[1].split(".")) if match else ()

@@ -1,0 +1,42 @@
+"""What a lock could be moved to: newer versions, tags, and commits of branches.
+
+Owns: who is asked. Refuses to know: what is newer (`releases.single.moves`). Nothing is fetched,
+and nothing changed.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from localpuppet.node.releases.lock import ForgePin, Lock
+from localpuppet.node.releases.single.moves import Move, label, newer_ref, newer_version
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.forge.ports import ModuleForge
+    from localpuppet.node.releases.git.repository import Repository
+
+
+def outdated(
+    lock: Lock, *, repository: "Repository", forge: "Callable[[], ModuleForge]"
+) -> tuple[Move, ...]:
+    """Return what has something newer, by name.
+
+    Raises:
+        InvalidInputError: The forge does not have a module any more.
+        UnavailableError: A repository or the forge cannot be asked.
+    """
+    pins = lock.pins
+    slugs = [pin.forge for pin in pins.values() if isinstance(pin, ForgePin)]
+    urls = [str(pin.url) for pin in pins.values() if not isinstance(pin, ForgePin)]
+    versions = forge().versions(slugs) if slugs else {}
+    refs = repository.refs(urls) if urls else {}
+    found = []
+    for key in sorted(pins):
+        pin = pins[key]
+        new = (
+            newer_version(pin, versions[pin.forge])
+            if isinstance(pin, ForgePin)
+            else newer_ref(pin, refs[pin.url])
+        )
+        if new:
+            found.append(Move(name=key.partition(".")[2], old=label(pin), new=new))
+    return tuple(found)

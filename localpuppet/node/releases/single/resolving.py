@@ -1,0 +1,162 @@
+"""From what a manifest names to pins whose bytes are still to be fetched.
+
+    a branch -> the commit that it is now;  a range -> the newest version in it
+
+Owns: what is asked for, and what stays as it is locked. Refuses to know: trees and their digests:
+a pin that comes from here may have an empty one.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError, gather_unavailable
+from localpuppet.base.formats.names import did_you_mean
+from localpuppet.node.releases.forge.versions import Range, Version, newest
+from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Pin
+from localpuppet.node.releases.lockfile import fits
+from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.module import ForgeModule, GitModule, Module
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.forge.ports import ModuleForge
+    from localpuppet.node.releases.git.repository import Repository
+
+Draft = CommitPin | ForgePin
+
+
+def refuse_unknown(names: Collection[str], manifest: Manifest, *, where: str) -> None:
+    """Refuse names that are not single modules of a manifest.
+
+    Raises:
+        InvalidInputError: One is not.
+    """
+    for name in names:
+        if name not in manifest.modules:
+            raise InvalidInputError(
+                f"{name!r} is not a module of the manifest",
+                where=where,
+                hint=did_you_mean(name, list(manifest.modules)),
+            )
+
+
+def resolve_modules(
+    modules: Mapping[str, Module],
+    *,
+    kept: Mapping[str, AnyPin],
+    anew: Collection[str],
+    repository: "Repository",
+    forge: "Callable[[], ModuleForge]",
+    failed: list[UnavailableError],
+) -> dict[str, Draft]:
+    """Return what single modules that are not tags are now.
+
+    Args:
+        modules: Of the manifest, by name.
+        kept: Pins that stay where they fit what the manifest names.
+        anew: Names that are resolved whatever is pinned.
+        repository: Git.
+        forge: Returns the forge; called when it must be asked.
+        failed: Takes the error of repositories or a forge that cannot be asked; their modules are
+            left out.
+
+    Raises:
+        InvalidInputError: There is no such branch, module, or version.
+    """
+    found: dict[str, Draft] = {}
+    branches: dict[str, GitModule] = {}
+    ranges: dict[str, ForgeModule] = {}
+    for name, module in modules.items():
+        pin = kept.get(name)
+        if isinstance(module, GitModule) and module.kind == "tag":
+            continue
+        if pin is not None and name not in anew and _stays(module, pin):
+            found[name] = pin  # type: ignore[assignment] # a tag's pin does not fit
+        elif isinstance(module, ForgeModule):
+            exact = module.version.exact
+            if exact is None:
+                ranges[name] = module
+            else:
+                found[name] = _archive(module, exact)
+        elif module.kind == "commit":
+            found[name] = CommitPin(url=module.url, branch="", commit=module.ref, tree_sha256="")
+        else:
+            branches[name] = module
+    if branches:
+        with gather_unavailable(failed):
+            found |= _heads(branches, repository)
+    if ranges:
+        with gather_unavailable(failed):
+            found |= _newest(ranges, forge())
+    return found
+
+
+def _stays(module: Module, pin: AnyPin) -> bool:
+    if isinstance(module, GitModule) and (isinstance(pin, ForgePin) or pin.url != module.url):
+        return False
+    return not isinstance(pin, Pin) and fits(module, pin)
+
+
+def _archive(module: ForgeModule, version: Version) -> ForgePin:
+    return ForgePin(forge=module.slug, version=version, archive_sha256="", tree_sha256="")
+
+
+def _heads(modules: Mapping[str, GitModule], repository: "Repository") -> dict[str, Draft]:
+    refs = repository.refs([module.url for module in modules.values()])
+    found: dict[str, Draft] = {}
+    for name, module in modules.items():
+        commit = refs[module.url].get(f"refs/heads/{module.ref}")
+        if commit is None:
+            raise InvalidInputError(
+                f"the repository has no branch {module.ref!r}",
+                where=f"modules.{name}",
+                hint=f"git ls-remote --heads {module.url}",
+            )
+        found[name] = CommitPin(url=module.url, branch=module.ref, commit=commit, tree_sha256="")
+    return found
+
+
+def _newest(modules: Mapping[str, ForgeModule], forge: "ModuleForge") -> dict[str, Draft]:
+    versions = forge.versions([module.slug for module in modules.values()])
+    found: dict[str, Draft] = {}
+    for name, module in modules.items():
+        version = newest(module.version, versions[module.slug])
+        if version is None:
+            highest = newest(Range.parse("latest", where=""), versions[module.slug])
+            raise InvalidInputError(
+                f"the forge has no version {module.version.text} of {module.slug}",
+                where=f"modules.{name}",
+                hint=f"the newest there is {highest}" if highest else "it has only pre-releases",
+            )
+        found[name] = _archive(module, version)
+    return found
+
+
+def as_locked(drafts: Mapping[str, Draft], old: Mapping[str, AnyPin]) -> dict[str, Draft]:
+    """Return drafts, held to what the lock that is there says of the same commit or version."""
+    found = dict(drafts)
+    for name, draft in drafts.items():
+        pin = old.get(name)
+        if (
+            isinstance(draft, ForgePin)
+            and isinstance(pin, ForgePin)
+            and (pin.forge, pin.version) == (draft.forge, draft.version)
+        ):
+            found[name] = pin
+        elif (
+            isinstance(draft, CommitPin)
+            and isinstance(pin, CommitPin)
+            and (pin.url, pin.commit) == (draft.url, draft.commit)
+        ):
+            found[name] = replace(draft, tree_sha256=pin.tree_sha256)
+    return found
+
+
+def unbound(drafts: Mapping[str, Draft]) -> dict[str, Draft]:
+    """Return drafts without digests: whatever the bytes are now is taken."""
+    return {
+        name: replace(draft, archive_sha256="", tree_sha256="")
+        if isinstance(draft, ForgePin)
+        else replace(draft, tree_sha256="")
+        for name, draft in drafts.items()
+    }

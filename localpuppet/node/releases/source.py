@@ -1,0 +1,185 @@
+"""A source: a named git repository whose tags are releases, and who may sign them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.formats.names import ReleasePath, did_you_mean
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import parse_duration, show_duration
+from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
+from localpuppet.node.releases.git.names import TRAILER, GitUrl, Tag
+
+if TYPE_CHECKING:
+    # Every verb reads the sources; only those that fetch know tags.
+    from localpuppet.node.releases.git.tags import TagObject
+
+# Seconds by which the clock of whoever tags may be ahead of a node's.
+MAX_AHEAD = 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A source as `localpuppet.yaml` declares it.
+
+    Attributes:
+        name: `foo` in `foo/tags/r1`.
+        url: Its repository.
+        signers: Pinned keys that every tag must be signed with; `None` where none is asked for.
+        signatures: How many people must have signed a tag.
+        unnamed_tags: Whether a signed tag may leave open which source it is for.
+        access: How its repository is reached.
+        fresh: How many seconds after it was tagged a release may still be installed; `None` for
+            ever.
+    """
+
+    name: str
+    url: GitUrl
+    signers: Path | None
+    signatures: int = 1
+    unnamed_tags: bool = False
+    access: GitAccess = NO_ACCESS
+    fresh: float | None = None
+
+    @classmethod
+    def from_dict(
+        cls, name: str, raw: Mapping[str, Any], *, root: Path, allow_file: bool
+    ) -> "Source":
+        """Return the source.
+
+        Args:
+            name: Its name.
+            raw: `{"git": url, "require_signed": bool, "signers": path, "signatures": 2,
+                "unnamed_tags": "accept", "fresh": "30d"}` and the keys of `GitAccess.from_dict`,
+                shape-checked.
+            root: What a relative path of `signers` starts at.
+            allow_file: Whether `file://` URLs are allowed.
+
+        Raises:
+            InvalidInputError: The name, URL or time is refused, or signatures are asked for without
+                keys, or not asked for where `fresh` or `signatures` needs them.
+        """
+        where = f"sources.{name}"
+        ReleasePath.parse(name, where=where)
+        required = raw.get("require_signed", False)
+        if required != ("signers" in raw):
+            raise InvalidInputError(
+                "require_signed: true and signers go together", where=where, hint="name a key file"
+            )
+        if "fresh" in raw and not required:
+            raise InvalidInputError(
+                "fresh needs require_signed: nobody else vouches for the time of a tag", where=where
+            )
+        if "signatures" in raw and not required:
+            raise InvalidInputError(
+                "signatures needs require_signed: nobody else's signature counts", where=where
+            )
+        try:
+            fresh = parse_duration(raw["fresh"], what="time") if "fresh" in raw else None
+        except InvalidInputError as error:
+            raise error.at(f"{where}.fresh") from error
+        return cls(
+            name=name,
+            url=GitUrl.parse(raw["git"], where=f"{where}.git", allow_file=allow_file),
+            signers=root / raw["signers"] if required else None,
+            signatures=raw.get("signatures", 1),
+            unnamed_tags=raw.get("unnamed_tags") == "accept",
+            access=GitAccess.from_dict(raw, where=where, root=root),
+            fresh=fresh,
+        )
+
+
+def source_of(app: ReleasePath, sources: Mapping[str, Source]) -> Source:
+    """Return the source of a release.
+
+    Args:
+        app: The release.
+        sources: The site's sources by name.
+
+    Raises:
+        InvalidInputError: The site declares no such source.
+    """
+    source = sources.get(app.source)
+    if source is None:
+        raise InvalidInputError(
+            f"{app.source!r} is not a source",
+            where="localpuppet.yaml: sources",
+            hint=did_you_mean(app.source, list(sources)),
+        )
+    return source
+
+
+def refuse_other_source(source: Source, tag: "TagObject", *, where: str) -> None:
+    """Refuse a tag whose message says that it is for another source than the one that asks.
+
+    Args:
+        source: The source; without signers it takes any tag.
+        tag: The tag, whose signature was verified.
+        where: Its place, for messages.
+
+    Raises:
+        IntegrityError: The tag names another source, several, or (unless the source lets that in)
+            none.
+    """
+    if source.signers is None or tag.sources == (source.name,):
+        return
+    if not tag.sources:
+        if source.unnamed_tags:
+            return
+        raise IntegrityError(
+            f"the signed tag does not say which source it is for: {TRAILER}{source.name}",
+            where=where,
+            hint=f"'release tag --sign --source {source.name}' says that; for older tags the"
+            " source needs 'unnamed_tags: accept'",
+        )
+    said = ", ".join(one_line(name)[:60] for name in tag.sources[:3])
+    raise IntegrityError(
+        f"the signed tag is for the source {said}, not for {source.name}",
+        where=where,
+        hint="find out why this repository has it",
+    )
+
+
+def refuse_stale(source: Source, tag: "TagObject", *, now: float, where: str) -> None:
+    """Refuse a release that was tagged too long ago to be installed still.
+
+    Args:
+        source: The source; one without `fresh` takes tags of any age.
+        tag: The tag, whose signature was verified: it covers the time.
+        now: Seconds since 1970.
+        where: Its place, for messages.
+
+    Raises:
+        IntegrityError: The tag is too old, has no time, or one that is to come.
+    """
+    if source.fresh is None:
+        return
+    if tag.tagged_at is None:
+        raise IntegrityError("the tag does not say when it was made", where=where)
+    age = now - tag.tagged_at
+    if age > source.fresh:
+        raise IntegrityError(
+            f"was tagged {show_duration(age)} ago, and {source.name} installs what was tagged in"
+            f" the last {show_duration(source.fresh)}",
+            where=where,
+            hint="tag the release anew, under its next name: that says that it may still be used",
+        )
+    if -age > MAX_AHEAD:
+        raise IntegrityError(
+            f"says that it was tagged {show_duration(-age)} from now",
+            where=where,
+            hint="is the clock of this node right?",
+        )
+
+
+def split(path: ReleasePath) -> Tag:
+    """Return the tag in the path of a release, `r1` of `foo/tags/r1`.
+
+    Raises:
+        InvalidInputError: It is not a tag.
+    """
+    if not path.is_tag:
+        raise InvalidInputError(f"{path} is not a tag", hint="write NAME/tags/TAG")
+    return Tag.parse(path.rpartition("/")[2], where=str(path))

@@ -1,0 +1,85 @@
+"""What is on a node of one release: the record that staging keeps."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.manifest import parse_inner_path
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What is on the node of one release.
+
+    Attributes:
+        app: Its name.
+        pin: What its own tag was, and the digest of its own tree.
+        composition: The name of its directory of links.
+        modules: Digests of its single modules by name.
+        sources: Digests of its collections by path.
+        moduledir: Where single modules are in it; empty for its top.
+    """
+
+    app: ReleasePath
+    pin: Pin
+    composition: str
+    modules: Mapping[str, str]
+    sources: Mapping[str, str]
+    moduledir: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        said = {"schema": SCHEMA, **asdict(self)}
+        if not self.moduledir:
+            del said["moduledir"]  # as it was written before there was such a thing
+        return said
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Staged":
+        """Return the record.
+
+        Raises:
+            StateError: It is not one that this version wrote.
+        """
+        try:
+            if raw["schema"] != SCHEMA:
+                raise ValueError(f"schema {raw['schema']!r}")
+            return cls(
+                app=ReleasePath.parse(raw["app"], where="app"),
+                pin=Pin.from_dict(raw["pin"], where="pin", allow_file=True),
+                composition=str(raw["composition"]),
+                modules=dict(raw["modules"]),
+                sources=dict(raw["sources"]),
+                moduledir=parse_inner_path(str(raw.get("moduledir", "")), where="moduledir"),
+            )
+        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
+            raise StateError(f"is damaged: {error}") from error
+
+    @property
+    def named(self) -> dict[ReleasePath, str]:
+        """Digests of the trees that have a name below `modules/`, by that name; its own first."""
+        sources = {ReleasePath(name): sha256 for name, sha256 in self.sources.items()}
+        return {self.app: self.pin.tree_sha256, **sources}
+
+    @property
+    def trees(self) -> dict[str, str]:
+        """Digests of all trees that it needs, by what messages call them."""
+        modules = {f"module {name}": sha256 for name, sha256 in self.modules.items()}
+        return {str(self.app): self.pin.tree_sha256, **modules, **self.sources}
+
+    @property
+    def digests(self) -> set[str]:
+        """Every tree that it needs."""
+        return set(self.trees.values())
+
+
+def composition(links: Mapping[str, str]) -> str:
+    """Return the name of a directory of links: the SHA-256 of its listing."""
+    listing = "".join(f"{name} {links[name]}\n" for name in sorted(links))
+    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()

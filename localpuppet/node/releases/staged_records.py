@@ -1,0 +1,86 @@
+"""The records of what is staged, one file a release.
+
+Owns: `staged/` in the state directory. Refuses to know: what a record says, and whether it is still
+true.
+"""
+
+from pathlib import Path
+
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.machine.files import make_private, remove, write_json
+from localpuppet.node.releases.staged import Staged
+
+
+class StagedRecords:
+    """Records on this node.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._directory = state / "staged"
+
+    def of(self, app: ReleasePath) -> Staged | None:
+        """Return what is recorded of a release; `None` when it was never staged here.
+
+        Raises:
+            StateError: The record is damaged.
+        """
+        try:
+            return Staged.from_dict(read_json(self._file(app)))
+        except FileNotFoundError:
+            return None
+
+    def all(self) -> list[Staged]:
+        """Return every staged release, by name.
+
+        Raises:
+            StateError: A record is damaged.
+        """
+        if not self._directory.is_dir():
+            return []
+        found = [Staged.from_dict(read_json(path)) for path in self._directory.glob("*.json")]
+        return sorted(found, key=lambda staged: staged.app)
+
+    def written_at(self, app: ReleasePath) -> float:
+        """Return when a record was written, seconds since 1970; 0 where there is none."""
+        try:
+            return self._file(app).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def write(self, staged: Staged) -> None:
+        """Write a record, durably.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        make_private(self._directory)
+        write_json(self._file(staged.app), staged.to_dict())
+
+    def remove(self, app: ReleasePath) -> None:
+        """Remove a record.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        remove(self._file(app))
+
+    def rubbish(self) -> list[Path]:
+        """Return what a process that died left half written."""
+        return list(self._directory.glob(".*"))
+
+    def _file(self, app: ReleasePath) -> Path:
+        return self._directory / file_name(app)
+
+
+def file_name(app: ReleasePath) -> str:
+    """Return the name of the file in which something is recorded of a release."""
+    return f"{app.replace('/', '%')}.json"
+
+
+def release_of(file: Path) -> ReleasePath:
+    """Return the release of which something is recorded in a file."""
+    return ReleasePath(file.stem.replace("%", "/"))

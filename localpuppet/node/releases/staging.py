@@ -1,0 +1,381 @@
+"""stage: a release's code on the node, verified, and then under the name that the node knows.
+
+Owns: the way from `foo/tags/r2` to a link `modules/foo/tags/r2`: fetch, judge the tag, lock and
+signature, write into the store, compose, switch; the record of what was staged. Invariants: a link
+is switched only when everything behind it is whole and durable; what was pinned once is what is
+used for ever, and a tag that says otherwise is an alarm.
+
+How a release is composed is in `releases.layout.composing`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.machine.files import (
+    make_private,
+    make_public,
+    remove,
+    remove_tree,
+    replace_link,
+)
+from localpuppet.base.machine.ownership import refuse_foreign
+from localpuppet.base.machine.ports import Clock
+from localpuppet.node.releases.fetch import Wanted, wanted_of
+from localpuppet.node.releases.layout.composing import Compositions
+from localpuppet.node.releases.lock import Lock, Pin
+from localpuppet.node.releases.lockfile import LOCK, MANIFEST
+from localpuppet.node.releases.source import refuse_stale, source_of, split
+from localpuppet.node.releases.staged import Staged, composition
+from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.node.releases.supply import Supply
+from localpuppet.node.releases.tag_memory import TagMemory
+from localpuppet.node.releases.verified import UNVERIFIED, Verified
+
+if TYPE_CHECKING:
+    # Protocols cost 4 ms to make, and a type needs none of them at run time.
+    from localpuppet.node.releases.git.repository import Repository
+
+
+Approve = Callable[[Staged, Mapping[str, Path], Mapping[str, Path]], None]
+
+
+class Staging:
+    """The releases on this node.
+
+    Attributes:
+        repaired: What was wrong with the release that was staged last, and is mended; empty if
+            nothing was.
+
+    Args:
+        state: The state directory.
+        modules: The directory of all modules.
+        supply: Where code comes from, and where it goes.
+        repository: Git.
+        approve: Called before a release gets its name, with its record, its modulepath and its
+            code outside of modules: names as the node will know them, and where they are meanwhile.
+            It refuses by raising. `None` approves everything.
+        clock: Time: how old a tag is, where its source asks.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: Path,
+        modules: Path,
+        supply: Supply,
+        repository: "Repository",
+        approve: Approve | None,
+        clock: Clock,
+    ) -> None:
+        self._approve = approve
+        self._clock = clock
+        self._fetch_modules = supply.modules(repository)
+        self._releases = state / "releases"
+        self.compositions = Compositions(state / "releases", supply.store)
+        self._records = StagedRecords(state)
+        self._verified = Verified(state)
+        self._memory = TagMemory(state)
+        self._modules = modules
+        self.store = supply.store
+        self._repository = repository
+        self._fetcher = supply.tags(repository)
+        self._sources = supply.sources
+        self._files = supply.files
+        self.repaired = ""
+
+    def known(self, app: ReleasePath) -> Staged | None:
+        """Return what is recorded of a release; `None` when it was never staged here.
+
+        Raises:
+            StateError: The record is damaged.
+        """
+        return self._records.of(app)
+
+    def all(self) -> list[Staged]:
+        """Return every staged release, by name.
+
+        Raises:
+            StateError: A record is damaged.
+        """
+        return self._records.all()
+
+    def staged_at(self, app: ReleasePath) -> float:
+        """Return when a release was staged, seconds since 1970; 0 where it is not."""
+        return self._records.written_at(app)
+
+    def remembered(self, app: ReleasePath, known: Staged | None) -> Pin | None:
+        """Return what the tag of a release was when it was staged, were it collected since.
+
+        Args:
+            app: The release.
+            known: Its record, if there is one.
+
+        Raises:
+            StateError: The memory is damaged.
+        """
+        return self._memory.pin(app) if known is None else known.pin
+
+    def problems(self, staged: Staged, *, full: bool) -> list[str]:
+        """Return what is wrong with a staged release; empty when nothing is.
+
+        Args:
+            staged: The release.
+            full: Hash every byte, rather than compare sizes, times and modes.
+
+        Raises:
+            StateError: A signers file cannot be read, or a record is damaged.
+        """
+        return [*self._find_damage(staged, full=full), *self._find_open_directories(staged)]
+
+    def _find_open_directories(self, staged: Staged) -> Iterator[str]:
+        """Yield what others could exchange: a directory on the way to a name of the release.
+
+        Staging cannot repair that: it is the mode or owner of a directory that existed before.
+        """
+        names = [Path(name) for name in self._switches(staged)]
+        for directory in sorted({parent for name in names for parent in name.parents}):
+            try:
+                refuse_foreign(self._modules / directory)
+            except InvalidInputError as error:
+                yield str(error)
+
+    def _find_damage(self, staged: Staged, *, full: bool) -> list[str]:
+        """Return what staging the release again would repair."""
+        unverified = self._verified.noted().unverified(staged, self._sources)
+        found = [f"{unverified}: {UNVERIFIED}"] if unverified else []
+        for name, sha256 in staged.trees.items():
+            problem = self.store.problem(sha256, full=full)
+            if problem:
+                found.append(f"{name} {problem}")
+        links = composition(self.links(staged))
+        if links != staged.composition or not self.compositions.whole(staged):
+            found.append(f"{staged.app}: its directory of links was changed")
+        wrong = [
+            name
+            for name, target in self._switches(staged).items()
+            if not (self._modules / name).is_symlink()
+            or (self._modules / name).readlink() != target
+        ]
+        # A run does not go through the names of collections: one may be another release's.
+        others = self._targets(self.all()) if set(wrong) - {staged.app} else {}
+        for name in wrong:
+            path = self._modules / name
+            if name == staged.app or not path.is_symlink() or path.readlink() not in others[name]:
+                found.append(f"{path} does not point into the store")
+        return found
+
+    def usable(self, staged: Staged) -> bool:
+        """Return whether a release is here and sound, and every tag verified that must be.
+
+        What was changed since it was staged is in `repaired` from then on, for the caller who
+        stages it again.
+
+        Raises:
+            StateError: A signers file cannot be read, or a record is damaged.
+        """
+        broken = self._find_damage(staged, full=False)
+        changed = [text for text in broken if not text.endswith(UNVERIFIED)]
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        self.repaired = changed[0] + more if changed else ""
+        return not broken
+
+    def stage(
+        self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
+    ) -> Staged:
+        """Bring a release onto the node, verify it, and give it its name.
+
+        Args:
+            app: `foo/tags/r2` of a declared source.
+            refresh: Ask the repository again about a release that is here.
+            accept_moved: Take a tag that has moved as it is now.
+
+        Raises:
+            InvalidInputError: The source is unknown, or manifest and lock are refused.
+            IntegrityError: A tag moved, a signature or digest is wrong; nothing was switched.
+            UnavailableError: A repository cannot be had and something is missing.
+            BusyError: Another process stages.
+            StateError: The disk refused; nothing was switched.
+        """
+
+        def obtain(known: Staged | None) -> Staged:
+            if known and not (refresh or accept_moved) and self.usable(known):
+                return known
+            return self._fetch(app, known, refresh=refresh, accept_moved=accept_moved)
+
+        return self.switch(app, obtain, accept_moved=accept_moved)
+
+    def switch(
+        self,
+        app: ReleasePath,
+        obtain: Callable[[Staged | None], Staged],
+        *,
+        accept_moved: bool = False,
+    ) -> Staged:
+        """Give a release its name, with the node's staging to ourselves.
+
+        Args:
+            app: The release.
+            obtain: Called with what is recorded of it; brings its trees into the store and returns
+                what they are, or returns what it got when that is all there.
+            accept_moved: Re-point the name of a collection that another release pins otherwise.
+
+        Raises:
+            IntegrityError: Another staged release pins one of its names otherwise.
+            BusyError: Another process stages.
+            StateError: The disk refused; nothing was switched.
+        """
+        lock = self.store.exclusively()
+        try:
+            self._sweep(app)
+            known = self.known(app)
+            staged = obtain(known)
+            if staged is not known:
+                if not accept_moved:
+                    self._refuse_other_pins(staged)
+                self._switch(staged)
+            self._memory.note_pin(app, staged.pin)
+            return staged
+        finally:
+            lock.release()
+
+    def remove(self, staged: Staged, *, kept: Sequence[Staged]) -> None:
+        """Take a release off the node: its names and its record.
+
+        Its directory of links stays, for runs that are on: see `releases.garbage`.
+
+        Args:
+            staged: The release.
+            kept: Releases that stay, whose names must stay, too.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        needed = {path for release in kept for path in self._switches(release)}
+        for path in reversed(self._switches(staged)):
+            if path not in needed and (self._modules / path).is_symlink():
+                remove(self._modules / path)
+        self._memory.note_pin(staged.app, staged.pin)
+        self._records.remove(staged.app)
+
+    def _fetch(
+        self, app: ReleasePath, known: Staged | None, *, refresh: bool, accept_moved: bool
+    ) -> Staged:
+        source = source_of(app, self._sources)
+        own = Wanted(
+            url=source.url,
+            tag=split(app),
+            where=app,
+            source=source,
+            pinned=None if accept_moved else self.remembered(app, known),
+        )
+        found = self._fetcher.judge(own, refresh=known is None or refresh or accept_moved)
+        if known is None or known.pin.tag_object != found.id:
+            # What is here already may be repaired, however old it is.
+            refuse_stale(source, found, now=self._clock.now().timestamp(), where=app)
+        self._memory.note_time(found.id, found.tagged_at)
+        if known is not None and known.pin.commit == found.commit:
+            own = replace(own, tree_sha256=known.pin.tree_sha256)
+        own_files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
+        lock = self._files.locked(app, own_files.get)
+        key = f"{app} itself"  # no pin's key has a space
+        file = f"{app}/{LOCK}"
+        wanted = {key: own, **wanted_of(lock, self._sources, file=file)}
+        budget = self.store.budget()
+        pins = self._fetcher.bring(wanted, judged={key: found}, budget=budget)
+        self._fetch_modules.bring(lock.pins, file=file, budget=budget)
+        return self.describe(app, pins[key], lock)
+
+    def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> Staged:
+        """Return the record of a release whose trees are in the store.
+
+        Raises:
+            InvalidInputError: Two things in it have one name.
+        """
+        draft = Staged(
+            app=app,
+            pin=pin,
+            composition="",
+            modules={name: pin.tree_sha256 for name, pin in lock.modules.items()},
+            sources={name: pin.tree_sha256 for name, pin in lock.sources.items()},
+            moduledir=self._moduledir(pin),
+        )
+        return replace(draft, composition=composition(self.links(draft)))
+
+    def _moduledir(self, pin: Pin) -> str:
+        """Return where the manifest in a release's own tree puts single modules."""
+        file = self.store.path(pin.tree_sha256) / MANIFEST
+        data = file.read_bytes() if file.is_file() else b""
+        return self._files.parse_manifest(data, MANIFEST).moduledir
+
+    def links(self, staged: Staged) -> dict[str, str]:
+        """Return the names in the composed release, and what each points at.
+
+        Raises:
+            InvalidInputError: Two things in it have one name.
+        """
+        return self.compositions.links(staged)
+
+    def _switches(self, staged: Staged) -> dict[str, Path]:
+        """Return the names below `modules/`, and what each stands for; the app's own comes last."""
+        links = {name: self.store.path(sha256) for name, sha256 in staged.sources.items()}
+        links[str(staged.app)] = self._releases / staged.composition
+        return links
+
+    def _targets(self, releases: Sequence[Staged]) -> Mapping[str, set[Path]]:
+        """Return what names below `modules/` may stand for, with several releases on the node."""
+        found: defaultdict[str, set[Path]] = defaultdict(set)
+        for release in releases:
+            for name, target in self._switches(release).items():
+                found[name].add(target)
+        return found
+
+    def _refuse_other_pins(self, staged: Staged) -> None:
+        """Refuse to give a name to a tree, as long as a staged release has another tree for it."""
+        mine = staged.named
+        for other in self.all():
+            theirs = other.named
+            for name in sorted(mine.keys() & theirs.keys()):
+                if other.app != staged.app and mine[name] != theirs[name]:
+                    raise IntegrityError(
+                        f"is the tree {mine[name][:16]}… for {staged.app}, and"
+                        f" {theirs[name][:16]}… for {other.app}, which is staged here",
+                        where=name,
+                        hint="find out which is right; --accept-moved takes both",
+                    )
+
+    def _switch(self, staged: Staged) -> None:
+        make_private(self._releases)
+        fresh = not self.compositions.whole(staged)
+        if fresh:
+            self.compositions.make(staged)
+        switches = self._switches(staged)
+        try:
+            if self._approve is not None:
+                own = str(staged.app)
+                names = [name for name in switches if name != own]
+                paths, code = self.compositions.code(staged, self._modules / own)
+                paths |= {str(self._modules / name): switches[name] for name in names}
+                self._approve(staged, paths, code)
+        except LocalpuppetError:
+            if fresh:
+                remove_tree(self._releases / staged.composition)
+            raise
+        self._records.write(staged)
+        for name, tree in switches.items():
+            link = self._modules / name
+            if link.is_symlink() and link.readlink() == tree:
+                continue
+            make_public(link.parent)
+            replace_link(link, tree)
+
+    def _sweep(self, app: ReleasePath) -> None:
+        """Remove what a process that died here left half made."""
+        rubbish = [*self._repository.rubbish(), *self._records.rubbish()]
+        rubbish += [*self._memory.rubbish(), *self._verified.rubbish()]
+        rubbish += [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]
+        self.store.sweep(rubbish)

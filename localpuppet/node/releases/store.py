@@ -1,0 +1,400 @@
+"""The content store: trees by their digest, complete or absent.
+
+Owns: `objects/SHA256/` (read-only trees), `index/SHA256` (what their files' metadata should be),
+`staging/` (trees on their way in), `quarantine/` (trees that are not what their name says).
+Invariants: under its final name a tree is whole and durable; nothing in it is ever written again.
+Refuses to know: releases, git.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from localpuppet.base.errors import BusyError, IntegrityError, StateError
+from localpuppet.base.machine.files import make_private, remove_tree, state_problem, sync_filesystem
+from localpuppet.base.machine.flock import Flock
+from localpuppet.node.releases.limits import LIMITS, Budget, Limits
+from localpuppet.node.releases.tree import TreeEntry, check_link, check_path, digest
+
+CHUNK = 1024 * 1024
+
+
+class Store:
+    """Trees on this machine.
+
+    Args:
+        directory: The state directory.
+        note: Is told what could not be swept away.
+        limits: What the trees of one release may take together.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        note: Callable[[str], None] = lambda _text: None,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.directory = directory
+        self._note = note
+        self._limits = limits
+        self.objects = directory / "objects"
+        self._index = directory / "index"
+        self._staging = directory / "staging"
+        self._quarantine = directory / "quarantine"
+        self._weights: dict[str, tuple[int, int]] = {}  # as they were when they were last looked at
+
+    def budget(self) -> Budget:
+        """Return what counts the trees of one release, before they are written."""
+        return Budget(self._limits)
+
+    def path(self, sha256: str) -> Path:
+        """Return where the tree `sha256` is, or would be."""
+        return self.objects / sha256
+
+    def has(self, sha256: str) -> bool:
+        """Return whether the tree is here."""
+        return self.path(sha256).is_dir() and (self._index / sha256).is_file()
+
+    def digests(self) -> list[str]:
+        """Return all trees."""
+        return sorted(path.name for path in self.objects.iterdir()) if self.objects.is_dir() else []
+
+    def exclusively(self) -> Flock:
+        """Return the lock that everyone who changes the store holds; the caller releases it.
+
+        Raises:
+            BusyError: Another process has it.
+            StateError: The lock file cannot be made.
+        """
+        make_private(self.directory)
+        lock = Flock.take(self.directory / "stage.lock")
+        if lock is None:
+            raise BusyError(
+                "another process changes the store",
+                where=str(self.directory / "stage.lock"),
+                hint="try again when it has ended",
+            )
+        return lock
+
+    def kept(self) -> Flock:
+        """Return a lock that keeps `gc` away: of a run that has a release and is not on record yet.
+
+        Many have it at a time; the caller releases it.
+
+        Raises:
+            BusyError: `gc` removes releases now.
+            StateError: The lock file cannot be made.
+        """
+        return self._kept(
+            shared=True, said="releases are being removed", hint="try again when gc has ended"
+        )
+
+    def unneeded(self) -> Flock:
+        """Return the lock of who removes releases; the caller releases it.
+
+        Raises:
+            BusyError: A run is being prepared, and nobody knows yet what it needs.
+            StateError: The lock file cannot be made.
+        """
+        return self._kept(
+            shared=False,
+            said="a run is being prepared, and what it needs is not on record yet",
+            hint="try again in a moment",
+        )
+
+    def _kept(self, *, shared: bool, said: str, hint: str) -> Flock:
+        make_private(self.directory)
+        path = self.directory / "kept.lock"
+        lock = Flock.take(path, shared=shared)
+        if lock is None:
+            raise BusyError(said, where=str(path), hint=hint)
+        return lock
+
+    def staging(self) -> Path:
+        """Return a new, empty directory for trees that are to be added; sweep old ones away.
+
+        Call it with the lock only: what is found there belongs to a dead process.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        for directory in (self.objects, self._index, self._staging):
+            make_private(directory)
+        self.sweep([*self._staging.iterdir(), *self._index.glob(".*")])
+        path = self._staging / os.urandom(8).hex()
+        make_private(path)
+        return path
+
+    def sweep(self, rubbish: Iterable[Path]) -> None:
+        """Remove what dead processes left; what cannot be removed is noted, and stops nobody."""
+        for path in rubbish:
+            try:
+                remove_tree(path)
+            except StateError as error:
+                self._note(f"warning: what a dead process left cannot be removed: {error}")
+
+    def add(
+        self,
+        trees: Iterable[tuple[str, Path]],
+        *,
+        accept: Callable[[Mapping[str, str]], None] = lambda _found: None,
+    ) -> dict[str, str]:
+        """Take trees from the staging directory into the store.
+
+        Args:
+            trees: Name for messages and directory below `staging()`. They are taken one after the
+                other, so that others may still be written meanwhile.
+            accept: Is given the digests by name before anything is added; refuses by raising.
+
+        Returns:
+            Name → digest.
+
+        Raises:
+            IntegrityError: A tree holds what must not be in one, or is not accepted.
+            StateError: The disk refused; nothing was added.
+        """
+        found: dict[str, str] = {}
+        ready: list[tuple[Path, str, Path]] = []
+        listings = self._staging / os.urandom(8).hex()
+        try:
+            make_private(listings)
+            budget = self.budget()
+            for name, tree in trees:
+                # Renaming keeps a file's times and inode: what is true here stays true. Two trees
+                # with the same bytes have a listing each.
+                lines: list[bytes] = []
+                found[name] = digest(
+                    _entries(tree, _walk(tree, seal=True), where=name, budget=budget, sealed=lines)
+                )
+                listing = listings / str(len(ready))
+                listing.write_text(_metadata(lines), "ascii")
+                ready.append((tree, found[name], listing))
+            accept(found)
+            # Bytes first, names after: durable bytes without a name are rubbish, the other way
+            # round they would be a lie. One call for all is as good as an fsync for each.
+            sync_filesystem(self._staging)
+            for tree, sha256, listing in ready:
+                self._publish(tree, sha256, listing)
+            sync_filesystem(self._staging)
+        except OSError as error:
+            raise state_problem(error, self._staging) from error
+        finally:
+            remove_tree(listings)
+        return found
+
+    def _publish(self, tree: Path, sha256: str, listing: Path) -> None:
+        if self.has(sha256):
+            remove_tree(tree)
+            return
+        final = self.path(sha256)
+        if final.exists():  # without an index entry: a crash between the two
+            remove_tree(final)
+        tree.rename(final)
+        listing.rename(self._index / sha256)
+
+    def problem(self, sha256: str, *, full: bool) -> str:
+        """Return what is wrong with a tree; empty when nothing is.
+
+        Args:
+            sha256: The tree.
+            full: Hash every byte; otherwise only names, sizes, times and modes are compared.
+        """
+        path = self.path(sha256)
+        try:
+            expected = (self._index / sha256).read_text("ascii")
+            if not path.is_dir():
+                return "is missing"
+            if full:
+                real = digest(entries(path, where=sha256))
+                return "" if real == sha256 else f"has the bytes of {real}"
+            found = [(name, os.lstat(file)) for name, file in _walk(path)]
+            if _metadata(_line(name, status) for name, status in found) != expected:
+                return "was changed (names, sizes, times or modes)"
+            self._weights[sha256] = (len(found), sum(status.st_size for _, status in found))
+            return ""
+        except FileNotFoundError:
+            return "is missing or incomplete"
+        except IntegrityError as error:
+            return str(error)
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+
+    def sound(self, sha256: str) -> bool:
+        """Return whether a tree is here and whole; a damaged one is put aside, to be fetched again.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        if not self.has(sha256):
+            return False
+        if self.problem(sha256, full=False) and self.problem(sha256, full=True):
+            self.quarantine(sha256)
+            return False
+        return True
+
+    def weight(self, sha256: str) -> tuple[int, int]:
+        """Return how many files and links a tree here has, and how many bytes they are.
+
+        What `problem` or `sound` saw a moment ago is not looked at again.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        if sha256 in self._weights:
+            return self._weights[sha256]
+        path = self.path(sha256)
+        try:
+            sizes = [os.lstat(file).st_size for _, file in _walk(path)]
+        except OSError as error:
+            raise state_problem(error, path) from error
+        return len(sizes), sum(sizes)
+
+    def quarantine(self, sha256: str) -> Path:
+        """Put a tree aside, for somebody to look at; return where it is now.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        make_private(self._quarantine)
+        self._weights.pop(sha256, None)
+        aside = self._quarantine / f"{sha256}-{os.urandom(4).hex()}"
+        try:
+            (self._index / sha256).unlink(missing_ok=True)
+            if self.path(sha256).exists():
+                self.path(sha256).rename(aside)
+        except OSError as error:
+            raise state_problem(error, aside) from error
+        return aside
+
+    def remove(self, sha256: str) -> None:
+        """Remove a tree: first its index entry, so that half a tree is never taken for a whole one.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        self._weights.pop(sha256, None)
+        try:
+            (self._index / sha256).unlink(missing_ok=True)
+            remove_tree(self.path(sha256))
+        except OSError as error:
+            raise state_problem(error, self.path(sha256)) from error
+
+
+def _walk(root: Path, *, seal: bool = False) -> Iterator[tuple[bytes, bytes]]:
+    """Yield relative and whole path of each file and symlink; `seal` sets modes of directories."""
+    pending = [(os.fsencode(root), b"")]
+    while pending:
+        directory, prefix = pending.pop()
+        if seal:
+            os.chmod(directory, 0o755)  # noqa: PTH101, S103 - bytes paths; as Puppet needs it
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                path = prefix + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append((entry.path, path + b"/"))
+                else:
+                    yield path, entry.path
+
+
+def _entries(
+    root: Path,
+    files: Iterable[tuple[bytes, bytes]],
+    *,
+    where: str,
+    budget: Budget,
+    sealed: list[bytes] | None = None,
+) -> Iterator[TreeEntry]:
+    """Yield the entries of a tree, each checked and counted.
+
+    With `sealed`, files are made read-only on the way, and their lines for `_metadata` added to it.
+    """
+    real_root = os.path.realpath(os.fsencode(root))
+    for path, file in files:
+        check_path(path, where=where)
+        try:
+            fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            budget.take(0, where=where)
+            target = os.readlink(file)  # noqa: PTH115 - bytes paths
+            check_link(path, target, where=where)
+            # A chain of links may lead out where each of them looks harmless.
+            if not (os.path.realpath(file) + b"/").startswith(real_root + b"/"):
+                raise IntegrityError(
+                    "a symlink that leads outside the tree", where=where
+                ) from error
+            if sealed is not None:
+                sealed.append(_line(path, os.lstat(file)))
+            yield TreeEntry(path=path, kind="L", sha256=hashlib.sha256(target).hexdigest())
+            continue
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise IntegrityError("something that is not a file, link or directory", where=where)
+            budget.take(status.st_size, where=where)
+            executable = bool(status.st_mode & stat.S_IXUSR)
+            content = _hash(fd, status.st_size)
+            if sealed is not None:
+                mode = 0o555 if executable else 0o444
+                os.fchmod(fd, mode)
+                sealed.append(_line(path, status, mode=stat.S_IFREG | mode))
+        finally:
+            os.close(fd)
+        yield TreeEntry(path=path, kind="X" if executable else "F", sha256=content)
+
+
+def _hash(fd: int, size: int) -> str:
+    """Return the digest of an open file; `size` bytes in as few steps as may be."""
+    content = hashlib.sha256()
+    wanted = min(CHUNK, size + 1)
+    while data := os.read(fd, wanted):
+        content.update(data)
+        if len(data) < wanted:  # of a regular file: there is no more
+            break
+    return content.hexdigest()
+
+
+def _line(path: bytes, status: os.stat_result, *, mode: int | None = None) -> bytes:
+    """Return what `_metadata` looks at: cheap to get, changed by edits.
+
+    Args:
+        path: Its name in the tree.
+        status: What it is.
+        mode: The mode that it was given since.
+    """
+    fields = (status.st_size, status.st_mtime_ns, status.st_ino, mode or status.st_mode)
+    return b"%s %d %d %d %o\n" % (path, *fields)
+
+
+def _metadata(lines: Iterable[bytes]) -> str:
+    """Return a digest of names, sizes, times and modes of files."""
+    return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
+
+
+def entries(root: Path, *, where: str, leave_out: bytes = b"/") -> Iterator[TreeEntry]:
+    """Yield the entries of a tree anywhere on disk, each checked, every byte read.
+
+    Args:
+        root: The tree.
+        where: Its name in messages.
+        leave_out: A name at its top that does not count.
+
+    Raises:
+        IntegrityError: The tree holds what must not be in one.
+    """
+    files = (found for found in _walk(root) if found[0].partition(b"/")[0] != leave_out)
+    return _entries(root, files, where=where, budget=Budget())
+
+
+def tree_digest(root: Path, *, where: str) -> str:
+    """Return the digest of a tree anywhere on disk, every byte read.
+
+    Raises:
+        IntegrityError: It holds what must not be in a tree.
+    """
+    return digest(entries(root, where=where))

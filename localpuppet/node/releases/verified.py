@@ -1,0 +1,185 @@
+"""What was verified once: that a tag of a source has a signature that its signers file accepts.
+
+Owns: `verified.json` in the state directory. Invariants: an entry says which tree git wrote for
+which commit behind which tag object, and by which signers file that tag was accepted. So a tree
+that somebody else brought into the store is never taken for the tag's, and a changed signers file
+makes every tag of its source to be verified again. Whoever writes holds the store's lock.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import IntegrityError, StateError
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.machine.files import half_written, make_private, state_problem, write_json
+from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.source import Source
+from localpuppet.node.releases.staged import Staged
+
+SCHEMA = 1
+UNVERIFIED = "the signature of its tag is not verified by the signers file as it is now"
+
+
+class Noted:
+    """What was noted when somebody began to ask; every file that says so is read once, if at all.
+
+    Args:
+        file: Where it is noted.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._rules: dict[Source, str] = {}
+
+    def accepts(self, source: Source, pin: Pin) -> bool:
+        """Return whether a pin was verified, or has not to be.
+
+        Raises:
+            StateError: The signers file cannot be read, or what was noted is damaged.
+        """
+        if source.signers is None:
+            return True
+        return self._entries.get(_key(source, pin)) == _value(pin, self._rules_of(source))
+
+    def unverified(self, staged: Staged, sources: Mapping[str, Source]) -> ReleasePath | None:
+        """Return a name in a release whose tag must be verified and is not; `None` if all are.
+
+        Args:
+            staged: The release; of what it needs only the trees are known.
+            sources: The site's sources by name.
+
+        Raises:
+            StateError: As `accepts`.
+        """
+        for name, sha256 in staged.named.items():
+            source = sources.get(name.source)
+            if source is not None and not self._accepts_tree(source, name, sha256):
+                return name
+        return None
+
+    def refuse(self, staged: Staged, sources: Mapping[str, Source]) -> None:
+        """Refuse a release of which a tag must be verified and is not: a signer was removed, say.
+
+        Args:
+            staged: The release.
+            sources: The site's sources by name.
+
+        Raises:
+            IntegrityError: There is such a tag.
+            StateError: As `accepts`.
+        """
+        name = self.unverified(staged, sources)
+        if name is not None:
+            raise IntegrityError(
+                UNVERIFIED,
+                where=str(name),
+                hint=f"'localpuppet stage {staged.app}' verifies again, from what is on this node;"
+                " what only a removed signer has signed stays refused: name a release that others"
+                " have signed",
+            )
+
+    def _accepts_tree(self, source: Source, app: ReleasePath, tree_sha256: str) -> bool:
+        if source.signers is None:
+            return True
+        rules = self._rules_of(source)
+        return any(
+            key.startswith(f"{app} ")
+            and (value.get("tree_sha256"), value.get("rules")) == (tree_sha256, rules)
+            for key, value in self._entries.items()
+        )
+
+    def _rules_of(self, source: Source) -> str:
+        if source not in self._rules:
+            self._rules[source] = rules_digest(source)
+        return self._rules[source]
+
+    @cached_property
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        return _read(self._file)
+
+
+class Verified:
+    """Verifications that this node has done.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._file = state / "verified.json"
+
+    def noted(self) -> Noted:
+        """Return what is noted by now, for one decision."""
+        return Noted(self._file)
+
+    def note(self, tags: Iterable[tuple[Source, Pin, str]]) -> None:
+        """Write down what was verified: tags, their signatures, and their trees by git.
+
+        Args:
+            tags: The source of each, its pin, and `rules_digest` of the source, taken before the
+                verification began. Those of sources without signers are left out.
+
+        Raises:
+            StateError: The disk refused, or what was noted is damaged.
+        """
+        new = {
+            _key(source, pin): _value(pin, rules)
+            for source, pin, rules in tags
+            if source.signers is not None
+        }
+        if not new:
+            return
+        entries = _read(self._file)
+        if any(entries.get(key) != value for key, value in new.items()):
+            make_private(self._file.parent)
+            write_json(self._file, {"schema": SCHEMA, "verified": {**entries, **new}})
+
+    def rubbish(self) -> list[Path]:
+        """Return what a process that died left half written. Call it with the store's lock only."""
+        return half_written(self._file)
+
+
+def _read(file: Path) -> dict[str, dict[str, Any]]:
+    try:
+        raw = read_json(file)
+    except FileNotFoundError:
+        return {}
+    entries = raw.get("verified")
+    if raw.get("schema") != SCHEMA or not isinstance(entries, dict):
+        raise StateError(
+            "is damaged",
+            where=str(file),
+            hint="remove it: 'localpuppet stage' verifies again",
+        )
+    return {key: value for key, value in entries.items() if isinstance(value, dict)}
+
+
+def rules_digest(source: Source) -> str:
+    """Return the digest of what a source's tags are held to; another one voids what was verified.
+
+    Raises:
+        StateError: The signers file cannot be read.
+    """
+    if source.signers is None:
+        return ""
+    try:
+        rules = hashlib.sha256(source.signers.read_bytes())
+    except OSError as error:
+        raise state_problem(error, source.signers) from error
+    if source.unnamed_tags:
+        rules.update(b"\0unnamed tags")
+    if source.signatures > 1:
+        rules.update(b"\0%d signatures" % source.signatures)
+    return rules.hexdigest()
+
+
+def _key(source: Source, pin: Pin) -> str:
+    return f"{source.name}/tags/{pin.tag} {pin.tag_object}"
+
+
+def _value(pin: Pin, rules: str) -> dict[str, str]:
+    return {"commit": pin.commit, "tree_sha256": pin.tree_sha256, "rules": rules}

@@ -1,0 +1,227 @@
+"""What a signed request does with the release of this node: have it, take it, leave it again.
+
+    stage:  does the input take one? newer? older? -> provide the release -> do the values fit?
+    apply:  the same, and then the assignment is in force
+    back:   the last good run of before the assignment, and of what was confirmed, is in force
+
+Owns: what a release and its values are refused for before anything changes. Refuses to know: who
+may ask, how a request comes here, how Puppet is run.
+
+Invariants: an assignment is in force only when its release is on the node, locked, and its values
+fit the interface that Puppet's own parser read; whatever is asked twice comes to the same; nothing
+goes back to an assignment that was to be confirmed and was not.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.ports import Clock
+from localpuppet.node.enc.assigned import AssignedRelease
+from localpuppet.node.enc.assignment import Assignment, check_newer
+from localpuppet.node.enc.classify import node_document
+from localpuppet.node.enc.document import EncData
+from localpuppet.node.enc.input import InputReader, LoadedInput
+from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.releases.lockfile import LOCK
+from localpuppet.node.releases.provider import ReleaseProvider
+from localpuppet.node.releases.reading import InterfaceReader
+from localpuppet.node.releases.release import Release
+from localpuppet.node.runs.going_back import GoingBack
+from localpuppet.node.runs.good_runs import GoodRuns
+from localpuppet.node.runs.records import Records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigning:
+    """Takes assignments.
+
+    Attributes:
+        own: The node's own input.
+        inputs: Reads it.
+        assigned: The assignment in force.
+        ledger: What was applied, and an operator's rollback.
+        records: The runs of this node.
+        good_runs: Those that it can go back to.
+        releases: Provides releases.
+        reader: Has Puppet's parser read them.
+        answer: Returns what the site's own ENC command says of this node, if there is one.
+        keep: Keeps `gc` away from releases.
+        clock: The node's clock.
+        confirm: Seconds within which what is taken is to be confirmed; 0 for never.
+        confirmed: Returns whether an assignment was confirmed.
+        note: Takes what a person should read.
+    """
+
+    own: Path
+    inputs: InputReader
+    assigned: AssignedRelease
+    ledger: Ledger
+    records: Records
+    good_runs: GoodRuns
+    releases: ReleaseProvider
+    reader: InterfaceReader
+    answer: Callable[[], EncData | None]
+    keep: Callable[[], Flock]
+    clock: Clock
+    confirm: float
+    confirmed: Callable[[Assignment], bool]
+    note: Callable[[str], None]
+
+    def stage(self, wanted: Assignment) -> bool:
+        """Have a release on the node; return whether its assignment would be new.
+
+        Raises:
+            LocalpuppetError: The node would not take the assignment: its input names the release
+                itself, a newer assignment is in force, the release cannot be had, is not locked or
+                older than what runs, or the values do not fit it. What is in force stays.
+        """
+        kept = self.keep()
+        try:
+            return self._stage(wanted)
+        finally:
+            kept.release()
+
+    def take(self, wanted: Assignment) -> None:
+        """Put an assignment in force; the next run takes it.
+
+        Raises:
+            LocalpuppetError: See `stage`; or another was put in force meanwhile; or the disk
+                refused.
+        """
+        kept = self.keep()
+        try:
+            if self._stage(wanted):
+                newest = next(iter(self.records.ids()), "")
+                taken = replace(
+                    wanted,
+                    at=show_time(self.clock.now()),
+                    after=newest,
+                    back_to=self._back_to(newest),
+                    confirm=self.confirm,
+                )
+                self.assigned.keep(taken)
+        finally:
+            kept.release()
+
+    def go_back(self, left: Assignment, *, by: str = "") -> None:
+        """Leave an assignment for the last good run of before it, with that run's node document.
+
+        Where another assignment is in force, or none, there is nothing to leave.
+
+        Args:
+            left: The assignment.
+            by: Who decides; who assigned it where that is left out.
+
+        Raises:
+            InvalidInputError: There is no such run.
+            StateError: The disk refused.
+        """
+        held = self.assigned.read()
+        if held is None or not _begun_as(held, left):
+            return
+        rollback = self.ledger.rollback()
+        loaded = self.inputs.read(str(self.own))
+        if loaded.assignment is None:  # the node's own input names a release by now
+            return
+        stands = rollback is not None and rollback.stands(loaded.sha256, loaded.serial)
+        if rollback is not None and stands and rollback.serial == held.serial:
+            return
+        kept = self.keep()
+        try:
+            GoingBack(self.good_runs, self.ledger).go_back(
+                loaded,
+                tag=None,
+                user=by or left.by,
+                now=self.clock.now(),
+                ensure=lambda app: self.releases.ensure_present(app, self.note),
+                until=held.back_to,
+            )
+        finally:
+            kept.release()
+
+    def _back_to(self, newest: str) -> str:
+        """Return the newest run that may be gone back to from an assignment that comes now."""
+        before = self.assigned.read()
+        if before is None or not before.confirm or self.confirmed(before):
+            return newest
+        return before.back_to
+
+    def _stage(self, wanted: Assignment) -> bool:
+        loaded = self._read(wanted)
+        new = check_newer(wanted, self.assigned.read())
+        release = self._provide(wanted)
+        self._check_values(loaded.given(wanted), wanted, release)
+        return new
+
+    def _read(self, wanted: Assignment) -> LoadedInput:
+        """Return the node's own input, which takes an assignment of this source."""
+        loaded = self.inputs.read_itself(str(self.own))
+        app, source = loaded.input.app, wanted.release.source
+        if not app.is_assigned or app.source != source:
+            raise InvalidInputError(
+                f"is {app}: this node takes no release of {source} by request",
+                where=f"{loaded.name}: app",
+                hint=f"write app: {source}/assigned",
+            )
+        return loaded
+
+    def _provide(self, wanted: Assignment) -> Release:
+        app = wanted.release
+        self._check_forward(wanted)
+        release = self.releases.provide(ReleasePath(app))
+        # A release that came only now brought the time of its tag with it.
+        self._check_forward(wanted)
+        if not (release.directory / LOCK).is_file():
+            raise InvalidInputError(
+                f"{app} has no {LOCK}: only locked releases are deployed",
+                where="release",
+                hint="'localpuppet release lock' makes one",
+            )
+        return release
+
+    def _check_forward(self, wanted: Assignment) -> None:
+        if wanted.older:
+            return
+        try:
+            self.ledger.check_forward(wanted.release)
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                error.what, where="release", hint="'older' must be asked for, and allowed"
+            ) from error
+
+    def _check_values(self, given: LoadedInput, wanted: Assignment, release: Release) -> None:
+        document = node_document(given, release.enc, answer=self.answer())
+        where = f"{wanted.release} on this node"
+        try:
+            if problem := self.reader.check_now(release, document, where=where):
+                raise InvalidInputError(problem, where=where)
+        except LocalpuppetError as error:
+            raise error if error.where else error.at(where) from error
+        if not wanted.classes:
+            return
+        interface = self.reader.interface_of(release)
+        for name, body in wanted.classes.items():
+            found = interface.classes.get(name)
+            for key in body:
+                parameter = found.parameters.get(key) if found else None
+                if parameter is not None and "Sensitive" in (parameter.type or ""):
+                    raise InvalidInputError(
+                        "is Sensitive, and values cross the bus",
+                        where=f"classes.{name}.{key}",
+                        hint="secrets come from Hiera (eyaml) or from the node's own input",
+                    )
+
+
+def _begun_as(held: Assignment, left: Assignment) -> bool:
+    """Return whether an assignment in force is the one that its own caller or rollout leaves."""
+    return (held.release, held.serial, held.by, held.rollout) == (
+        left.release,
+        left.serial,
+        left.by,
+        left.rollout,
+    )

@@ -1,0 +1,154 @@
+"""The attempts of this node: applies that were refused, so that a refusal is never silent.
+
+Owns: `attempts/` in the state directory, a file an attempt. Invariants: at most `KEPT` of them, and
+the same refusal again takes the place of the one before; an attempt that cannot be written is in
+the system log and changes nothing of the refusal; what is in the record of a run is not an attempt.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.json_file import json_files, read_json
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.files import make_private, remove, write_json
+from localpuppet.base.machine.ports import Clock
+
+if TYPE_CHECKING:
+    # An apply that goes well, and a status without attempts, pay for none of these.
+    from localpuppet.node.runs.attempt import Attempt
+    from localpuppet.node.runs.options import RunOptions
+    from localpuppet.node.runs.records import Records
+
+KEPT = 50
+LONGEST = 1000
+
+
+class Attempts:
+    """The attempts of this node, newest first.
+
+    Args:
+        directory: `attempts/` in the state directory.
+        records: The runs of this node.
+        metrics: The Prometheus textfile.
+        clock: Time.
+        system_log: Takes one line about an attempt that cannot be written.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        records: "Records",
+        metrics: Path,
+        clock: Clock,
+        system_log: Callable[[str], None],
+    ) -> None:
+        self._directory = directory
+        self._system_log = system_log
+        self._records = records
+        self._metrics = metrics
+        self._clock = clock
+
+    @contextmanager
+    def noted(self, options: "RunOptions", *, source: str) -> Iterator[Callable[[str], None]]:
+        """Note it when what is done inside is refused before a record was opened.
+
+        Yields what takes the release's name when it is known.
+
+        Args:
+            options: How it is to be run.
+            source: Where the input comes from.
+        """
+        known: list[str] = []
+        try:
+            yield known.append
+        except (LocalpuppetError, OSError) as error:
+            app = known[-1] if known else ""
+            try:
+                if not self._records.mine():
+                    self._note(error, options, app=app, source=source)
+            except (StateError, OSError) as problem:
+                lines = map(one_line, (f"apply {app}".strip(), str(error), str(problem)))
+                self._system_log("{} was refused: {}; not recorded: {}".format(*lines)[:LONGEST])
+            raise
+
+    def _note(self, error: Exception, options: "RunOptions", *, app: str, source: str) -> None:
+        from localpuppet.base.formats.text import url_without_secrets
+        from localpuppet.base.formats.times import show_time
+        from localpuppet.node.runs import metrics
+        from localpuppet.node.runs.attempt import Attempt, refusal
+
+        now = show_time(self._clock.now())
+        attempt = Attempt(
+            at=now,
+            since=now,
+            times=1,
+            refusal=refusal(error),
+            reason=one_line(str(error))[:LONGEST],
+            app=app,
+            input=one_line(url_without_secrets(source) if "://" in source else source)[:LONGEST],
+            user=options.user,
+            cause=options.cause,
+            noop=options.noop,
+        )
+        metrics.add_attempt(self._metrics, self._keep(attempt))
+
+    def _keep(self, attempt: "Attempt") -> "Attempt":
+        import secrets
+        from dataclasses import replace
+
+        from localpuppet.node.runs.run import new_run_id
+
+        make_private(self._directory.parent)
+        make_private(self._directory)
+        names = self._names()
+        before = self._read(names[0]) if names else None
+        again = before is not None and attempt.repeats(before)
+        if before is not None and again:
+            attempt = replace(attempt, since=before.since, times=before.times + 1)
+        name = new_run_id(self._clock.now(), secrets.token_hex(2), names[0] if names else None)
+        write_json(self._path(name), attempt.to_dict())
+        for old in names[KEPT - 1 :] + (names[:1] if again else []):
+            remove(self._path(old))
+        return attempt
+
+    def newest(self) -> "Attempt | None":
+        """Return the newest attempt.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        return next(self.history(), None)
+
+    def history(self) -> "Iterator[Attempt]":
+        """Return the attempts, newest first; one that is damaged is left out.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        for name in self._names():
+            attempt = self._read(name)
+            if attempt is not None:
+                yield attempt
+
+    def _read(self, name: RunId) -> "Attempt | None":
+        from localpuppet.node.runs.attempt import Attempt
+
+        try:
+            return Attempt.from_dict(read_json(self._path(name)))
+        except (FileNotFoundError, StateError):
+            return None
+
+    def _path(self, name: RunId) -> Path:
+        return self._directory / f"{name}.json"
+
+    def _names(self) -> list[RunId]:
+        names = []
+        for file in json_files(self._directory):
+            with suppress(InvalidInputError):
+                names.append(RunId.parse(file.stem))
+        return names[::-1]

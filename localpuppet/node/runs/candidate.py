@@ -1,0 +1,79 @@
+"""What would change on this node with another release: two catalogs, compiled and compared.
+
+Owns: which input and which releases are compiled. Refuses to know: who asks, how Puppet compiles.
+
+Invariants: nothing is applied, and nothing of the input or its assignment changes; what is returned
+or raised holds no value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.machine.flock import Flock
+from localpuppet.node.enc.classify import node_document
+from localpuppet.node.enc.document import EncData
+from localpuppet.node.enc.input import InputReader
+from localpuppet.node.releases.catalogs import CatalogCompiler, CompilationError
+from localpuppet.node.releases.comparing import only_in_other
+from localpuppet.node.releases.difference import CatalogChanges, catalog_changes
+from localpuppet.node.releases.provider import ReleaseProvider
+from localpuppet.node.releases.reading import InterfaceReader
+
+_WHY = "on the node 'localpuppet release diff BEFORE AFTER --catalog INPUT' says why"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Compares releases on this node.
+
+    Attributes:
+        own: The node's input.
+        inputs: Reads it, with the assignment in force.
+        releases: Has releases.
+        reader: Knows their interfaces.
+        compiler: Compiles catalogs.
+        answer: Returns what the site's own ENC says; `None` where it has none.
+        keep: Keeps the store from being tidied up.
+    """
+
+    own: Path
+    inputs: InputReader
+    releases: ReleaseProvider
+    reader: InterfaceReader
+    compiler: CatalogCompiler
+    answer: Callable[[], EncData | None]
+    keep: Callable[[], Flock]
+
+    def changes(self, release: ReleasePath) -> CatalogChanges:
+        """Return what differs between the catalog of the node's release and that of another.
+
+        Raises:
+            LocalpuppetError: The release is not of the node's source or cannot be had, or one of
+                the catalogs does not compile.
+        """
+        kept = self.keep()
+        try:
+            read = self.inputs.read(str(self.own))
+            app = read.input.app
+            if app.source != release.source:
+                raise InvalidInputError(
+                    f"this node runs {app}, and {release} is of another source", where="release"
+                )
+            pair = [self.releases.provide(app), self.releases.provide(release)]
+            interfaces = [self.reader.interface_of(one) for one in pair]
+            catalogs = []
+            for one, own, other in zip(pair, interfaces, reversed(interfaces), strict=True):
+                document = node_document(read, one.enc, answer=self.answer())
+                document, _ = only_in_other(document, own, other)
+                try:
+                    catalogs.append(self.compiler.compile(one, document))
+                except CompilationError as error:
+                    raise InvalidInputError(
+                        "the catalog does not compile", where=one.app, hint=_WHY
+                    ) from error
+            return catalog_changes(*catalogs)
+        finally:
+            kept.release()

@@ -1,0 +1,121 @@
+"""Going back to an earlier release, and what is said of it while it lasts.
+
+    r1 -> r2 -> r3, all good: `rollback` from r3 goes to r2, a second one to r1, and never to r3.
+
+Owns: which run a rollback goes back to. Invariants: only good, whole runs of tags of the same
+source; without an aim only releases that were applied before the one that is left, or, where an
+assignment is taken back, the newest of those that are older than the assignment. Refuses to know:
+how code is staged.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.times import show_time
+from localpuppet.node.enc.input import LoadedInput
+from localpuppet.node.releases.ledger import Ledger, Rollback
+from localpuppet.node.runs.good_runs import GoodRun, GoodRuns
+
+
+class GoingBack:
+    """Finds where a rollback goes, and puts it in force.
+
+    Args:
+        good_runs: The good runs of this node.
+        ledger: What was applied on it.
+    """
+
+    def __init__(self, good_runs: GoodRuns, ledger: Ledger) -> None:
+        self._good_runs = good_runs
+        self._ledger = ledger
+
+    def go_back(
+        self,
+        loaded: LoadedInput,
+        *,
+        tag: str | None,
+        user: str,
+        now: datetime,
+        ensure: Callable[[ReleasePath], object],
+        until: str | None = None,
+    ) -> tuple[Rollback, ReleasePath, str]:
+        """Put a rollback in force; return it, the release that is left, and when its run ended.
+
+        Args:
+            loaded: The node's own input, which is overruled.
+            tag: Which release; the newest good one before the one that is left for `None`.
+            user: Who decides.
+            now: UTC.
+            ensure: Ensures that a release is on this node; see `ReleaseProvider`.
+            until: Go back to the newest good run up to this one, whatever its release; empty for a
+                node that had none. `None` for the rules above.
+
+        Raises:
+            LocalpuppetError: There is no such run, its release is not on this node and cannot be
+                staged, or the disk refused.
+        """
+        before = self._ledger.rollback()
+        in_force = before is not None and before.stands(loaded.sha256, loaded.serial)
+        current = before.app if before is not None and in_force else loaded.input.app
+        good = self._good_run(current, tag) if until is None else self._run_up_to(current, until)
+        ensure(good.app)
+        rollback = Rollback(
+            app=good.app,
+            run=good.run,
+            node_document=good.node_document,
+            input_sha256=loaded.sha256,
+            user=user,
+            since=show_time(now),
+            wanted=loaded.input.app,
+            serial=loaded.serial,
+        )
+        self._ledger.roll_back(rollback)
+        return rollback, current, good.finished_at
+
+    def previous(self, current: ReleasePath) -> ReleasePath | None:
+        """Return the release to which a rollback from `current` would go; `None` for none."""
+        good = self._good_runs.newest(self._before(current))
+        return None if good is None else good.app
+
+    def _before(self, current: ReleasePath) -> Callable[[RunId, ReleasePath], bool]:
+        """Return which runs are of a release that was applied before the one that is left."""
+        order = self._ledger.order(current.source)
+        # What was applied after the release that is left was left, too: it lies ahead.
+        ahead = set(order[order.index(current) :]) if current in order else {current}
+        return lambda _, app: app.source == current.source and app not in ahead
+
+    def _good_run(self, current: ReleasePath, tag: str | None) -> GoodRun:
+        """Return the newest good run that a rollback may go to.
+
+        Raises:
+            InvalidInputError: There is no such run.
+        """
+        wanted = f"{current.source}/tags/{tag}"
+        accept = self._before(current) if tag is None else lambda _, app: app == wanted
+        good = self._good_runs.newest(accept)
+        if good is not None:
+            return good
+        what = f"a release of {current.source!r} before {current}" if tag is None else wanted
+        raise InvalidInputError(
+            f"there is no good run of {what} in the record",
+            hint="see 'localpuppet history'; 'apply --allow-rollback' takes any release",
+        )
+
+    def _run_up_to(self, current: ReleasePath, until: str) -> GoodRun:
+        """Return the newest good run up to one of a release of the same source.
+
+        Raises:
+            InvalidInputError: There is no such run.
+        """
+        good = self._good_runs.newest(
+            lambda run, app: run <= until and app.source == current.source
+        )
+        if good is not None:
+            return good
+        raise InvalidInputError(
+            f"no good run of a release of {current.source!r} is in the record that is older than"
+            f" the assignment of {current}, and was confirmed if it had to be",
+            hint="see 'localpuppet history'",
+        )

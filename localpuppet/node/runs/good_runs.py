@@ -1,0 +1,179 @@
+"""The last good run of each of the last releases, with its node document: where a rollback can go.
+
+    good_runs/web%tags%r1.json    {"app": "web/tags/r1", "run": ID, "node_document": {...}, ...}
+
+Owns: `good_runs/` in the state directory, one file for each release. Invariants:
+
+- A release has its last good, whole run here, however few records of runs are kept.
+- Each source keeps its newest `releases` of them, by the order of the runs and not by a clock.
+- A kill between two writes loses nothing: a run is added before an older one is removed, and a
+  record of a run is only removed after its run was noted here.
+- A damaged file harms no other release; the next good run of its release replaces it.
+- One process writes at a time, and cleans up after one that was killed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.json_file import json_files, read_json
+from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.times import parse_time
+from localpuppet.base.machine.files import make_private, remove, write_json
+from localpuppet.base.machine.flock import Flock
+from localpuppet.node.releases.staged_records import file_name, release_of
+from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run import Status
+
+SCHEMA = 1
+# Seconds for which a writer waits for another.
+PATIENCE = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodRun:
+    """A good, whole run of an immutable release.
+
+    Attributes:
+        app: The release.
+        run: The run; its record may have been removed since.
+        finished_at: When the run ended, ISO 8601, UTC.
+        node_document: The node document of that run.
+    """
+
+    app: ReleasePath
+    run: RunId
+    finished_at: str
+    node_document: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "GoodRun":
+        """Return the good run.
+
+        Raises:
+            StateError: A field is missing or has the wrong type.
+        """
+        try:
+            if raw["schema"] != SCHEMA or not isinstance(raw["node_document"], dict):
+                raise ValueError("schema or node_document")
+            parse_time(raw["finished_at"])
+            return cls(
+                app=ReleasePath.parse(raw["app"], where="app"),
+                run=RunId.parse(raw["run"]),
+                finished_at=raw["finished_at"],
+                node_document=raw["node_document"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
+            raise StateError(f"is damaged: {error}") from error
+
+
+class GoodRuns:
+    """The good runs that this node can go back to.
+
+    Args:
+        directory: `good_runs/` in the state directory.
+        records: The runs of this node.
+        releases: How many releases of each source are kept.
+    """
+
+    def __init__(self, directory: Path, *, records: Records, releases: int) -> None:
+        self._directory = directory
+        self._records = records
+        self._releases = releases
+
+    def note(self, status: Status) -> None:
+        """Keep a run if it is good and the newest of its release, and drop what is one too many.
+
+        Raises:
+            StateError: The disk refused, or another process writes for long; what was kept before
+                is still kept.
+        """
+        good = self._recorded(status)
+        if good is None:
+            return
+        make_private(self._directory)
+        lock = Flock.wait(self._directory / "lock", seconds=PATIENCE, waits=lambda: None)
+        if lock is None:
+            raise StateError("locked by another process", where=str(self._directory))
+        try:
+            self._keep(good)
+        finally:
+            lock.release()
+
+    def _keep(self, good: GoodRun) -> None:
+        """Keep a run. Call it with the lock."""
+        kept = {other.app: other for other in self._kept() if other.app.source == good.app.source}
+        if good.app in kept and kept[good.app].run >= good.run:
+            return
+        kept[good.app] = good
+        newest = sorted(kept.values(), key=_by_run, reverse=True)
+        if good in newest[: self._releases]:
+            write_json(self._directory / file_name(good.app), good.to_dict())
+        for surplus in newest[self._releases :]:
+            remove(self._directory / file_name(surplus.app))
+        for half_written in self._directory.glob(".*"):
+            remove(half_written)
+
+    def newest(self, accept: Callable[[RunId, ReleasePath], bool]) -> GoodRun | None:
+        """Return the newest good run that `accept` takes; `None` if there is none.
+
+        The records of runs are read, too: they may have a run of more releases, or one that ended
+        just before its supervisor was killed.
+
+        Raises:
+            StateError: A directory cannot be read.
+        """
+        kept = (good for good in self._kept() if accept(good.run, good.app))
+        best = max(kept, key=_by_run, default=None)
+        for status in self._records.history():
+            if best is not None and status.id <= best.run:
+                break
+            if accept(status.id, ReleasePath(status.app)) and (good := self._recorded(status)):
+                return good
+        return best
+
+    def releases(self) -> set[ReleasePath]:
+        """Return the releases that are kept, also those whose file is damaged.
+
+        Raises:
+            StateError: A directory cannot be read.
+        """
+        kept = set(map(release_of, json_files(self._directory)))
+        recent: dict[str, set[ReleasePath]] = {}
+        for status in self._records.history():
+            app = ReleasePath(status.app)
+            same_source = recent.setdefault(app.source, set())
+            if status.good and app.is_tag and len(same_source) < self._releases:
+                same_source.add(app)
+        return kept.union(*recent.values())
+
+    def _recorded(self, status: Status) -> GoodRun | None:
+        """Return a run whose record is here; `None` if the node cannot go back to it."""
+        app = ReleasePath(status.app)
+        if not (status.good and app.is_tag):
+            return None
+        with suppress(FileNotFoundError, StateError, KeyError):  # being removed, or damaged
+            request = read_json(RunDirectory(self._records.directory / status.id).request)
+            return GoodRun(
+                app=app,
+                run=status.id,
+                finished_at=status.finished_at or status.started_at,
+                node_document=request["node_document"],
+            )
+        return None
+
+    def _kept(self) -> Iterator[GoodRun]:
+        for path in json_files(self._directory):
+            with suppress(FileNotFoundError, StateError):
+                yield GoodRun.from_dict(read_json(path))
+
+
+def _by_run(good: GoodRun) -> RunId:
+    return good.run

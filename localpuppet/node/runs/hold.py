@@ -1,0 +1,141 @@
+"""A hold: a reason, an owner and a deadline for which a node does not run."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.formats.text import parse_line
+from localpuppet.base.formats.times import parse_time
+
+_ROLLOUT = "/rollout/"
+# How far this node's clock may be behind the one of the process that made a hold.
+CLOCK_TOLERANCE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """One reason why a node does not run.
+
+    Attributes:
+        owner: Who holds it; an owner has at most one hold on a node. A rollout is an owner of its
+            own: `CALLER/rollout/ID`.
+        reason: One printable line.
+        since: ISO 8601, UTC.
+        until: When it ends by itself; `None` for never.
+    """
+
+    owner: str
+    reason: str
+    since: str
+    until: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Hold":
+        """Return the hold.
+
+        Raises:
+            StateError: It is not one.
+        """
+        try:
+            hold = cls(**raw)
+            if not all(isinstance(text, str) for text in (hold.owner, hold.reason, hold.since)):
+                raise ValueError("owner, reason and since must be text")
+            parse_line(hold.reason, what="reason")
+            for text in (hold.since, hold.until):
+                if text is not None:
+                    parse_time(text)
+        except (TypeError, ValueError, InvalidInputError) as error:
+            raise StateError(f"is damaged: {error}") from error
+        return hold
+
+    @property
+    def of_rollout(self) -> bool:
+        """Whether a rollout holds the node."""
+        return _ROLLOUT in self.owner
+
+    def active(self, now: datetime) -> bool:
+        """Return whether it holds at `now`."""
+        return self.until is None or now < parse_time(self.until)
+
+    def is_misdated(self, now: datetime) -> bool:
+        """Return whether the clock was ahead when the hold was made: its deadline is too late."""
+        made = parse_time(self.since) if self.since else now
+        return self.until is not None and made > now + CLOCK_TOLERANCE
+
+    def shown(self, now: datetime) -> str:
+        """Return one line for people, which also names a deadline that a wrong clock has set."""
+        wrong = "; the clock was wrong when this hold was made, and so is the deadline"
+        return f"{self}{wrong if self.is_misdated(now) else ''}"
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        since = f" since {_minutes(self.since)}" if self.since else ""
+        deadline = f" until {_minutes(self.until)}" if self.until else ""
+        return f"{self.reason} (held by {self.owner}{since}{deadline})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Why a node does not run for now.
+
+    Attributes:
+        reason: The oldest hold, in one line; one of a person's before those of rollouts.
+        rollouts: The owners of the holds of rollouts.
+        alone: Whether no other holds are in force: a step of the rollout may run, and what else
+            waits does so until the rollout is over, whatever its ttl.
+    """
+
+    reason: str
+    rollouts: frozenset[str] = frozenset()
+    alone: bool = False
+
+    @classmethod
+    def by(cls, holds: Iterable[Hold]) -> "Held | None":
+        """Return what these holds in force, oldest first, mean; `None` where there are none."""
+        found = list(holds)
+        if not found:
+            return None
+        others = [hold for hold in found if not hold.of_rollout]
+        owners = frozenset(hold.owner for hold in found if hold.of_rollout)
+        return cls(
+            reason=str((others or found)[0]),
+            rollouts=owners,
+            alone=not others and len(owners) == 1,
+        )
+
+
+def rollout_owner(caller: str, rollout: str) -> str:
+    """Return the owner of a rollout's holds.
+
+    Args:
+        caller: The caller id of who rolls out; it has no `/`.
+        rollout: The rollout's id.
+    """
+    return f"{caller}{_ROLLOUT}{rollout}"
+
+
+def rollout_of(owner: str) -> tuple[str, RolloutId] | None:
+    """Return the caller and the id in the owner of a rollout's holds; `None` for other owners."""
+    caller, between, rollout = owner.partition(_ROLLOUT)
+    if not between:
+        return None
+    try:
+        return SignerName.parse_caller(caller).caller, RolloutId.parse(rollout)
+    except InvalidInputError:
+        return None
+
+
+def _minutes(text: str) -> str:
+    return parse_time(text).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def active(holds: Iterable[Hold], now: datetime) -> list[Hold]:
+    """Return the holds that are in force at `now`, oldest first."""
+    return sorted((hold for hold in holds if hold.active(now)), key=lambda hold: hold.since)

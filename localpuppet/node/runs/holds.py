@@ -1,0 +1,156 @@
+"""Holds on this node, ours and Puppet's own.
+
+Owns: `holds/` in the state directory (a file an owner) and the agreement with `puppet agent`: our
+hold also writes Puppet's disable file, so that an agent stops; a disable file that is not ours
+stops us. Refuses to know: what a run is.
+"""
+
+import hashlib
+from pathlib import Path
+
+from localpuppet.base.errors import OnHoldError, StateError
+from localpuppet.base.formats.json_file import json_files, read_json
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.machine.files import (
+    make_private,
+    make_public,
+    remove,
+    write_json,
+)
+from localpuppet.base.machine.ports import Clock
+from localpuppet.node.runs.hold import Hold, active
+
+# In Puppet's disable file: who wrote it. Puppet reads `disabled_message` only.
+MARK = "localpuppet"
+_ENDING = "'localpuppet enable' ends your own hold, 'enable --all' every one"
+
+
+class Holds:
+    """The holds on this node.
+
+    Args:
+        directory: `holds/` in the state directory.
+        disable_file: Puppet's `agent_disabled_lockfile`; `None` when Puppet is not known.
+        clock: Tells which holds are over.
+    """
+
+    def __init__(self, directory: Path, disable_file: Path | None, clock: Clock) -> None:
+        self._directory = directory
+        self._disable_file = disable_file
+        self._clock = clock
+
+    @property
+    def with_puppets(self) -> bool:
+        """Whether it is known where Puppet keeps its own hold."""
+        return self._disable_file is not None
+
+    def active(self) -> list[Hold]:
+        """Return the holds in force, oldest first; Puppet's own disable is one of them.
+
+        Raises:
+            StateError: A hold cannot be read; better no run than one on a held node.
+        """
+        return active([*self._read().values(), *self._foreign()], self._clock.now())
+
+    def _read(self) -> dict[Path, Hold]:
+        found = {}
+        for path in json_files(self._directory):
+            try:
+                found[path] = Hold.from_dict(read_json(path))
+            except FileNotFoundError:
+                continue  # its owner was faster
+            except StateError as error:
+                raise (error if error.where else error.at(str(path))) from error
+        return found
+
+    def _foreign(self) -> list[Hold]:
+        content = self._disabled()
+        if content is None or MARK in content:
+            return []
+        reason = one_line(str(content.get("disabled_message") or "no reason given"))
+        return [Hold(owner="puppet agent --disable", reason=reason, since="", until=None)]
+
+    def _disabled(self) -> dict[str, object] | None:
+        if self._disable_file is None:
+            return None
+        try:
+            return read_json(self._disable_file)
+        except FileNotFoundError:
+            return None
+        except StateError:
+            return {}  # Puppet takes any file there for "disabled", and so do we
+
+    def add(self, hold: Hold) -> None:
+        """Put a hold on this node, in place of the same owner's earlier one.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        make_private(self._directory)
+        write_json(self._path(hold.owner), hold.to_dict())
+        self.settle()
+
+    def remove(self, owner: str | None) -> list[Hold]:
+        """End the holds of `owner`, or all (Puppet's own, too) for `None`; return them.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        if owner is None:
+            self._remove_damaged()
+        ended = [hold for hold in self.active() if owner in (None, hold.owner)]
+        for hold in ended:
+            remove(self._path(hold.owner))
+        if owner is None and self._disable_file is not None and self._disable_file.exists():
+            remove(self._disable_file)
+        self.settle()
+        return ended
+
+    def _remove_damaged(self) -> None:
+        for path in json_files(self._directory):
+            try:
+                Hold.from_dict(read_json(path))
+            except FileNotFoundError:
+                continue
+            except StateError:
+                remove(path)
+
+    def settle(self) -> None:
+        """Forget holds that are over, and make Puppet's disable file agree with the rest.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        now = self._clock.now()
+        holds = self._read()
+        for path, hold in holds.items():
+            if not hold.active(now):
+                remove(path)
+        ours = active(holds.values(), now)
+        content = self._disabled()
+        if self._disable_file is None or (content is not None and MARK not in content):
+            return
+        if ours:
+            make_public(self._disable_file.parent)
+            message = f"localpuppet: {ours[0]}"
+            write_json(self._disable_file, {"disabled_message": message, MARK: True}, mode=0o644)
+        elif not ours and content is not None:
+            remove(self._disable_file)
+
+    def check(self, *, through: str | None = None) -> None:
+        """Refuse a run while a hold is in force.
+
+        Args:
+            through: The owner whose own hold does not stop the run.
+
+        Raises:
+            OnHoldError: Another's is.
+        """
+        holds = [hold for hold in self.active() if hold.owner != through]
+        if holds:
+            others = f" and {len(holds) - 1} more" if len(holds) > 1 else ""
+            shown = holds[0].shown(self._clock.now())
+            raise OnHoldError(f"on hold: {shown}{others}", hint=_ENDING)
+
+    def _path(self, owner: str) -> Path:
+        return self._directory / f"{hashlib.sha256(owner.encode()).hexdigest()[:24]}.json"

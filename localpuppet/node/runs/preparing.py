@@ -1,0 +1,246 @@
+"""Prepares a run, whoever asks for it: `localpuppet apply`, the agent, a rollout.
+
+    read the input -> rolled back? older? -> provide the release -> compute the node document
+    -> ask for instance data
+
+Owns: what is refused before anything is locked or recorded, and that each step is done once: the
+release is resolved once, the node document computed once. Refuses to know: how Puppet is run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.flock import Flock
+from localpuppet.node.enc.classify import node_document
+from localpuppet.node.enc.document import NodeDocument
+from localpuppet.node.enc.input import InputReader, LoadedInput
+from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
+from localpuppet.node.releases.provider import ReleaseProvider
+from localpuppet.node.releases.release import Release
+from localpuppet.node.runs.options import RunOptions
+from localpuppet.node.runs.run import RunRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """A run that can be supervised.
+
+    Attributes:
+        loaded: The input.
+        release: The release that it names, on the node.
+        options: How it is run.
+        ends_rollback: Whether an operator's rollback is over when this run begins: the input has
+            changed. What is refused before that leaves the rollback as it is.
+        document: The node document; `None` where the site's own ENC command is asked for a part
+            of it, which the supervisor does when the run is on record.
+        instance_facts: The facts that the cloud's instance data gives, by name.
+        kept: Keeps `gc` away from the release until the run is on record.
+    """
+
+    loaded: LoadedInput
+    release: Release
+    options: RunOptions
+    document: NodeDocument | None
+    instance_facts: Mapping[str, str] = field(default_factory=dict)
+    ends_rollback: bool = False
+    kept: Flock | None = None
+
+    def on_record(self) -> None:
+        """Let `gc` go on: the record names what the run needs, or there is no run."""
+        if self.kept is not None:
+            self.kept.release()
+
+    def request(
+        self, run: RunId, now: datetime, *, command: Sequence[str], document: Mapping[str, Any]
+    ) -> RunRequest:
+        """Return what the record says of what was asked for.
+
+        Args:
+            run: The run's id.
+            now: UTC.
+            command: The whole argument vector of Puppet; empty where Puppet is not started.
+            document: The node document; empty where there is none.
+        """
+        loaded, release, options = self.loaded, self.release, self.options
+        return RunRequest(
+            id=run,
+            requested_at=show_time(now),
+            user=options.user,
+            cause=options.cause,
+            app=release.app,
+            modulepath=tuple(map(str, release.whole_modulepath)),
+            environment=str(document.get("environment", "")),
+            input=loaded.name,
+            input_sha256=loaded.sha256,
+            layers=loaded.input.layers,
+            noop=options.noop,
+            timeout=options.timeout,
+            command=tuple(command),
+            node_document=document,
+            causes=options.causes,
+            work_tree=release.work_tree,
+            instance_facts=tuple(sorted(self.instance_facts)),
+            assignment={} if loaded.assignment is None else loaded.assignment.to_public(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInput:
+    """What is said of a node, and by whom.
+
+    Attributes:
+        own: The node's own input.
+        reader: Reads inputs.
+        instance_facts: Returns the facts of the cloud's instance data.
+        asks_enc: Whether the site has an ENC command of its own.
+    """
+
+    own: Path
+    reader: InputReader
+    instance_facts: Callable[[], Mapping[str, str]]
+    asks_enc: bool
+
+    def read(self, source: str | None) -> LoadedInput:
+        """Return an input; the node's own for `None`.
+
+        Raises:
+            LocalpuppetError: It is refused, or cannot be had.
+        """
+        return self.reader.read(str(self.own) if source is None else source)
+
+    def document(self, loaded: LoadedInput, release: Release) -> NodeDocument | None:
+        """Return the node document; `None` where the supervisor asks the site's ENC for it.
+
+        Raises:
+            InvalidInputError: The input does not fit the release.
+        """
+        return None if self.asks_enc else node_document(loaded, release.enc, answer=None)
+
+
+class RunPreparation:
+    """Prepares runs of a node.
+
+    Args:
+        node_input: What is said of the node.
+        ledger: What was applied, and an operator's rollback.
+        releases: Provides releases.
+        note: Takes what a person should read.
+        applied_elsewhere: Returns what this node said on the bus that it applied last; it is asked
+            where the ledger knows nothing of the source.
+        keep: Keeps `gc` away from releases; the lock is released when the run is on record.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_input: NodeInput,
+        ledger: Ledger,
+        releases: ReleaseProvider,
+        note: Callable[[str], None],
+        applied_elsewhere: Callable[[ReleasePath], AppliedElsewhere | None],
+        keep: Callable[[], Flock],
+    ) -> None:
+        self._input = node_input
+        self._ledger = ledger
+        self._releases = releases
+        self._note = note
+        self._applied_elsewhere = applied_elsewhere
+        self._keep = keep
+
+    def prepare(
+        self,
+        options: RunOptions,
+        *,
+        source: str | None = None,
+        package: Path | None = None,
+        allow_rollback: bool = False,
+        named: Callable[[ReleasePath], None] = lambda _: None,
+    ) -> PreparedRun:
+        """Read the input, provide its release, and refuse what can be refused by now.
+
+        Until the caller says `on_record`, `gc` removes no release.
+
+        Args:
+            options: How it is to be run.
+            source: The input; the node's own for `None`.
+            package: A package to install first, and to take the release from.
+            allow_rollback: Whether the input may go back.
+            named: Takes the release, as soon as it is known.
+
+        Raises:
+            LocalpuppetError: The input is refused, or the release cannot be had; nothing stays
+                locked, and nothing is recorded.
+        """
+        kept = self._keep()
+        prepared = None
+        try:
+            loaded = self._input.read(source)
+            named(loaded.input.app)
+            rollback = self._ledger.rollback() if source is None else None
+            stands = rollback is not None and _stands(rollback, loaded) and not allow_rollback
+            try:
+                if rollback is not None and stands:
+                    loaded, options = self._overruled(loaded, options, rollback)
+                    named(loaded.input.app)
+                # Who rolled back lets the next input decide, whichever way it goes.
+                assigned_older = loaded.assignment is not None and loaded.assignment.older
+                decided = allow_rollback or rollback is not None or assigned_older
+                release = self._release(loaded.input.app, package, decided=decided)
+            except LocalpuppetError as error:
+                raise loaded.placed(error) from error
+            if release.repaired:
+                self._note(f"warning: {release.app} was repaired: {release.repaired}")
+            prepared = PreparedRun(
+                loaded=loaded,
+                release=release,
+                options=options,
+                document=options.document or self._input.document(loaded, release),
+                instance_facts=self._input.instance_facts(),
+                ends_rollback=rollback is not None and not stands and not options.noop,
+                kept=kept,
+            )
+            return prepared
+        finally:
+            if prepared is None:
+                kept.release()
+
+    def _release(self, app: ReleasePath, package: Path | None, *, decided: bool) -> Release:
+        """Return the release, on the node; refused when it is older, unless somebody decided so."""
+        if decided:
+            return self._releases.provide(app, package=package)
+        before = self._applied_elsewhere(app) if self._ledger.begins(app) else None
+        self._ledger.check_forward(app, before=before)
+        release = self._releases.provide(app, package=package)
+        # A release that came only now brought the time of its tag with it.
+        self._ledger.check_forward(app, before=before)
+        return release
+
+    def _overruled(
+        self, loaded: LoadedInput, options: RunOptions, rollback: Rollback
+    ) -> tuple[LoadedInput, RunOptions]:
+        """Return what an operator rolled back to, in the place of the input.
+
+        A rollback holds until the node's own input changes; then it is over.
+        """
+        self._note(
+            f"rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"
+            f" a {'new assignment or a ' if rollback.serial else ''}changed input ends that"
+        )
+        document = NodeDocument.from_dict(rollback.node_document)
+        rolled_back = replace(
+            loaded,
+            name=f"rollback to run {rollback.run}",
+            input=replace(loaded.input, app=rollback.app, layers=()),
+            assignment=None,
+        )
+        return rolled_back, replace(options, document=document)
+
+
+def _stands(rollback: Rollback, loaded: LoadedInput) -> bool:
+    return rollback.stands(loaded.sha256, loaded.serial)

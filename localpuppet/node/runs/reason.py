@@ -1,0 +1,80 @@
+"""Why a run ended as it did, in words that may leave the node.
+
+Puppet's errors hold values of parameters, so the words of `Status.reason` stay in the node's own
+record. What other nodes, journals and people elsewhere get is a category and a sentence of ours;
+'localpuppet why RUN' on the node has the rest.
+"""
+
+from dataclasses import replace
+from enum import StrEnum
+
+from localpuppet.node.runs.run import Outcome, Status
+
+
+class Category(StrEnum):
+    """Why a run ended as it did."""
+
+    NONE = ""
+    NOOP_PENDING = "noop_pending"
+    NOT_STARTED = "not_started"
+    NO_REPORT = "no_report"
+    RESOURCES_FAILED = "resources_failed"
+    RUN_FAILED = "run_failed"
+    KILLED = "killed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+_WORDS = {
+    Category.NONE: "",
+    Category.NOT_STARTED: "Puppet was not started",
+    Category.NO_REPORT: "Puppet applied nothing, or left no report of this run",
+    Category.RUN_FAILED: "Puppet failed, or its exit code and its report disagree",
+    Category.KILLED: "a signal killed Puppet",
+    Category.TIMED_OUT: "ran longer than its timeout",
+    Category.CANCELLED: "cancelled by a signal",
+    Category.INTERRUPTED: "the supervisor died before the run ended",
+}
+_BY_OUTCOME = {
+    Outcome.TIMED_OUT: Category.TIMED_OUT,
+    Outcome.CANCELLED: Category.CANCELLED,
+    Outcome.INTERRUPTED: Category.INTERRUPTED,
+}
+
+
+def category(status: Status) -> Category:
+    """Return why a finished run ended as it did."""
+    if status.outcome is None:
+        return Category.NONE
+    if status.outcome.success:
+        return Category.NOOP_PENDING if status.noop_pending else Category.NONE
+    if status.outcome in _BY_OUTCOME:
+        return _BY_OUTCOME[status.outcome]
+    if not status.puppet_started:
+        return Category.NOT_STARTED
+    if status.signal is not None:
+        return Category.KILLED
+    if status.resources is None:
+        return Category.NO_REPORT
+    return Category.RESOURCES_FAILED if status.resources.failed else Category.RUN_FAILED
+
+
+def public_reason(status: Status) -> str:
+    """Return the sentence for a run's category: never Puppet's words, never a value."""
+    why = category(status)
+    resources = status.resources
+    if why is Category.RESOURCES_FAILED and resources is not None:
+        return f"{_counted(resources.failed)} failed"
+    if why is Category.NOOP_PENDING:
+        return f"noop: {_counted(resources.out_of_sync if resources else 0)} would change"
+    return _WORDS[why]
+
+
+def published(status: Status) -> Status:
+    """Return a status as it may leave the node, and as an older version there can read it."""
+    return replace(status, reason=public_reason(status), corrective=False, fault=None)
+
+
+def _counted(count: int) -> str:
+    return f"{count} resource" if count == 1 else f"{count} resources"

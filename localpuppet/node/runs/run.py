@@ -1,0 +1,402 @@
+"""A run: what was asked, how it stands, how it ended, and how that is decided.
+
+Owns: the states and outcomes, the record's formats (schema version 1), and the one rule that says
+"success". Refuses to know: files, processes, clocks.
+"""
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.text import without_middle
+from localpuppet.base.formats.times import parse_time, show_time
+from localpuppet.node.puppet.report import Report, Resources
+
+SCHEMA = 1
+# How many newer gaps between runs must be as long as a gap before it counts as time that passed.
+AGREEING = 3
+NOTHING_APPLIED = "Puppet exited 1 before it applied anything"
+# Characters of Puppet's error that a reason has.
+MAX_ERROR = 300
+
+
+class State(StrEnum):
+    """Where a run is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Outcome(StrEnum):
+    """How a finished run ended."""
+
+    UNCHANGED = "unchanged"
+    CHANGED = "changed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def success(self) -> bool:
+        """Whether the node is as its release wants it."""
+        return self in (Outcome.UNCHANGED, Outcome.CHANGED)
+
+
+def new_run_id(now: datetime, random: str, newest: str | None) -> RunId:
+    """Return an id that sorts after `newest`, also when the clock was set back.
+
+    Args:
+        now: UTC.
+        random: Four hex digits.
+        newest: The latest id in the record, if any.
+    """
+    if newest:
+        now = max(now, RunId.parse(newest).time + timedelta(microseconds=1))
+    return RunId(f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{random}")
+
+
+def outdated(ids: Sequence[RunId], *, runs: int, days: int) -> list[RunId]:
+    """Return the runs that are beyond `runs` in number or `days` in age.
+
+    A run's age is the sum of the gaps between it and the newest run; the clock has no say. A gap
+    counts at most as much as `AGREEING` newer gaps: a clock that jumps now and then outdates
+    nothing.
+
+    Args:
+        ids: All runs, newest first.
+        runs: How many are kept.
+        days: How old they may be.
+    """
+    age = timedelta(0)
+    newer_gaps = [age] * AGREEING  # the longest last
+    gone = []
+    for index, run in enumerate(ids):
+        gap = ids[max(index - 1, 0)].time - run.time
+        age += min(gap, newer_gaps[-AGREEING])
+        insort(newer_gaps, gap)
+        if index >= runs or age > timedelta(days=days):
+            gone.append(run)
+    return gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """`request.json`: what a run was asked to do, and by whom.
+
+    Attributes:
+        id: The run.
+        requested_at: ISO 8601, UTC.
+        user: The login that asked (`alice`, also under sudo), or the uid.
+        cause: What led to it: `manual`, `timer`.
+        app: The release; of a work tree what it is called.
+        modulepath: Absolute directories, in order.
+        environment: Puppet's environment.
+        input: Where the input came from (a path, `-`, a URL).
+        input_sha256: Digest of its bytes.
+        layers: The layers that the input asked for.
+        noop: Whether nothing was to be changed.
+        timeout: Seconds.
+        command: The whole argument vector of Puppet.
+        node_document: The ENC output as it was.
+        causes: Of a run of the agent's: the first of its causes (`causes`), the number of all
+            (`count`), and the paths along which triggers came (`paths`).
+        work_tree: The directory that was tried in place of a release; empty for a release.
+        instance_facts: Names of the facts that the cloud's instance data gave to the run.
+        assignment: Of a run whose release a signed request gave: `release`, `serial`, `by`, `at`
+            and `rollout`; else empty.
+    """
+
+    id: RunId
+    requested_at: str
+    user: str
+    cause: str
+    app: str
+    modulepath: tuple[str, ...]
+    environment: str
+    input: str
+    input_sha256: str
+    layers: tuple[str, ...]
+    noop: bool
+    timeout: float
+    command: tuple[str, ...]
+    node_document: Mapping[str, Any]
+    causes: Mapping[str, Any] = field(default_factory=dict)
+    work_tree: str = ""
+    instance_facts: tuple[str, ...] = ()
+    assignment: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How a run ended, and why in one line."""
+
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What is known when Puppet is gone.
+
+    Attributes:
+        code: Its exit code, `None` when a signal killed it.
+        signal: The signal's number.
+        stopped: Why we ended it, if we did.
+        report: Its report of this run; `None` when it left none.
+        report_problem: Why a report that exists was not taken.
+        last_error: The last error that Puppet printed.
+    """
+
+    code: int | None
+    signal: int | None
+    stopped: Verdict | None
+    report: Report | None
+    report_problem: str
+    last_error: str = ""
+
+
+def _without_report(ending: Ending) -> str:
+    reasons = {
+        0: "Puppet exited 0 but left no report of this run",
+        1: NOTHING_APPLIED,
+        2: "Puppet exited 2 but left no report of this run",
+    }
+    unknown = f"Puppet exited {ending.code} and left no report"
+    reason = ending.report_problem or reasons.get(ending.code or 0, unknown)
+    error = without_middle(ending.last_error, most=MAX_ERROR)
+    return f"{reason}: {error}" if error else reason
+
+
+def _without_code(ending: Ending) -> str:
+    if ending.signal is not None:
+        return f"signal {ending.signal} killed Puppet"
+    return "nobody saw how Puppet ended: its parent, the fork server, was killed"
+
+
+def decide(ending: Ending) -> Verdict:
+    """Say how a run ended. Success needs two witnesses: Puppet's exit code and its own report.
+
+    The codes are those of `--detailed-exitcodes`: 0 nothing changed, 2 changed, 4 failed, 6 both;
+    1 is a catalog that did not compile, or a failed hook.
+    """
+    if ending.stopped is not None:
+        return ending.stopped
+    code, report = ending.code, ending.report
+    if code is None:
+        return Verdict(outcome=Outcome.FAILED, reason=_without_code(ending))
+    if report is None:
+        return Verdict(outcome=Outcome.FAILED, reason=_without_report(ending))
+    counts = report.resources
+    if code in (0, 2) and report.status == "failed":
+        return Verdict(
+            outcome=Outcome.FAILED, reason=f"Puppet exited {code} but its report says failed"
+        )
+    if code == 0 and report.status == "unchanged":
+        noun = "resource" if counts.out_of_sync == 1 else "resources"
+        pending = f"noop: {counts.out_of_sync} {noun} would change"
+        reason = pending if report.noop_pending else ""
+        return Verdict(outcome=Outcome.UNCHANGED, reason=reason)
+    if code in (0, 2) and report.status == "changed":
+        if code == 0:
+            return Verdict(
+                outcome=Outcome.FAILED, reason="Puppet exited 0 but its report says changed"
+            )
+        return Verdict(outcome=Outcome.CHANGED, reason="")
+    if code in (4, 6):
+        noun = "resource" if counts.failed == 1 else "resources"
+        first = f": {report.first_failed}" if report.first_failed else ""
+        return Verdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed{first}")
+    if code == 1:
+        reason = f"Puppet exited 1 after applying the catalog ({report.status}): see the log"
+        return Verdict(outcome=Outcome.FAILED, reason=reason)
+    return Verdict(
+        outcome=Outcome.FAILED,
+        reason=f"Puppet exited {code} and its report says {report.status}: they disagree",
+    )
+
+
+def _check_types(status: "Status") -> None:
+    """Refuse a status whose fields are not what they are called.
+
+    Raises:
+        ValueError: One is not.
+    """
+    texts = (
+        *(status.reason, status.app, status.started_at),
+        *(status.work_tree, status.part, status.cold_reason),
+    )
+    numbers = (status.seconds, status.exit_code, status.signal)
+    flags = (
+        status.noop,
+        status.partial,
+        status.puppet_started,
+        status.noop_pending,
+        status.warm,
+        status.corrective,
+    )
+    sound = (
+        all(isinstance(text, str) for text in texts)
+        and all(number is None or isinstance(number, int | float) for number in numbers)
+        and all(isinstance(flag, bool) for flag in flags)
+        and all(
+            part is None or isinstance(part, dict)
+            for part in (status.supervisor, status.puppet, status.puppet_seconds, status.fault)
+        )
+    )
+    if not sound:
+        raise ValueError("a field has the wrong type")
+    counts = asdict(status.resources).values() if status.resources else ()
+    if not all(isinstance(count, int) for count in counts):
+        raise ValueError("a count is not a number")
+    for text in (status.started_at, status.finished_at):
+        if text is not None:
+            parse_time(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """`status.json`: how a run stands.
+
+    Attributes:
+        id: The run.
+        state: queued, running or finished.
+        outcome: Only when finished.
+        reason: One line; empty when there is nothing to say.
+        app: The release; of a work tree what it is called.
+        noop: Whether nothing was to be changed.
+        partial: Whether only some resources were to be applied (tags).
+        part: The options that chose them; empty for a whole run.
+        started_at: When the record was opened, ISO 8601.
+        finished_at: When it was closed.
+        seconds: Duration by the monotonic clock.
+        exit_code: Puppet's; `None` before its end, or when a signal killed it or it never started.
+        signal: The signal that killed it.
+        puppet_started: Whether Puppet was started at all.
+        noop_pending: Whether a noop run found something to change.
+        resources: Counts of Puppet's report.
+        puppet_seconds: Times of Puppet's report.
+        supervisor: Who watches it: `{"pid", "boot_id", "started"}`.
+        puppet: Puppet's process, the same keys; `None` before it started.
+        work_tree: The directory that was tried in place of a release; empty for a release.
+        repaired: What of the release had been changed on the node, and was repaired before the run.
+        warm: Whether the fork server made Puppet's process.
+        cold_reason: Why not, where it was to; empty elsewhere.
+        corrective: Whether what it changed had been changed behind Puppet's back.
+        fault: What failed first, as `node.puppet.fault.Fault` has it; `None` where nothing did.
+    """
+
+    id: RunId
+    state: State
+    outcome: Outcome | None = None
+    reason: str = ""
+    app: str
+    noop: bool = False
+    partial: bool = False
+    started_at: str
+    finished_at: str | None = None
+    seconds: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    puppet_started: bool = False
+    noop_pending: bool = False
+    resources: Resources | None = None
+    puppet_seconds: Mapping[str, float] | None = None
+    supervisor: Mapping[str, Any] | None = None
+    puppet: Mapping[str, Any] | None = None
+    work_tree: str = ""
+    part: str = ""
+    repaired: str = ""
+    warm: bool = False
+    cold_reason: str = ""
+    corrective: bool = False
+    fault: Mapping[str, str] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of a release was applied: what a node can be said to run, and go back to."""
+        return not (self.noop or self.partial or self.work_tree)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it is over, and did what it was to do."""
+        return self.outcome is not None and self.outcome.success
+
+    @property
+    def good(self) -> bool:
+        """Whether it left the node as its release wants it."""
+        return self.whole and self.succeeded
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        said = {"schema": SCHEMA, **asdict(self)}
+        for name in ("work_tree", "part", "repaired", "warm", "cold_reason", "corrective", "fault"):
+            if not said[name]:
+                del said[name]  # as it was written before there was such a thing
+        return said
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Status":
+        """Return the status.
+
+        Raises:
+            StateError: It is not one that this version wrote.
+        """
+        if raw.get("schema") != SCHEMA:
+            raise StateError(f"has schema {raw.get('schema')!r}; this version reads {SCHEMA}")
+        fields = {key: value for key, value in raw.items() if key != "schema"}
+        try:
+            fields["id"] = RunId.parse(fields["id"])
+            fields["state"] = State(fields["state"])
+            if fields["outcome"] is not None:
+                fields["outcome"] = Outcome(fields["outcome"])
+            if fields["resources"] is not None:
+                fields["resources"] = Resources(**fields["resources"])
+            status = cls(**fields)
+            _check_types(status)
+        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
+            raise StateError(f"is damaged: {error}") from error
+        if (status.state is State.FINISHED) != (status.outcome is not None):
+            raise StateError("is damaged: state and outcome contradict each other")
+        return status
+
+    def finished(
+        self, verdict: Verdict, ending: Ending, *, at: datetime, seconds: float
+    ) -> "Status":
+        """Return this status closed."""
+        from localpuppet.node.puppet.fault import (
+            Fault,  # whoever only reads a record does not need it
+        )
+
+        report = ending.report
+        fault = report.fault if report else Fault.of_message(ending.last_error)
+        return replace(
+            self,
+            state=State.FINISHED,
+            outcome=verdict.outcome,
+            reason=verdict.reason,
+            finished_at=show_time(at),
+            seconds=round(seconds, 3),
+            exit_code=ending.code,
+            signal=ending.signal,
+            noop=self.noop or (report.noop if report else False),
+            noop_pending=report.noop_pending if report else False,
+            resources=report.resources if report else None,
+            puppet_seconds=dict(report.seconds) if report else None,
+            corrective=report.corrective if report else False,
+            fault=fault.to_dict() if fault and not verdict.outcome.success else None,
+        )
+
+    def interrupted(self, reason: str) -> "Status":
+        """Return this status as it reads when nobody is left to close it."""
+        return replace(self, state=State.FINISHED, outcome=Outcome.INTERRUPTED, reason=reason)

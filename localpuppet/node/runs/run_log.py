@@ -1,0 +1,75 @@
+"""The readable output of one run, on disk and for those who watch.
+
+Owns: where the log is cut, and which error of Puppet's is the last. Refuses to know: records.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from localpuppet.base.formats.text import joined, printable
+from localpuppet.base.machine.files import state_problem
+
+MAX_LOG = 64 * 1024 * 1024
+# Characters of Puppet's last error that are kept in memory.
+MAX_ERROR = 2000
+
+
+class RunLog:
+    """The readable output of one run. A full disk or a flood cuts the log, never the run.
+
+    Args:
+        path: The file.
+        named: Returns a line with the files of the release by their names.
+    """
+
+    def __init__(self, path: Path, named: Callable[[str], str] = str) -> None:
+        self.cut = ""
+        self._named = named
+        self.last_error = ""
+        self._size = 0
+        self._rest = b""
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise state_problem(error, path) from error
+        self._file = os.fdopen(fd, "ab", buffering=0)
+
+    def take(self, data: bytes, line: Callable[[str], None], *, end: bool = False) -> None:
+        """Write `data` with terminal escapes spelt out, and hand on its whole lines.
+
+        Args:
+            data: Raw output.
+            line: Called with each line, printable, without its newline.
+            end: Nothing follows: an unfinished line is a line now.
+        """
+        pieces = (self._rest + data).split(b"\n")
+        self._rest = pieces.pop()
+        if self._rest and (end or len(self._rest) > 65536):
+            pieces.append(self._rest)
+            self._rest = b""
+        for piece in pieces:
+            text = self._named(printable(piece.decode("utf-8", "backslashreplace")))
+            if text.startswith("Error: "):
+                self.last_error = joined(text.removeprefix("Error: "))[:MAX_ERROR]
+            self._write(text)
+            line(text)
+
+    def _write(self, text: str) -> None:
+        if self.cut:
+            return
+        try:
+            self._size += self._file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            self.cut = f"the log is cut: {error.strerror}"
+        if self._size > MAX_LOG:
+            self.cut = f"the log is cut: more than {MAX_LOG // 1048576} MiB"
+
+    @property
+    def full(self) -> bool:
+        """Whether so much came that the rest is thrown away."""
+        return self._size > MAX_LOG
+
+    def close(self) -> None:
+        """End the log."""
+        self._file.close()

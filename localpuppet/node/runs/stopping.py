@@ -1,0 +1,60 @@
+"""When a run that goes on is ended, and how: TERM, then KILL, then giving up.
+
+A pure state machine: it is told the time and how often a signal came, and says what to do next.
+"""
+
+from enum import Enum
+
+from localpuppet.base.formats.times import show_duration
+from localpuppet.node.runs.run import Outcome, Verdict
+
+
+class StopStep(Enum):
+    """What to do now."""
+
+    NOTHING = "nothing"
+    TERM = "term"
+    KILL = "kill"
+    ABANDON = "abandon"
+
+
+class Stopping:
+    """Decides about one run.
+
+    Args:
+        started: Monotonic seconds.
+        timeout: After how many seconds the run is too long.
+        grace: Seconds between TERM and KILL, and between KILL and giving up.
+    """
+
+    def __init__(self, *, started: float, timeout: float, grace: float) -> None:
+        self.started = started
+        self._deadline = started + timeout
+        self._timeout = timeout
+        self._grace = grace
+        self._since: float | None = None
+        self._last = StopStep.NOTHING
+        self.verdict: Verdict | None = None
+
+    def step(self, now: float, cancellations: int) -> StopStep:
+        """Return what to do at `now`, after `cancellations` requests to stop; each step once."""
+        if self._last is StopStep.NOTHING:
+            if cancellations:
+                self.verdict = Verdict(outcome=Outcome.CANCELLED, reason="cancelled by a signal")
+            elif now >= self._deadline:
+                length = show_duration(self._timeout)
+                self.verdict = Verdict(
+                    outcome=Outcome.TIMED_OUT, reason=f"ran longer than its timeout of {length}"
+                )
+            return self._go(StopStep.TERM, now) if self.verdict else StopStep.NOTHING
+        waited = now - (self._since or now)
+        if self._last is StopStep.TERM and (waited >= self._grace or cancellations > 1):
+            return self._go(StopStep.KILL, now)
+        if self._last is StopStep.KILL and waited >= self._grace:
+            return self._go(StopStep.ABANDON, now)
+        return StopStep.NOTHING
+
+    def _go(self, step: StopStep, now: float) -> StopStep:
+        self._last = step
+        self._since = now
+        return step

@@ -1,0 +1,388 @@
+"""One run, end to end: lock others out, classify, apply, record what happened.
+
+Owns: the order of things. Invariants: at most one run on a node; the record is opened before Puppet
+starts and closed after it. Refuses to know: the operating system, the terminal.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from localpuppet.base.errors import EncError, LocalpuppetError, PuppetMissingError, StateError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import NodeName, ReleasePath, RunId
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.files import make_private
+from localpuppet.base.machine.ports import Child, Clock, Ended, Processes
+from localpuppet.node.enc import classify
+from localpuppet.node.enc.command import EncCommand
+from localpuppet.node.enc.document import NodeDocument
+from localpuppet.node.enc.instance.handover import hand_over
+from localpuppet.node.puppet.command import ApplyCommand, with_names
+from localpuppet.node.puppet.environment import LeanStart
+from localpuppet.node.puppet.installation import Installation
+from localpuppet.node.puppet.launching import ForkServer, Launch, Launched, launch
+from localpuppet.node.puppet.own_environment import make_environment
+from localpuppet.node.puppet.report import make_ready, read_report
+from localpuppet.node.puppet.run_lock import PuppetRunLock
+from localpuppet.node.releases.ledger import Ledger, Rollback
+from localpuppet.node.releases.release import Release
+from localpuppet.node.runs import metrics
+from localpuppet.node.runs.good_runs import GoodRuns
+from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.node_lock import NodeLock
+from localpuppet.node.runs.observer import Observer
+from localpuppet.node.runs.open_record import OpenRecord
+from localpuppet.node.runs.options import RunOptions
+from localpuppet.node.runs.preparing import PreparedRun
+from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run import Ending, Outcome, RunRequest, State, Status, Verdict, decide
+from localpuppet.node.runs.run_log import RunLog
+from localpuppet.node.runs.stopping import Stopping
+from localpuppet.node.runs.watching import watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """This node, as its settings describe it.
+
+    Attributes:
+        state: The state directory.
+        installation: Puppet, or why it cannot be used.
+        call: Everything of `puppet apply` that does not depend on the input.
+        reports: Report processors that Puppet is to run.
+        lean_start, route_file: How Ruby starts; Puppet's routes.
+        env: The environment that Puppet gets.
+        fork_server: What starts Puppet warm; `None` where runs start cold.
+        enc_command: The site's own ENC, if there is one.
+        grace: Seconds between TERM and KILL.
+        min_free: Bytes that must be free on the state directory's file system.
+        keep_runs, keep_days: How many records are kept, and for how many days.
+        keep_releases: How many releases of each source keep their last good run.
+        metrics: Where the Prometheus textfile goes.
+        rollback: Returns the rollback in force, for the textfile.
+        fits: Refuses a node document that does not fit the release; with options for Puppet.
+        telling: What Puppet code finds in its environment to reach us: see docs/puppet-module.md.
+        after_run: Is told of each run when its record is closed; raises nothing.
+    """
+
+    state: Path
+    installation: Installation | PuppetMissingError
+    call: Callable[[Installation, Release, str, RunOptions], ApplyCommand]
+    reports: tuple[str, ...]
+    lean_start: LeanStart
+    route_file: Path
+    env: Mapping[str, str]
+    fork_server: ForkServer | None
+    enc_command: EncCommand | None
+    grace: float
+    min_free: int
+    keep_runs: int
+    keep_days: int
+    keep_releases: int
+    metrics: Path
+    rollback: Callable[[], Rollback | None]
+    fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
+    telling: Mapping[str, str]
+    after_run: Callable[[RunDirectory, Status], None]
+
+
+class Supervisor:
+    """Runs Puppet on this node.
+
+    Args:
+        node: The node.
+        clock: Time.
+        processes: Starts and ends Puppet.
+        documents: Reads the answer of the site's ENC.
+        observer: Is told what happens.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        clock: Clock,
+        processes: Processes,
+        documents: Documents,
+        observer: Observer,
+    ) -> None:
+        self._node = node
+        self._clock = clock
+        self._processes = processes
+        self._documents = documents
+        self._observer = observer
+        self._ledger = Ledger(node.state)
+        self.records = Records(node.state / "runs", processes)
+        self._good_runs = GoodRuns(
+            node.state / "good_runs", records=self.records, releases=node.keep_releases
+        )
+        installation = node.installation if isinstance(node.installation, Installation) else None
+        self.holds = Holds(
+            node.state / "holds", installation.disable_file if installation else None, clock
+        )
+        self._agent_lock = PuppetRunLock(installation.run_lock, processes) if installation else None
+
+    def apply(
+        self,
+        prepared: PreparedRun,
+        *,
+        detach: Callable[[RunId], Callable[[], None]] | None = None,
+    ) -> Status:
+        """Do a run, and return how it ended.
+
+        Args:
+            prepared: The run: input, release, options, and the node document if it is known.
+            detach: Called when the record is open. It returns in a process of its own, which goes
+                on, and what it returns is called when the record names that process; the calling
+                process reports the id and ends.
+
+        Raises:
+            BusyError: Another run, or a Puppet agent's, has this node.
+            OnHoldError: The node is on hold.
+            StateError: The state directory cannot take a record; Puppet was not started.
+        """
+        try:
+            return self._apply(prepared, detach=detach)
+        finally:
+            prepared.on_record()
+
+    def _apply(
+        self, prepared: PreparedRun, *, detach: Callable[[RunId], Callable[[], None]] | None
+    ) -> Status:
+        make_private(self._node.state)
+        run = self.records.create(self._clock)
+        lock = NodeLock(self._node.state / "lock", self._processes)
+        lock.take(run.id, self._clock)
+        try:
+            self.holds.settle()
+            self._check_holds(prepared.options)
+            if self._agent_lock:
+                self._agent_lock.take()
+            self.records.check_space(self._node.min_free)
+            status = Status(
+                id=run.id,
+                state=State.QUEUED,
+                app=prepared.release.app,
+                noop=prepared.options.noop,
+                partial=bool(prepared.options.part),
+                part=prepared.options.part,
+                started_at=show_time(self._clock.now()),
+                supervisor=asdict(self._processes.me()),
+                work_tree=prepared.release.work_tree,
+                repaired=prepared.release.repaired,
+            )
+            record = OpenRecord(run, status, clock=self._clock)
+            try:
+                installation = self._installation()
+                request, call = self._classify(installation, run, prepared)
+                if self._processes.cancellations():
+                    raise EncError("cancelled by a signal")
+            except (EncError, PuppetMissingError) as error:
+                return self._never_started(record, prepared, error)
+            record.open(request)
+            prepared.on_record()
+            if prepared.ends_rollback:
+                self._ledger.end_rollback()
+            if detach is not None:
+                ready = detach(run.id)
+                record.hand_to(self._processes.me())
+                lock.held_by(record.status)
+                record.write()
+                ready()
+            return self._supervise(record, request, call, lock, prepared)
+        finally:
+            if self._agent_lock:
+                self._agent_lock.release()
+            lock.release()
+
+    def _check_holds(self, options: RunOptions) -> None:
+        if not (options.noop and options.despite_hold):
+            self.holds.check(through=options.through)
+        elif held := self.holds.active():
+            self._observer.note(f"on hold, and this run changes nothing: {held[0]}")
+
+    def _installation(self) -> Installation:
+        if isinstance(self._node.installation, PuppetMissingError):
+            raise self._node.installation
+        return self._node.installation
+
+    def _classify(
+        self, installation: Installation, run: RunDirectory, prepared: PreparedRun
+    ) -> tuple[RunRequest, ApplyCommand]:
+        node, release, options = self._node, prepared.release, prepared.options
+        document = prepared.document or self._ask_enc(installation, prepared)
+        try:
+            node.fits(document, release, options.extra)
+        except LocalpuppetError as error:
+            raise error.at(prepared.loaded.name) from error
+        call = node.call(installation, release, document.environment, options)
+        call = replace(call, instance_facts=hand_over(prepared.instance_facts, node.state))
+        make_environment(call.compilation)
+        classify.write_document(document, call.node_document)
+        command = call.recorded(
+            public=run.public, report=run.report, route_file=node.route_file, reports=node.reports
+        )
+        now = self._clock.now()
+        request = prepared.request(run.id, now, command=command, document=document.to_dict())
+        return request, call
+
+    def _ask_enc(self, installation: Installation, prepared: PreparedRun) -> NodeDocument:
+        answer = None
+        if self._node.enc_command is not None:
+            name = NodeName.parse(installation.settings["certname"])
+            answer = self._node.enc_command.ask(
+                name, processes=self._processes, documents=self._documents
+            )
+        return classify.node_document(prepared.loaded, prepared.release.enc, answer=answer)
+
+    def _never_started(
+        self, record: OpenRecord, prepared: PreparedRun, error: LocalpuppetError
+    ) -> Status:
+        """Record a run that ended before Puppet started: silence would look like health."""
+        run = record.directory
+        record.open(prepared.request(run.id, self._clock.now(), command=(), document={}))
+        log = RunLog(run.log)
+        log.take(f"localpuppet: {error}\n".encode(), lambda _line: None, end=True)
+        log.close()
+        cancelled = self._processes.cancellations() > 0
+        verdict = Verdict(
+            outcome=Outcome.CANCELLED if cancelled else Outcome.FAILED,
+            reason=f"{error}; Puppet was not started",
+        )
+        ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
+        return self._close(record, verdict, ending)
+
+    def _supervise(
+        self,
+        record: OpenRecord,
+        request: RunRequest,
+        call: ApplyCommand,
+        lock: NodeLock,
+        prepared: PreparedRun,
+    ) -> Status:
+        run, started, options = record.directory, self._clock.now(), prepared.options
+        log = RunLog(run.log, partial(with_names, directories=prepared.release.directories))
+        self._observer.command(call.shown())
+        child: Child | None = None
+        ended: Ended | None = None
+        try:
+            launched = self._start(run, request, call, lock)
+            child = launched.child
+            record.start(launched)
+            lock.held_by(record.status)
+            if self._agent_lock:
+                self._agent_lock.hand_to(child.identity.pid)
+            record.write()
+            make_ready()
+            # A rollback is not a step forward: what was newest stays so.
+            if record.status.whole and not options.document:
+                self._ledger.note(ReleasePath(record.status.app))
+            stopping = Stopping(
+                started=record.begun, timeout=options.timeout, grace=self._node.grace
+            )
+            ended = watch(
+                child,
+                log,
+                stopping,
+                clock=self._clock,
+                processes=self._processes,
+                observer=self._observer,
+            )
+            if ended is None:
+                ended = self._leave_node(lock)
+            report, problem = read_report(run.report, started=started)
+            ending = Ending(
+                code=ended.code,
+                signal=ended.signal,
+                stopped=stopping.verdict,
+                report=report,
+                report_problem=problem,
+                last_error=log.last_error,
+            )
+            verdict = decide(ending)
+            if log.cut:
+                reason = "; ".join(filter(None, [verdict.reason, log.cut]))
+                verdict = replace(verdict, reason=reason)
+            return self._close(record, verdict, ending)
+        except StateError as error:
+            if child is not None and ended is None:
+                ended = self._kill(child, lock)
+            # Also when this very close failed: the disk may have room by now, or refuse again.
+            verdict = Verdict(outcome=Outcome.FAILED, reason=f"could not be supervised: {error}")
+            ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
+            self._close(record, verdict, ending)
+            raise
+        finally:
+            log.close()
+            if child is not None:
+                if ended is None:
+                    self._kill(child, lock)
+                child.release()
+
+    def _kill(self, child: Child, lock: NodeLock) -> Ended:
+        """End a Puppet that nobody would watch: it must not go on beside another run."""
+        child.end(kill=True)
+        return child.wait(self._node.grace) or self._leave_node(lock)
+
+    def _leave_node(self, lock: NodeLock) -> Ended:
+        """Leave the locks to a Puppet that outlives KILL: it keeps the node for as long."""
+        lock.leave()
+        if self._agent_lock:
+            self._agent_lock.leave()
+        return Ended(code=None, signal=None)
+
+    def _start(
+        self, run: RunDirectory, request: RunRequest, call: ApplyCommand, lock: NodeLock
+    ) -> Launched:
+        node = self._node
+        given = Launch(
+            installation=self._installation(),
+            argv=request.command,
+            base=node.env,
+            more={**node.telling, "LOCALPUPPET_RUN": run.id, **call.variables},
+            lock=lock.fd,
+            group=f"localpuppet-{run.id}",
+        )
+        return launch(
+            given,
+            processes=self._processes,
+            lean=node.lean_start,
+            fork_server=node.fork_server,
+        )
+
+    def _house_keeping(self, status: Status) -> None:
+        """Tidy up; only now, when nothing that goes wrong here can harm the run."""
+        node = self._node
+        self._documents.remember()
+        note = self._good_runs.note
+        try:
+            note(status)
+            self.records.settle()
+            self.records.prune(runs=node.keep_runs, days=node.keep_days, keep=status.id, note=note)
+        except StateError as error:
+            self._observer.note(f"old records could not be tidied up: {error}")
+
+    def _close(self, record: OpenRecord, verdict: Verdict, ending: Ending) -> Status:
+        status = record.close(verdict, ending)
+        self._node.after_run(record.directory, status)
+        record.directory.clear()
+        self._house_keeping(status)
+        self._write_metrics(status)
+        return status
+
+    def _write_metrics(self, status: Status) -> None:
+        """Bring the Prometheus textfile up to date; a refusal is noted: the record is the truth."""
+        server = self._node.fork_server
+        try:
+            metrics.update(
+                self._node.metrics,
+                status,
+                holds=len(self.holds.active()),
+                rollback=self._node.rollback(),
+                fork_server=None if server is None else server.memory(),
+                now=self._clock.now(),
+            )
+        except StateError as error:
+            self._observer.note(f"metrics could not be written: {error}")

@@ -1,0 +1,139 @@
+"""What a run did and said, as it may leave the node: for whoever has the right to ask.
+
+Owns: how much of a record is told, and that no content of a file is. Refuses to know: who asks.
+
+Messages of Puppet hold values of resources. That is why these are rights of their own; Sensitive
+values and diffs are never among them.
+"""
+
+from typing import Any
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import state_problem
+from localpuppet.node.puppet.resources import Fate, ReportedResource, resources_of, slowest
+from localpuppet.node.runs.log_end import End, LogEnd, weight
+from localpuppet.node.runs.reason import published
+from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.told_context import fitting, told_context
+
+# Of a log the end, of a report what failed before what changed: bytes as JSON.
+MAX_TOLD = 256 * 1024
+# Bytes of a line, or of a message about a resource.
+MAX_LINE = 8 * 1024
+MAX_EVENTS = 20
+MAX_SLOWEST = 10
+# Bytes of a report that is read for others: the agent takes several times as much memory for it.
+MAX_REPORT = 32 * 1024 * 1024
+TOLD = (Fate.FAILED, Fate.CHANGED, Fate.WOULD_CHANGE, Fate.SKIPPED)
+
+
+def told_log(run: RunDirectory, status: Status) -> dict[str, Json]:
+    """Return the end of what Puppet said.
+
+    Returns:
+        `run`, `state`, `lines`, and how many `before` them and how many of diffs are left out.
+
+    Raises:
+        StateError: The log cannot be read.
+    """
+    try:
+        with run.log.open("rb") as log:
+            end = LogEnd(most=MAX_TOLD, longest=MAX_LINE).read(log)
+    except FileNotFoundError:
+        end = End(lines=[], before=0, left_out=0)
+    except OSError as error:
+        raise state_problem(error, run.log) from error
+    return {
+        "run": str(run.id),
+        "state": str(status.state),
+        "lines": [*end.lines],
+        "before": end.before,
+        "left_out": end.left_out,
+    }
+
+
+def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
+    """Return what a run did to which resource.
+
+    Returns:
+        `run`: the status; `report`: whether Puppet left one; `failed`, `changed`, `would_change`
+        and `skipped`: resources, each with `ref`, `file`, `line`, `seconds` and `events`; and
+        `left_out`: how many of them there is no room for; `slowest`: those that took longest; and
+        what `told_context` tells.
+
+    Raises:
+        StateError: The report is damaged or too large, or cannot be read.
+    """
+    told: dict[str, Json] = {"run": published(status).to_dict()}
+    try:
+        resources: list[ReportedResource] | None = resources_of(report_of(run))
+    except FileNotFoundError:
+        resources = None
+    except ValueError as error:
+        raise StateError(str(error), where=str(run.report)) from error
+    size = left_out = 0
+    for fate in TOLD:
+        listed: list[Json] = []
+        for resource in resources or ():
+            if resource.fate is not fate:
+                continue
+            one = _resource(resource)
+            needed = weight(one)
+            if size + needed > MAX_TOLD:
+                left_out += 1
+                continue
+            size += needed
+            listed.append(one)
+        told[fate.value] = listed
+    told["slowest"] = fitting(
+        {key: value for key, value in _resource(one).items() if key != "events"}
+        for one in slowest(resources or [], MAX_SLOWEST)
+    )
+    told |= told_context(run)
+    return {**told, "report": resources is not None, "left_out": left_out}
+
+
+def report_of(run: RunDirectory) -> dict[str, Any]:
+    """Return Puppet's report of a run, for others.
+
+    Raises:
+        FileNotFoundError: There is none.
+        StateError: It is too large, or cannot be read.
+    """
+    try:
+        size = run.report.stat().st_size
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise state_problem(error, run.report) from error
+    if size > MAX_REPORT:
+        raise StateError(
+            f"is too large to be told: {size // 1024**2} MiB, the limit is "
+            f"{MAX_REPORT // 1024**2} MiB",
+            where=f"report of {run.id}",
+            hint=f"'localpuppet report {run.id}' shows it on its own node",
+        )
+    return read_json(run.report)
+
+
+def _resource(resource: ReportedResource) -> dict[str, Json]:
+    return {
+        "ref": one_line(resource.ref)[:MAX_LINE],
+        "file": one_line(resource.file)[:MAX_LINE],
+        "line": resource.line,
+        "seconds": resource.seconds,
+        "events": [
+            {
+                "property": event.property[:MAX_LINE],
+                "status": event.status,
+                # A message begins with an empty line where a diff follows.
+                "message": one_line(event.message.partition("\n")[0])[:MAX_LINE],
+                "time": event.time,
+            }
+            for event in resource.events[:MAX_EVENTS]
+        ],
+    }

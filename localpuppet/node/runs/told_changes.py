@@ -1,0 +1,70 @@
+"""What a run with noop would have changed, for a rollout that has people approve it.
+
+Owns: this node's secret that marks are made with, `agent/changes.key`, made when first needed.
+Refuses to know: what marks are over (`puppet.changes`), who asks.
+"""
+
+import secrets
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import add_durably, make_private, state_problem
+from localpuppet.node.puppet.changes import foreseen, key_of
+from localpuppet.node.runs.records import Records
+from localpuppet.node.runs.telling import report_of
+
+FILE = Path("agent", "changes.key")
+_BYTES = 32
+
+
+class ToldChanges:
+    """Tells what runs would have changed.
+
+    Args:
+        state: The state directory.
+        records: The runs of the node.
+    """
+
+    def __init__(self, state: Path, records: Records) -> None:
+        self._path = state / FILE
+        self._records = records
+
+    def __call__(self, run: str, salt: str) -> dict[str, Json]:
+        """Return what a run would have changed; see `Foreseen`.
+
+        Args:
+            run: Its id.
+            salt: What the marks are to be made with, besides the node's secret.
+
+        Raises:
+            InvalidInputError: There is no such run, or it was not one with noop that succeeded.
+            StateError: Its report cannot be read, or the secret.
+        """
+        directory = self._records.get(run)
+        status = self._records.status(directory)
+        if not (status.noop and status.succeeded):
+            raise InvalidInputError("is not a run with noop that succeeded", where=str(run))
+        key = key_of(self._secret(), salt)
+        try:
+            found = foreseen(report_of(directory), release=status.app, key=key)
+        except FileNotFoundError as error:
+            raise StateError("has no report", where=f"run {run}") from error
+        except ValueError as error:
+            raise StateError(str(error), where=str(directory.report)) from error
+        return found.to_dict()
+
+    def _secret(self) -> bytes:
+        make_private(self._path.parent)
+        add_durably(self._path, secrets.token_bytes(_BYTES))
+        try:
+            found = self._path.read_bytes()
+        except OSError as error:
+            raise state_problem(error, self._path) from error
+        if len(found) != _BYTES:
+            raise StateError(
+                "is damaged",
+                where=str(self._path),
+                hint="remove it; changes that were seen before are then other ones",
+            )
+        return found

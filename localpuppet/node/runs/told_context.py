@@ -1,0 +1,124 @@
+"""Where a run was from, and what it asked of others, as it may leave the node with its report.
+
+Owns: how much of that is told. Refuses to know: what causes and answers mean, who asks.
+
+The texts of questions are those that the node's inventory entry tells every node; of answers only
+names and numbers are told, and no parameter of a resource that was collected. Of a URL neither a
+login nor a query is told.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.node.runs.log_end import weight
+from localpuppet.node.runs.query_record import RecordedQuery, read_queries
+from localpuppet.node.runs.records import RunDirectory
+
+# Bytes as JSON of each list, names of an answer, and characters of a text.
+MAX_LIST = 8 * 1024
+MAX_NAMES = 20
+MAX_TEXT = 1000
+
+
+def told_context(run: RunDirectory) -> dict[str, Json]:
+    """Return where a run was from, and what it asked.
+
+    Returns:
+        `origin`: where its input is from (`input`), the `sha256` of that, and `by`: who gave its
+        release by request, empty where the input names it; `causes`: each with `kind`, `sender`,
+        `path` (the nodes along which it came) and `tags`; `cause_count`: of all; `queries` and
+        `collected`: each with `text`, `count`, `names` (the first), `age` in seconds and the
+        `reason` why there is no answer. Of each list as much as there is room for.
+
+    Raises:
+        StateError: The record is damaged, or cannot be read.
+    """
+    request = _read(run.request)
+    causes = mapping_of(request.get("causes"))
+    listed = causes.get("causes")
+    spelt = (
+        [_cause(one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    )
+    collected = _read(run.collected).get("collected", [])
+    taken = [_collected(one) for one in collected if isinstance(one, dict)]
+    return {
+        "origin": {
+            "input": _place(_text(request.get("input"))),
+            "sha256": _text(request.get("input_sha256")),
+            "by": _text(mapping_of(request.get("assignment")).get("by")),
+        },
+        "causes": fitting(spelt),
+        "cause_count": causes.get("count", len(spelt)),
+        "queries": fitting(map(_query, read_queries(run))),
+        "collected": fitting(taken),
+    }
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        return {}
+
+
+def _place(text: str) -> str:
+    """Return a path, or a URL without what may be secret in one."""
+    if not text.startswith("https://"):
+        return text
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "https"
+    return f"https://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _cause(raw: Mapping[str, Any]) -> dict[str, Json]:
+    return {
+        "kind": _text(raw.get("kind")),
+        "sender": _text(raw.get("sender")),
+        "path": [_text(node) for node in raw.get("path") or ()],
+        "tags": [_text(tag) for tag in raw.get("tags") or ()],
+    }
+
+
+def _query(query: RecordedQuery) -> dict[str, Json]:
+    return {
+        "text": _text(query.text),
+        "count": len(query.names),
+        "names": list(query.names[:MAX_NAMES]),
+        "age": query.age,
+        "reason": _text(query.reason),
+    }
+
+
+def _collected(raw: Mapping[str, Any]) -> dict[str, Json]:
+    resources = [one for one in raw.get("resources") or () if isinstance(one, dict)]
+    names: dict[Json, None] = dict.fromkeys(_text(one.get("node")) for one in resources)
+    return {
+        "text": _text(raw.get("text")),
+        "count": len(resources),
+        "names": list(names)[:MAX_NAMES],
+        "age": raw.get("age"),
+        "reason": _text(raw.get("reason")),
+    }
+
+
+def fitting(entries: Iterable[dict[str, Json]]) -> list[Json]:
+    """Return as many of the first entries as there is room for."""
+    found: list[Json] = []
+    size = 0
+    for entry in entries:
+        size += weight(entry)
+        if size > MAX_LIST:
+            break
+        found.append(entry)
+    return found
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - of a file
+    return one_line(str(value)[:MAX_TEXT]) if value is not None else ""

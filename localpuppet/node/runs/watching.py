@@ -1,0 +1,71 @@
+"""Following a running Puppet to its end: its output, the clock, requests to stop.
+
+Owns: the loop. Invariants: however much Puppet writes, the clock and the signals are looked at; the
+loop ends when Puppet does, or when it does not even die of KILL. Refuses to know: records, locks.
+"""
+
+from localpuppet.base.machine.ports import Child, Clock, Ended, Processes
+from localpuppet.node.runs.observer import Observer
+from localpuppet.node.runs.run_log import RunLog
+from localpuppet.node.runs.stopping import Stopping, StopStep
+
+POLL = 0.05
+# How much output is taken between two looks at the clock, and at the most after Puppet's end.
+CHUNKS = 16
+LAST_ROUNDS = 64
+
+
+def watch(
+    child: Child,
+    log: RunLog,
+    stopping: Stopping,
+    *,
+    clock: Clock,
+    processes: Processes,
+    observer: Observer,
+) -> Ended | None:
+    """Follow `child` until it has ended; return how, or `None` when KILL did not end it.
+
+    Args:
+        child: Puppet.
+        log: Takes its output.
+        stopping: Decides when it is ended by us; knows when the run began.
+        clock: Time.
+        processes: Tells of requests to stop.
+        observer: Is told of output, time and what we do.
+    """
+    behind = False
+    while True:
+        ended = child.wait(0 if behind else POLL)
+        behind = _take(child, log, observer)
+        if ended is not None:
+            for _ in range(LAST_ROUNDS if behind else 0):
+                if not _take(child, log, observer):
+                    break
+            log.take(b"", observer.line, end=True)
+            if ended.signal is not None or stopping.verdict is not None:
+                child.end(kill=True)  # what it had started does not outlive a broken run
+            return ended
+        now = clock.monotonic()
+        step = stopping.step(now, processes.cancellations())
+        if step is StopStep.ABANDON:
+            observer.note("Puppet does not die of KILL; the node stays locked until it does")
+            return None
+        if step is not StopStep.NOTHING:
+            reason = stopping.verdict.reason if stopping.verdict else ""
+            observer.note(f"{reason}: sending {step.name} to Puppet")
+            child.end(kill=step is StopStep.KILL)
+        observer.tick(now - stopping.started)
+
+
+def _take(child: Child, log: RunLog, observer: Observer) -> bool:
+    """Take some of what Puppet wrote, not all; return whether there may be more."""
+    if log.full:
+        child.skip()
+        return False
+    for _ in range(CHUNKS):
+        data = child.read()
+        if not data:
+            return False
+        log.take(data, observer.line)
+    return True

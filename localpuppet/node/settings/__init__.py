@@ -1,0 +1,5 @@
+"""The node's settings in `localpuppet.yaml`, checked, with their defaults.
+
+decides: `forge`, `instance`, `node`.
+acts: `files`.
+"""

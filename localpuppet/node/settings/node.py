@@ -1,0 +1,333 @@
+"""Settings: what `localpuppet.yaml` in the root says, and defaults for the rest.
+
+Owns: where the root is, every path below it, every limit. Cross-field errors are refused, never
+adjusted.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import SignerName
+from localpuppet.base.formats.times import parse_duration
+from localpuppet.base.machine.files import is_file
+from localpuppet.base.share.files import shared_file
+from localpuppet.fleet.settings.inventory import InventorySettings, inventory_settings
+from localpuppet.node.releases.git.access import read_rewrite
+from localpuppet.node.releases.source import Source
+from localpuppet.node.settings.forge import ForgeSettings, forge_settings
+from localpuppet.node.settings.instance import InstanceSettings, instance_settings
+from localpuppet.web.settings import WebSettings, web_settings
+
+SYSTEM_ROOT = Path("/etc/puppet")
+SYSTEM_STATE = Path("/var/lib/localpuppet")
+SYSTEM_PACKAGES = "/usr/share/localpuppet/packages"
+SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
+FILE = "localpuppet.yaml"
+KEEP_STAGED = "14d"
+# A UNIX socket's name may have no more bytes (unix(7)).
+MAX_SOCKET = 107
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentitySettings:
+    """In which name this node signs, with what, and whose certificates it believes.
+
+    Attributes:
+        name: The signer's name; `None` for the certificate's, or the node's.
+        key: The private key.
+        certificate: The certificate of that key, by the site's CA; `None` for a key that others
+            have pinned.
+        ca: The CA whose certificates are identities; `None` for none.
+        crl: Its revocation list; `None` for none.
+    """
+
+    name: SignerName | None
+    key: Path
+    certificate: Path | None
+    ca: Path | None
+    crl: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a site can set; the keys of `localpuppet.yaml` are in docs/reference.md."""
+
+    root: Path
+    modules: Path
+    input: Path
+    inputs: Path
+    node_document: Path
+    site_manifest: Path
+    enc_script: Path
+    enc: str | None
+    state: Path
+    metrics: Path
+    immutable_only: bool
+    tags_only: bool
+    forge: ForgeSettings
+    sources: Mapping[str, Source]
+    packages: tuple[Path, ...]
+    install_packages: str | tuple[str, ...] | None
+    allow_file_urls: bool
+    rewrite: Mapping[str, str]
+    https_ca: Path | None
+    min_free: int
+    puppet: Path | None
+    puppet_directories: Mapping[str, Path]
+    reports: tuple[str, ...]
+    kick_always: bool
+    compiled_ruby: bool
+    facter_conf: Path | None
+    run_timeout: float
+    grace: float
+    enc_timeout: float
+    https_timeout: float
+    git_timeout: float
+    keep_runs: int
+    keep_days: int
+    keep_releases: int
+    keep_staged: float
+    basemodulepath: tuple[Path, ...]
+    identity: IdentitySettings
+    instance: InstanceSettings
+    trusted: Path
+    policy: Path
+    inventory: InventorySettings
+    collect_policy: Path
+    socket: Path
+    web: WebSettings
+
+    @property
+    def rollout_metrics(self) -> Path:
+        """The textfile of rollouts: `metrics-rollouts.prom` beside `metrics.prom`."""
+        return self.metrics.with_stem(f"{self.metrics.stem}-rollouts")
+
+
+def find_root(option: str | None, environment: Mapping[str, str]) -> Path:
+    """Return the root: `--root`, then LOCALPUPPET_ROOT, then `/etc/puppet`.
+
+    `localpuppet.py` sets LOCALPUPPET_ROOT to its own directory when nobody else did.
+
+    Raises:
+        InvalidInputError: There is no such directory, or Puppet could not work with its name.
+    """
+    root = Path(option or environment.get("LOCALPUPPET_ROOT") or SYSTEM_ROOT)
+    # The path as the user knows it: not resolved, so that /etc/puppet may be a link.
+    root = Path(os.path.abspath(root))  # noqa: PTH100 - Path.resolve() follows links
+    if not root.is_dir():
+        raise InvalidInputError(
+            "the root is not a directory", where=str(root), hint="--root or LOCALPUPPET_ROOT"
+        )
+    bad = [character for character in str(root) if character in " \t\n:'\"\\,"]
+    if bad:
+        raise InvalidInputError(
+            f"the root's path holds {bad[0]!r}",
+            where=str(root),
+            hint="Puppet splits modulepath at ':' and the ENC command at spaces",
+        )
+    return root
+
+
+def state_directory(root: Path) -> Path:
+    """Return where state lives unless the site says otherwise."""
+    return SYSTEM_STATE if root == SYSTEM_ROOT else root / "var"
+
+
+def makers_state(state: Path, environment: Mapping[str, str]) -> Path:
+    """Return where releases are checked and locked: in a state directory, or in the user's cache.
+
+    Args:
+        state: The state directory of the root.
+        environment: Names the cache of a user who may not write to the state directory.
+    """
+    place = state
+    while not os.access(place, os.F_OK):
+        place = place.parent
+    if os.access(place, os.W_OK):
+        return state
+    home = environment.get("HOME") or "~"
+    cache = environment.get("XDG_CACHE_HOME") or f"{home}/.cache"
+    return Path(cache).expanduser() / "localpuppet"
+
+
+def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
+    """Return the settings of the root.
+
+    Args:
+        root: The root.
+        raw: What `localpuppet.yaml` in the root says; its shape was checked.
+
+    Raises:
+        InvalidInputError: A setting is refused.
+    """
+    file = root / FILE
+
+    def path(key: str, default: str | Path) -> Path:
+        return root / str(raw.get(key, default))
+
+    puppet = raw.get("puppet", {})
+    timeouts = raw.get("timeouts", {})
+    keep = raw.get("keep", {})
+    state = path("state", state_directory(root))
+    settings = Settings(
+        root=root,
+        modules=path("modules", "modules"),
+        input=path("input", "input.yaml"),
+        inputs=path("inputs", "inputs"),
+        node_document=path("node_document", "node.yaml"),
+        site_manifest=_or_packaged(
+            path("site_manifest", "manifests/default.pp"), raw, "site_manifest"
+        ),
+        enc_script=_or_packaged(path("enc_script", "enc/enc.sh"), raw, "enc_script"),
+        enc=raw.get("enc"),
+        state=state,
+        metrics=state / str(raw.get("metrics", "metrics.prom")),
+        immutable_only=raw.get("immutable_only", False),
+        tags_only=raw.get("tags_only", False),
+        forge=forge_settings(raw, root, file),
+        sources=_sources(raw, root, file),
+        packages=tuple(root / entry for entry in raw.get("packages", [SYSTEM_PACKAGES])),
+        install_packages=_words(raw.get("install_packages")),
+        allow_file_urls=raw.get("allow_file_urls", False),
+        rewrite=_rewrite(raw, file),
+        https_ca=path("https_ca", "") if "https_ca" in raw else None,
+        min_free=raw.get("min_free_mib", 16) * 1048576,
+        puppet=root / puppet["command"] if "command" in puppet else None,
+        puppet_directories={
+            name: root / puppet[name] for name in ("confdir", "vardir") if name in puppet
+        },
+        reports=tuple(puppet.get("reports", ())),
+        kick_always=raw.get("kick") == "always",
+        compiled_ruby=puppet.get("compiled_ruby", True),
+        facter_conf=root / puppet["facter_conf"] if "facter_conf" in puppet else None,
+        run_timeout=timeouts.get("run", 3600),
+        grace=timeouts.get("grace", 30),
+        enc_timeout=timeouts.get("enc", 15),
+        https_timeout=timeouts.get("https", 30),
+        git_timeout=timeouts.get("git", 600),
+        keep_runs=keep.get("runs", 100),
+        keep_days=keep.get("days", 90),
+        keep_releases=keep.get("releases", 5),
+        keep_staged=_keep_staged(raw, file),
+        basemodulepath=tuple(root / entry for entry in raw.get("basemodulepath", [])),
+        identity=_identity(raw, root, state, file),
+        instance=instance_settings(raw, root),
+        trusted=path("trusted", "trusted"),
+        policy=path("policy", "policies/puppet.policy"),
+        inventory=inventory_settings(raw, root, file),
+        collect_policy=root / raw.get("exports", {}).get("policy", "policies/collect.policy"),
+        socket=path("socket", _socket(root, state)),
+        web=web_settings(raw, root, file),
+    )
+    _check(settings, file)
+    return settings
+
+
+def _socket(root: Path, state: Path) -> Path:
+    """Return where the agent of a root listens: below its state, where the name is short enough."""
+    if root == SYSTEM_ROOT:
+        return SYSTEM_SOCKET
+    path = state / "agent.sock"
+    if len(os.fsencode(path)) <= MAX_SOCKET:
+        return path
+    return SYSTEM_SOCKET.parent / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sock"
+
+
+def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, Source]:
+    allow_file = raw.get("allow_file_urls", False)
+    try:
+        return {
+            name: Source.from_dict(name, body, root=root, allow_file=allow_file)
+            for name, body in raw.get("sources", {}).items()
+        }
+    except InvalidInputError as error:
+        raise error.at(str(file)) from error
+
+
+def _rewrite(raw: Mapping[str, Any], file: Path) -> Mapping[str, str]:
+    try:
+        return read_rewrite(raw.get("rewrite", {}), allow_file=raw.get("allow_file_urls", False))
+    except InvalidInputError as error:
+        raise error.at(str(file)) from error
+
+
+def _identity(raw: Mapping[str, Any], root: Path, state: Path, file: Path) -> IdentitySettings:
+    body = raw.get("identity", {})
+    for key, needed in (("certificate", "key"), ("certificate", "ca"), ("crl", "ca")):
+        if key in body and needed not in body:
+            raise InvalidInputError(f"{key} needs {needed}, too", where=f"{file}: identity")
+    try:
+        name = SignerName.parse(body["name"]) if "name" in body else None
+    except InvalidInputError as error:
+        raise error.at(f"{file}: identity.name") from error
+    files = {key: root / body[key] for key in ("certificate", "ca", "crl") if key in body}
+    return IdentitySettings(
+        name=name,
+        key=root / body["key"] if "key" in body else state / "keys" / "node.pem",
+        certificate=files.get("certificate"),
+        ca=files.get("ca"),
+        crl=files.get("crl"),
+    )
+
+
+def _keep_staged(raw: Mapping[str, Any], file: Path) -> float:
+    text = raw.get("gc", {}).get("keep_staged", KEEP_STAGED)
+    try:
+        return parse_duration(text, what="time")
+    except InvalidInputError as error:
+        raise error.at(f"{file}: gc.keep_staged") from error
+
+
+def _or_packaged(path: Path, raw: Mapping[str, Any], key: str) -> Path:
+    """Return the site's file; where it has none and named none, the one that we ship."""
+    if key in raw or is_file(path):
+        return path
+    return shared_file(f"{path.parent.name}/{path.name}")
+
+
+def _check(settings: Settings, file: Path) -> None:
+    """Refuse what Puppet would misread or what contradicts itself."""
+    split = [("enc_script", settings.enc_script), ("modules", settings.modules)]
+    split += [("basemodulepath", path) for path in settings.basemodulepath]
+    for key, value in split:
+        if any(character in str(value) for character in " \t:"):
+            raise InvalidInputError(
+                f"{str(value)!r} holds a space or ':', at which Puppet splits",
+                where=f"{file}: {key}",
+                hint="choose another directory",
+            )
+    if settings.modules == settings.root or settings.root.is_relative_to(settings.state):
+        raise InvalidInputError(
+            "modules and state must be directories of their own",
+            where=str(file),
+            hint="below the root",
+        )
+    ours = [settings.input, settings.node_document, settings.site_manifest, settings.enc_script]
+    ours += [settings.root / FILE, settings.metrics]
+    if len({os.path.normpath(path) for path in ours}) != len(ours):
+        raise InvalidInputError(
+            "input, node_document, site_manifest, enc_script and metrics must be different files",
+            where=str(file),
+        )
+    if len(os.fsencode(settings.socket)) > MAX_SOCKET:
+        raise InvalidInputError(
+            f"the agent's socket {settings.socket} has more than {MAX_SOCKET} bytes",
+            where=str(file),
+            hint="'socket: /run/…' names a shorter one",
+        )
+    if settings.metrics.suffix != ".prom":
+        raise InvalidInputError("must end in .prom", where=f"{file}: metrics")
+    for name in settings.reports:
+        if not name.replace("_", "").isalnum():
+            raise InvalidInputError(
+                f"{name!r} is not a report processor", where=f"{file}: puppet.reports"
+            )
+
+
+def _words(value: str | list[str] | None) -> str | tuple[str, ...] | None:
+    return tuple(value) if isinstance(value, list) else value

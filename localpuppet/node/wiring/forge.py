@@ -1,0 +1,78 @@
+"""From the settings to where modules come from: the forge, and how repositories are reached."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.files import read_user_file
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.forge.ports import ModuleForge
+    from localpuppet.node.releases.git.access import GitAccess
+    from localpuppet.node.settings.node import Settings
+
+MAX_TOKEN = 4096
+
+
+def site_forge(node: NodeWiring, *, progress: Callable[[int, int], None]) -> "ModuleForge":
+    """Return the forge of the site: a directory of archives, or a server.
+
+    Args:
+        node: The parts of the node.
+        progress: Called with the number of documents or archives of a server that are here, and of
+            all.
+
+    Raises:
+        InvalidInputError: The file of its token, or its CA, cannot be read.
+    """
+    from localpuppet.node.releases.forge.kept_archives import PLACE
+
+    settings = node.settings
+    forge = settings.forge
+    if forge.url.startswith("file:"):
+        from localpuppet.node.releases.forge.directory import DirectoryForge
+
+        return DirectoryForge(
+            Path(unquote(urlsplit(forge.url).path)), scratch=settings.state / PLACE
+        )
+    from localpuppet.node.releases.forge.client import Forge
+    from localpuppet.node.releases.forge.transfer import Access, Transfer
+
+    access = Access(
+        url=forge.url,
+        ca=forge.ca,
+        proxy=forge.proxy,
+        token=_token(forge.token_file) if forge.token_file else "",
+        timeout=settings.https_timeout,
+        total=settings.git_timeout,
+    )
+    transfer = Transfer(access)
+    cache = settings.state / PLACE
+    return Forge(url=forge.url, transfer=transfer, cache=cache, progress=progress)
+
+
+def _token(file: Path) -> str:
+    token = read_user_file(file).decode("utf-8", "replace").strip()
+    if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
+        raise InvalidInputError("is not a token: one line of ASCII", where=str(file))
+    return token
+
+
+def find_access(settings: "Settings", address: str) -> "GitAccess":
+    """Return how a repository is reached at an address; its credentials were looked at.
+
+    Raises:
+        InvalidInputError: The file of its credentials is refused.
+    """
+    from localpuppet.node.releases.git.access import access_for, check_credentials, rewrite_url
+
+    sources = settings.sources.values()
+    found = access_for(
+        address, {rewrite_url(one.url, settings.rewrite): one.access for one in sources}
+    )
+    if found.credentials is not None:
+        check_credentials(read_user_file(found.credentials), where=str(found.credentials))
+    return found

@@ -1,0 +1,48 @@
+"""From the settings to this node's instance data."""
+
+import os
+import pwd
+from functools import partial
+from typing import TYPE_CHECKING
+
+from localpuppet.node.enc.instance.source import InstanceSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from localpuppet.node.enc.instance.data import InstanceData
+    from localpuppet.node.enc.instance.places import Service
+    from localpuppet.node.settings.node import Settings
+
+
+def instance_source(settings: "Settings", boot_id: "Callable[[], str]") -> InstanceSource:
+    """Return where this node's instance data comes from.
+
+    What cloud-init keeps of the user data is root's; others look only where a site says so.
+    """
+    instance = settings.instance
+    looks = instance.asked_for or os.geteuid() == 0
+    return InstanceSource(
+        files=instance.files if looks else None,
+        service=instance.service,
+        ask=partial(_ask, settings),
+        memory=settings.state / "instance" / "answer.json",
+        boot_id=boot_id,
+    )
+
+
+def _ask(settings: "Settings", service: "Service") -> "InstanceData":
+    from localpuppet.node.enc.instance.client import MetadataClient
+    from localpuppet.node.enc.instance.lease_files import newest_lease
+    from localpuppet.node.enc.instance.services import ask_service, server_of
+
+    lease = partial(newest_lease, settings.instance.leases, owners=_network_users())
+    return ask_service(service, MetadataClient(server_of(service, lease)))
+
+
+def _network_users() -> list[int]:
+    """Return the user of systemd-networkd, who writes its leases; none where there is none."""
+    try:
+        return [pwd.getpwnam("systemd-network").pw_uid]
+    except KeyError:
+        return []

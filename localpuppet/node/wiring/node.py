@@ -1,0 +1,370 @@
+"""From a root and its settings to the parts that most verbs need: records, holds, Puppet, time.
+
+Owns: which adapters stand for this machine, and that each part is built when it is first asked
+for: `status` needs few of them. Refuses to know: what is done with the parts.
+"""
+
+import os
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.share.files import shared_file
+from localpuppet.node.runs.observer import Unseen
+from localpuppet.node.settings import node as node_settings
+from localpuppet.node.settings.files import read_settings
+
+if TYPE_CHECKING:
+    # Each verb pays only for the parts that it asks for: see docs/performance.md.
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from localpuppet.base.formats.names import NodeName, RunId
+    from localpuppet.base.machine.clock import SystemClock
+    from localpuppet.base.machine.fork_server import ForkServer
+    from localpuppet.base.machine.ports import Progress
+    from localpuppet.base.machine.processes import SystemProcesses
+    from localpuppet.fleet.agent.confirming.pending import Confirmation
+    from localpuppet.fleet.settings.fleet import FleetSettings
+    from localpuppet.node.enc.assigned import AssignedRelease
+    from localpuppet.node.enc.assignment import Assignment
+    from localpuppet.node.enc.input import Fetch, InputReader
+    from localpuppet.node.enc.instance.source import InstanceSource
+    from localpuppet.node.puppet.installation import Installation
+    from localpuppet.node.releases.ledger import Ledger, Rollback
+    from localpuppet.node.runs.attempts import Attempts
+    from localpuppet.node.runs.good_runs import GoodRuns
+    from localpuppet.node.runs.holds import Holds
+    from localpuppet.node.runs.records import Records
+    from localpuppet.rollout.plans.service import Record
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class NodeWiring:
+    """The parts of a node.
+
+    Args:
+        root: What `--root` said.
+        observe: Returns whoever is shown, under a title, that something takes long.
+    """
+
+    def __init__(self, root: str | None, *, observe: "Callable[[str], Progress]" = Unseen) -> None:
+        self.root_option = root
+        self.observe = observe
+
+    @cached_property
+    def clock(self) -> "SystemClock":
+        """Time."""
+        from localpuppet.base.machine.clock import SystemClock
+
+        return SystemClock()
+
+    @cached_property
+    def processes(self) -> "SystemProcesses":
+        """Processes of this machine."""
+        from localpuppet.base.machine.processes import SystemProcesses
+
+        return SystemProcesses()
+
+    @cached_property
+    def _root(self) -> Path:
+        return node_settings.find_root(self.root_option, os.environ)
+
+    @cached_property
+    def documents(self) -> Documents:
+        """Reads documents; remembers in the state directory of the root, where it may."""
+        return Documents(node_settings.state_directory(self._root) / "cache" / "documents")
+
+    @cached_property
+    def _settings_file(self) -> "Mapping[str, Any]":
+        file = self._root / node_settings.FILE
+        return read_settings(file, schema="settings", documents=self.documents)
+
+    @cached_property
+    def settings(self) -> node_settings.Settings:
+        """The settings of the root."""
+        return node_settings.settings_of(self._root, self._settings_file)
+
+    def for_makers(self) -> "NodeWiring":
+        """Return the parts with a state directory that whoever makes releases can write to."""
+        wiring = NodeWiring(self.root_option, observe=self.observe)
+        state = node_settings.makers_state(self.settings.state, os.environ)
+        wiring.settings = replace(self.settings, state=state)
+        return wiring
+
+    @cached_property
+    def fleet_settings(self) -> "FleetSettings":
+        """The settings of bus and agent."""
+        from localpuppet.fleet.settings import fleet
+
+        agent = read_settings(self._root / fleet.FILE, schema="agent", documents=self.documents)
+        return fleet.fleet_of(self._root, self.settings.state, self._settings_file, agent)
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """The environment for Puppet and the ENC: ours, with a PATH in any case (cron, env -i)."""
+        return {"PATH": DEFAULT_PATH, **os.environ}
+
+    @cached_property
+    def records(self) -> "Records":
+        """The runs of this node."""
+        from localpuppet.node.runs.records import Records
+
+        return Records(self.settings.state / "runs", self.processes)
+
+    @cached_property
+    def good_runs(self) -> "GoodRuns":
+        """The good runs that this node can go back to."""
+        from localpuppet.node.runs.good_runs import GoodRuns
+
+        settings = self.settings
+        return GoodRuns(
+            settings.state / "good_runs", records=self.records, releases=settings.keep_releases
+        )
+
+    @cached_property
+    def attempts(self) -> "Attempts":
+        """The applies of this node that were refused."""
+        from localpuppet.base.machine.system_log import write_system_log
+        from localpuppet.node.runs.attempts import Attempts
+
+        settings = self.settings
+        return Attempts(
+            settings.state / "attempts",
+            records=self.records,
+            metrics=settings.metrics,
+            clock=self.clock,
+            system_log=write_system_log,
+        )
+
+    @cached_property
+    def ledger(self) -> "Ledger":
+        """What was applied on this node."""
+        from localpuppet.node.releases.ledger import Ledger
+
+        return Ledger(self.settings.state)
+
+    def rollback(self) -> "Rollback | None":
+        """Return the rollback in force, if there is one.
+
+        Raises:
+            StateError: The decision is damaged.
+        """
+        # Most nodes have none, and `status` does not pay for the ledger then.
+        if not (self.settings.state / "rollback.json").exists():
+            return None
+        return self.ledger.in_force(self.settings.input, serial=self.assigned_serial())
+
+    @cached_property
+    def assigned(self) -> "AssignedRelease":
+        """The release that a signed request gave to this node."""
+        from localpuppet.node.enc.assigned import AssignedRelease
+
+        return AssignedRelease(self.settings.state)
+
+    def confirmation(self) -> "Confirmation | None":
+        """Return the confirmation of the release that a signed request gave last, if there is one.
+
+        Raises:
+            StateError: It is damaged.
+        """
+        if not (self.settings.state / "confirmation.json").exists():
+            return None
+        from localpuppet.fleet.agent.confirming.memory import ConfirmationMemory
+
+        return ConfirmationMemory(self.settings.state).read()
+
+    def confirmed(self, assignment: "Assignment") -> bool:
+        """Return whether an assignment was confirmed; one of which nothing can be read was not."""
+        from localpuppet.fleet.requests.confirmation import Stage
+
+        try:
+            found = self.confirmation()
+        except StateError:  # the agent says what is damaged
+            return False
+        return found is not None and found.is_of(assignment) and found.stage is Stage.CONFIRMED
+
+    def assigned_serial(self) -> int:
+        """Return the serial of the assignment in force; 0 without one.
+
+        Raises:
+            StateError: It is damaged.
+        """
+        assignment = self.assigned.read()
+        return 0 if assignment is None else assignment.serial
+
+    @cached_property
+    def inputs(self) -> "InputReader":
+        """Reads inputs."""
+        from localpuppet.node.enc.input import InputReader
+
+        return InputReader(
+            documents=self.documents,
+            fetch=_LazyHttps(self.settings),
+            user_data=lambda: self.instance.input(),
+            assigned=lambda: self.assigned.read(),
+        )
+
+    @cached_property
+    def instance(self) -> "InstanceSource":
+        """What the cloud says of this machine."""
+        from localpuppet.node.wiring.instance import instance_source
+
+        return instance_source(self.settings, lambda: self.processes.me().boot_id)
+
+    def holds(self, *, ask: bool) -> "Holds":
+        """Return the holds on this node; see `installation` for `ask`."""
+        from localpuppet.node.runs.holds import Holds
+
+        installation = self.installation(ask=ask)
+        return Holds(
+            self.settings.state / "holds",
+            installation.disable_file if installation else None,
+            self.clock,
+        )
+
+    def installation(self, *, ask: bool) -> "Installation | None":
+        """Return the installed Puppet.
+
+        Args:
+            ask: Ask it, if it is not known yet; otherwise `None` says "not known".
+
+        Raises:
+            PuppetMissingError: No Puppet was found, or it does not answer.
+        """
+        from localpuppet.node.puppet.probe import PuppetProbe
+
+        probe = PuppetProbe(
+            self.settings.state / "cache" / "puppet.json",
+            command=self.settings.puppet,
+            directories=self.settings.puppet_directories,
+            lean_start=shared_file("lean_start.rb"),
+            env=self.environment,
+        )
+        return probe.installation() if ask else probe.known()
+
+    def installed(self) -> "Installation":
+        """Return the installed Puppet; its certname is the one of runs: the setting `node`, if any.
+
+        Raises:
+            PuppetMissingError: No Puppet was found, or it does not answer.
+        """
+        installation = self.installation(ask=True)
+        if installation is None:
+            raise PuppetMissingError("Puppet was not found")
+        if (name := self.fleet_settings.node) is None:
+            return installation
+        return replace(installation, settings={**installation.settings, "certname": str(name)})
+
+    def node_name(self) -> "NodeName":
+        """Return this node's name: the setting, or Puppet's certname in lower case.
+
+        Raises:
+            InvalidInputError: The name is not a node's name.
+            PuppetMissingError: It is not set, and there is no Puppet to ask.
+        """
+        from localpuppet.base.formats.names import NodeName
+
+        if self.fleet_settings.node is not None:
+            return self.fleet_settings.node
+        return NodeName.parse(self.installed().settings["certname"].lower())
+
+    def find_input(self, name: "NodeName | None") -> str | None:
+        """Return a node's input in the directory `inputs/`; `None` for the one input of the root.
+
+        Raises:
+            InvalidInputError: There is the directory, and not the input.
+        """
+        if name is None or not self.settings.inputs.is_dir():
+            return None
+        path = self.settings.inputs / f"{name}.yaml"
+        if not path.exists():
+            raise InvalidInputError(f"there is not an input for {name}", where=str(path))
+        return str(path)
+
+    def fork_server(self) -> "ForkServer":
+        """Return the agent's fork server, whether it is there or not."""
+        from localpuppet.base.machine.fork_server import ForkServer
+
+        return ForkServer(self._fork_server_place, self.processes)
+
+    @property
+    def _fork_server_place(self) -> Path:
+        return self.settings.state / "agent" / "fork_server.sock"
+
+    def fork_server_memory(self) -> int | None:
+        """Return what the agent's fork server takes, in bytes; `None` while there is none."""
+        # Most nodes have none, and `status` does not pay for sockets then.
+        return self.fork_server().memory() if self._fork_server_place.exists() else None
+
+    def detach(
+        self, announce: "Callable[[RunId], None]"
+    ) -> "Callable[[RunId], Callable[[], None]]":
+        """Return what lets a run go on in a process of its own; see `Supervisor.apply`.
+
+        Args:
+            announce: Called in the calling process when the run's own process is ready.
+        """
+        from localpuppet.base.machine.processes import detach
+
+        return lambda run: detach(lambda: announce(run))
+
+    def puppet_server(
+        self, *, ca: Path | None, certificate: Path | None, key: Path | None, default: str = ""
+    ) -> "Fetch":
+        """Return what asks a Puppet server, as this node where no other files are named.
+
+        Args:
+            default: The server, `HOST:PORT`, where SRV records are to name one and there are none.
+            ca: The authorities to trust; `None` for that of the node's identity, `https_ca`, or the
+                system's.
+            certificate: A client certificate, and then its key.
+            key: The key.
+        """
+        import secrets
+
+        from localpuppet.node.enc.https import Https
+        from localpuppet.rollout.plans.service import ServiceFetch
+
+        own = self.settings.identity
+        shown = (certificate, key) if certificate is not None else (own.certificate, own.key)
+        return ServiceFetch(
+            lambda seconds: Https(
+                ca=ca or own.ca or self.settings.https_ca,
+                timeout=seconds,
+                certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
+            ),
+            lookup=_LazyDns(),
+            timeout=self.settings.https_timeout,
+            now=self.clock.monotonic,
+            draw=secrets.randbelow,
+            default=default,
+        )
+
+
+class _LazyDns:
+    """SRV records; dnspython costs 100 ms and more, and nobody else needs it."""
+
+    def records(self, name: str) -> "Sequence[Record]":
+        """Return the records of a service; see `rollout.plans.service.Lookup`."""
+        from localpuppet.rollout.plans.srv_records import Dns
+
+        return Dns().records(name)
+
+
+class _LazyHttps:
+    """The https client; ssl and urllib cost 40 ms that a local input must not pay."""
+
+    def __init__(self, settings: node_settings.Settings) -> None:
+        self._settings = settings
+
+    def get(self, url: str, *, limit: int) -> bytes:
+        """Return what is at a URL; see `node.enc.input.Fetch`."""
+        from localpuppet.node.enc.https import Https
+
+        client = Https(ca=self._settings.https_ca, timeout=self._settings.https_timeout)
+        return client.get(url, limit=limit)

@@ -1,0 +1,399 @@
+"""From the settings to the parts that bring releases onto a node: git, store, staging, parser."""
+
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError, PuppetMissingError
+from localpuppet.base.share.files import shared_file
+from localpuppet.node.releases.store import Store
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from localpuppet.base.formats.names import ReleasePath
+    from localpuppet.base.machine.ports import Progress
+    from localpuppet.node.puppet.installation import Installation
+    from localpuppet.node.releases.forge.ports import ModuleForge
+    from localpuppet.node.releases.git.ignored import Ignored
+    from localpuppet.node.releases.git.mirrors import Git
+    from localpuppet.node.releases.git.program import GitProgram
+    from localpuppet.node.releases.git.repository import Repository
+    from localpuppet.node.releases.interfaces import Interfaces, Parser
+    from localpuppet.node.releases.mutable.branches import BranchStaging
+    from localpuppet.node.releases.mutable.modules import LockedModules
+    from localpuppet.node.releases.mutable.trunk import TrunkStaging
+    from localpuppet.node.releases.mutable.work_tree import WorkTrees
+    from localpuppet.node.releases.packages.staging import PackageStaging
+    from localpuppet.node.releases.packages.tools import SystemPackageTools
+    from localpuppet.node.releases.provider import ReleaseProvider
+    from localpuppet.node.releases.reading import InterfaceReader
+    from localpuppet.node.releases.release import Release
+    from localpuppet.node.releases.release_files import ReleaseFiles
+    from localpuppet.node.releases.staging import Approve, Staging
+    from localpuppet.node.releases.supply import Supply
+
+# What every Puppet run of ours finds behind the release: types, functions, classes.
+OWN_MODULES = shared_file("modules/localpuppet")
+
+
+class ReleaseWiring:
+    """The parts that have to do with releases on a node.
+
+    Args:
+        node: The parts of the node.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+        self._shown: Progress | None = None  # whoever is shown what goes on with repositories
+
+    @cached_property
+    def store(self) -> Store:
+        """The content store."""
+        return Store(self._node.settings.state, note=self._node.observe("").note)
+
+    @cached_property
+    def interfaces(self) -> "Interfaces":
+        """The interfaces of the staged releases."""
+        from localpuppet.node.releases.interfaces import Interfaces
+
+        return Interfaces(self._node.settings.state)
+
+    @cached_property
+    def files(self) -> "ReleaseFiles":
+        """Reads manifests and locks."""
+        from localpuppet.node.releases.release_files import ReleaseFiles
+
+        settings = self._node.settings
+        return ReleaseFiles(
+            documents=self._node.documents,
+            allow_file=settings.allow_file_urls,
+            tags_only=settings.tags_only,
+            basemodulepath=settings.basemodulepath,
+        )
+
+    def resolve(self, path: "ReleasePath") -> "Release":
+        """Return a release that is on this node.
+
+        Raises:
+            InvalidInputError: The release is refused, or is not there.
+            IntegrityError: A tag of it must be verified, and is not.
+        """
+        from localpuppet.node.releases.release import resolve
+
+        settings = self._node.settings
+        if self.is_branch(path):
+            return self.branch_staging().release(path)
+        return resolve(
+            path,
+            modules=settings.modules,
+            store=settings.state,
+            files=self.files,
+            sources=settings.sources,
+            immutable_only=settings.immutable_only,
+        )
+
+    def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
+        """Return git, with `progress` told of fetches."""
+        from localpuppet.node.releases.git.access import rewrite_url
+        from localpuppet.node.releases.git.limits import GitLimits
+        from localpuppet.node.releases.git.mirror import PLACE
+        from localpuppet.node.releases.git.mirrors import Git
+        from localpuppet.node.releases.git.program import GitProgram
+        from localpuppet.node.wiring.forge import find_access
+
+        settings = self._node.settings
+        return Git(
+            settings.state / PLACE,
+            GitProgram(
+                env=self._node.environment,
+                allow_file=settings.allow_file_urls,
+                timeout=settings.git_timeout,
+                address=lambda url: rewrite_url(url, settings.rewrite),
+                access=lambda address: find_access(settings, address),
+                limits=GitLimits(min_free=settings.min_free),
+            ),
+            progress=progress or (lambda _done, _all: None),
+            names={source.url: name for name, source in settings.sources.items()},
+        )
+
+    def ignored(self, directory: Path) -> "Ignored":
+        """Return what git ignores in a work tree.
+
+        Raises:
+            InvalidInputError: Its repository cannot be read.
+            UnavailableError: git did not end in time.
+            StateError: git is not installed.
+        """
+        from localpuppet.node.releases.git.ignored import ignored
+
+        return ignored(self.local_git(), directory)
+
+    def local_git(self) -> "GitProgram":
+        """Return git for repositories on this machine."""
+        from localpuppet.node.releases.git.program import GitProgram
+
+        timeout = self._node.settings.git_timeout
+        return GitProgram(env=self._node.environment, allow_file=False, timeout=timeout)
+
+    @contextmanager
+    def repository(self, title: str) -> "Iterator[Git]":
+        """Lend git, and show under a title how far its fetches are."""
+        progress = self._node.observe(title)
+        progress.begin()
+        before, self._shown = self._shown, progress
+        try:
+            yield self.git(self.counted("repositories"))
+        finally:
+            self._shown = before
+            progress.close()
+
+    def counted(self, things: str) -> "Callable[[int, int], None]":
+        """Return what shows, as long as a `repository` is lent, how many things are done."""
+
+        def count(done: int, total: int) -> None:
+            if self._shown is not None:
+                self._shown.count(done, total, things)
+
+        return count
+
+    def forge(self) -> "ModuleForge":
+        """Return the forge of the site.
+
+        Raises:
+            InvalidInputError: The file of its token, or its CA, cannot be read.
+        """
+        from localpuppet.node.wiring.forge import site_forge
+
+        return site_forge(self._node, progress=self.counted("modules of the forge"))
+
+    @cached_property
+    def supply(self) -> "Supply":
+        """Where code comes from, and where it goes."""
+        from localpuppet.node.releases.supply import Supply
+
+        return Supply(
+            store=self.store,
+            sources=self._node.settings.sources,
+            files=self.files,
+            forge=self.forge,
+        )
+
+    def staging(self, repository: "Repository", approve: "Approve | None" = None) -> "Staging":
+        """Return the releases on this node; see `Staging` for `approve`."""
+        from localpuppet.node.releases.staging import Staging
+
+        settings = self._node.settings
+        return Staging(
+            state=settings.state,
+            modules=settings.modules,
+            supply=self.supply,
+            repository=repository,
+            approve=approve,
+            clock=self._node.clock,
+        )
+
+    def package_staging(
+        self,
+        repository: "Repository",
+        approve: "Approve | None" = None,
+        *,
+        accept_moved: bool = False,
+    ) -> "PackageStaging":
+        """Return what stages releases; it compares a new tag with other nodes' before it does."""
+        from localpuppet.fleet.wiring.made_anew import comparing
+        from localpuppet.node.releases.packages.staging import PackageStaging
+
+        if not accept_moved:
+            approve = comparing(self._node, approve)
+        return PackageStaging(
+            staging=self.staging(repository, approve),
+            supply=self.supply,
+            directories=self._node.settings.packages,
+            install=self._install_package(),
+        )
+
+    def _install_package(self) -> "Callable[[str], None] | None":
+        """Return what has the package manager install a package, where the site wants that."""
+        manager = self._node.settings.install_packages
+        if manager is None:
+            return None
+        return lambda name: self.package_tools().install_by_name(name, manager)
+
+    @contextmanager
+    def _lent_staging(self, title: str, approve: "Approve") -> "Iterator[PackageStaging]":
+        with self.repository(title) as repository:
+            yield self.package_staging(repository, approve)
+
+    def _offered(self, path: "ReleasePath") -> bool:
+        """Return whether staging could find a release."""
+        from localpuppet.node.releases.packages.directory import find, find_pack
+
+        settings = self._node.settings
+        if path.source in settings.sources or find(settings.packages, path) is not None:
+            return True
+        # What is here already, a link or a directory of the site's own, needs no package manager.
+        installable = settings.install_packages is not None
+        if installable and not (settings.modules / path).exists():
+            return True
+        return find_pack(settings.packages, path) is not None
+
+    def locked_modules(self) -> "LockedModules":
+        """Return what brings the modules of locks."""
+        from localpuppet.node.releases.mutable.modules import LockedModules
+
+        return LockedModules(supply=self.supply, repository=self.repository)
+
+    def is_branch(self, path: "ReleasePath") -> bool:
+        """Return whether a release is a branch of a source, and not a directory of that name.
+
+        Raises:
+            InvalidInputError: It is, and the site takes tags only.
+        """
+        settings = self._node.settings
+        declared = path.source in settings.sources
+        found = path.is_branch and (declared or not (settings.modules / path).is_dir())
+        if found and settings.immutable_only:
+            raise InvalidInputError(
+                f"{path} is mutable, and immutable_only is set", where="app", hint="name a tag"
+            )
+        return found
+
+    def branch_staging(self) -> "BranchStaging":
+        """Return what brings branches of sources."""
+        from localpuppet.node.releases.mutable.branches import BranchStaging
+
+        return BranchStaging(
+            modules=self._node.settings.modules,
+            supply=self.supply,
+            locked=self.locked_modules(),
+            repository=self.repository,
+        )
+
+    def stage_mutable(self, path: "ReleasePath") -> None:
+        """Bring what a release that is not a tag needs: a branch as it is now, modules of trunk.
+
+        Raises:
+            LocalpuppetError: It is refused, or cannot be had.
+        """
+        if self.is_branch(path):
+            self.branch_staging().stage_or_stay(path, self._node.observe("").note)
+        else:
+            self.trunk_staging().stage(path)
+
+    def trunk_staging(self) -> "TrunkStaging":
+        """Return what brings the modules of releases that are not tags."""
+        from localpuppet.node.releases.mutable.trunk import TrunkStaging
+
+        modules = self._node.settings.modules
+        return TrunkStaging(modules=modules, files=self.files, locked=self.locked_modules)
+
+    def work_trees(self) -> "WorkTrees":
+        """Return what makes work trees ready to be run."""
+        from localpuppet.node.releases.mutable.work_tree import WorkTrees
+
+        state = self._node.settings.state
+        return WorkTrees(
+            state=state,
+            files=self.files,
+            modules=self.locked_modules(),
+            ignored=self.ignored,
+            note=self._node.observe("").note,
+        )
+
+    def package_tools(self) -> "SystemPackageTools":
+        """Return the programs that build and install packages."""
+        from localpuppet.node.releases.packages.tools import SystemPackageTools
+
+        return SystemPackageTools(
+            env=self._node.environment, timeout=self._node.settings.git_timeout
+        )
+
+    def provider(self) -> "ReleaseProvider":
+        """Return what provides the release that an input names."""
+        from localpuppet.node.releases.provider import ReleaseProvider
+
+        return ReleaseProvider(
+            offered=self._offered,
+            resolve=self.resolve,
+            staging=self._lent_staging,
+            tools=self.package_tools,
+            reader=self.reader,
+            mutable=None if self._node.settings.immutable_only else self.stage_mutable,
+        )
+
+    def parser(self, installation: "Installation") -> "Parser":
+        """Return the parser of the installed Puppet.
+
+        Raises:
+            PuppetMissingError: There is no interpreter for it.
+        """
+        from localpuppet.node.puppet.installation import find_ruby
+        from localpuppet.node.releases.interfaces import Parser
+
+        env = self._node.environment
+        ruby = find_ruby(Path(installation.command), env["PATH"])
+        if ruby is None:
+            raise PuppetMissingError(
+                "its Ruby was not found beside it, in its first line or in PATH",
+                where=installation.command,
+            )
+        return Parser(
+            ruby=ruby,
+            script=shared_file("interface.rb"),
+            env=env,
+            version=installation.version,
+            processes=self._node.processes,
+        )
+
+    def reader(self) -> "InterfaceReader":
+        """Return what has Puppet's parser read releases."""
+        from localpuppet.node.releases.reading import InterfaceReader
+
+        return InterfaceReader(
+            self.interfaces,
+            store=self.store,
+            installed=self._node.installed,
+            parser=self.parser,
+            elsewhere=partial(elsewhere, self._node),
+            observe=self._node.observe,
+        )
+
+    def known(self) -> list[str]:
+        """Return the releases in the directory of modules, for completion."""
+        modules = self._node.settings.modules
+        found = [*modules.glob("*/trunk"), *modules.glob("*/tags/*")]
+        return sorted(path.relative_to(modules).as_posix() for path in found if path.is_dir())
+
+    def input_app(self) -> "ReleasePath":
+        """Return the release that the node's input names.
+
+        Raises:
+            InvalidInputError: The input is refused.
+        """
+        return self._app_of(self._node.settings.input)
+
+    def named_apps(self) -> "list[ReleasePath]":
+        """Return the releases that the inputs in the root name, and the one that was assigned.
+
+        Raises:
+            InvalidInputError: An input is refused: what it names could not be kept.
+            StateError: The assignment is damaged.
+        """
+        settings = self._node.settings
+        inputs = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]
+        assigned = self._node.assigned.read()
+        named = [self._app_of(path) for path in inputs if path.exists()]
+        return named if assigned is None else [*named, assigned.release]
+
+    def _app_of(self, path: Path) -> "ReleasePath":
+        return self._node.inputs.read(str(path)).input.app
+
+
+def elsewhere(node: NodeWiring) -> "tuple[Path, Sequence[Path]]":
+    """Return what may define classes or hold data outside of a release; see `Elsewhere`."""
+    installation = node.installation(ask=True)
+    return node.settings.site_manifest, installation.hiera_files if installation else []

@@ -1,0 +1,355 @@
+"""From the settings to a run: what prepares it, and what supervises it."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import PuppetMissingError
+from localpuppet.base.machine.files import make_private
+from localpuppet.base.machine.ownership import refuse_foreign
+from localpuppet.base.share.files import shared_file
+from localpuppet.node.settings.node import FILE, SYSTEM_ROOT
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import ReleasePath
+    from localpuppet.node.enc.command import EncCommand
+    from localpuppet.node.puppet.command import ApplyCommand, Compilation
+    from localpuppet.node.puppet.compiled_ruby import CompiledRuby
+    from localpuppet.node.puppet.environment import FacterConf, LeanStart
+    from localpuppet.node.puppet.installation import Installation
+    from localpuppet.node.puppet.launching import ForkServer
+    from localpuppet.node.releases.catalogs import CatalogCompiler
+    from localpuppet.node.releases.classifier import Classifier
+    from localpuppet.node.releases.ledger import AppliedElsewhere
+    from localpuppet.node.releases.release import Release
+    from localpuppet.node.runs.assigning import Assigning
+    from localpuppet.node.runs.candidate import Candidate
+    from localpuppet.node.runs.observer import Observer
+    from localpuppet.node.runs.options import RunOptions
+    from localpuppet.node.runs.preparing import NodeInput, RunPreparation
+    from localpuppet.node.runs.records import RunDirectory
+    from localpuppet.node.runs.run import Status
+    from localpuppet.node.runs.supervisor import Supervisor
+    from localpuppet.node.runs.trying import TrialPreparation
+    from localpuppet.node.settings.node import Settings
+
+
+class RunWiring:
+    """The parts of a run.
+
+    Args:
+        node: The parts of the node.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+        self._releases = ReleaseWiring(node)
+
+    def _node_input(self) -> "NodeInput":
+        from localpuppet.node.runs.preparing import NodeInput
+
+        node = self._node
+        return NodeInput(
+            own=node.settings.input,
+            reader=node.inputs,
+            instance_facts=lambda: node.instance.facts(),
+            asks_enc=node.settings.enc is not None,
+        )
+
+    def preparation(self) -> "RunPreparation":
+        """Return what reads an input and provides its release."""
+        from localpuppet.node.runs.preparing import RunPreparation
+
+        node = self._node
+        return RunPreparation(
+            node_input=self._node_input(),
+            ledger=node.ledger,
+            releases=self._releases.provider(),
+            note=node.observe("").note,
+            applied_elsewhere=self.applied_elsewhere,
+            keep=self._releases.store.kept,
+        )
+
+    def assigning(self) -> "Assigning":
+        """Return what does with a release what a signed request asks for."""
+        from localpuppet.node.runs.assigning import Assigning
+
+        node = self._node
+        return Assigning(
+            own=node.settings.input,
+            inputs=node.inputs,
+            assigned=node.assigned,
+            ledger=node.ledger,
+            records=node.records,
+            good_runs=node.good_runs,
+            releases=self._releases.provider(),
+            reader=self._releases.reader(),
+            answer=lambda: self.classifier().answer(None),
+            keep=self._releases.store.kept,
+            clock=node.clock,
+            confirm=node.fleet_settings.agent.confirm or 0.0,
+            confirmed=node.confirmed,
+            note=node.observe("").note,
+        )
+
+    def candidate(self) -> "Candidate":
+        """Return what compares this node's release with another."""
+        from localpuppet.node.runs.candidate import Candidate
+
+        node = self._node
+        return Candidate(
+            own=node.settings.input,
+            inputs=node.inputs,
+            releases=self._releases.provider(),
+            reader=self._releases.reader(),
+            compiler=self.catalog_compiler(),
+            answer=lambda: self.classifier().answer(None),
+            keep=self._releases.store.kept,
+        )
+
+    def applied_elsewhere(self, app: "ReleasePath") -> "AppliedElsewhere | None":
+        """Return what this node said on the bus that it applied; see `MadeAnew.applied`."""
+        from localpuppet.fleet.wiring.made_anew import MadeAnew
+
+        return MadeAnew(self._node).applied(app.source, self._node.observe("").note)
+
+    def trial(self) -> "TrialPreparation":
+        """Return what makes a work tree ready for a run."""
+        from localpuppet.node.runs.trying import TrialPreparation
+
+        node = self._node
+        return TrialPreparation(
+            node_input=self._node_input(),
+            release=self._releases.work_trees().release,
+            immutable_only=node.settings.immutable_only,
+            note=node.observe("").note,
+        )
+
+    def classifier(self) -> "Classifier":
+        """Return what computes node documents without a run.
+
+        Raises:
+            InvalidInputError: The setting `enc` is not a command.
+        """
+        from localpuppet.node.releases.classifier import Classifier
+
+        node = self._node
+        return Classifier(
+            inputs=node.inputs,
+            documents=node.documents,
+            resolve=self._releases.resolve,
+            enc_command=enc_command(node),
+            certname=lambda: node.installed().settings["certname"],
+            processes=node.processes,
+        )
+
+    def catalog_compiler(self) -> "CatalogCompiler":
+        """Return what compiles catalogs and applies nothing."""
+        from localpuppet.node.releases.catalogs import CatalogCompiler
+
+        node, settings = self._node, self._node.settings
+        return CatalogCompiler(
+            state=settings.state,
+            compilation=self._compilation,
+            instance_facts=lambda: node.instance.facts(),
+            lookup_script=shared_file("lookup.rb"),
+            installed=node.installed,
+            env=node.environment,
+            processes=node.processes,
+            timeout=settings.run_timeout,
+        )
+
+    def supervisor(
+        self, observer: "Observer", *, fork_server: "ForkServer | None" = None
+    ) -> "Supervisor":
+        """Return what runs Puppet on this node.
+
+        Args:
+            observer: Is told what happens.
+            fork_server: What starts Puppet warm, where the caller has one.
+
+        Raises:
+            InvalidInputError: A setting is refused.
+        """
+        from localpuppet.fleet.wiring.puppet_environment import own_variables
+        from localpuppet.fleet.wiring.telling import TellingWiring
+        from localpuppet.node.releases.interfaces import check_kept
+        from localpuppet.node.runs.supervisor import Node, Supervisor
+
+        settings = self._node.settings
+        self.refuse_foreign()
+        installation = self._installation_or_problem()
+        lean = lean_start(self._node, installation)
+        if lean.facter and not (lean.flags or isinstance(installation, PuppetMissingError)):
+            # The file may hold secrets back: nobody should believe that it did.
+            command = installation.command
+            observer.note(f"puppet.facter_conf: {command} does not hand RUBYOPT on; not used")
+        compiled = self._compiled_ruby()
+        telling = TellingWiring(self._node)
+
+        def after_run(run: "RunDirectory", status: "Status") -> None:
+            telling.after_run(observer.note, run, status)
+            if compiled is not None:
+                compiled.after_run(observer.note)
+
+        node = Node(
+            state=settings.state,
+            installation=installation,
+            call=self._call,
+            reports=settings.reports,
+            lean_start=lean,
+            fork_server=fork_server,
+            route_file=shared_file("routes.yaml"),
+            env=self._node.environment,
+            enc_command=enc_command(self._node),
+            grace=settings.grace,
+            min_free=settings.min_free,
+            keep_runs=settings.keep_runs,
+            keep_days=settings.keep_days,
+            keep_releases=settings.keep_releases,
+            metrics=settings.metrics,
+            rollback=self._node.rollback,
+            fits=partial(check_kept, self._releases.interfaces, partial(elsewhere, self._node)),
+            telling=own_variables(settings),
+            after_run=after_run,
+        )
+        return Supervisor(
+            node,
+            clock=self._node.clock,
+            processes=self._node.processes,
+            documents=self._node.documents,
+            observer=observer,
+        )
+
+    def refuse_foreign(self) -> None:
+        """Refuse files of the site that a run executes, or that name what it executes.
+
+        Raises:
+            InvalidInputError: One is missing, or others may write it.
+        """
+        settings = self._node.settings
+        # Facter's configuration can name directories of facts, which are programs.
+        for file in (settings.enc_script, settings.site_manifest, settings.facter_conf):
+            if file is not None:
+                refuse_foreign(file)
+
+    def _compiled_ruby(self) -> "CompiledRuby | None":
+        """Return what keeps compiled Ruby from run to run, where the site wants it."""
+        from localpuppet.base.machine.processes import start_apart
+        from localpuppet.node.puppet.compiled_ruby import CompiledRuby
+
+        node = self._node
+        if not node.settings.compiled_ruby:
+            return None
+        return CompiledRuby(
+            compiled_directory(node.settings),
+            script=shared_file("compile_ruby.rb"),
+            command=lambda: Path(node.installed().command),
+            start=partial(start_apart, env=node.environment),
+            path=node.environment.get("PATH", ""),
+            min_free=node.settings.min_free,
+        )
+
+    def _installation_or_problem(self) -> "Installation | PuppetMissingError":
+        """Return Puppet, or why it cannot be used: that is for the record to say."""
+        try:
+            return self._node.installed()
+        except PuppetMissingError as error:
+            return error
+
+    def _call(
+        self,
+        installation: "Installation",
+        release: "Release",
+        environment: str,
+        options: "RunOptions",
+    ) -> "ApplyCommand":
+        """Return the `puppet apply` for a release."""
+        from localpuppet.node.puppet.command import ApplyCommand
+
+        settings = self._node.settings
+        return ApplyCommand(
+            command=installation.command,
+            compilation=self._compilation(release, environment, settings.state / "environments"),
+            node_document=settings.node_document,
+            noop=options.noop,
+            tags=options.tags,
+            extra=options.extra,
+            config_version=release.config_version,
+            storeconfigs=self._node.fleet_settings.bus.named,
+            root=None if settings.root == SYSTEM_ROOT else settings.root,
+        )
+
+    def _compilation(
+        self, release: "Release", environment: str, environments: "Path"
+    ) -> "Compilation":
+        """Return what a release's catalog is compiled from."""
+        from localpuppet.node.puppet.command import Compilation
+
+        settings = self._node.settings
+        return Compilation(
+            own_directories=settings.puppet_directories,
+            certname=self._node.fleet_settings.node or "",
+            enc_script=settings.enc_script,
+            environments=environments,
+            environment=environment,
+            environment_code=release.environment_code,
+            # Our own modules come last: a site's module of the same name hides them.
+            modulepath=(*release.whole_modulepath, OWN_MODULES),
+            hiera_config=release.hiera_config,
+            site_manifest=release.site_manifest or settings.site_manifest,
+        )
+
+
+def compiled_directory(settings: "Settings") -> Path:
+    """Return where compiled Ruby is kept."""
+    return settings.state / "cache" / "ruby"
+
+
+def lean_start(node: NodeWiring, installation: "Installation | PuppetMissingError") -> "LeanStart":
+    """Return how Ruby starts for Puppet on this node."""
+    from localpuppet.node.puppet.environment import LeanStart
+
+    settings = node.settings
+    return LeanStart(
+        flags=() if isinstance(installation, PuppetMissingError) else installation.lean,
+        file=shared_file("lean_start.rb"),
+        compiled=compiled_directory(settings) if settings.compiled_ruby else None,
+        facter=_facter(settings),
+    )
+
+
+def _facter(settings: "Settings") -> "FacterConf | None":
+    """Return how the site wants Facter configured.
+
+    Raises:
+        StateError: There can be no directory for what Facter remembers.
+    """
+    from localpuppet.node.puppet.environment import FacterConf
+
+    if settings.facter_conf is None:
+        return None
+    cache = settings.state / "cache" / "facts"
+    make_private(cache)
+    return FacterConf(file=settings.facter_conf, cache=cache)
+
+
+def enc_command(node: NodeWiring) -> "EncCommand | None":
+    """Return the site's own ENC command, if it has one.
+
+    Raises:
+        InvalidInputError: The setting is not a command.
+    """
+    from localpuppet.node.enc.command import EncCommand
+
+    settings = node.settings
+    if settings.enc is None:
+        return None
+    return EncCommand.parse(
+        settings.enc,
+        timeout=settings.enc_timeout,
+        env=node.environment,
+        where=f"{settings.root / FILE}: enc",
+    )

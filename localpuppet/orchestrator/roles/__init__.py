@@ -1,5 +1,0 @@
-"""Which roles make which others run: by kicks, queries and triggers, as the inventory says.
-
-decides: `closing`, `cycles`, `drawing`, `layout`, `links`, `readers`,
-    `relations`.
-"""

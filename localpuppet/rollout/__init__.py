@@ -1,0 +1,4 @@
+"""Plans over many nodes, and rollouts that carry them out.
+
+packages: `cli`, `execution`, `plans`, `wiring`.
+"""

@@ -1,0 +1,49 @@
+"""How what a release would change on nodes is shown."""
+
+from collections.abc import Iterator, Mapping
+
+import click
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.requests.comparing import Compared, by_change
+from localpuppet.node.cli import render
+from localpuppet.node.releases.difference import CatalogChanges
+
+SHOWN = 20  # resources of nodes that change alike
+
+
+def lines(told: Mapping[NodeName, Compared]) -> Iterator[str]:
+    """Yield what nodes told: how many resources, then which, nodes that change alike together."""
+    rows = [
+        (node, *(str(len(part)) for part in (found.added, found.removed, found.changed)))
+        for node, answer in told.items()
+        if (found := answer.changes) is not None
+    ]
+    if rows:
+        yield render.table(("NODE", "ADDED", "REMOVED", "CHANGED"), rows)
+    for changes, nodes in by_change(told):
+        yield ""
+        yield render.hanging("", click.style(", ".join(nodes), bold=True))
+        yield from _resources(changes)
+    for node, answer in told.items():
+        if answer.problem:
+            yield render.hanging("", f"{node}: not known: {render.user_text(answer.problem)}")
+
+
+def _resources(changes: CatalogChanges) -> Iterator[str]:
+    rows = [_line("-", name, "red") for name in changes.removed]
+    rows += [
+        f"{_line('~', name, 'yellow')}: {', '.join(map(render.user_text, inner))}"
+        for name, inner in changes.changed.items()
+    ]
+    rows += [_line("+", name, "green") for name in changes.added]
+    for row in rows[:SHOWN]:
+        yield render.hanging("  ", row)
+    if changes.count > len(rows[:SHOWN]):
+        yield f"  and {changes.count - len(rows[:SHOWN])} more; --json has what nodes told"
+    if not changes.count:
+        yield "  nothing changes"
+
+
+def _line(sign: str, name: str, color: str) -> str:
+    return f"{click.style(sign, fg=color)} {render.user_text(name)}"

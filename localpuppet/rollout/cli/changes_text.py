@@ -1,0 +1,63 @@
+"""What nodes would change, and what of it was not approved, as a person reads it."""
+
+from collections.abc import Iterator, Sequence
+
+from localpuppet.node.cli import render
+from localpuppet.node.puppet.changes import Change, Foreseen
+from localpuppet.rollout.execution.approving import approval_of, not_approvable
+from localpuppet.rollout.execution.changes.comparing import Difference
+from localpuppet.rollout.execution.events import Approved, Ended, Event, Looked, Turn
+from localpuppet.rollout.execution.state import State
+
+SHOWN = 5  # changes of a node, while a rollout goes on
+
+
+def foreseen(told: Foreseen) -> str:
+    """Return how much a node would change."""
+    return f"would change {render.counted(told.total, 'property')}"
+
+
+def changes(found: Sequence[Change], *, most: int = SHOWN) -> Iterator[str]:
+    """Yield a line for each of some changes, and for how many there are more."""
+    for one in found[:most]:
+        yield render.hanging("    ", render.user_text(str(one)))
+    if len(found) > most:
+        yield f"    and {len(found) - most} more: 'localpuppet rollout report' has all"
+
+
+def of_event(event: Event) -> Iterator[str]:
+    """Yield what an event says of changes, while a rollout goes on."""
+    if isinstance(event, Ended) and event.foreseen is not None:
+        yield from changes(event.foreseen.changes)
+    elif isinstance(event, Looked) and event.difference:
+        yield from difference(event.turn, event.difference)
+    elif isinstance(event, Approved):
+        yield f"{render.user_text(event.who)} approved what {event.turn.node} changes"
+
+
+def difference(turn: Turn, found: Difference, *, most: int = SHOWN) -> Iterator[str]:
+    """Yield the lines that say what was not approved of a node."""
+    why = render.user_text(found.why)
+    yield render.hanging("", f"{turn.node}  {why} (difference {found.digest})")
+    yield from changes(found.others, most=most)
+
+
+def decides(state: State) -> str:
+    """Return what can be said of what waits for an approval."""
+    node = min(state.differing, default=Turn(0, state.nodes[0])).node
+    return f"'localpuppet rollout approve {state.began.id} {node}' or 'stop' decides"
+
+
+def digest(state: State) -> Iterator[str]:
+    """Yield what is said of the digest of a rollout with noop, at its end."""
+    if not state.began.options.noop or state.over is None:
+        return
+    approval = approval_of(state)
+    if approval is None:
+        yield render.hanging("", f"nothing to approve: {not_approvable(state)}")
+        return
+    total = sum(told.total for told in approval.nodes.values())
+    yield f"{render.counted(total, 'property')} would change; the digest of that:"
+    yield f"  {approval.digest}"
+    yield "'localpuppet rollout run --approve DIGEST' with the same selection"
+    yield "runs what changes no more than that"

@@ -1,0 +1,131 @@
+"""The site that the inventory comes to, and what of it the options of a verb take."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.values import Json
+    from localpuppet.fleet.inventory.reading import InventoryReader
+    from localpuppet.rollout.plans.derived import Derived
+    from localpuppet.rollout.plans.plan import Plan
+
+INVENTORY = "inventory"
+NOBODY = (
+    "# the inventory knows no node yet: a node tells of itself after a good run, over the bus of"
+    " its settings; or name a site with --site"
+)
+# Seconds after which no more questions of others are asked: an order without them could be wrong.
+LOOK = 60.0
+
+T = TypeVar("T")
+
+
+def inventory_plan(
+    node: NodeWiring,
+    *,
+    instances: Sequence[str],
+    named: Sequence[NodeName],
+    roles: Sequence[str],
+    query: str | None,
+) -> "Plan":
+    """Return the plan that the inventory comes to, narrowed.
+
+    Raises:
+        InvalidInputError: It has no order, or the selection matches no node.
+        UnavailableError: The inventory could not be asked, or not all of it.
+    """
+    from localpuppet.rollout.plans.plan import Selection, make_plan
+
+    found = _read(node, _derive)
+    for note in found.notes:
+        render.say(f"# {render.user_text(note)}", err=True)
+    if not found.roles:
+        render.say(NOBODY, err=True)
+    nodes = found.narrowed(
+        named=named, roles=roles, answer=None if query is None else answer(node, query)
+    )
+    selection = Selection(instances=tuple(dict.fromkeys(instances)), nodes=nodes)
+    return make_plan(found.site, selection, where=INVENTORY)
+
+
+def _derive(reader: "InventoryReader") -> "Derived":
+    from localpuppet.fleet.roles.links import links_of
+    from localpuppet.rollout.plans.derived import derive
+
+    end = time.monotonic() + LOOK
+    links = links_of(reader, lambda: time.monotonic() > end)
+    if links.left:
+        raise UnavailableError(
+            f"{links.left} kicks and queries took too long to look at: the order could be wrong",
+            where=INVENTORY,
+            hint="write a site file: docs/orchestrator.md",
+        )
+    return derive(reader.entries(), links)
+
+
+def with_roles(node: NodeWiring, roles: Sequence[str]) -> frozenset[NodeName]:
+    """Return the nodes that have one of some roles.
+
+    Raises:
+        UnavailableError: The inventory could not be asked.
+    """
+    wanted = frozenset(roles)
+    return _read(
+        node,
+        lambda reader: frozenset(one.node for one in reader.entries() if wanted & {*one.roles}),
+    )
+
+
+def fact_of(node: NodeWiring, fact: str, nodes: Collection[NodeName]) -> "dict[NodeName, Json]":
+    """Return a fact of some nodes; `None` where a node has none, or is not in the inventory.
+
+    Args:
+        node: The parts of the node.
+        fact: Its dotted path: `datacenter`, `networking.network`.
+        nodes: Whose.
+
+    Raises:
+        UnavailableError: The inventory could not be asked.
+    """
+    from localpuppet.fleet.inventory.index import at_path
+
+    def ask(reader: "InventoryReader") -> "dict[NodeName, Json]":
+        entries = {name: reader.entry(name) for name in nodes}
+        return {
+            name: None if entry is None else at_path(entry.facts, fact)
+            for name, entry in entries.items()
+        }
+
+    return _read(node, ask)
+
+
+def answer(node: NodeWiring, query: str) -> frozenset[NodeName]:
+    """Return the nodes that a query finds.
+
+    Raises:
+        InvalidInputError: It is not a query.
+        UnavailableError: The inventory could not be asked.
+    """
+    from localpuppet.fleet.inventory.query.functions import Question
+
+    question = Question.of("query", [query])
+    return _read(node, lambda reader: frozenset(map(NodeName, question.answer(reader).names)))
+
+
+def _read(node: NodeWiring, question: "Callable[[InventoryReader], T]") -> "T":
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    inventory = InventoryWiring(node)
+
+    async def ask() -> T:
+        async with inventory.reader(render.Silent().note) as view:
+            return inventory.ask(view, question).answer
+
+    return run(ask())

@@ -1,0 +1,112 @@
+"""`localpuppet kicks`: which roles make which others run, and the cycles among them."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.roles.relations import Relations
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+
+# Seconds after which no more questions of others are asked; what is left is counted.
+LOOK = 60.0
+REASONS = ("kick", "query", "collect", "trigger")
+_WORDS = {
+    "kick": "is kicked",
+    "query": "asks about it",
+    "collect": "collects from it",
+    "trigger": "was triggered",
+}
+
+
+@click.command(
+    "kicks",
+    short_help="Show which roles make which others run, and the cycles.",
+    epilog="""\b
+Examples:
+  localpuppet kicks
+  localpuppet kicks --check                              for a pipeline
+  localpuppet kicks --check --by kick --by trigger       without answers
+  localpuppet kicks --svg > kicks.svg
+  localpuppet kicks --json | jq .cycles
+
+Exit codes: 0, or 1 for a cycle with --check; 69 the inventory could not be asked,
+or, with --check, not whole within a minute.
+""",
+)
+@click.option("--check", is_flag=True, help="Exit 1 if there is a cycle.")
+@click.option(
+    "--by",
+    "reasons",
+    multiple=True,
+    type=click.Choice(REASONS),
+    help="Only what runs for this reason; again for more. Default: all of them.",
+)
+@click.option("--json", "form", flag_value="json", help="Print JSON.")
+@click.option("--svg", "form", flag_value="svg", help="Print a picture.")
+@click.pass_obj
+def kicks_command(
+    node: NodeWiring, check: bool, reasons: tuple[str, ...], form: str | None
+) -> None:
+    """Show who makes whom run, role by role: by kicks, queries, collectors and triggers.
+
+    Kicks, queries and collectors are those of each node's last good run, whether anything was sent
+    or not; triggers are those that led to that run. A cycle is made of nodes that make each other
+    run. Every chain ends by itself, but a cycle of kicks goes round once for each beginning.
+    """
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    found = run(_found(InventoryWiring(node), reasons or REASONS))
+    if form == "json":
+        render.emit_json(found.to_dict())
+    elif form == "svg":
+        from localpuppet.rollout.plans.drawing import draw
+
+        render.emit(draw(found).removesuffix("\n"))
+    else:
+        _show(found)
+    if check and found.cycles:
+        raise click.exceptions.Exit(1)
+    if found.left:
+        problem = f"{found.left} kicks and queries took too long to look at"
+        if check:
+            raise UnavailableError(f"{problem}: there may be a cycle", where="inventory")
+        render.say(f"# {problem}: there may be more", err=True)
+
+
+async def _found(inventory: "InventoryWiring", reasons: Sequence[str]) -> "Relations":
+    from localpuppet.fleet.roles.links import By, links_of
+    from localpuppet.fleet.roles.relations import relations
+
+    end = time.monotonic() + LOOK
+    async with inventory.reader(render.Silent().note) as view:
+        links = inventory.ask(
+            view, lambda reader: links_of(reader, lambda: time.monotonic() > end)
+        ).answer
+    return relations(links, by=tuple(map(By, reasons)))
+
+
+def _show(found: "Relations") -> None:
+    if found.edges:
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for edge in found.edges:
+            reasons.setdefault((edge.start, edge.end), []).append(_WORDS[str(edge.by)])
+        rows = [
+            (render.user_text(start), render.user_text(end), ", ".join(why))
+            for (start, end), why in reasons.items()
+        ]
+        render.emit(render.table(("CHANGES", "RUNS THEN", "BECAUSE IT"), rows, spare=()))
+    else:
+        render.emit("nobody kicks, asks about, collects from or triggers another node")
+    for cycle in found.cycles:
+        ends = " (it ends when an answer stays the same)" if cycle.settles else ""
+        render.emit(render.hanging("", f"cycle: {render.user_text(cycle.shown)}{ends}"))
+    for note in found.notes:
+        render.say(f"# {note}", err=True)

@@ -1,0 +1,76 @@
+"""`localpuppet plan`: in which order the nodes of a site run."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.cli.site_options import read_plan, site_options, without_collector
+
+if TYPE_CHECKING:
+    from localpuppet.rollout.plans.plan import Plan
+
+
+@click.command(
+    "plan",
+    short_help="Show in which order the nodes of a site run.",
+    epilog="""\b
+Examples:
+  localpuppet plan
+  localpuppet plan --role web --role haproxy
+  localpuppet plan --site site.yaml
+  localpuppet plan --site environment.json --instance 'Lamp[app1]'
+  localpuppet plan --site site.yaml --nodes db01.example.com,lb01.example.com
+  localpuppet plan --site site.yaml --svg > plan.svg
+  localpuppet plan --site site.yaml --json | jq '.groups[].runs[].node'
+
+\b
+site.yaml:
+  applications:
+    shop:
+      database: {node: db01.example.com, produces: [sql/shop]}
+      web: {node: web01.example.com, consumes: [sql/shop]}
+
+Exit codes: 0 there is a plan; 2 the site is refused, has no order, or the selection
+matches no node; 69 the inventory could not be asked.
+""",
+)
+@site_options
+@click.option("--json", "form", flag_value="json", help="Print the plan as JSON.")
+@click.option("--svg", "form", flag_value="svg", help="Print a picture.")
+@click.option("--dot", "form", flag_value="dot", help="Print the picture for Graphviz.")
+@click.option("--text", "form", flag_value="text", help="Print choria's text, as a pipe gets it.")
+@click.pass_obj
+def plan_command(node: NodeWiring, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
+    """Show in which order the nodes of a site run: groups of nodes that are free to run together.
+
+    Every node that consumes something runs after all nodes that produce it. Without --site the
+    order is that of the inventory: of the components that nodes' catalogs declare, and of what they
+    collect from each other, ask about each other and kick. Nothing is run.
+    """
+    with without_collector():
+        show(read_plan(node, given), form)
+
+
+def show(plan: "Plan", form: str | None) -> None:
+    """Print a plan in a form; as fits the terminal for `None`."""
+    from localpuppet.rollout.cli import plan_text
+
+    if form == "json":
+        for line in plan_text.as_json(plan):
+            render.emit(line)
+        return
+    if form in ("svg", "dot"):
+        from localpuppet.rollout.plans import dot, svg
+        from localpuppet.rollout.plans.picture import picture
+
+        draw = svg.draw if form == "svg" else dot.draw
+        render.emit(draw(picture(plan)).removesuffix("\n"))
+        return
+    if form is None and render.columns() is not None:
+        render.emit(plan_text.for_people(plan))
+        return
+    render.emit(plan_text.as_choria(plan).removesuffix("\n"))
+    if repeated := plan_text.repeated(plan):
+        render.say(f"# {repeated}", err=True)

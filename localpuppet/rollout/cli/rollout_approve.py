@@ -1,0 +1,72 @@
+"""`localpuppet rollout approve`: what a node would change beyond what was approved may be."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.cli.rollout_words import of_option, say_where_it_goes_on
+
+if TYPE_CHECKING:
+    from localpuppet.rollout.execution.state import State
+
+
+@click.command(
+    "approve",
+    short_help="Approve what a node would change beyond what was approved.",
+    epilog="""\b
+Examples:
+  localpuppet rollout approve 20261122T110000Z-0a1b web01.example.com
+  localpuppet rollout approve --difference 1d899382700659a1 \\
+      20261122T110000Z-0a1b web01.example.com
+
+Exit codes: 0 it is approved; 2 the node does not wait for that; 69 nobody answers.
+""",
+)
+@click.argument("rollout", metavar="ID")
+@click.argument("node_name", metavar="NODE")
+@click.option(
+    "--difference",
+    "wanted",
+    metavar="DIGEST",
+    help="Only this difference, as 'status' and 'report' name it; not another one by now.",
+)
+@of_option
+@click.pass_obj
+def approve_command(
+    node: NodeWiring, rollout: str, node_name: str, wanted: str | None, owner: str | None
+) -> None:
+    """Let NODE run in the rollout ID, which waits because it would change what was not approved.
+
+    The command shows what it approves. The node then looks once more. If it would change more by
+    then, the rollout waits again. The process may run on this machine or on another. The rollout's
+    journal has your name.
+    """
+    from localpuppet.rollout.execution.words.word import Word
+
+    name = NodeName.parse(node_name)
+    about = partial(_about, name, wanted)
+    say_where_it_goes_on(node, Word.APPROVE, rollout, owner, about=about)
+    render.emit("approved: the node looks once more, and runs if that is all")
+
+
+def _about(name: NodeName, wanted: str | None, state: "State") -> str:
+    """Show what a node would change, and return what the approval is about."""
+    from localpuppet.rollout.cli import changes_text
+    from localpuppet.rollout.execution.words.word import about
+
+    waiting = {turn.node: turn for turn in state.differing}
+    if name not in waiting:
+        raise InvalidInputError("does not wait for an approval", where=str(name))
+    found = state.differing[waiting[name]]
+    if wanted is not None and wanted != found.digest:
+        raise InvalidInputError(
+            f"the difference is {found.digest} by now", where="--difference", hint="look at it"
+        )
+    for line in changes_text.difference(waiting[name], found, most=len(found.others)):
+        render.emit(line)
+    return about(name, found)

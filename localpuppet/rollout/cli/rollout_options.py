@@ -1,0 +1,229 @@
+"""The options of `localpuppet rollout run` that say how: what they are, and what they come to."""
+
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, parse_tag
+from localpuppet.base.formats.times import parse_duration
+from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.rollout.execution.delivery import Delivery
+    from localpuppet.rollout.execution.events import Began
+    from localpuppet.rollout.execution.options import RolloutOptions
+    from localpuppet.rollout.plans.check import Check
+    from localpuppet.rollout.wiring.rollout import RolloutWiring
+
+# What --failed-of takes from the earlier rollout.
+_TAKEN = (
+    "canary",
+    "batch",
+    "window",
+    "max_failures",
+    "noop",
+    "tags",
+    "timeout",
+    "skip_unready",
+    "checks",
+    "on_failure",
+    "pause",
+    "pause_at_most",
+    "investigate",
+    "one_at_a_time_by",
+    "release",
+    "values",
+    "older",
+)
+_HOW = (
+    click.option(
+        "--release",
+        metavar="RELEASE",
+        shell_complete=complete_release,
+        help="Give the nodes this release, and run it.",
+    ),
+    click.option(
+        "--values",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Layers and class parameters that go with the release: see 'assign'.",
+    ),
+    click.option("--older", is_flag=True, help="The release may be older than what nodes run."),
+    click.option(
+        "--canary",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="So many nodes of each group go first.",
+    ),
+    click.option(
+        "--batch", metavar="N|N%", help="So many of a group together, then the next ones."
+    ),
+    click.option(
+        "--window", type=click.IntRange(min=1), metavar="N", help="So many of a group at a time."
+    ),
+    click.option(
+        "--one-at-a-time-by",
+        metavar="FACT",
+        help="Nodes with different values of this fact do not run together: zones, say.",
+    ),
+    click.option(
+        "--check",
+        "checks",
+        multiple=True,
+        metavar="URL|COMMAND",
+        help="What has to work after each node's run; '%{node}' is its name. Again for more.",
+    ),
+    click.option("--max-failures", metavar="N|N%", help="So many nodes may fail.  [default: 0]"),
+    click.option(
+        "--on-failure",
+        type=click.Choice(["stop", "pause", "rollback"]),
+        help="When more failed than may: stop, wait for somebody's word, or stop and take the"
+        " release back.  [default: stop]",
+    ),
+    click.option(
+        "--pause",
+        multiple=True,
+        type=click.Choice(["canaries", "groups"]),
+        help="Wait for somebody's word after each group's canaries, or after each group.",
+    ),
+    click.option(
+        "--pause-at-most",
+        metavar="TIME",
+        help="Stop when nobody has said a word for so long.  [default: 1h]",
+    ),
+    click.option(
+        "--investigate",
+        metavar="TIME",
+        help="Keep nodes that failed on hold for so long after the end, up to 1d.",
+    ),
+    click.option(
+        "--until",
+        metavar="TIME",
+        help="Start no run that would end later, as the node's last good run took: "
+        "'06:00 Europe/Berlin', 2026-11-22T06:00+01:00.",
+    ),
+    click.option(
+        "--noop", is_flag=True, help="Change nothing; show what would change, and its digest."
+    ),
+    click.option(
+        "--tag", "tags", multiple=True, metavar="TAG", help="Apply only what has this tag."
+    ),
+    click.option(
+        "--timeout", metavar="TIME", help="Wait so long for each run's end.  [default: 1h]"
+    ),
+    click.option("--skip-unready", is_flag=True, help="Leave out nodes that are not ready."),
+)
+
+
+def how_options(command: Any) -> Any:  # noqa: ANN401
+    """Add the options to a command."""
+    for option in reversed(_HOW):
+        command = option(command)
+    return command
+
+
+def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
+    """Return how a new rollout is done.
+
+    Raises:
+        InvalidInputError: An option is refused, or contradicts another.
+    """
+    from localpuppet.rollout.execution.amount import Amount
+    from localpuppet.rollout.execution.options import (
+        NONE,
+        PAUSE_AT_MOST,
+        TIMEOUT,
+        OnFailure,
+        PauseAfter,
+        RolloutOptions,
+    )
+
+    batch, failures, on_failure = given["batch"], given["max_failures"], given["on_failure"]
+    return RolloutOptions(
+        canary=given["canary"] or 0,
+        batch=None if batch is None else Amount.parse(batch, what="--batch"),
+        window=given["window"],
+        max_failures=NONE
+        if failures is None
+        else Amount.parse(failures, what="--max-failures", minimum=0),
+        noop=given["noop"],
+        tags=tuple(parse_tag(tag, where="--tag") for tag in given["tags"]),
+        timeout=_seconds(given, "timeout") or TIMEOUT,
+        skip_unready=given["skip_unready"],
+        checks=_checks(given["checks"]),
+        on_failure=OnFailure(on_failure or OnFailure.STOP),
+        pause=tuple(map(PauseAfter, dict.fromkeys(given["pause"]))),
+        pause_at_most=_seconds(given, "pause_at_most") or PAUSE_AT_MOST,
+        investigate=_seconds(given, "investigate"),
+        one_at_a_time_by=given["one_at_a_time_by"],
+        until=_until(node, given["until"]),
+        delivery=_delivery(node, given),
+    )
+
+
+def _until(node: NodeWiring, text: str | None) -> "datetime | None":
+    from localpuppet.rollout.execution.until import parse_until
+
+    return None if text is None else parse_until(text, now=node.clock.now(), where="--until")
+
+
+def _delivery(node: NodeWiring, given: dict[str, Any]) -> "Delivery | None":
+    from localpuppet.rollout.execution.delivery import Delivery
+
+    if given["release"] is None:
+        if given["values"] is not None or given["older"]:
+            raise click.UsageError("--values and --older go with --release")
+        return None
+    from localpuppet.fleet.cli.assign import read_values
+
+    layers, classes = read_values(node, given["values"])
+    release = ReleasePath.parse(given["release"], where="--release")
+    return Delivery(release=release, layers=layers, classes=classes, older=given["older"])
+
+
+def _seconds(given: dict[str, Any], name: str) -> float | None:
+    text = given[name]
+    return None if text is None else parse_duration(text, what=f"--{name.replace('_', '-')}")
+
+
+def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
+    from localpuppet.rollout.plans.check import parse_text
+    from localpuppet.rollout.plans.site import MAX_CHECKS
+
+    if len(texts) > MAX_CHECKS:
+        raise InvalidInputError(f"at most {MAX_CHECKS} are allowed", where="--check")
+    return tuple(parse_text(text, where="--check") for text in texts)
+
+
+def options_of_parent(
+    node: NodeWiring, wiring: "RolloutWiring", given: dict[str, Any]
+) -> "tuple[RolloutOptions, Began, frozenset[NodeName]]":
+    """Return how the rollout of `--failed-of` is done again, its beginning, and whom it is for.
+
+    Raises:
+        InvalidInputError: It is not over, or all of its nodes succeeded.
+    """
+    from localpuppet.rollout.execution.events import Fate
+    from localpuppet.rollout.execution.report import Report
+
+    if any(given[name] for name in _TAKEN):
+        raise click.UsageError("--failed-of takes the options of the earlier rollout")
+    parent = RolloutId.parse(given["parent"])
+    journal = wiring.journals.open(parent)
+    report = Report.of(journal.events(), taken=journal.taken)
+    journal.close()
+    if report.state.over is None:
+        raise InvalidInputError(
+            f"is not over: {report.word}", where=str(parent), hint="resume it, or stop it"
+        )
+    again = frozenset(Fate) - {Fate.SUCCEEDED, Fate.SKIPPED}
+    nodes = frozenset(node for node, fate in report.state.fates().items() if fate in again)
+    if not nodes:
+        raise InvalidInputError("no node failed: nothing is to be done again", where=str(parent))
+    options = replace(report.state.began.options, until=_until(node, given["until"]))
+    return options, report.state.began, nodes

@@ -1,0 +1,108 @@
+"""`localpuppet rollout plan`: what a rollout would do, asked before anything is done."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.formats.names import NodeName, ReleasePath
+from localpuppet.base.formats.times import parse_duration
+from localpuppet.node.cli import render
+from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.cli.plan import show
+from localpuppet.rollout.cli.rollout_selection import selected, what_options
+from localpuppet.rollout.cli.site_options import read_plan, without_collector
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.requests.comparing import Compared
+
+PATIENCE = "30m"
+
+
+@click.command(
+    "plan",
+    short_help="Show what a release would change on which node.",
+    epilog="""\b
+Examples:
+  localpuppet rollout plan --role web
+  localpuppet rollout plan --release shop/tags/r7 --catalogs
+  localpuppet rollout plan --release shop/tags/r7 --catalogs --role web
+  localpuppet rollout plan --release shop/tags/r7 --catalogs --json
+
+Exit codes: 0 every node told; 1 not every node did; 2 the selection matches no node, or
+is refused; 69 the bus is away.
+""",
+)
+@what_options
+@click.option(
+    "--release", metavar="RELEASE", shell_complete=complete_release, help="The candidate, a tag."
+)
+@click.option(
+    "--catalogs",
+    is_flag=True,
+    help="Have each node compile its catalog with its own release and with --release.",
+)
+@click.option(
+    "--timeout",
+    metavar="TIME",
+    default=PATIENCE,
+    show_default=True,
+    help="How long a node may take for it, with fetching the release.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
+    """Show in which order a rollout would run nodes; with --catalogs what would change on which.
+
+    With --catalogs each node compiles two catalogs itself, of its own input and facts, and tells
+    which resources differ: their types and titles and the names of parameters, and never a value.
+    Nothing is applied. Each node's policy must allow you `compile`.
+    """
+    release, catalogs = given["release"], given["catalogs"]
+    if catalogs != (release is not None):
+        raise click.UsageError("--catalogs and --release go together")
+    if not catalogs:
+        if given["order"] != "site":
+            raise click.UsageError(f"--order {given['order']} is for --catalogs: there is no order")
+        with without_collector():
+            show(read_plan(node, given), "json" if as_json else None)
+        return 0
+    with without_collector():
+        found = selected(node, given, None)
+    nodes = sorted({one for group in found.groups for one in group})
+    seconds = parse_duration(given["timeout"], what="--timeout")
+    told = _asked(node, nodes, ReleasePath.parse(release, where="--release"), seconds)
+    if as_json:
+        rows = [{"node": one, **_to_dict(answer)} for one, answer in told.items()]
+        render.emit_json({"schema": 1, "release": release, "nodes": rows})
+    else:
+        from localpuppet.rollout.cli.catalogs_text import lines
+
+        for line in lines(told):
+            render.emit(line)
+    return 1 if any(answer.problem for answer in told.values()) else 0
+
+
+def _asked(
+    node: NodeWiring, nodes: list[NodeName], release: ReleasePath, seconds: float
+) -> "dict[NodeName, Compared]":
+    from localpuppet.fleet.cli.progress import shown
+    from localpuppet.fleet.requests.comparing import compare_on
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    fleet = FleetWiring(node)
+
+    async def ask() -> "dict[NodeName, Compared]":
+        observer = render.observer(quiet=False, title=f"{len(nodes)} nodes compile")
+        async with shown(observer), fleet.connected() as kv:
+            client = fleet.requests(kv)
+            async with client.together():
+                return await compare_on(client, nodes, release, patience=seconds)
+
+    return run(ask())
+
+
+def _to_dict(answer: "Compared") -> dict[str, Any]:
+    changes = None if answer.changes is None else answer.changes.to_dict()
+    return {"ok": changes is not None, "error": answer.problem, **(changes or {})}

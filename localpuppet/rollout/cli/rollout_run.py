@@ -1,0 +1,222 @@
+"""`localpuppet rollout run` and `resume`: carry a plan out, to its end."""
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.cli.rollout_options import (
+    how_options,
+    new_options,
+    options_of_parent,
+)
+from localpuppet.rollout.cli.rollout_selection import (
+    earlier_options,
+    places,
+    selected,
+    what_options,
+)
+from localpuppet.rollout.cli.rollout_words import of_option
+from localpuppet.rollout.cli.site_options import without_collector
+
+if TYPE_CHECKING:
+    from localpuppet.rollout.execution.changes.approval import Approval
+    from localpuppet.rollout.execution.events import Began
+    from localpuppet.rollout.execution.journal import Journal
+    from localpuppet.rollout.execution.options import RolloutOptions
+    from localpuppet.rollout.execution.selecting import Groups
+    from localpuppet.rollout.wiring.rollout import RolloutWiring
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+_EXITS = """
+Exit codes: 0 every node succeeded, 1 not every node did, 2 it is refused or selects no
+node, 69 the bus is away, 75 another process goes on with it, here or elsewhere, 130 ^C
+before it began.
+"""
+
+
+@click.command(
+    "run",
+    short_help="Run the nodes of a plan, in its order.",
+    epilog=f"""\b
+Examples:
+  localpuppet rollout run
+  localpuppet rollout run --role web --window 5
+  localpuppet rollout run --site site.yaml
+  localpuppet rollout run --site site.yaml --batch 25% --max-failures 2
+  localpuppet rollout run --site site.yaml --check 'http://%{{node}}/health'
+  localpuppet rollout run --site site.yaml --noop
+  localpuppet rollout run --site site.yaml --approve 4f1c09a7d2e8
+  localpuppet rollout run --site site.yaml --release shop/tags/r7
+  localpuppet rollout run --query role=web --order none --window 5
+  localpuppet rollout run --failed-of 20261122T110000Z-0a1b --site site.yaml
+
+\b
+^C: no more nodes start, those that run end, all are given back.
+Twice: without waiting for those that run.
+{_EXITS}""",
+)
+@what_options
+@earlier_options
+@how_options
+@_JSON
+@click.pass_obj
+def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
+    """Run Puppet on the nodes of a plan: groups one after the other.
+
+    The plan is that of 'localpuppet plan' with the same options: of the inventory, or of --site.
+
+    All nodes are asked first whether they are ready; then all are held, and nothing but this
+    rollout makes them run until it is over. A node that does not tell how its run ended has failed.
+    Each node's policy must allow you `status`, `disable`, `enable` and `runonce`. With --release
+    the release is on all nodes before one changes; policies must allow `deploy:RELEASE` as well.
+    """
+    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.rollout.execution.events import Began
+    from localpuppet.rollout.wiring.rollout import RolloutWiring
+
+    wiring = RolloutWiring(node)
+    parent, nodes = None, None
+    if given["parent"] is None:
+        options = new_options(node, given)
+    else:
+        options, parent, nodes = options_of_parent(node, wiring, given)
+    with without_collector():
+        found = selected(node, given, nodes)
+    approval = _approval(wiring, given["approve"], found.groups, options)
+    if parent is not None and approval is None:
+        approval = parent.approval  # what may change is one of its options
+    began = Began(
+        id=wiring.new_id(),
+        caller=wiring.caller,
+        groups=found.groups,
+        options=options,
+        title=found.title,
+        # Only who may leave nodes out asks for them, and they are many.
+        consumers=found.consumers if options.skip_unready else {},
+        parent=None if parent is None else parent.id,
+        salt=_salt(options, approval),
+        approval=approval,
+        checks=found.checks,
+        needs=found.needs,
+        places=places(node, options.one_at_a_time_by, found.groups),
+    )
+    if parent is not None:
+        run(_give_back(wiring, parent.id))
+    return run(_begin(wiring, began, as_json=as_json))
+
+
+def _approval(
+    wiring: "RolloutWiring", digest: str | None, groups: "Groups", options: "RolloutOptions"
+) -> "Approval | None":
+    """Return what was approved, if a digest is given, for the same plan."""
+    from localpuppet.rollout.execution.approving import find, refuse_other
+
+    if digest is None:
+        return None
+    approval, approved = find(wiring.journals.states(), digest)
+    refuse_other(approved, groups, options)
+    return approval
+
+
+def _salt(options: "RolloutOptions", approval: "Approval | None") -> str:
+    """Return what nodes make the marks of changes with: as before, where these are compared."""
+    from localpuppet.node.puppet.changes import SALT_DIGITS
+
+    if approval is not None:
+        return approval.salt
+    return secrets.token_hex(SALT_DIGITS // 2) if options.noop else ""
+
+
+@click.command(
+    "resume",
+    short_help="Go on with a rollout that was interrupted or stopped.",
+    epilog=f"""\b
+Examples:
+  localpuppet rollout resume
+  localpuppet rollout resume 20261122T110000Z-0a1b
+  localpuppet rollout resume 20261122T110000Z-0a1b --of alice
+{_EXITS}""",
+)
+@click.argument("rollout", required=False, metavar="[ID]")
+@of_option
+@click.option(
+    "--run-checks",
+    is_flag=True,
+    help="With --of: run the commands with which that person checks nodes, as you.",
+)
+@_JSON
+@click.pass_obj
+def resume_command(
+    node: NodeWiring, rollout: str | None, owner: str | None, run_checks: bool, as_json: bool
+) -> int:
+    """Go on with the rollout ID, or the newest that can: with what it was begun with.
+
+    A run that was started is not started again: its node is asked how it ended. On another machine
+    with your key too: the bus has what it needs. A process that still goes on with it there ends.
+    Another person's is taken over with --of, where the policies of its nodes allow you `takeover`.
+    """
+    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.rollout.wiring.rollout import RolloutWiring
+
+    wanted = None if rollout is None else RolloutId.parse(rollout)
+    whose = None if owner is None else SignerName.parse(owner)
+    wiring = RolloutWiring(node)
+    return run(_resume(wiring, wanted, whose, commands=run_checks, as_json=as_json))
+
+
+async def _give_back(wiring: "RolloutWiring", parent: "RolloutId") -> None:
+    """Let go of what an earlier rollout keeps because it failed: that is to run again."""
+    journal = wiring.journals.open(parent)
+    over = journal.state().over
+    if over is not None and over.kept:
+        await wiring.give_back(journal, lambda _: None)
+    journal.close()
+
+
+async def _begin(wiring: "RolloutWiring", began: "Began", *, as_json: bool) -> int:
+    from localpuppet.fleet.cli.progress import shown
+    from localpuppet.rollout.cli.rollout_text import Progress
+
+    observer = render.observer(quiet=as_json, title="asking whether all are ready")
+    async with shown(observer):
+        journal = await wiring.begin(began, Progress(observer, time.monotonic).take)
+    return told(journal, as_json=as_json)
+
+
+async def _resume(
+    wiring: "RolloutWiring",
+    rollout: RolloutId | None,
+    owner: SignerName | None,
+    *,
+    commands: bool,
+    as_json: bool,
+) -> int:
+    from localpuppet.fleet.cli.progress import shown
+    from localpuppet.rollout.cli.rollout_text import Progress
+
+    observer = render.observer(quiet=as_json, title="asking whether all are ready")
+    progress = Progress(observer, time.monotonic)
+    async with shown(observer):
+        journal = await wiring.resume(
+            rollout, progress.take, replay=progress.replay, owner=owner, commands=commands
+        )
+    return told(journal, as_json=as_json)
+
+
+def told(journal: "Journal", *, as_json: bool) -> int:
+    """Show how a rollout ended, and return the exit code."""
+    from localpuppet.rollout.cli.rollout_text import outcome
+    from localpuppet.rollout.execution.report import Report
+
+    report = Report.of(journal.events(), taken=False)
+    journal.close()
+    if as_json:
+        render.emit_json(report.to_dict())
+    else:
+        render.emit(outcome(report))
+    return 0 if report.succeeded else 1

@@ -1,0 +1,103 @@
+"""The options of `localpuppet rollout run` that say what: which nodes, in which groups."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.cli.inventory_site import answer, fact_of, with_roles
+from localpuppet.rollout.cli.site_options import names_in, read_plan, site_options
+
+if TYPE_CHECKING:
+    from localpuppet.rollout.execution.selecting import Groups, Selected
+
+_ORDER = click.option(
+    "--order",
+    type=click.Choice(["site", "none"]),
+    default="site",
+    show_default=True,
+    help="none: the nodes of --query, --role and --nodes are one group.",
+)
+_EARLIER = (
+    click.option(
+        "--approve",
+        metavar="DIGEST",
+        help="Change no more than a rollout with --noop found, whose digest this is.",
+    ),
+    click.option(
+        "--failed-of",
+        "parent",
+        metavar="ID",
+        help="Only what did not succeed in ID, with its options.",
+    ),
+)
+
+
+def what_options(command: Any) -> Any:  # noqa: ANN401
+    """Add the options that say which nodes to a command."""
+    return site_options(_ORDER(command))
+
+
+def earlier_options(command: Any) -> Any:  # noqa: ANN401
+    """Add the options that name an earlier rollout to a command."""
+    for option in reversed(_EARLIER):
+        command = option(command)
+    return command
+
+
+def selected(
+    node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
+) -> "Selected":
+    """Return what the options select.
+
+    Args:
+        node: The parts of the node.
+        given: The options.
+        again: Only these nodes, which did not succeed before; `None` for all.
+
+    Raises:
+        InvalidInputError: The site is refused, or the selection matches no node.
+        UnavailableError: The inventory could not be asked.
+    """
+    from localpuppet.rollout.execution import selecting
+
+    if given["order"] == "none":
+        return _one_group(node, given, again)
+    found = selecting.of_plan(read_plan(node, given))
+    return found if again is None else selecting.only(found, again)
+
+
+def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeName, str]":
+    """Return where the nodes of some groups are, by a fact; nothing where no fact is named.
+
+    Raises:
+        InvalidInputError: A node has no such fact.
+        UnavailableError: The inventory could not be asked.
+    """
+    from localpuppet.rollout.execution.selecting import places_of
+
+    if fact is None:
+        return {}
+    return places_of(fact_of(node, fact, {one for group in groups for one in group}), fact)
+
+
+def _one_group(
+    node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
+) -> "Selected":
+    from localpuppet.rollout.execution.selecting import one_group
+
+    query, roles, nodes = given["query"], given["roles"], given["nodes"]
+    if given["source"] is not None or given["instances"]:
+        raise click.UsageError("--order none does not go with --site and --instance")
+    if query is None and not roles and not nodes and again is None:
+        raise click.UsageError("--order none needs --query, --role or --nodes")
+    found = [] if again is None else [again]
+    if query is not None:
+        found.append(answer(node, query))
+    if roles:
+        found.append(with_roles(node, roles))
+    if nodes:
+        found.append(frozenset(names_in(nodes)))
+    title = f"the answer to {query}" if query else f"role {', '.join(roles)}" if roles else ""
+    return one_group(frozenset.intersection(*found), title=title or "nodes without an order")

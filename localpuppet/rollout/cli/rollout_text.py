@@ -1,0 +1,362 @@
+"""A rollout as a person reads it: while it goes on, and afterwards."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from types import MappingProxyType
+
+import click
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.times import show_duration, show_time
+from localpuppet.fleet.triggers.outcome import succeeded
+from localpuppet.node.cli import render, render_run
+from localpuppet.rollout.cli import changes_text
+from localpuppet.rollout.execution.deciding import too_much
+from localpuppet.rollout.execution.estimating import seconds_left
+from localpuppet.rollout.execution.events import (
+    Began,
+    Checked,
+    Continued,
+    Ended,
+    Event,
+    Fate,
+    Paused,
+    Resumed,
+    Skipped,
+    Staged,
+    Started,
+    Stopped,
+    Turn,
+)
+from localpuppet.rollout.execution.options import OnFailure
+from localpuppet.rollout.execution.report import OVERTAKEN, PAUSED, RUNNING, Report, show_counts
+from localpuppet.rollout.execution.state import State
+
+ASKING = "asking whether all are ready"
+SHOWN = 10  # names of nodes, in a line
+LONG = 10  # seconds after which it is shown for how long a node runs
+_COLORS = {
+    "done": "green",
+    "succeeded": "green",
+    "changed": "green",
+    "unchanged": "green",
+    "failed": "red",
+    "failures": "red",
+    "silent": "red",
+    "damaged": "red",
+    "rollback failed": "red",
+    "running": "cyan",
+}
+
+
+def coloured(word: str) -> str:
+    """Return a fate, an outcome or a rollout's state in its colour; yellow for others."""
+    return click.style(word, fg=_COLORS.get(word, "yellow"))
+
+
+class Progress:
+    """Shows a rollout while it goes on: a line an end, and how far it is.
+
+    Args:
+        observer: Where lines and the progress line are shown.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, observer: render.Silent, clock: Callable[[], float]) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._state: State | None = None
+        self._started: dict[Turn, float] = {}
+
+    def replay(self, events: Sequence[Event]) -> None:
+        """Take what happened before, without showing it again."""
+        self._state = State.of(events)
+
+    def take(self, event: Event) -> None:
+        """Show an event."""
+        if isinstance(event, Began):
+            self._state = self._state or State(event)
+            self._line(head(self._state))
+        if self._state is None:
+            return
+        if not isinstance(event, Began):
+            self._state.take(event)
+        if isinstance(event, Started):
+            self._started.update(dict.fromkeys(event.turns, self._clock()))
+        for line in self._lines(event):
+            self._line(line)
+        for line in changes_text.of_event(event):
+            self._observer.line(line)
+        self._observer.title(partial(self._how_far, self._state))
+
+    def _how_far(self, state: State) -> str:
+        now = self._clock()
+        far = how_far(state, on={turn: now - begun for turn, begun in self._started.items()})
+        return f"paused: {far}" if state.waits else far
+
+    def _lines(self, event: Event) -> Iterator[str]:
+        """Yield what a person reads of an event."""
+        if isinstance(event, Resumed):
+            who = render.user_text(event.who)
+            yield f"goes on, by {who}" if who else "goes on"
+        elif isinstance(event, Staged):
+            yield from self._staged()
+        elif isinstance(event, Ended):
+            yield self._ended(event)
+        elif isinstance(event, Checked) and event.problem:
+            problem = render.user_text(event.problem)
+            yield f"{event.turn.node}  {coloured(str(Fate.FAILED))}: {problem}"
+        elif isinstance(event, Skipped):
+            for node, why in event.reasons.items():
+                yield f"{node}  {coloured('skipped')}: {render.user_text(why)}"
+        elif isinstance(event, Paused):
+            yield from self._paused(event)
+        elif isinstance(event, Continued):
+            yield f"{render.user_text(event.who)} says that it goes on"
+        elif isinstance(event, Stopped):
+            yield f"no more nodes start: {render.user_text(event.why)}"
+
+    def _staged(self) -> Iterator[str]:
+        if self._state is not None and self._state.began.options.delivery is not None:
+            yield f"{self._state.began.options.delivery.release} is on all nodes"
+
+    def _paused(self, event: Paused) -> Iterator[str]:
+        if self._state is None:
+            return
+        yield f"{coloured('paused')}: {render.user_text(event.why)}"
+        yield _who_decides(self._state, event)
+
+    def _line(self, text: str) -> None:
+        self._observer.line(render.hanging("", text))
+
+    def _ended(self, event: Ended) -> str:
+        begun = self._started.get(event.turn)
+        seconds = "" if begun is None else f" ({_seconds(self._clock() - begun)})"
+        word = event.outcome or str(event.fate)
+        if self._state is not None and event.turn.step == self._state.step_back:
+            word = way_back(event)
+        if event.fate is Fate.SUCCEEDED:
+            more = "" if event.foreseen is None else f", {changes_text.foreseen(event.foreseen)}"
+            return f"{event.turn.node}  {coloured(word)}{seconds}{more}"
+        reason = f": {render.user_text(event.reason)}" if event.reason else ""
+        return f"{event.turn.node}  {coloured(word)}{seconds}{reason}"
+
+
+def way_back(end: Ended) -> str:
+    """Return how a node's way back ended, in words."""
+    if end.fate is Fate.NOT_REACHED:
+        return "had not taken it"
+    return str(Fate.ROLLED_BACK if end.fate is Fate.SUCCEEDED else Fate.ROLLBACK_FAILED)
+
+
+def head(state: State) -> str:
+    """Return what a rollout is, in a sentence."""
+    began = state.began
+    runs = sum(len(group) for group in began.groups)
+    noop = ", changing nothing" if began.options.noop else ""
+    noop = noop or (", changing what was approved" if began.approval is not None else "")
+    return (
+        f"rollout {began.id}: {render.user_text(began.title)}, "
+        f"{render.counted(len(state.nodes), 'node')}, {render.counted(runs, 'run')} in "
+        f"{render.counted(len(began.groups), 'group')}{noop}"
+    )
+
+
+def how_far(
+    state: State, *, goes_on: bool = True, on: Mapping[Turn, float] = MappingProxyType({})
+) -> str:
+    """Return how far a rollout is, for the progress line: what may be cut off comes last.
+
+    Args:
+        state: Where it is.
+        goes_on: Whether a process carries it out: nobody else has any time left.
+        on: For how many seconds turns have been on, as far as that is known.
+    """
+    total = sum(len(group) for group in state.began.groups)
+    running = state.running
+    if goes_on and not (state.started or state.stopped or state.over or state.durations):
+        return ASKING
+    if state.began.options.delivery is not None and not (state.serials or state.stopped):
+        return f"bringing {state.began.options.delivery.release} to all nodes"
+    ended = [turn for turn in state.ends if turn.step != state.step_back]
+    step = max((turn.step for turn in (*running, *state.ends)), default=1)
+    parts = [f"{len(ended)} of {total} runs ended"]
+    if step == state.step_back:
+        parts.insert(0, f"{len(state.ends) - len(ended)} of {len(state.took)} gone back")
+    elif len(state.began.groups) > 1:
+        parts.insert(0, f"group {step} of {len(state.began.groups)}")
+    if state.failed:
+        parts.append(f"{len(state.failed)} failed")
+    if goes_on and state.over is None and state.stopped is None and state.paused is None:
+        parts.append(_left(state, {turn: on.get(turn, 0.0) for turn in running}))
+    if state.unchecked:
+        parts.append(f"{len(state.unchecked)} to be checked")
+    if running:
+        parts.append(_running(running, on))
+    return ", ".join(parts)
+
+
+def _running(running: Sequence[Turn], on: Mapping[Turn, float]) -> str:
+    """Return which nodes run, the longest first, and since when where that is worth a look."""
+    longest = sorted(running, key=lambda turn: -on.get(turn, 0.0))
+    seconds = int(on.get(longest[0], 0.0))
+    length = ""
+    if seconds >= LONG:
+        length = f"{' for' if len(running) == 1 else ', one for'} {show_duration(seconds)}"
+    names = ", ".join(turn.node for turn in longest[:3])
+    return f"{len(running)} on{length} ({names}{', …' if len(running) > 3 else ''})"
+
+
+def _left(state: State, on: Mapping[Turn, float]) -> str:
+    """Return how long it takes yet."""
+    usual = state.usual
+    if any(seconds > usual.get(turn.node, seconds) + LONG for turn, seconds in on.items()):
+        return "longer than usual"
+    left = seconds_left(state)
+    return "time left unknown" if left is None else f"about {show_duration(left)} left"
+
+
+def outcome(report: Report) -> str:
+    """Return how a rollout ended, or where it is, in a few lines."""
+    over, why = report.state.over, report.why.removeprefix(f"{report.word} ")
+    counts = show_counts(report.counts())
+    line = f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"
+    lines = [render.hanging("", line)]
+    if over and over.left:
+        until = report.held_until()
+        for node, reason in sorted(over.left.items()):
+            end = render_run.moment(show_time(until[node]))
+            text = f"{node} may be held until {end}: {render.user_text(reason)}"
+            lines.append(render.hanging("", text))
+        asks = f"then free by itself; 'localpuppet rollout stop {report.state.began.id}' asks again"
+        lines.append(render.hanging("", asks))
+    if over and over.kept:
+        length = show_duration(report.state.began.options.investigate or 0)
+        nodes = ", ".join(over.kept[:SHOWN]) + (", …" if len(over.kept) > SHOWN else "")
+        lines += [
+            render.hanging("", f"kept on hold for {length}, because they failed: {nodes}"),
+            f"'localpuppet rollout stop {report.state.began.id}' gives them back",
+        ]
+    if report.word == PAUSED:
+        for turn, found in sorted(report.state.differing.items()):
+            lines += changes_text.difference(turn, found)
+        if report.state.differing:
+            lines.append(changes_text.decides(report.state))
+    lines += changes_text.digest(report.state)
+    lines += _where_to_look(report.state)
+    if report.word == PAUSED and report.state.paused is not None:
+        lines.append(render.hanging("", _who_decides(report.state, report.state.paused)))
+    if command := _what_goes_on(report):
+        lines.append(render.hanging("", command))
+    return "\n".join(lines)
+
+
+def _what_goes_on(report: Report) -> str:
+    """Return the command that does the rest, one line; empty where there is none to do.
+
+    To resume what failed too often would end it at once.
+    """
+    state, options = report.state, report.state.began.options
+    if report.succeeded or report.word in (RUNNING, PAUSED, OVERTAKEN):
+        return ""
+    if state.resumable and (options.on_failure is OnFailure.PAUSE or not too_much(state)):
+        return f"'localpuppet rollout resume {state.began.id}' goes on"
+    if not state.resumable and (state.goes_back or not state.failed):
+        return ""  # who went back has failed by what was asked for, and fails again
+    again = f"'localpuppet rollout run --failed-of {state.began.id}', with the same --site if any,"
+    return f"{again} does what did not succeed"
+
+
+def _where_to_look(state: State) -> list[str]:
+    """Return what tells more of the first node that failed: reasons here name no resource."""
+    end = next((end for end in state.failed.values() if end.run), None)
+    if end is None:
+        return []
+    try:
+        run = RunId.parse(end.run or "")
+    except InvalidInputError:  # of a run that is not Puppet's, or of a node that says nonsense
+        return []
+    return [render.hanging("", f"'localpuppet report {run} --node {end.turn.node}' tells more")]
+
+
+def _who_decides(state: State, paused: Paused) -> str:
+    """Return which words end a pause, and when it ends without one."""
+    options = state.began.options
+    length = timedelta(seconds=options.pause_at_most)
+    end = f"within {show_duration(length.total_seconds())}"
+    if paused.since is not None:
+        end = f"until {render_run.moment(show_time(paused.since + length))}"
+    if paused.changes:
+        return f"{changes_text.decides(state)}, {end}"
+    others = ", 'rollback' or 'stop'" if options.delivery is not None else " or 'stop'"
+    return f"'localpuppet rollout continue {state.began.id}'{others} decides, {end}"
+
+
+def full(report: Report) -> str:
+    """Return all that is told of a rollout."""
+    state = report.state
+    lines = [render.hanging("", head(state)), outcome(report)]
+    rows = [("By", state.began.caller), ("Began", render_run.moment(report.began))]
+    if report.ended is not None:
+        rows.append(("Over", render_run.moment(report.ended)))
+    if state.began.options.delivery is not None:
+        rows.append(("Release", str(state.began.options.delivery.release)))
+    if state.began.approval is not None:
+        approval = state.began.approval
+        rows.append(("Approved", f"{approval.digest}, of {approval.rollout}"))
+    if state.began.parent:
+        rows.append(("Parent", state.began.parent))
+    if state.epoch > 1:
+        rows.append(("Resumed", render.counted(state.epoch - 1, "time")))
+    lines.append(render.pairs(rows))
+    lines += [
+        render.hanging("", f"{render_run.moment(at)}  {render.user_text(what)}")
+        for at, what in report.decisions
+    ]
+    for node, told in sorted(state.foreseen.items()):
+        lines += ["", f"{node}  {changes_text.foreseen(told)}, running {told.release}"]
+        lines += changes_text.changes(told.changes, most=len(told.changes))
+    for turn, found in sorted(state.seen.items()):
+        lines += ["", *changes_text.difference(turn, found, most=len(found.others))]
+    fates = state.fates()
+    for step, group in enumerate(state.began.groups, 1):
+        lines += ["", click.style(f"Group {step}", bold=True)]
+        lines += [_run(report, Turn(step, node), fates[node]) for node in group]
+    if state.goes_back:
+        turns = [Turn(state.step_back, node) for node in state.took]
+        lines += ["", click.style("Back", bold=True)]
+        lines += [_run(report, turn, None) for turn in turns]
+    return "\n".join(lines)
+
+
+def _run(report: Report, turn: Turn, fate: "Fate | None") -> str:
+    end = report.state.ends.get(turn)
+    if end is not None:
+        seconds = report.seconds(turn)
+        took = "" if seconds is None else f" ({_seconds(seconds)})"
+        run = f"  [run {render.user_text(end.run)}]" if end.run else ""
+        reason = f": {render.user_text(end.reason)}" if end.reason else ""
+        back = turn.step == report.state.step_back
+        word = way_back(end) if back else _word(end)
+        text = f"{coloured(word)}{took}{reason}{run}"
+    elif turn in report.state.started:
+        known = report.state.over is None and report.word != OVERTAKEN
+        text = coloured(RUNNING if known else "unknown")
+    elif fate is Fate.SKIPPED:
+        text = f"{coloured('skipped')}: {render.user_text(report.reason(turn.node))}"
+    else:
+        waits = "unknown" if report.word == OVERTAKEN else "waits"
+        text = "not reached" if report.state.over is not None else waits
+    return render.hanging("  ", f"{turn.node}  {text}")
+
+
+def _word(end: Ended) -> str:
+    """Return how a turn ended, in a word; a run that is well does not make a turn so."""
+    well = succeeded(end.outcome)
+    return end.outcome if end.outcome and well == (end.fate is Fate.SUCCEEDED) else str(end.fate)
+
+
+def _seconds(seconds: float) -> str:
+    return show_duration(seconds) if seconds >= 10 else f"{seconds:.1f}s"

@@ -1,0 +1,234 @@
+"""`localpuppet rollout status`, `list` and `report`: what is told of rollouts."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.formats.times import parse_time
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from localpuppet.rollout.execution.journal import Journal
+    from localpuppet.rollout.execution.journals import Journals
+    from localpuppet.rollout.execution.report import Report
+
+LOOK = 0.5  # how often the journal is looked at, in seconds
+SHOWN = 20
+DAMAGED = "damaged"
+_ID = click.argument("rollout", required=False, metavar="[ID]")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command(
+    "status",
+    short_help="Show where a rollout is.",
+    epilog="""\b
+Examples:
+  localpuppet rollout status
+  localpuppet rollout status --watch
+  localpuppet rollout status --of alice
+
+Exit codes: 0 it goes on or waits for a word, or every node succeeded; 1 not every node
+did, or no process carries it out; 69 the bus is unreachable (with --of).
+""",
+)
+@_ID
+@click.option(
+    "--of",
+    "owner",
+    metavar="NAME",
+    help="Whose rollout it is: as the bus has it, wherever it goes on.",
+)
+@click.option("--watch", is_flag=True, help="Go on showing it until it is over.")
+@_JSON
+@click.pass_obj
+def status_command(
+    node: NodeWiring, rollout: str | None, owner: str | None, watch: bool, as_json: bool
+) -> int:
+    """Show where the rollout ID is, or the newest of this machine; with --of what the bus knows.
+
+    If its process was killed here and it continued elsewhere, that is what the bus knows, too.
+    The bus does not know whether a process still goes on with it: a word that is said tells.
+    """
+    from localpuppet.rollout.cli import rollout_bus
+    from localpuppet.rollout.cli.rollout_text import head, how_far, outcome
+    from localpuppet.rollout.execution.report import INTERRUPTED, OVERTAKEN
+
+    if watch and (as_json or owner is not None):
+        raise click.UsageError("--watch goes with neither --json nor --of")
+    if owner is not None:
+        return rollout_bus.show(node, rollout, SignerName.parse(owner), as_json=as_json)
+    journal = _journal(node, rollout)
+    if watch:
+        _watch(journal)
+    report = _report(journal)
+    journal.close()
+    for newer in rollout_bus.newer_heads(node, [report]).values():
+        return rollout_bus.show_head(newer, as_json=as_json, known=report.summary())
+    if as_json:
+        render.emit_json({"schema": 1, **report.summary()})
+    else:
+        if not watch:
+            render.emit(render.hanging("", head(report.state)))
+        if report.state.over is None and not watch:
+            far = how_far(report.state, goes_on=report.word not in (INTERRUPTED, OVERTAKEN))
+            render.emit(render.hanging("", far))
+        render.emit(outcome(report))
+    return 0 if report.succeeded or report.word in ("running", "paused") else 1
+
+
+@click.command(
+    "list",
+    epilog="""\b
+Examples:
+  localpuppet rollout list
+  localpuppet rollout list --json | jq '.rollouts[].state'
+  localpuppet rollout list --of alice
+
+Exit codes: 0 however they ended; 69 the bus is away (with --of).
+""",
+)
+@click.option(
+    "--of",
+    "owner",
+    metavar="NAME",
+    help="Whose rollouts: as the bus has them, wherever they went on.",
+)
+@_JSON
+@click.pass_obj
+def list_command(node: NodeWiring, owner: str | None, as_json: bool) -> None:
+    """List the rollouts of this machine, the newest first; with --of what the bus knows.
+
+    A journal that cannot be read is named, and the others are listed all the same. The bus knows
+    of a rollout while it can go on, and for a week how it ended.
+    """
+    from localpuppet.rollout.cli import rollout_bus
+
+    if owner is not None:
+        rollout_bus.show_all(node, SignerName.parse(owner), as_json=as_json)
+        return
+    journals = _journals(node)
+    ids = journals.ids()
+    found = {one: _report_of(journals, one) for one in (ids if as_json else ids[:SHOWN])}
+    newer = rollout_bus.newer_heads(
+        node, [one for one in found.values() if not isinstance(one, str)]
+    )
+    elsewhere = {one: rollout_bus.summary(head) for one, head in newer.items()}
+    if as_json:
+        rollouts = [
+            {"id": one, "state": DAMAGED, "why": report}
+            if isinstance(report, str)
+            else report.summary() | elsewhere.get(one, {})
+            for one, report in found.items()
+        ]
+        render.emit_json({"schema": 1, "rollouts": rollouts})
+        return
+    if not found:
+        render.emit("there was no rollout on this machine")
+        return
+    rows = [_row(one, report, elsewhere.get(one)) for one, report in found.items()]
+    render.emit(render.table(("ROLLOUT", "STATE", "NODES"), rows))
+    for report in found.values():
+        if isinstance(report, str):
+            render.say(f"# {render.user_text(report)}", err=True)
+    if len(ids) > SHOWN:
+        render.say(f"# {len(ids) - SHOWN} older ones: --json lists all", err=True)
+
+
+@click.command(
+    "report",
+    epilog="""\b
+Examples:
+  localpuppet rollout report
+  localpuppet rollout report 20261122T110000Z-0a1b --json
+  localpuppet rollout report --html > report.html
+
+Exit codes: 0 it is shown, however it ended ('status' tells that by its code); 2 there is none.
+""",
+)
+@_ID
+@click.option("--json", "form", flag_value="json", help="Print JSON.")
+@click.option("--html", "form", flag_value="html", help="Print one HTML file.")
+@click.pass_obj
+def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> None:
+    """Show who ran what when in the rollout ID, or the newest, and how it ended."""
+    from localpuppet.rollout.cli.rollout_text import full
+
+    report = _report(_journal(node, rollout))
+    if form == "json":
+        render.emit_json(report.to_dict())
+    elif form == "html":
+        from localpuppet.rollout.execution.report_page import page
+
+        render.emit(page(report).removesuffix("\n"))
+    else:
+        render.emit(full(report))
+
+
+def _report_of(journals: "Journals", rollout: RolloutId) -> "Report | str":
+    """Return what is told of a rollout, or why its journal cannot be read."""
+    try:
+        return _report(journals.open(rollout))
+    except StateError as error:
+        return str(error)
+
+
+def _row(
+    rollout: RolloutId, report: "Report | str", elsewhere: "Mapping[str, Any] | None"
+) -> tuple[str, str, str]:
+    from localpuppet.rollout.cli.rollout_text import coloured
+    from localpuppet.rollout.execution.report import show_counts
+
+    if isinstance(report, str):
+        return rollout, coloured(DAMAGED), ""
+    if elsewhere is not None:
+        return rollout, coloured(elsewhere["state"]), show_counts(elsewhere["counts"])
+    return rollout, coloured(report.word), show_counts(report.counts())
+
+
+def _journals(node: NodeWiring) -> "Journals":
+    from localpuppet.rollout.wiring.rollout import RolloutWiring
+
+    return RolloutWiring(node).journals
+
+
+def _journal(node: NodeWiring, rollout: str | None) -> "Journal":
+    return _journals(node).open(None if rollout is None else RolloutId.parse(rollout))
+
+
+def _report(journal: "Journal") -> "Report":
+    from localpuppet.rollout.execution.report import Report
+
+    taken = journal.taken  # first: what is over by then is in the events
+    return Report.of(journal.events(), taken=taken)
+
+
+def _watch(journal: "Journal") -> None:
+    """Show what happens until nobody goes on with the rollout."""
+    from localpuppet.rollout.cli.rollout_text import Progress
+
+    observer = render.observer(quiet=False, title="looking at the journal")
+    moment = 0.0  # of the event that is shown: it may have happened long ago; then the time
+    progress = Progress(observer, lambda: moment)
+    observer.begin()
+    shown, begun = 0, time.monotonic()
+    try:
+        while True:
+            taken = journal.taken
+            events = journal.events()
+            for at, event in events[shown:]:
+                moment = parse_time(at).timestamp()
+                progress.take(event)
+            shown, moment = len(events), time.time()
+            if not taken:
+                return
+            observer.tick(time.monotonic() - begun)
+            time.sleep(LOOK)
+    finally:
+        observer.close()

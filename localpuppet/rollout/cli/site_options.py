@@ -1,0 +1,126 @@
+"""The options of verbs that take a site: which one, and what of it."""
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.rollout.plans.plan import Plan
+
+_OPTIONS = (
+    click.option(
+        "--site",
+        "source",
+        metavar="FILE|URL",
+        help="The site: a file of ours, or Puppet's environment graph (JSON); "
+        "'-' for standard input, the server's https URL, or srv:ENVIRONMENT.  "
+        "[default: the inventory]",
+    ),
+    *(
+        click.option(f"--site-{name}", metavar="FILE", type=click.Path(path_type=Path), help=text)
+        for name, text in (
+            ("cert", "The certificate to show that server.  [default: the node's identity]"),
+            ("key", "Its key."),
+            ("ca", "The authority of that server.  [default: that of the identity, or https_ca]"),
+        )
+    ),
+    click.option(
+        "--instance",
+        "instances",
+        multiple=True,
+        metavar="NAME",
+        help="Only this application instance; again for more.",
+    ),
+    click.option(
+        "--nodes",
+        multiple=True,
+        metavar="NODE,…",
+        help="Only these nodes; what others produce is taken as it stands.",
+    ),
+    click.option(
+        "--role",
+        "roles",
+        multiple=True,
+        metavar="ROLE",
+        help="Only nodes of the inventory that have this role; again for more.",
+    ),
+    click.option("--query", metavar="QUERY", help="Only nodes that this finds in the inventory."),
+)
+
+
+def site_options(command: Any) -> Any:  # noqa: ANN401
+    """Add the options that say which site, and what of it."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def names_in(nodes: Sequence[str]) -> tuple[NodeName, ...]:
+    """Return the nodes that `--nodes` names, each once.
+
+    Raises:
+        InvalidInputError: A name is not a node's.
+    """
+    words = [name for text in nodes for name in text.split(",")]
+    return tuple(NodeName.parse(name) for name in dict.fromkeys(words))
+
+
+def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
+    """Return the plan of a site, or of the inventory, narrowed by the options.
+
+    Args:
+        node: The parts of the node.
+        given: The options.
+
+    Raises:
+        InvalidInputError: The site is refused, has no order, or the selection matches no node.
+        UnavailableError: The inventory could not be asked.
+    """
+    from localpuppet.rollout.plans.plan import Selection, make_plan
+    from localpuppet.rollout.plans.service import DEFAULT, OWN, site_url
+    from localpuppet.rollout.plans.site_file import place, read_site
+
+    source, instances, named = given["source"], given["instances"], names_in(given["nodes"])
+    if source is None:
+        from localpuppet.rollout.cli.inventory_site import inventory_plan
+
+        return inventory_plan(
+            node, instances=instances, named=named, roles=given["roles"], query=given["query"]
+        )
+    if given["roles"] or given["query"] is not None:
+        raise click.UsageError("--role and --query are for the inventory, without --site")
+    selection = Selection(instances=tuple(dict.fromkeys(instances)), nodes=named)
+    certificate, key = given["site_cert"], given["site_key"]
+    if (certificate is None) != (key is None):
+        raise click.UsageError("--site-cert and --site-key go together")
+    server, default = None, ""
+    if source.startswith(OWN):
+        source, default = site_url(source, node.node_name), DEFAULT
+    if source.startswith("https://"):
+        server = node.puppet_server(
+            ca=given["site_ca"], certificate=certificate, key=key, default=default
+        )
+    site = read_site(source, node.documents, server)
+    return make_plan(site, selection, where=place(source))
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Keep the collector of cycles away: a plan makes many values, and all of them stay.
+
+    It would look at each again and again, which is half of the time of a large plan.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

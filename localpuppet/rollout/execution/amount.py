@@ -1,0 +1,52 @@
+"""A number of nodes as people write it: `3`, or `25%` of some."""
+
+import re
+from dataclasses import dataclass
+
+from localpuppet.base.errors import InvalidInputError
+
+_AMOUNT = re.compile(r"([0-9]{1,6})(%?)\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """How many nodes.
+
+    Attributes:
+        number: The number.
+        percent: Whether it is a percentage.
+    """
+
+    number: int
+    percent: bool
+
+    @classmethod
+    def parse(cls, text: str, *, what: str, minimum: int = 1) -> "Amount":
+        """Return the amount.
+
+        Args:
+            text: As a person wrote it.
+            what: Its name, for messages.
+            minimum: The smallest number that is allowed.
+
+        Raises:
+            InvalidInputError: It is not an amount, less than the minimum, or more than 100%.
+        """
+        found = _AMOUNT.match(text)
+        if not found:
+            raise InvalidInputError(
+                f"{text[:40]!r} is not a number of nodes", where=what, hint="write 3 or 25%"
+            )
+        amount = cls(number=int(found[1]), percent=bool(found[2]))
+        if amount.number < minimum or (amount.percent and amount.number > 100):
+            most = " to 100%" if amount.percent else " or more"
+            raise InvalidInputError(f"is {text}, must be {minimum}{most}", where=what)
+        return amount
+
+    def of(self, total: int) -> int:
+        """Return how many of `total` that is; a percentage is rounded down."""
+        return total * self.number // 100 if self.percent else self.number
+
+    def __str__(self) -> str:
+        """Return the amount as it is written."""
+        return f"{self.number}{'%' * self.percent}"

@@ -1,0 +1,115 @@
+"""From a rollout with noop to what may change: its digest, and the rollout that a digest means.
+
+Owns: which rollouts have a digest, and what must be the same when it is approved. Refuses to know:
+how the changes of one node are compared (`changes.comparing`).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import shown_names
+from localpuppet.rollout.execution.changes.approval import Approval, digest_of
+from localpuppet.rollout.execution.events import Began, Ending
+from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.execution.selecting import Groups
+from localpuppet.rollout.execution.state import State
+
+SHORTEST = 12  # digits of a digest that somebody may leave it at
+_WHERE = "--approve"
+
+
+def not_approvable(state: State) -> str:
+    """Return why what a rollout found cannot be approved, one line; empty where it can."""
+    if not state.began.options.noop:
+        return "was not a rollout with --noop"
+    if state.over is None or state.over.ending is not Ending.DONE:
+        return "is not over, or did not come to its end"
+    told = {node: found for node, found in state.foreseen.items() if found.whole}
+    if silent := [node for node in state.nodes if node not in told]:
+        many = [node for node in silent if node in state.foreseen]
+        if many:
+            return f"{shown_names(many)} would change too much to be told"
+        return f"{shown_names(silent)} did not tell what would change"
+    return ""
+
+
+def approval_of(state: State) -> Approval | None:
+    """Return what a rollout with noop has people approve; `None` where that cannot be."""
+    if not_approvable(state):
+        return None
+    began = state.began
+    digest = digest_of(began.id, groups=began.groups, tags=began.options.tags, nodes=state.foreseen)
+    return Approval(rollout=began.id, digest=digest, salt=began.salt, nodes=dict(state.foreseen))
+
+
+def find(states: Iterable[State], digest: str) -> tuple[Approval, Began]:
+    """Return what a digest stands for, and the beginning of that rollout.
+
+    Args:
+        states: Of the rollouts of this machine, the newest first.
+        digest: The digest, or its first digits.
+
+    Raises:
+        InvalidInputError: None of them has it, or it is too short.
+    """
+    if len(digest) < SHORTEST or set(digest) - set("0123456789abcdef"):
+        raise InvalidInputError(
+            f"is not a digest: {SHORTEST} to 64 hexadecimal digits", where=_WHERE
+        )
+    for state in states:
+        found = approval_of(state)
+        if found is not None and found.digest.startswith(digest):
+            return found, state.began
+    raise InvalidInputError(
+        "no rollout with noop of this machine has that digest",
+        where=_WHERE,
+        hint="'localpuppet rollout report ID' of one prints it",
+    )
+
+
+def refuse_other(approved: Began, groups: Groups, options: RolloutOptions) -> None:
+    """Refuse what is not the plan that was approved.
+
+    Args:
+        approved: The rollout with noop.
+        groups: What is to be rolled out.
+        options: How.
+
+    Raises:
+        InvalidInputError: It is another selection, another order, or limited by other tags.
+    """
+    rollout = approved.id
+    if options.noop:
+        raise InvalidInputError("--approve and --noop do not go together")
+    if options.delivery is not None:
+        raise InvalidInputError(
+            f"--release does not go with --approve: {rollout} ran what nodes have by themselves"
+        )
+    if options.tags != approved.options.tags:
+        tags = ", ".join(approved.options.tags) or "no tags"
+        raise InvalidInputError(f"rollout {rollout} was approved with {tags}", where="--tag")
+    now = [node for group in groups for node in group]
+    before = [node for group in approved.groups for node in group]
+    if more := sorted({*now} - {*before}):
+        raise _other(rollout, f"does not have {shown_names(more)}, selected now")
+    if less := sorted({*before} - {*now}):
+        raise _other(rollout, f"has {shown_names(less)}, not selected now")
+    if groups != approved.groups:
+        step = _first_other(groups, approved.groups)
+        raise _other(rollout, f"has another order: group {step} is another one")
+
+
+def _other(rollout: str, what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"what was approved with rollout {rollout} {what}",
+        where=_WHERE,
+        hint="look again: 'localpuppet rollout run --noop' with the same options",
+    )
+
+
+def _first_other(groups: Sequence[object], others: Sequence[object]) -> int:
+    same = (one == other for one, other in zip(groups, others, strict=False))
+    return (
+        next((step for step, one in enumerate(same, 1) if not one), 0)
+        or min(len(groups), len(others)) + 1
+    )

@@ -1,0 +1,131 @@
+"""Confirms the release that a rollout brought to a node: its nonce comes back to it, signed.
+
+Owns: which requests that takes, and what a node's word on its confirmation means for its turn.
+Refuses to know: in which order nodes run, and what a node does that is cut off
+(`agent.confirming`).
+
+Invariant: a node that went back by itself is rolled back when it tells, signed, that a run of the
+release that it went back to was good; its word that it would is not enough.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.fleet.requests.confirmation import ConfirmationTold, Stage, confirmation_told
+from localpuppet.fleet.requests.deploy import Deed, Deploy
+from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.status import StatusRequest
+from localpuppet.rollout.execution.events import Began, Ended, Fate
+from localpuppet.rollout.execution.nodes import Asked
+from localpuppet.rollout.execution.replies import (
+    MAX_REASON,
+    PATIENCE,
+    line,
+    problem_of,
+)
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName
+    from localpuppet.fleet.requests.client import RequestClient
+    from localpuppet.rollout.execution.delivery import Delivery
+
+# Seconds between looks at a node that is about to tell its nonce; then its turn is asked about.
+PAUSES = (0.1, 0.2, 0.4, 0.8)
+# How often a turn is asked about anew that ended on a node which begins no confirmation.
+PATIENT = 10
+_LEFT = (Stage.WENT_BACK, Stage.NOT_BACK, Stage.LEFT)
+_OWED = "it has not begun to wait for a confirmation"
+
+
+class Confirmations:
+    """The confirmations of one rollout.
+
+    Args:
+        client: Asks nodes.
+        began: The rollout.
+        delivery: Its release.
+    """
+
+    def __init__(self, client: "RequestClient", *, began: Began, delivery: "Delivery") -> None:
+        self._client = client
+        self._began = began
+        self._delivery = delivery
+        self._owed: dict[str, int] = {}
+
+    async def confirm(self, end: Ended, *, rollout: OfRollout, serial: int) -> Asked:
+        """Return the end of a turn when its release is confirmed, or left by the node.
+
+        Args:
+            end: How its run ended, well or not.
+            rollout: What a request says of the rollout.
+            serial: That of the release's assignment on the node.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        problem = _OWED
+        for pause in PAUSES:
+            status = await status_of(self._client, end.turn.node)
+            if isinstance(status, Asked):
+                return status
+            told = confirmation_told(status, serial=serial, rollout=self._began.id)
+            if told is None or told.stage is Stage.CONFIRMED:
+                return Asked(heard=True, end=end)
+            if told.stage in _LEFT:
+                return _left(end, told, status)
+            if told.nonce:
+                args = Deploy(
+                    release=self._delivery.release,
+                    deed=Deed.CONFIRM,
+                    serial=serial,
+                    rollout=rollout,
+                    nonce=told.nonce,
+                )
+                answer = await self._client.ask(end.turn.node, "deploy", args, patience=PATIENCE)
+                if answer.ok:
+                    return Asked(heard=True, end=end)
+                problem = problem_of(answer)
+            else:
+                problem = told.why or (_OWED if told.stage is None else f"it is {told.stage}")
+            await asyncio.sleep(pause)
+        if problem == _OWED and self._is_tired_of(end):
+            return Asked(heard=True, end=end)
+        return Asked(heard=False, problem=f"its release is not confirmed: {problem}")
+
+    def _is_tired_of(self, end: Ended) -> bool:
+        """Return whether a node had its time to begin: its run is not on its records, it seems."""
+        asked = self._owed[end.turn.node] = self._owed.get(end.turn.node, 0) + 1
+        return asked >= PATIENT
+
+
+async def status_of(client: "RequestClient", node: "NodeName") -> Mapping[str, Json] | Asked:
+    """Return how a node says that it is, or that it did not say so.
+
+    Raises:
+        UnavailableError: The bus cannot be asked.
+    """
+    answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
+    if answer.reply is None or not answer.ok:
+        return Asked(heard=False, problem=problem_of(answer))
+    return answer.reply.result
+
+
+def _left(end: Ended, told: ConfirmationTold, status: Mapping[str, Json]) -> Asked:
+    """Return the end of a turn whose node left the release, by its own word."""
+    if told.stage is Stage.LEFT:
+        return _ended(end, Fate.FAILED, f"was taken from the release: {told.why}")
+    if told.stage is Stage.NOT_BACK:
+        return _ended(end, Fate.ROLLBACK_FAILED, f"could not go back by itself: {told.why}")
+    back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
+    if not back or last.get("app") != back.get("app") or last.get("run") == end.run:
+        return Asked(heard=False, problem="says that it went back, and not that a run did so")
+    return _ended(
+        end, Fate.ROLLED_BACK, f"went back by itself to {line(last.get('app'))}: {told.why}"
+    )
+
+
+def _ended(end: Ended, fate: Fate, reason: str) -> Asked:
+    return Asked(heard=True, end=replace(end, fate=fate, reason=reason[:MAX_REASON]))

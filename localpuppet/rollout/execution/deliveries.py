@@ -1,0 +1,181 @@
+"""Brings a rollout's release to nodes by signed requests, has them take it, and takes it back.
+
+Owns: which requests that takes, and when a node's own word says that it is back. Refuses to know:
+in which order nodes do so, and what is written down.
+
+Invariant: a node is back when it tells, signed, that the run of this rollout was of the release
+that it went back to; its agreement to go back is not enough.
+"""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.values import mapping_of
+from localpuppet.fleet.requests.client import AT_ONCE
+from localpuppet.fleet.requests.deploy import Deed
+from localpuppet.fleet.requests.deploying import Told, assignment_told, deployed, next_serials
+from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.status import StatusRequest
+from localpuppet.fleet.triggers.outcome import DROPPED
+from localpuppet.rollout.execution.confirmations import Confirmations, status_of
+from localpuppet.rollout.execution.events import Began, Ended, Fate, Turn
+from localpuppet.rollout.execution.nodes import Asked, Staging
+from localpuppet.rollout.execution.replies import PATIENCE, line, problem_of
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName
+    from localpuppet.fleet.requests.client import Answer, RequestClient
+    from localpuppet.rollout.execution.delivery import Delivery
+
+TRIES = 3  # how often a node that does not answer is asked to have the release
+AGAIN = 2.0  # seconds between them
+
+
+class Deliveries:
+    """The release of one rollout.
+
+    Args:
+        client: Asks nodes.
+        began: The rollout.
+        delivery: The release.
+    """
+
+    def __init__(self, client: "RequestClient", *, began: Began, delivery: "Delivery") -> None:
+        self._client = client
+        self._began = began
+        self._delivery = delivery
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._confirmations = Confirmations(client, began=began, delivery=delivery)
+        self._took: set[tuple[NodeName, Deed]] = set()
+
+    async def unready(self, nodes: Collection["NodeName"]) -> dict["NodeName", str]:
+        """Return why nodes would not be allowed to take the release.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        may = StatusRequest(may=self._delivery.rights)
+        _, old = await next_serials(self._client, list(nodes), patience=PATIENCE)
+        able = [node for node in nodes if node not in old]
+        answers = await self._client.ask_all(able, "status", may, patience=PATIENCE)
+        problems = {node: problem_of(old[node]) for node in nodes if node in old}
+        for node in able:
+            if why := _denied(answers[str(node)]):
+                problems[node] = why
+        return problems
+
+    async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
+        """Have the release on nodes; see `Nodes.stage`."""
+        try:
+            serials, silent = await next_serials(
+                self._client, list(nodes), patience=PATIENCE, rollout=self._began.id
+            )
+        except UnavailableError as error:
+            return Staging(serials={}, problems=dict.fromkeys(nodes, str(error)))
+        problems = {node: problem_of(silent[node]) for node in nodes if node in silent}
+
+        async def one(node: "NodeName") -> str:
+            async with self._slots:
+                return await self._staged(node, epoch, serials[node])
+
+        others = [node for node in nodes if node not in problems]
+        found = await asyncio.gather(*map(one, others))
+        problems |= {node: why for node, why in zip(others, found, strict=True) if why}
+        able = {node: serials[node] for node in others if node not in problems}
+        return Staging(serials=able, problems=problems)
+
+    async def _staged(self, node: "NodeName", epoch: int, serial: int) -> str:
+        problem = ""
+        for _ in range(TRIES):
+            try:
+                answer = await self._ask(node, Deed.STAGE, epoch, serial)
+            except UnavailableError as error:
+                problem = str(error)
+            else:
+                if answer.reply is not None:
+                    return "" if answer.ok else problem_of(answer)
+                problem = answer.problem
+            await asyncio.sleep(AGAIN)
+        return problem
+
+    async def move(self, turn: Turn, *, epoch: int, serial: int) -> Asked | None:
+        """Have a node take the release before its turn, or leave it; `None` when it has.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        deed = Deed.BACK if self._is_back(turn) else Deed.APPLY
+        if (turn.node, deed) in self._took:
+            return None
+        async with self._slots:
+            answer = await self._ask(turn.node, deed, epoch, serial)
+        if answer.reply is None:
+            return Asked(heard=False, problem=answer.problem)
+        if not answer.ok:
+            end = Ended(turn=turn, fate=Fate.FAILED, reason=problem_of(answer))
+            return Asked(heard=True, end=end)
+        if deed is Deed.BACK and (missing := await self._told(turn, serial)) is not None:
+            return missing
+        self._took.add((turn.node, deed))
+        return None
+
+    async def confirm(self, end: Ended, *, epoch: int, serial: int) -> Asked:
+        """Return the end of a turn's run when what it ran is confirmed; see `Confirmations`.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        if not self._is_back(end.turn):
+            if end.outcome in ("", DROPPED):  # nothing ran
+                return Asked(heard=True, end=end)
+            rollout = claim_of(self._began, self._client, epoch=epoch)
+            return await self._confirmations.confirm(end, rollout=rollout, serial=serial)
+        if end.fate is not Fate.SUCCEEDED:
+            return Asked(heard=True, end=end)
+        return await self._came_back(end)
+
+    async def _came_back(self, end: Ended) -> Asked:
+        """Return the end of a way back as the node's own word confirms it."""
+        status = await status_of(self._client, end.turn.node)
+        if isinstance(status, Asked):
+            return status
+        back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
+        if last.get("run") == end.run and back and last.get("app") == back.get("app"):
+            return Asked(heard=True, end=replace(end, reason=""))
+        app = line(str(last.get("app") or "nothing"))
+        reason = f"its newest run is of {app}, and not the one that was to bring it back"
+        return Asked(heard=True, end=replace(end, fate=Fate.FAILED, reason=reason))
+
+    def _is_back(self, turn: Turn) -> bool:
+        return turn.step > len(self._began.groups)
+
+    async def _told(self, turn: Turn, serial: int) -> Asked | None:
+        """Return that a node never had the release, if it says so; asked after it was to leave."""
+        status = await status_of(self._client, turn.node)
+        if isinstance(status, Asked):
+            return status
+        if assignment_told(status) == Told(serial=serial, rollout=self._began.id):
+            return None
+        return Asked(heard=True, end=Ended(turn=turn, fate=Fate.NOT_REACHED))
+
+    async def _ask(self, node: "NodeName", deed: Deed, epoch: int, serial: int) -> "Answer":
+        rollout = claim_of(self._began, self._client, epoch=epoch)
+        args = self._delivery.ask(deed, serial=serial, rollout=rollout)
+        return await deployed(self._client, node, args, patience=self._began.options.timeout)
+
+
+def claim_of(began: Began, client: "RequestClient", *, epoch: int, step: int = 0) -> OfRollout:
+    """Return what a request says of the rollout that it is for, also where another began that."""
+    caller = "" if began.caller == client.caller else began.caller
+    return OfRollout(id=began.id, epoch=epoch, step=step, caller=caller)
+
+
+def _denied(answer: "Answer") -> str:
+    if answer.reply is None or not answer.ok:
+        return problem_of(answer)
+    for why in mapping_of(answer.reply.result.get("denied")).values():
+        return line(str(why))
+    return ""

@@ -1,0 +1,56 @@
+"""How long a rollout will take yet, by what the last good runs of its nodes took.
+
+Owns: the estimate. Refuses to know: clocks; a run that is on counts as one that has just begun.
+"""
+
+from collections.abc import Sequence
+
+from localpuppet.rollout.execution.events import Turn
+from localpuppet.rollout.execution.state import State
+
+
+def seconds_left(state: State) -> float | None:
+    """Return about how many seconds the turns that are left take; `None` where that is unknown.
+
+    A node takes the median of its last good runs; pauses and checks take nothing. It is unknown
+    where a node has no such run, or the rollout starts no more nodes.
+    """
+    if state.stopped is not None or state.paused is not None:
+        return None
+    total = 0.0
+    for step in range(1, len(state.began.groups) + 1):
+        left = [turn for turn in state.turns(step) if turn not in state.ends]
+        if any(turn.node not in state.usual for turn in left):
+            return None
+        total += _group(state, step, left)
+    return total
+
+
+def _group(state: State, step: int, left: Sequence[Turn]) -> float:
+    """Return how long the rest of a group takes."""
+    turns = state.turns(step)
+    canaries = set(turns[: state.began.options.canary])
+    first = state.sections([turn for turn in left if turn in canaries])
+    others = state.sections([turn for turn in left if turn not in canaries])
+    return sum(_longest(state, part) for part in first) + sum(
+        _some(state, part, total=len(turns)) for part in others
+    )
+
+
+def _some(state: State, turns: Sequence[Turn], *, total: int) -> float:
+    """Return how long turns take that are free to run together, of a group of `total`."""
+    options = state.began.options
+    if options.window is not None:
+        work = sum(_seconds(state, turn) for turn in turns)
+        return max(_longest(state, turns), work / options.window)
+    size = len(turns) if options.batch is None else max(options.batch.of(total), 1)
+    batches = [turns[start : start + size] for start in range(0, len(turns), size)]
+    return sum(_longest(state, batch) for batch in batches)
+
+
+def _longest(state: State, turns: Sequence[Turn]) -> float:
+    return max(_seconds(state, turn) for turn in turns)
+
+
+def _seconds(state: State, turn: Turn) -> float:
+    return state.usual[turn.node]

@@ -1,0 +1,247 @@
+"""The JSON form of the events of a rollout, as a journal and a head of one hold them.
+
+Owns: that form, and its strict reading. Refuses to know: what events mean, files.
+
+A form that an earlier version wrote is read by later ones: fields that came later have defaults.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from localpuppet.base.errors import LocalpuppetError, StateError
+from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.formats.times import parse_time, show_time
+from localpuppet.fleet.inventory.awaited import Awaited
+from localpuppet.node.puppet.changes import Foreseen
+from localpuppet.rollout.execution.changes.approval import Approval
+from localpuppet.rollout.execution.changes.comparing import Difference
+from localpuppet.rollout.execution.events import (
+    Approved,
+    Began,
+    Checked,
+    Continued,
+    Ended,
+    Ending,
+    Event,
+    Fate,
+    Lasted,
+    Looked,
+    Need,
+    Over,
+    Overtaken,
+    Paused,
+    Resumed,
+    Skipped,
+    Staged,
+    Started,
+    Stopped,
+    Turn,
+    Withdrawn,
+)
+from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.plans.check import parse_check, to_json
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """Return an event's JSON form."""
+    kind = {"event": type(event).__name__.lower()}
+    if isinstance(event, Began):
+        return {
+            **kind,
+            "id": event.id,
+            "caller": event.caller,
+            "groups": [list(group) for group in event.groups],
+            "options": event.options.to_dict(),
+            "title": event.title,
+            "consumers": {node: list(others) for node, others in event.consumers.items()},
+            "parent": event.parent,
+            "checks": [
+                [turn.step, turn.node, [to_json(check) for check in checks]]
+                for turn, checks in event.checks.items()
+            ],
+            "places": dict(event.places),
+            "needs": [[[*one.producers], [*one.consumers]] for one in event.needs],
+            "salt": event.salt,
+            "approval": None if event.approval is None else event.approval.to_dict(),
+        }
+    if isinstance(event, Lasted):
+        return {**kind, "durations": {node: [*found] for node, found in event.durations.items()}}
+    if isinstance(event, Skipped):
+        return {**kind, "reasons": dict(event.reasons)}
+    if isinstance(event, Staged):
+        return {**kind, "serials": dict(event.serials)}
+    if isinstance(event, Started | Ended | Looked | Approved | Withdrawn | Checked):
+        return {**kind, **_of_turns(event)}
+    if isinstance(event, Stopped | Paused | Overtaken):
+        return {**kind, **_of_ends(event)}
+    if isinstance(event, Continued):
+        return {**kind, "caller": event.caller, "machine": event.machine}
+    if isinstance(event, Over):
+        return {
+            **kind,
+            "ending": str(event.ending),
+            "why": event.why,
+            "left": dict(event.left),
+            "kept": list(event.kept),
+        }
+    return {**kind, "epoch": event.epoch, "caller": event.caller, "machine": event.machine}
+
+
+def _of_ends(event: Stopped | Paused | Overtaken) -> dict[str, Any]:
+    """Return the form of what ends a rollout, for now or for this process."""
+    if isinstance(event, Stopped):
+        return {"ending": str(event.ending), "why": event.why}
+    since = None if event.since is None else show_time(event.since)
+    if isinstance(event, Overtaken):
+        return {"caller": event.caller, "epoch": event.epoch, "since": since}
+    changes = {"changes": True} if event.changes else {}
+    return {"why": event.why, "point": event.point, "since": since, **changes}
+
+
+def _of_turns(
+    event: Started | Ended | Looked | Approved | Withdrawn | Checked,
+) -> dict[str, Any]:
+    if isinstance(event, Started | Withdrawn):
+        return {"turns": [[turn.step, turn.node] for turn in event.turns]}
+    turn = [event.turn.step, event.turn.node]
+    if isinstance(event, Checked):
+        return {"turn": turn, "problem": event.problem}
+    if isinstance(event, Looked):
+        return {"turn": turn, "difference": event.difference.to_dict()}
+    if isinstance(event, Approved):
+        return {"turn": turn, "difference": event.difference, "who": event.who}
+    return {
+        "turn": turn,
+        "fate": str(event.fate),
+        "outcome": event.outcome,
+        "run": event.run,
+        "reason": event.reason,
+        **({} if event.entry is None else {"entry": [event.entry.digest, event.entry.at]}),
+        **({} if event.foreseen is None else {"foreseen": event.foreseen.to_dict()}),
+    }
+
+
+def from_dict(raw: Mapping[str, Any]) -> Event:
+    """Return the event.
+
+    Raises:
+        StateError: It is not one that this version wrote.
+    """
+    try:
+        return _READERS[raw["event"]](raw)
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,  # a number that is written as one and has no value: 1e999
+        AttributeError,
+        LocalpuppetError,
+    ) as error:
+        raise StateError(
+            f"holds an event that this version does not know: {error}", hint="update localpuppet"
+        ) from error
+
+
+def _began(raw: Mapping[str, Any]) -> Event:
+    parent = raw["parent"]
+    return Began(
+        id=RolloutId.parse(raw["id"]),
+        caller=str(raw["caller"]),
+        groups=tuple(tuple(map(NodeName.parse, group)) for group in raw["groups"]),
+        options=RolloutOptions.from_dict(raw["options"]),
+        title=str(raw["title"]),
+        consumers={
+            NodeName.parse(node): tuple(map(NodeName.parse, others))
+            for node, others in raw["consumers"].items()
+        },
+        parent=None if parent is None else RolloutId.parse(parent),
+        checks={
+            _turn(turn): tuple(parse_check(check, "checks") for check in checks)
+            for *turn, checks in raw.get("checks", ())
+        },
+        places=_named(raw.get("places", {})),
+        needs=tuple(
+            Need(
+                producers=tuple(map(NodeName.parse, producers)),
+                consumers=tuple(map(NodeName.parse, consumers)),
+            )
+            for producers, consumers in raw.get("needs", ())
+        ),
+        salt=str(raw.get("salt", "")),
+        approval=None if raw.get("approval") is None else Approval.from_dict(raw["approval"]),
+    )
+
+
+def _ended(raw: Mapping[str, Any]) -> Event:
+    turn, (digest, at) = _turn(raw["turn"]), raw.get("entry") or (None, 0.0)
+    return Ended(
+        turn=turn,
+        fate=Fate(raw["fate"]),
+        outcome=str(raw["outcome"]),
+        run=None if raw["run"] is None else str(raw["run"]),
+        reason=str(raw["reason"]),
+        entry=None if digest is None else Awaited(node=turn.node, digest=str(digest), at=float(at)),
+        foreseen=None if raw.get("foreseen") is None else Foreseen.from_dict(raw["foreseen"]),
+    )
+
+
+def _over(raw: Mapping[str, Any]) -> Event:
+    return Over(
+        ending=Ending(raw["ending"]),
+        why=str(raw["why"]),
+        left=_named(raw["left"]),
+        kept=tuple(map(NodeName.parse, raw.get("kept", ()))),
+    )
+
+
+def _named(raw: Mapping[str, Any]) -> dict[NodeName, str]:
+    return {NodeName.parse(name): str(why) for name, why in raw.items()}
+
+
+def _turn(raw: Sequence[Any]) -> Turn:
+    step, node = raw
+    return Turn(int(step), NodeName.parse(node))
+
+
+_READERS = {
+    "began": _began,
+    "resumed": lambda raw: Resumed(
+        epoch=int(raw.get("epoch", 0)),
+        caller=str(raw.get("caller", "")),
+        machine=str(raw.get("machine", "")),
+    ),
+    "lasted": lambda raw: Lasted(
+        durations={
+            NodeName.parse(node): tuple(map(float, seconds))
+            for node, seconds in raw["durations"].items()
+        }
+    ),
+    "skipped": lambda raw: Skipped(reasons=_named(raw["reasons"])),
+    "staged": lambda raw: Staged(
+        serials={NodeName.parse(node): int(serial) for node, serial in raw["serials"].items()}
+    ),
+    "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),
+    "ended": _ended,
+    "checked": lambda raw: Checked(turn=_turn(raw["turn"]), problem=str(raw["problem"])),
+    "looked": lambda raw: Looked(
+        turn=_turn(raw["turn"]), difference=Difference.from_dict(raw["difference"])
+    ),
+    "approved": lambda raw: Approved(
+        turn=_turn(raw["turn"]), difference=str(raw["difference"]), who=str(raw["who"])
+    ),
+    "withdrawn": lambda raw: Withdrawn(turns=tuple(map(_turn, raw["turns"]))),
+    "paused": lambda raw: Paused(
+        why=str(raw["why"]),
+        point=str(raw["point"]),
+        since=parse_time(raw["since"]) if raw.get("since") else None,
+        changes=bool(raw.get("changes", False)),
+    ),
+    "overtaken": lambda raw: Overtaken(
+        caller=str(raw["caller"]), epoch=int(raw["epoch"]), since=parse_time(raw["since"])
+    ),
+    "continued": lambda raw: Continued(
+        caller=str(raw["caller"]), machine=str(raw.get("machine", ""))
+    ),
+    "stopped": lambda raw: Stopped(ending=Ending(raw["ending"]), why=str(raw["why"])),
+    "over": _over,
+}

@@ -1,0 +1,380 @@
+"""Carries a rollout out: asks nodes, hears of ends, and writes everything down before acting on it.
+
+    ready? -> hold -> stage -> (start -> end -> check)* -> let go
+
+Owns: the order of these steps, deadlines, and that holds are renewed and given back. Refuses to
+know: what is to be done next (`deciding`), how nodes are reached (`nodes`), files.
+
+Invariants: an event is in the journal before anything is done because of it; whatever ends this
+work but a kill, or who goes on with it elsewhere, gives the nodes back; after a kill, `run` with
+the journal's state goes on.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.times import show_duration
+from localpuppet.rollout.execution.checking import Checking
+from localpuppet.rollout.execution.deciding import Next, decide
+from localpuppet.rollout.execution.events import (
+    Checked,
+    Ended,
+    Ending,
+    Event,
+    Fate,
+    Lasted,
+    Over,
+    Overtaken,
+    Paused,
+    Resumed,
+    Skipped,
+    Staged,
+    Started,
+    Stopped,
+    Turn,
+    Withdrawn,
+)
+from localpuppet.rollout.execution.nodes import Nodes, Problems
+from localpuppet.rollout.execution.notes import Notes
+from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.turns.taking import Taking
+from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
+from localpuppet.rollout.execution.until import late
+from localpuppet.rollout.execution.words.word import Said, meaning, refusal
+
+# Holds are renewed so often; they last five times as long (`nodes.HOLD`). In seconds.
+RENEW = 120.0
+_AGAIN = Resumed()  # in the next epoch, by whoever that is
+LETTING_GO = 2  # how often a node is asked to let go that does not say that it did
+
+
+class Execution:
+    """One rollout, carried out by this process.
+
+    Args:
+        state: Where it is.
+        notes: Its journal.
+        nodes: How its nodes are reached.
+        checks: Does the checks that follow runs.
+        told: Learns of each event.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        notes: Notes,
+        nodes: Nodes,
+        checks: Checking,
+        told: Callable[[Event], None],
+    ) -> None:
+        self.state = state
+        self._notes = notes
+        self._nodes = nodes
+        self._checks = checks
+        self._told = told
+        self._heard: asyncio.Queue[Event | None] = asyncio.Queue()  # `None`: look again
+        self._taking = Taking(state, nodes, self._heard.put_nowait)
+        self._holding = False
+        self._interrupted = False
+        self._hurried = False
+        self._patience: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._checking: set[Turn] = set()
+
+    def stop(self, why: str) -> None:
+        """Have no more nodes started; those that run end, and are checked."""
+        self._heard.put_nowait(Stopped(ending=Ending.STOPPED, why=why))
+
+    def hand_over(self, to: Overtaken | None = None) -> None:
+        """Leave the nodes as they are when this ends: somebody else goes on with them.
+
+        Args:
+            to: Who, where a node has told.
+
+        Raises:
+            StateError: The journal cannot be written.
+        """
+        self._holding = False
+        if to is not None and self.state.overtaken is None:
+            self._note(to)
+
+    def interrupt(self, why: str) -> None:
+        """Stop, as `stop` does; the second time do not wait for what is on."""
+        self._hurried = self._interrupted
+        self._interrupted = True
+        self.stop(why)
+
+    async def run(self, *, resume: bool, by: Resumed = _AGAIN) -> Over:
+        """Carry the rollout out, and return how it ended.
+
+        Args:
+            resume: Whether an earlier process began; it may have been killed at any point.
+            by: Which epoch begins with that, and who goes on.
+
+        Raises:
+            UnavailableError: The bus could not be asked whether the nodes are ready; nothing
+                changed.
+            StateError: The journal cannot be written; the holds end by themselves.
+        """
+        try:
+            return await self._run(resume=resume, by=by)
+        except BaseException:
+            if self._holding:  # also where nothing can be written down any more
+                await self._nodes.release(self._held, epoch=self.state.epoch)
+            raise
+
+    async def give_up(self, why: str) -> Over:
+        """End a rollout that an earlier process left: its nodes are given back.
+
+        Turns of which no end is known stay open: their nodes may run yet.
+
+        Args:
+            why: One line.
+
+        Raises:
+            StateError: The journal cannot be written.
+        """
+        return await self._let_go(Ending.STOPPED, why)
+
+    async def give_back(self) -> Over:
+        """Let go of the nodes that were kept when the rollout was over, or did not say they let go.
+
+        Those that do not say that they did now can be asked again.
+
+        Raises:
+            StateError: The journal cannot be written.
+        """
+        over = self.state.over
+        if over is None:
+            raise AssertionError("what is not over keeps its nodes")
+        asked = sorted({*over.kept, *over.left})
+        left = await self._nodes.release(asked, epoch=self.state.epoch)
+        kept = tuple(node for node in over.kept if node in left)
+        over = replace(over, kept=kept, left=left)
+        self._note(over)
+        return over
+
+    async def _run(self, *, resume: bool, by: Resumed) -> Over:
+        if resume:
+            self._note(by)
+        if (over := await self._prepare(resume=resume)) is not None:
+            return over
+        async with asyncio.TaskGroup() as group:
+            around = [
+                group.create_task(self._taking.follow()),
+                group.create_task(self._renew()),
+                group.create_task(self._notes.hear(self._take_word)),
+            ]
+            over = await self._stage(resume=resume)
+            if over is None:
+                await self._drive(group)
+            for task in (*around, *self._tasks):
+                task.cancel()
+        if over is not None:
+            return over
+        stopped = self.state.stopped
+        if stopped is None:
+            return await self._let_go(Ending.DONE, "")
+        return await self._let_go(stopped.ending, stopped.why)
+
+    def _note(self, *events: Event) -> None:
+        if not events:
+            return
+        self._notes.append(*events)
+        for event in events:
+            self.state.take(event)
+            self._told(event)
+        self._taking.look_again()
+
+    @property
+    def _held(self) -> list[NodeName]:
+        return [node for node in self.state.nodes if node not in self.state.skipped]
+
+    async def _prepare(self, *, resume: bool) -> Over | None:
+        """Hold all nodes, or return how the rollout ended because that cannot be."""
+        left = [node for node, fate in self.state.fates().items() if fate is None]
+        self._holding = resume
+        problems = await self._ready(left, resume=resume)
+        if lasted := self._nodes.durations():
+            self._note(Lasted(durations=dict(sorted(lasted.items()))))
+        if not self._skip(problems):
+            return await self._refuse(problems, resume=resume, held=resume)
+        self._holding = True
+        problems = await self._nodes.hold(self._held, epoch=self.state.epoch)
+        problems = {node: why for node, why in problems.items() if node in left}
+        if not self._skip(problems):
+            return await self._refuse(problems, resume=resume, held=True)
+        return None
+
+    async def _ready(self, nodes: Collection[NodeName], *, resume: bool) -> Problems:
+        try:
+            return await self._nodes.ready(nodes)
+        except UnavailableError as error:
+            if not resume:  # what was begun before may be resumed when the bus is back
+                self._note(Over(ending=Ending.NOT_READY, why=str(error), left={}))
+            raise
+
+    def _skip(self, problems: Mapping[NodeName, str]) -> bool:
+        """Leave out what is not ready, if that is wanted and can be; return whether to go on."""
+        if not problems:
+            return True
+        if not can_do_without(self.state, problems):
+            return False
+        self._note(Skipped(reasons=dict(sorted(problems.items()))))
+        return True
+
+    async def _refuse(self, problems: Mapping[NodeName, str], *, resume: bool, held: bool) -> Over:
+        ending = Ending.STOPPED if resume else Ending.NOT_READY
+        why = f"{'not ready: ' if resume else ''}{why_not_ready(self.state, problems)}"
+        if held:
+            return await self._let_go(ending, why)
+        over = Over(ending=ending, why=why, left={})
+        self._note(over)
+        return over
+
+    async def _stage(self, *, resume: bool) -> Over | None:
+        """Have the release on all nodes before one changes; return how it ended if that fails."""
+        if self.state.began.options.delivery is None or self.state.serials:
+            return None
+        left = [node for node, fate in self.state.fates().items() if fate is None]
+        staging = asyncio.create_task(self._nodes.stage(left, epoch=self.state.epoch))
+        try:
+            while not staging.done():
+                hearing = asyncio.create_task(self._heard.get())
+                await asyncio.wait([staging, hearing], return_when=asyncio.FIRST_COMPLETED)
+                if not hearing.cancel():
+                    self._hear([hearing.result()])
+                if self.state.stopped is not None:
+                    return None
+        finally:
+            staging.cancel()
+        staged = staging.result()
+        if not self._skip(staged.problems):
+            return await self._refuse(staged.problems, resume=resume, held=True)
+        if staged.problems:  # left out, and held until now
+            await self._nodes.release(staged.problems, epoch=self.state.epoch)
+        self._note(Staged(serials=staged.serials))
+        return None
+
+    async def _drive(self, group: asyncio.TaskGroup) -> None:
+        """Start what is due and take what is heard, until nothing is on and nothing is due."""
+        for turn in self.state.running:
+            self._begin(group, turn)
+        heard: list[Event | None] = []
+        while True:
+            while not self._heard.empty():
+                heard.append(self._heard.get_nowait())
+            self._hear(heard)
+            heard = []
+            now = decide(self.state)
+            self._be_patient(group)
+            if (decision := self._decision(now)) is not None:
+                self._note(decision)
+                continue
+            self._act(group, now)
+            if now.over:
+                return
+            heard = [await self._heard.get()]
+
+    def _decision(self, now: Next) -> Event | None:
+        """Return what is to be written down of the whole rollout, before anything is done."""
+        if now.stop:
+            return Stopped(ending=Ending.FAILURES, why=now.stop)
+        if now.withdraw:
+            return Withdrawn(turns=now.withdraw)
+        ends = self.state.stopped is not None or self.state.goes_back
+        if not ends and (why := late(self.state, now.start, self._notes.now())):
+            return Stopped(ending=Ending.STOPPED, why=why)
+        return None if now.pause is None else replace(now.pause, since=self._notes.now())
+
+    def _act(self, group: asyncio.TaskGroup, now: Next) -> None:
+        """Have nodes take their turns, and have those checked that took them."""
+        if now.start:
+            self._note(Started(turns=now.start))
+            for turn in now.start:
+                self._begin(group, turn)
+        for turn in now.check:
+            if turn not in self._checking:
+                self._checking.add(turn)
+                self._tasks.append(group.create_task(self._check(turn)))
+
+    def _hear(self, heard: Sequence[Event | None]) -> None:
+        """Take what was heard together: one write to the disk for the ends of many nodes."""
+        found = [self.state.as_it_is(one) for one in heard if one is not None]
+        self._note(*[one for one in found if not isinstance(one, Stopped)])
+        if self.state.stopped is None:
+            self._note(*[one for one in found if isinstance(one, Stopped)][:1])
+        if self._hurried:
+            if looking := [turn for turn in self.state.running if self.state.looks(turn)]:
+                self._note(Withdrawn(turns=tuple(looking)))
+            for turn in self.state.running:
+                self._note(Ended(turn=turn, fate=Fate.SILENT, reason="was not waited for"))
+            for turn in self.state.unchecked:
+                self._note(Checked(turn=turn, problem="its checks were not waited for"))
+
+    def _be_patient(self, group: asyncio.TaskGroup) -> None:
+        """Wait for somebody's word while the rollout is paused, and not for ever."""
+        if self.state.paused is None:
+            if self._patience is not None:
+                self._patience.cancel()
+            self._patience = None
+        elif self._patience is None:
+            self._patience = group.create_task(self._lose_patience(self.state.paused))
+            self._tasks.append(self._patience)
+
+    async def _lose_patience(self, paused: Paused) -> None:
+        """Stop when nobody decided in time: from the pause on, also of an earlier process."""
+        seconds = self.state.began.options.pause_at_most
+        now = self._notes.now()
+        gone = (now - (paused.since or now)).total_seconds()
+        await asyncio.sleep(seconds - min(max(gone, 0.0), seconds))
+        self.stop(f"nobody decided within {show_duration(seconds)}: {paused.why}")
+
+    def _begin(self, group: asyncio.TaskGroup, turn: Turn) -> None:
+        self._tasks.append(group.create_task(self._taking.take(turn)))
+
+    async def _check(self, turn: Turn) -> None:
+        problem = await self._checks.problem(turn.node, self.state.checks(turn))
+        self._heard.put_nowait(Checked(turn=turn, problem=problem))
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW)
+            await self._nodes.hold(self._held, epoch=self.state.epoch)
+
+    def _take_word(self, said: Said) -> str:
+        """Take somebody's word; return why not, or an empty text: it is in the journal then."""
+        if problem := refusal(said, self.state):
+            return problem
+        self._note(meaning(said, self.state))
+        self._heard.put_nowait(None)
+        return ""
+
+    async def _let_go(self, ending: Ending, why: str) -> Over:
+        kept = await self._keep()
+        left: Mapping[NodeName, str] = dict.fromkeys(
+            [node for node in self._held if node not in kept], ""
+        )
+        for _ in range(LETTING_GO):
+            left = await self._nodes.release(list(left), epoch=self.state.epoch)
+            if not left:
+                break
+        if self.state.began.options.investigate is not None:
+            # They may have heard that they stay held, and not have been heard: `give_back` asks.
+            kept += tuple(node for node in left if node in self.state.failed)
+        over = Over(ending=ending, why=why, left=dict(left), kept=kept)
+        self._note(over)
+        return over
+
+    async def _keep(self) -> tuple[NodeName, ...]:
+        """Go on holding what failed, if that is wanted; return those that said that they are."""
+        seconds = self.state.began.options.investigate
+        failed = [node for node in self._held if node in self.state.failed]
+        if seconds is None or not failed:
+            return ()
+        problems = await self._nodes.hold(failed, epoch=self.state.epoch, seconds=seconds)
+        return tuple(node for node in failed if node not in problems)

@@ -1,0 +1,343 @@
+"""The nodes of a rollout, reached over the bus by signed requests; they tell of ends by presence.
+
+Owns: which requests a rollout makes, and what a node's reply means for it. Refuses to know: in
+which order, and what is written down.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.fleet.bus import key_value, layout
+from localpuppet.fleet.inventory.awaited import Awaited
+from localpuppet.fleet.inventory.presence import believe
+from localpuppet.fleet.requests.client import AT_ONCE
+from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
+from localpuppet.fleet.requests.rollout import OfRollout, step_uuid
+from localpuppet.fleet.requests.status import StatusRequest
+from localpuppet.fleet.triggers.outcome import TriggerOutcome, succeeded
+from localpuppet.fleet.triggers.step_table import StepState
+from localpuppet.fleet.trust.policy import TAKEOVER
+from localpuppet.fleet.trust.signing import claimed_payload
+from localpuppet.node.puppet.changes import Foreseen
+from localpuppet.node.runs.hold import rollout_owner
+from localpuppet.rollout.execution.deliveries import Deliveries, claim_of
+from localpuppet.rollout.execution.events import Began, Ended, Fate, Turn
+from localpuppet.rollout.execution.nodes import HOLD, Asked, News, Problems, Staging
+from localpuppet.rollout.execution.replies import MAX_REASON, PATIENCE, line, problem_of
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.requests.client import Answer, RequestClient
+    from localpuppet.fleet.requests.request import Arguments
+    from localpuppet.fleet.trust.signing import Verifier
+
+AGAIN = 0.5  # how soon the bus is asked again after an outage
+NEEDED = ("disable", "enable", "runonce")
+MAX_DURATIONS = 5
+UNTOLD = "cannot tell what it would change: its localpuppet is too old, or its agent has a run_cmd"
+STALE = "too much time passed between its noop run and its run, again and again"
+_UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+LONGEST = 7 * 86400.0  # seconds: no run takes longer
+
+
+class FleetNodes:
+    """The nodes of one rollout; see `nodes.Nodes`.
+
+    Args:
+        kv: The store, connected.
+        client: Asks nodes.
+        verifier: Tells whose signatures hold.
+        began: The rollout.
+        note: Takes what an operator should read of the bus.
+    """
+
+    def __init__(
+        self,
+        kv: "KeyValue",
+        *,
+        client: "RequestClient",
+        verifier: "Verifier",
+        began: Began,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._kv = kv
+        self._note = note
+        self._client = client
+        self._verifier = verifier
+        self._began = began
+        self._owner = rollout_owner(began.caller, began.id)
+        self._needed = NEEDED if client.caller == began.caller else (*NEEDED, TAKEOVER)
+        # One more than there are groups: the runs with which nodes go back.
+        self._own_steps = len(began.groups) + 1
+        self._steps = {step_uuid(self._owner, step): step for step in range(1, self._own_steps + 1)}
+        self._producers = {node for need in began.needs for node in need.producers}
+        self._durations: dict[NodeName, tuple[float, ...]] = {}
+        self._tell: set[NodeName] = set()  # who can tell what a run would change
+        self._await: set[NodeName] = set()  # who can wait for entries of others
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        delivery = began.options.delivery
+        self._deliveries = (
+            None if delivery is None else Deliveries(client, began=began, delivery=delivery)
+        )
+
+    async def ready(self, nodes: Collection["NodeName"]) -> Problems:
+        """Return why nodes could not take part.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        found = await self._client.ask_all(
+            list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
+        )
+        self._durations |= {node: _durations(found[str(node)]) for node in nodes}
+        self._await |= {node for node in nodes if _can(found[str(node)], "awaits_entries")}
+        self._tell |= {node for node in nodes if _can(found[str(node)], "tells_changes")}
+        problems = {node: self._unready(found[str(node)]) for node in nodes}
+        problems = {node: why for node, why in problems.items() if why}
+        if self._began.approval is not None:
+            untold = [node for node in nodes if node not in problems.keys() | self._tell]
+            problems |= dict.fromkeys(untold, UNTOLD)
+        if self._deliveries is not None:
+            able = [node for node in nodes if node not in problems]
+            problems |= await self._deliveries.unready(able)
+        return problems
+
+    def durations(self) -> Mapping["NodeName", tuple[float, ...]]:
+        """Return how long the last good runs of nodes took; see `Nodes`."""
+        return {node: seconds for node, seconds in self._durations.items() if seconds}
+
+    def _unready(self, answer: "Answer") -> str:
+        if answer.reply is None or not answer.ok:
+            return problem_of(answer)
+        told = answer.reply.result
+        denied = told.get("denied")
+        if not isinstance(denied, dict):
+            return "its localpuppet is too old for rollouts"
+        if denied:
+            return line(next(iter(denied.values())))
+        holds = told.get("holds")
+        for hold in holds if isinstance(holds, list) else []:
+            if isinstance(hold, dict) and hold.get("owner") != self._owner:
+                owner = line(hold.get("owner")).partition("/")[0]  # a rollout's reason names it
+                return f"on hold: {line(hold.get('reason'))} (held by {owner})"
+        return ""
+
+    async def hold(
+        self, nodes: Collection["NodeName"], *, epoch: int, seconds: float | None = None
+    ) -> Problems:
+        """Hold nodes; see `Nodes`."""
+        rollout = self._claim(epoch)
+        what = "failed in rollout" if seconds else "rollout"
+        message = f"{what} {self._began.id}: {self._began.title}"
+        length = f"{seconds or HOLD:.0f}"
+        args = Disable(message=message[:MAX_REASON], length=length, rollout=rollout)
+        return await self._ask_all(nodes, "disable", args)
+
+    def _claim(self, epoch: int, step: int = 0) -> OfRollout:
+        return claim_of(self._began, self._client, epoch=epoch, step=step)
+
+    async def release(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:
+        """Let go of nodes; see `Nodes`."""
+        rollout = self._claim(epoch)
+        return await self._ask_all(nodes, "enable", Enable(rollout=rollout))
+
+    async def _ask_all(
+        self, nodes: Collection["NodeName"], action: str, args: "Arguments"
+    ) -> Problems:
+        try:
+            found = await self._client.ask_all(list(nodes), action, args, patience=PATIENCE)
+        except UnavailableError as error:
+            return dict.fromkeys(nodes, str(error))
+        return {node: problem_of(found[str(node)]) for node in nodes if not found[str(node)].ok}
+
+    async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
+        """Have the release on nodes; see `Nodes`."""
+        if self._deliveries is None:
+            return Staging(serials={}, problems={})
+        return await self._deliveries.stage(nodes, epoch=epoch)
+
+    async def start(
+        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...], looked: int = 0
+    ) -> Asked:
+        """Ask a node to take a turn; see `Nodes`."""
+        if self._deliveries is None:
+            return await self._run(turn, epoch=epoch, after=after, looked=looked)
+        try:
+            moved = await self._deliveries.move(turn, epoch=epoch, serial=serial)
+            if moved is not None:
+                return moved
+            asked = await self._run(turn, epoch=epoch, after=after, looked=looked)
+            if asked.end is None:
+                return asked
+            return await self._deliveries.confirm(asked.end, epoch=epoch, serial=serial)
+        except UnavailableError as error:
+            return Asked(heard=False, problem=str(error))
+
+    async def _run(
+        self, turn: Turn, *, epoch: int, after: tuple[Awaited, ...], looked: int
+    ) -> Asked:
+        options = self._began.options
+        args = RunOnce(
+            noop=options.noop,
+            tags=options.tags,
+            rollout=self._claim(epoch, turn.step),
+            after=after if turn.node in self._await else (),
+            changes=self._began.salt if options.noop and turn.node in self._tell else "",
+            looked=looked,
+        )
+        asked = await self._ask_to_run(turn, args)
+        if asked.end is None:
+            return asked
+        return replace(asked, end=replace(asked.end, foreseen=asked.foreseen))
+
+    async def look(self, turn: Turn, *, epoch: int, step: int, after: tuple[Awaited, ...]) -> Asked:
+        """Ask a node what a turn would change; see `Nodes`."""
+        self._steps[step_uuid(self._owner, step)] = step
+        args = RunOnce(
+            noop=True,
+            tags=self._began.options.tags,
+            rollout=self._claim(epoch, step),
+            after=after if turn.node in self._await else (),
+            changes=self._began.salt,
+        )
+        asked = await self._ask_to_run(Turn(step, turn.node), args)
+        if asked.end is not None and asked.end.fate is Fate.SUCCEEDED and asked.foreseen is None:
+            return replace(asked, end=replace(asked.end, fate=Fate.FAILED, reason=asked.problem))
+        return asked
+
+    async def _ask_to_run(self, turn: Turn, args: RunOnce) -> Asked:
+        try:
+            async with self._slots:
+                answer = await self._client.ask(turn.node, "runonce", args, patience=PATIENCE)
+        except UnavailableError as error:
+            return Asked(heard=False, problem=str(error))
+        if answer.reply is None:
+            return Asked(heard=False, problem=answer.problem)
+        if not answer.ok:
+            reason = problem_of(answer)
+            return Asked(heard=True, end=Ended(turn=turn, fate=Fate.FAILED, reason=reason))
+        if answer.reply.result.get("look_again") is True:
+            stale = Ended(turn=turn, fate=Fate.FAILED, reason=STALE)
+            return Asked(heard=True, end=stale, look_again=True)
+        end = _end(turn, answer.reply.result.get("step"))
+        if end is not None and self._began.needs:
+            end = replace(end, entry=_entry(turn.node, answer.reply.result.get("entry")))
+        if end is None or not args.changes:
+            return Asked(heard=True, end=end)
+        foreseen, problem = _foreseen(answer.reply.result.get("changes"))
+        return Asked(heard=True, end=end, foreseen=foreseen, problem=problem)
+
+    async def ends(self) -> AsyncGenerator[News, None]:
+        """Yield what nodes tell of turns; see `Nodes`."""
+        nodes = {str(node): node for group in self._began.groups for node in group}
+        unreachable = False
+        while True:
+            try:
+                async with aclosing(self._kv.watch(layout.PRESENCE)) as changes:
+                    async for change in changes:
+                        if unreachable:
+                            self._note("the bus is reachable again")
+                        unreachable = False
+                        for entry in key_value.entries(change):
+                            node = nodes.get(entry.key.removeprefix(layout.PRESENCE))
+                            if node is None:
+                                continue
+                            for news in self._told(node, entry.value):
+                                yield news
+            except UnavailableError as error:
+                if not unreachable:
+                    self._note(f"cannot reach the bus, and tries again until it can: {error}")
+                unreachable = True
+                await asyncio.sleep(AGAIN)
+
+    def _told(self, node: "NodeName", token: bytes) -> list[News]:
+        """Return what a node says of the steps of this rollout that are over."""
+        if not self._names_a_step(token):
+            return []
+        settled = believe(self._verifier, node, token).get("settled")
+        found = map(TriggerOutcome.from_dict, settled if isinstance(settled, list) else [])
+        return [
+            self._news(Turn(self._steps[one.uuid], node), one)
+            for one in found
+            if one is not None and one.sender == self._owner and one.uuid in self._steps
+        ]
+
+    def _names_a_step(self, token: bytes) -> bool:
+        """Return whether an entry can tell of an end: most do not, and are not verified."""
+        try:
+            payload = claimed_payload(token)
+        except IntegrityError:
+            return False
+        return any(uuid.decode() in self._steps for uuid in _UUID.findall(payload))
+
+    def _news(self, turn: Turn, told: TriggerOutcome) -> News:
+        """Return how a turn ended, where a node's word of it has all that its reply would have."""
+        more = (
+            self._deliveries is not None  # whether what ran is confirmed
+            or self._began.options.noop  # what would change
+            or turn.step > self._own_steps  # the same: it only looked
+            or turn.node in self._producers  # which entry it left
+        )
+        if more or not succeeded(told.outcome):  # or why it failed
+            return News(turn=turn)
+        run = None if told.run is None else line(told.run)
+        end = Ended(turn=turn, fate=Fate.SUCCEEDED, outcome=line(told.outcome), run=run)
+        return News(turn=turn, end=end)
+
+
+def _end(turn: Turn, step: Json) -> Ended | None:
+    """Return how a turn ended, by what its node tells of the step; `None` where it is not over."""
+    told = mapping_of(step)
+    if told.get("state") != StepState.OVER:
+        return None
+    outcome, run = line(told.get("outcome")), told.get("run")
+    return Ended(
+        turn=turn,
+        fate=Fate.SUCCEEDED if succeeded(outcome) else Fate.FAILED,
+        outcome=outcome,
+        run=line(run) if isinstance(run, str) else None,
+        reason="" if succeeded(outcome) else line(told.get("reason") or outcome),
+    )
+
+
+def _entry(node: "NodeName", told: Json) -> Awaited | None:
+    """Return the entry that a node says it left; `None` where it says nothing, or nonsense."""
+    try:
+        found = Awaited.from_dict(told) if isinstance(told, dict) else None
+    except InvalidInputError:
+        return None
+    return found if found is not None and found.node == node else None
+
+
+def _can(answer: "Answer", what: str) -> bool:
+    """Return whether a node says that it can do something; earlier versions do not."""
+    return answer.reply is not None and answer.reply.result.get(what) is True
+
+
+def _foreseen(told: Json) -> tuple[Foreseen | None, str]:
+    """Return what a node says that would change; and why it does not say that."""
+    raw = mapping_of(told)
+    if "problem" in raw:
+        return None, line(raw["problem"])
+    try:
+        return Foreseen.from_dict(raw), ""
+    except InvalidInputError as error:
+        return None, line(str(error))
+
+
+def _durations(answer: "Answer") -> tuple[float, ...]:
+    """Return what a node says of the durations of its runs; nothing where it says nonsense."""
+    told = answer.reply.result.get("durations") if answer.reply is not None and answer.ok else None
+    found = [
+        float(one)
+        for one in (told if isinstance(told, list) else [])
+        if isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= LONGEST
+    ]
+    return tuple(found[:MAX_DURATIONS])

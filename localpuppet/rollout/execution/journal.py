@@ -1,0 +1,246 @@
+"""The journal of a rollout on disk: one SQLite file, and who goes on with it.
+
+Owns: the file. Refuses to know: where it is (`journals`), what events mean.
+
+Invariants: an event is on the disk before anything is done because of it; a journal is there with
+its first event, or it is not there; one process at a time writes events; a journal that cannot be
+read is an error and never looks like a new rollout.
+"""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from localpuppet.base.errors import BusyError, InvalidInputError, StateError
+from localpuppet.base.formats.names import SignerName
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.times import checked_time
+from localpuppet.base.machine.database import Database, Format
+from localpuppet.base.machine.files import make_private, remove
+from localpuppet.base.machine.flock import Flock, is_locked
+from localpuppet.rollout.execution.event_forms import from_dict, to_dict
+from localpuppet.rollout.execution.events import Began, Event
+from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.words.word import Word
+
+_VERSION = 1
+_KNOWN = {str(word): word for word in Word}
+_TABLES = """
+CREATE TABLE IF NOT EXISTS events (
+    number INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS words (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, word TEXT NOT NULL, caller TEXT NOT NULL
+) STRICT;
+"""
+
+
+class Journal:
+    """What happened in one rollout.
+
+    Args:
+        path: Its file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: Flock | None = None
+        self._database = Database(
+            path,
+            Format(tables=_TABLES, version=_VERSION),
+            damaged="move it away; the holds of its rollout end by themselves",
+            only_made=True,
+        )
+
+    def take(self) -> None:
+        """Become the one who writes events, until `close`.
+
+        Raises:
+            BusyError: Another process goes on with this rollout.
+            StateError: The disk refused.
+        """
+        make_private(self.path.parent)
+        self._lock = Flock.take(self._lock_file)
+        if self._lock is None:
+            raise BusyError(
+                f"another process of this machine goes on with rollout {self.path.stem}",
+                hint=f"localpuppet rollout status {self.path.stem} --watch",
+            )
+
+    @property
+    def taken(self) -> bool:
+        """Whether some process goes on with the rollout."""
+        return is_locked(self._lock_file)
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path.with_suffix(".lock")
+
+    def begin(self, began: Began, *, at: str) -> None:
+        """Make the file, with its first event in it.
+
+        Raises:
+            StateError: It is not on the disk, or another rollout of this id is.
+        """
+        if not self._database.make(partial(_insert, [(at, began)])):
+            raise StateError("is there already", where=str(self.path))
+
+    def append(self, *events: Event, at: str) -> None:
+        """Write events down: all of them or none.
+
+        Args:
+            events: What happens next, in this order.
+            at: When, ISO 8601.
+
+        Raises:
+            StateError: They are not on the disk.
+        """
+        with self._database.transaction() as connection:
+            _insert([(at, event) for event in events], connection)
+
+    def events(self) -> list[tuple[str, Event]]:
+        """Return what happened, the oldest first, each with its time.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.use() as connection:
+            rows = connection.execute("SELECT at, event FROM events ORDER BY number").fetchall()
+        try:
+            return [(checked_time(at), from_dict(loads(text))) for at, text in rows]
+        except StateError as error:
+            raise error.at(str(self.path)) from error
+        except ValueError as error:
+            raise StateError(f"holds a damaged event: {error}", where=str(self.path)) from error
+
+    def state(self) -> State:
+        """Return where the rollout is.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        try:
+            return State.of(event for _, event in self.events())
+        except StateError as error:
+            raise (error if error.where else error.at(str(self.path))) from error
+
+    def replace(self, events: Sequence[tuple[str, Event]]) -> None:
+        """Take over what happened elsewhere, in place of what this journal holds, if it is there.
+
+        Raises:
+            StateError: It is not on the disk, and what was there still is.
+        """
+        if self._database.make(partial(_insert, events)):
+            return
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM events")
+            _insert(events, connection)
+
+    def say(self, word: Word, caller: str, about: str = "") -> None:
+        """Say something to the process that goes on with the rollout.
+
+        Args:
+            word: The word.
+            caller: Who says so.
+            about: What it is about, see `Said`.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        text = f"{word} {about}" if about else str(word)
+        with self._database.transaction() as connection:
+            connection.execute("INSERT INTO words (word, caller) VALUES (?, ?)", (text, caller))
+
+    def said(self, after: int) -> list[tuple[int, Word, str, str]]:
+        """Return what was said after a number.
+
+        Returns:
+            Numbers that go up, words, who said them, and what they are about. What a later version
+            says and this one does not know is left out: it does not end the rollout.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.use() as connection:
+            rows = connection.execute(
+                "SELECT number, word, caller FROM words WHERE number > ? ORDER BY number", (after,)
+            ).fetchall()
+        found = [(number, str(text).partition(" "), str(caller)) for number, text, caller in rows]
+        return [
+            (int(number), _KNOWN[one], caller, rest)
+            for number, (one, _, rest), caller in found
+            if one in _KNOWN
+        ]
+
+    def forget_words(self) -> None:
+        """Forget what was said: it was for an earlier process.
+
+        Raises:
+            StateError: It is still on the disk.
+        """
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM words")
+
+    def remove(self) -> None:
+        """Remove the file, unless some process goes on with the rollout.
+
+        Raises:
+            StateError: It cannot be removed.
+        """
+        lock = Flock.take(self._lock_file)
+        if lock is None:
+            return
+        try:
+            self._database.remove()
+            remove(self._lock_file)
+        finally:
+            lock.release()
+
+    def close(self) -> None:
+        """Close the file, and let others go on."""
+        self._database.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def resumable(journal: Journal, caller: str) -> Began:
+    """Return the first event of a caller's rollout that somebody can go on with.
+
+    Raises:
+        InvalidInputError: It is over, or another caller's.
+    """
+    state = journal.state()
+    began = owned(state.began, caller)
+    if not state.resumable and state.over is not None:
+        raise InvalidInputError(
+            f"is over: {state.over.ending}",
+            where=str(began.id),
+            hint=f"localpuppet rollout run --failed-of {began.id} takes what did not succeed",
+        )
+    return began
+
+
+def owned(began: Began, caller: str) -> Began:
+    """Return the first event of a caller's own rollout.
+
+    Raises:
+        InvalidInputError: It is another caller's.
+    """
+    if began.caller != caller:
+        raise InvalidInputError(
+            f"is a rollout of {began.caller}, not of {caller}",
+            where=str(began.id),
+            hint=f"--of {SignerName.parse_caller(began.caller)} takes it over, where policies allow"
+            " you to",
+        )
+    return began
+
+
+def _insert(events: Sequence[tuple[str, Event]], connection: sqlite3.Connection) -> None:
+    connection.executemany(
+        "INSERT INTO events (at, event) VALUES (?, ?)",
+        [(at, json.dumps(to_dict(event))) for at, event in events],
+    )

@@ -1,0 +1,155 @@
+"""The journals of this machine: which rollouts there are, and for how long they are remembered.
+
+Owns: `rollouts/` in the state directory. Refuses to know: what is in a journal (`journal`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import RolloutId, did_you_mean
+from localpuppet.base.machine.files import remove, state_problem
+from localpuppet.rollout.execution.events import Began
+from localpuppet.rollout.execution.journal import Journal
+from localpuppet.rollout.execution.state import State
+
+# Journals are removed when a rollout begins. A node remembers its turns for 30 days, so what is
+# older cannot be resumed.
+KEPT_FOR = timedelta(days=90)
+KEPT_AT_MOST = 500
+KEPT_ALWAYS = 20
+_SUFFIX = ".sqlite"
+
+
+class Journals:
+    """The journals of this machine.
+
+    Args:
+        directory: Where they are; made when first needed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def ids(self) -> Sequence[RolloutId]:
+        """Return the rollouts that have a journal, the newest first.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        names = [path.stem for path in self._paths() if path.suffix == _SUFFIX]
+        return [RolloutId(name) for name in sorted(names, reverse=True) if RolloutId.like(name)]
+
+    def _paths(self) -> list[Path]:
+        try:
+            return list(self._directory.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise state_problem(error, self._directory) from error
+
+    def open(self, rollout: RolloutId | None) -> Journal:
+        """Return the journal of a rollout; of the newest for `None`.
+
+        Raises:
+            InvalidInputError: There is none.
+        """
+        known = self.ids()
+        if rollout is None and not known:
+            raise InvalidInputError(
+                "there was no rollout on this machine", where=str(self._directory)
+            )
+        wanted = rollout or known[0]
+        if wanted not in known:
+            raise InvalidInputError(
+                f"there is no rollout {wanted} on this machine",
+                where=str(self._directory),
+                hint=did_you_mean(wanted, [*known[:50]]),
+            )
+        return self.place(wanted)
+
+    def place(self, rollout: RolloutId) -> Journal:
+        """Return the journal of a rollout, whether it is there or not."""
+        return Journal(self._directory / f"{rollout}{_SUFFIX}")
+
+    def states(self) -> Iterator[State]:
+        """Yield where each rollout of this machine is, the newest first.
+
+        One whose journal cannot be read is left out: 'rollout list' names it.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        for rollout in self.ids():
+            journal = self.open(rollout)
+            try:
+                state = journal.state()
+            except StateError:
+                continue
+            finally:
+                journal.close()
+            yield state
+
+    def newest(self, wanted: Callable[[State], bool], *, what: str) -> Journal:
+        """Return the journal of the newest rollout of a kind.
+
+        Args:
+            wanted: Tells whether a rollout is of it.
+            what: The kind, for the message.
+
+        Raises:
+            InvalidInputError: There is none.
+            StateError: A journal cannot be read.
+        """
+        for rollout in self.ids():
+            journal = self.open(rollout)
+            if wanted(journal.state()):
+                return journal
+            journal.close()
+        raise InvalidInputError(
+            f"no rollout of this machine {what}",
+            where=str(self._directory),
+            hint="localpuppet rollout list",
+        )
+
+    def forget(self, now: datetime) -> None:
+        """Remove the journals of rollouts that began long ago, and of the oldest of very many.
+
+        The newest stay whatever their age, and so does what a process goes on with.
+
+        Args:
+            now: UTC.
+
+        Raises:
+            StateError: The directory cannot be read, or a file cannot be removed.
+        """
+        oldest = RolloutId.of(now - KEPT_FOR, "0000", None)
+        for number, rollout in enumerate(self.ids()):
+            if number < KEPT_ALWAYS or (number < KEPT_AT_MOST and rollout >= oldest):
+                continue
+            self.place(rollout).remove()
+        self._forget_halves(oldest)
+
+    def _forget_halves(self, oldest: str) -> None:
+        """Remove what processes left that were killed while they made a journal, or removed it."""
+        known = {*self.ids()}
+        for path in self._paths():
+            rollout = path.name.lstrip(".").partition(".")[0]
+            if RolloutId.like(rollout) and rollout < oldest and rollout not in known:
+                remove(path)
+
+    def begin(self, began: Began, *, at: str) -> Journal:
+        """Return the journal of a new rollout, taken, with its first event.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        journal = self.place(began.id)
+        journal.take()
+        try:
+            journal.begin(began, at=at)
+        except StateError:
+            journal.close()
+            raise
+        return journal

@@ -1,0 +1,82 @@
+"""The Prometheus textfile of rollouts: what monitoring needs to know of the last one.
+
+Owns: a file beside `metrics.prom`, replaced atomically; runs of this node replace theirs as often
+as they like. The last success outlives later failures: it is read back from the file before that is
+replaced.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from localpuppet.base.formats.prometheus import parse_samples, show_samples
+from localpuppet.base.formats.times import parse_time
+from localpuppet.base.machine.files import write_durably
+from localpuppet.rollout.execution.events import Ending, Fate
+from localpuppet.rollout.execution.report import OPEN, PAUSED, RUNNING, Report
+
+_SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
+_HELP = {
+    "localpuppet_last_rollout_info": "1, with the id of the rollout that was last on here.",
+    "localpuppet_last_rollout_running": "Whether a process of this machine goes on with it.",
+    "localpuppet_last_rollout_paused": "Whether it waits for somebody's word.",
+    "localpuppet_last_rollout_noop": "Whether it was to change nothing.",
+    "localpuppet_last_rollout_began_timestamp_seconds": "When it began.",
+    "localpuppet_last_rollout_ended_timestamp_seconds": "When it was over.",
+    "localpuppet_last_rollout_duration_seconds": "How long it has taken, or took.",
+    "localpuppet_last_rollout_outcome": "1 for why it is over; all 0 before that.",
+    "localpuppet_last_rollout_success": "Whether it is over and every node succeeded.",
+    "localpuppet_last_rollout_nodes": "Nodes, by how their part ended; open: not yet.",
+    "localpuppet_last_rollout_resumed": "How often it was resumed.",
+    _SUCCESS: "When a rollout that was to change something last succeeded.",
+}
+
+
+def update(path: Path, report: Report, *, now: datetime) -> None:
+    """Replace the textfile.
+
+    Args:
+        path: The textfile; world-readable, as it holds no secrets.
+        report: The rollout that goes on, or was on, here.
+        now: UTC.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    samples = dict(_of(report, now))
+    success = _success_before(path)
+    if report.succeeded and report.ended is not None and not report.state.began.options.noop:
+        success = f"{parse_time(report.ended).timestamp():.3f}"
+    if success is not None:
+        samples[_SUCCESS] = success
+    write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)
+
+
+def _success_before(path: Path) -> str | None:
+    try:
+        return parse_samples(path.read_text("utf-8")).get(_SUCCESS)
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _of(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
+    last = "localpuppet_last_rollout_"
+    over = report.state.over
+    began = parse_time(report.began)
+    ended = None if report.ended is None else parse_time(report.ended)
+    yield f'{last}info{{id="{report.state.began.id}"}}', "1"
+    yield f"{last}running", str(int(report.word in (RUNNING, PAUSED)))
+    yield f"{last}paused", str(int(report.state.waits))
+    yield f"{last}noop", str(int(report.state.began.options.noop))
+    yield f"{last}began_timestamp_seconds", f"{began.timestamp():.3f}"
+    if ended is not None:
+        yield f"{last}ended_timestamp_seconds", f"{ended.timestamp():.3f}"
+    yield f"{last}duration_seconds", f"{((ended or now) - began).total_seconds():.3f}"
+    for ending in Ending:
+        value = str(int(over is not None and over.ending is ending))
+        yield f'{last}outcome{{outcome="{ending}"}}', value
+    yield f"{last}success", str(int(report.succeeded))
+    counts = report.counts()
+    for fate in (*map(str, Fate), OPEN):
+        yield f'{last}nodes{{fate="{fate}"}}', str(counts.get(fate, 0))
+    yield f"{last}resumed", str(report.state.epoch - 1)

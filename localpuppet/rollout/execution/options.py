@@ -1,0 +1,153 @@
+"""How a rollout is done, as its operator asked for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.times import parse_time, show_duration, show_time
+from localpuppet.fleet.requests.rollout import MAX_HOLD
+from localpuppet.rollout.execution.amount import Amount
+from localpuppet.rollout.execution.delivery import Delivery
+from localpuppet.rollout.plans.check import Check, parse_check, to_json
+
+NONE = Amount(number=0, percent=False)
+TIMEOUT = 3600.0
+PAUSE_AT_MOST = 3600.0
+
+
+class OnFailure(StrEnum):
+    """What more failures than are allowed do."""
+
+    STOP = "stop"
+    PAUSE = "pause"
+    ROLLBACK = "rollback"  # stop, and then back to what the nodes ran before
+
+
+class PauseAfter(StrEnum):
+    """After what a rollout waits for somebody to let it go on."""
+
+    CANARIES = "canaries"
+    GROUPS = "groups"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutOptions:
+    """How a rollout is done.
+
+    Attributes:
+        canary: The first so many nodes of each group run before the others of that group, and one
+            that does not succeed ends the rollout; 0 for none.
+        batch: How many nodes of a group run together: the next ones start when all of these have
+            ended. `None` for all.
+        window: How many nodes of a group run at a time: the next one starts when one has ended.
+            `None` for no such limit; not together with `batch`.
+        max_failures: How many nodes may fail without ending the rollout, of those selected at its
+            start.
+        noop: Change nothing.
+        tags: Puppet tags that limit the runs; empty for everything.
+        timeout: Seconds within which a node has to tell how its run ended.
+        skip_unready: Leave out nodes that are not ready at the start, instead of refusing.
+        checks: How one sees that a node works, whichever it is; done after each of its runs,
+            besides those of the site. None of either are done where nothing is changed.
+        on_failure: What happens when more nodes failed than may, or a canary did.
+        pause: After what the rollout waits for somebody's word, whether anything failed or not.
+        pause_at_most: Seconds after which a rollout that waits for somebody's word is stopped.
+        investigate: Seconds for which the nodes that failed stay held after the end; `None` to give
+            them back as well.
+        one_at_a_time_by: A fact: nodes for which it has different values do not run together.
+        until: The moment, in UTC, before which all runs are to have ended; `None` for any time.
+        delivery: The release that the nodes take before they run; `None` to run what they have.
+    """
+
+    canary: int = 0
+    batch: Amount | None = None
+    window: int | None = None
+    max_failures: Amount = NONE
+    noop: bool = False
+    tags: tuple[str, ...] = ()
+    timeout: float = TIMEOUT
+    skip_unready: bool = False
+    checks: tuple[Check, ...] = ()
+    on_failure: OnFailure = OnFailure.STOP
+    pause: tuple[PauseAfter, ...] = ()
+    pause_at_most: float = PAUSE_AT_MOST
+    investigate: float | None = None
+    one_at_a_time_by: str | None = None
+    until: datetime | None = None
+    delivery: Delivery | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.batch is not None and self.window is not None:
+            raise InvalidInputError("--batch and --window do not go together")
+        if self.noop and self.checks:
+            raise InvalidInputError(
+                "--noop and --check do not go together: where nothing changes, nothing is checked"
+            )
+        if self.delivery is not None and (self.noop or self.tags):
+            raise InvalidInputError(
+                "--release does not go with --noop and --tag: a release is run as a whole"
+            )
+        if self.delivery is None and self.on_failure is OnFailure.ROLLBACK:
+            raise InvalidInputError("--on-failure rollback needs --release")
+        if self.investigate is not None and self.investigate > MAX_HOLD:
+            raise InvalidInputError(
+                f"is more than {show_duration(MAX_HOLD)}, for which nodes can be held",
+                where="--investigate",
+            )
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "RolloutOptions":
+        """Return the options that a journal holds.
+
+        Raises:
+            InvalidInputError: An amount is not one.
+            KeyError: A field is missing.
+        """
+        batch = raw["batch"]
+        return cls(
+            canary=int(raw["canary"]),
+            batch=None if batch is None else Amount.parse(batch, what="batch"),
+            window=None if raw["window"] is None else int(raw["window"]),
+            max_failures=Amount.parse(raw["max_failures"], what="max_failures", minimum=0),
+            noop=bool(raw["noop"]),
+            tags=tuple(map(str, raw["tags"])),
+            timeout=float(raw["timeout"]),
+            skip_unready=bool(raw["skip_unready"]),
+            checks=tuple(parse_check(one, "checks") for one in raw.get("checks", ())),
+            on_failure=OnFailure(raw.get("on_failure", OnFailure.STOP)),
+            pause=tuple(map(PauseAfter, raw.get("pause", ()))),
+            pause_at_most=float(raw.get("pause_at_most", PAUSE_AT_MOST)),
+            investigate=_seconds(raw.get("investigate")),
+            one_at_a_time_by=raw.get("one_at_a_time_by"),
+            until=parse_time(raw["until"]) if raw.get("until") else None,
+            delivery=None if raw.get("delivery") is None else Delivery.from_dict(raw["delivery"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "canary": self.canary,
+            "batch": None if self.batch is None else str(self.batch),
+            "window": self.window,
+            "max_failures": str(self.max_failures),
+            "noop": self.noop,
+            "tags": list(self.tags),
+            "timeout": self.timeout,
+            "skip_unready": self.skip_unready,
+            "checks": [to_json(check) for check in self.checks],
+            "on_failure": str(self.on_failure),
+            "pause": [str(after) for after in self.pause],
+            "pause_at_most": self.pause_at_most,
+            "investigate": self.investigate,
+            "one_at_a_time_by": self.one_at_a_time_by,
+            "until": None if self.until is None else show_time(self.until),
+            "delivery": None if self.delivery is None else self.delivery.to_dict(),
+        }
+
+
+def _seconds(value: Any) -> float | None:  # noqa: ANN401
+    return None if value is None else float(value)

@@ -1,0 +1,286 @@
+"""What is told of a rollout: who ran what when, and how it ended."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.times import parse_time, show_time
+from localpuppet.node.puppet.changes import Change
+from localpuppet.rollout.execution.approving import approval_of
+from localpuppet.rollout.execution.events import (
+    Approved,
+    Checked,
+    Continued,
+    Ended,
+    Event,
+    Fate,
+    Looked,
+    Over,
+    Overtaken,
+    Paused,
+    Resumed,
+    Started,
+    Stopped,
+    Turn,
+)
+from localpuppet.rollout.execution.nodes import HOLD
+from localpuppet.rollout.execution.state import State
+
+RUNNING = "running"
+PAUSED = "paused"
+INTERRUPTED = "interrupted"
+OVERTAKEN = "taken over"
+ELSEWHERE = "elsewhere"
+OPEN = "open"  # of nodes whose part has no end
+
+
+def show_counts(counts: Mapping[str, int]) -> str:
+    """Return what `Report.counts` returns as people read it."""
+    return ", ".join(f"{number} {word}" for word, number in counts.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What is told of a rollout.
+
+    Attributes:
+        state: Where it is.
+        word: In one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process goes on with it),
+            `OVERTAKEN` (somebody else does, elsewhere),
+            `ELSEWHERE` (it went on on another machine; whether a process does is not known), or why
+            it is over.
+        began: When it began, ISO 8601.
+        ended: When it was over; `None` before that.
+        started_at: When each turn was started.
+        ended_at: When the end of each was heard.
+        checked_at: When the checks of each were done.
+        decisions: What was decided of it as a whole: when, and what by whom.
+    """
+
+    state: State
+    word: str
+    began: str
+    ended: str | None
+    started_at: dict[Turn, str]
+    ended_at: dict[Turn, str]
+    checked_at: dict[Turn, str]
+    decisions: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, events: Sequence[tuple[str, Event]], *, taken: bool) -> "Report":
+        """Return the report.
+
+        Args:
+            events: What happened, the oldest first, each with its time.
+            taken: Whether some process goes on with the rollout.
+
+        Raises:
+            StateError: The first of them does not begin a rollout.
+        """
+        state = State.of(event for _, event in events)
+        started_at: dict[Turn, str] = {}
+        ended_at: dict[Turn, str] = {}
+        checked_at: dict[Turn, str] = {}
+        decisions: list[tuple[str, str]] = []
+        ended: str | None = None
+        for at, event in events:
+            if isinstance(event, Started):
+                started_at.update(dict.fromkeys(event.turns, at))
+            elif isinstance(event, Ended):
+                ended_at.setdefault(event.turn, at)
+            elif isinstance(event, Checked):
+                checked_at[event.turn] = at
+            elif isinstance(event, Over):
+                ended = ended or at
+            elif isinstance(event, Resumed):
+                ended = None
+            if decision := _decision(event):
+                decisions.append((at, decision))
+        word = INTERRUPTED if state.overtaken is None else OVERTAKEN
+        if taken:
+            word = PAUSED if state.waits else RUNNING
+        return cls(
+            state=state,
+            word=word if state.over is None else str(state.over.ending),
+            began=events[0][0],
+            ended=None if state.over is None else ended,
+            started_at=started_at,
+            ended_at=ended_at,
+            checked_at=checked_at,
+            decisions=tuple(decisions),
+        )
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the rollout is over, and every node that was selected succeeded."""
+        fates = self.state.fates().values()
+        return self.state.over is not None and all(fate is Fate.SUCCEEDED for fate in fates)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many nodes ended how: fate → nodes; `OPEN` for those without an end."""
+        found = Counter(str(fate or OPEN) for fate in self.state.fates().values())
+        return {fate: found[fate] for fate in [*map(str, Fate), OPEN] if found[fate]}
+
+    def seconds(self, turn: Turn) -> float | None:
+        """Return how long a turn took, from asking to hearing of its end."""
+        begun, ended = self.started_at.get(turn), self.ended_at.get(turn)
+        if begun is None or ended is None:
+            return None
+        return (parse_time(ended) - parse_time(begun)).total_seconds()
+
+    def reason(self, node: NodeName) -> str:
+        """Return why a node did not succeed, one line; empty where it did or nothing is known."""
+        back = self.state.ends.get(Turn(self.state.step_back, node))
+        if back is not None and back.reason:
+            return back.reason
+        end = self.state.failed.get(node)
+        return self.state.skipped.get(node) or (end.reason if end else "")
+
+    def held_until(self) -> dict[NodeName, datetime]:
+        """Return the nodes that may be held though the rollout is over, and until when, UTC.
+
+        At the latest then they are free by themselves.
+        """
+        over, longest = self.state.over, self.state.began.options.investigate or 0.0
+        if over is None or self.ended is None:
+            return {}
+        begun = parse_time(self.ended)
+        return {
+            node: begun + timedelta(seconds=longest if node in over.kept else HOLD)
+            for node in sorted({*over.left, *over.kept})
+        }
+
+    @property
+    def why(self) -> str:
+        """Why it is over, ends or waits, one line; empty where there is nothing to say."""
+        state = self.state
+        if state.overtaken is not None:
+            return state.overtaken.who
+        return next(
+            (one.why for one in (state.over, state.stopped, state.paused) if one is not None), ""
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return what a list of rollouts tells of this one."""
+        began = self.state.began
+        return {
+            "id": began.id,
+            "title": began.title,
+            "caller": began.caller,
+            "parent": began.parent,
+            "state": self.word,
+            "why": self.why,
+            "began": self.began,
+            "ended": self.ended,
+            "epoch": self.state.epoch,
+            "noop": began.options.noop,
+            "succeeded": self.succeeded,
+            "counts": self.counts(),
+            "waits_for": [self._waiting(turn) for turn in sorted(self.state.differing)],
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as programs get it."""
+        over = self.state.over
+        return {
+            "schema": 1,
+            **self.summary(),
+            "options": self.state.began.options.to_dict(),
+            "nodes": [
+                {"node": node, "fate": fate and str(fate), "reason": self.reason(node)}
+                for node, fate in self.state.fates().items()
+            ],
+            "groups": [
+                {"group": step, "runs": [self._run(Turn(step, node)) for node in group]}
+                for step, group in enumerate(self.state.began.groups, 1)
+            ],
+            "back": [
+                self._run(Turn(self.state.step_back, node))
+                for node in (self.state.took if self.state.goes_back else ())
+            ],
+            "decisions": [{"at": at, "what": what} for at, what in self.decisions],
+            **self._changes(),
+            "still_held": dict(over.left) if over else {},
+            "held_until": {node: show_time(end) for node, end in self.held_until().items()},
+            "kept": list(over.kept) if over else [],
+        }
+
+    def _changes(self) -> dict[str, Any]:
+        """Return what nodes would change, and what was not approved of it."""
+        approval, found = self.state.began.approval, approval_of(self.state)
+        return {
+            "digest": None if found is None else found.digest,
+            "changes": [
+                {
+                    "node": node,
+                    "release": told.release,
+                    "total": told.total,
+                    "changes": [_named(one) for one in told.changes],
+                }
+                for node, told in sorted(self.state.foreseen.items())
+            ],
+            "approval": None
+            if approval is None
+            else {"rollout": approval.rollout, "digest": approval.digest},
+            "differences": [self._difference(turn) for turn in sorted(self.state.seen)],
+        }
+
+    def _waiting(self, turn: Turn) -> dict[str, Any]:
+        difference = self.state.seen[turn]
+        return {
+            "node": turn.node,
+            "group": turn.step,
+            "why": difference.why,
+            "difference": difference.digest,
+        }
+
+    def _difference(self, turn: Turn) -> dict[str, Any]:
+        difference, approved = self.state.seen[turn], self.state.approved.get(turn)
+        return {
+            **self._waiting(turn),
+            "release": difference.release,
+            "changes": [_named(one) for one in difference.others],
+            "approved_by": None if approved is None else approved.who,
+        }
+
+    def _run(self, turn: Turn) -> dict[str, Any]:
+        end = self.state.ends.get(turn)
+        return {
+            "node": turn.node,
+            "started": self.started_at.get(turn),
+            "ended": self.ended_at.get(turn),
+            "seconds": self.seconds(turn),
+            "fate": None if end is None else str(end.fate),
+            "outcome": None if end is None else end.outcome,
+            "run": None if end is None else end.run,
+            "reason": "" if end is None else end.reason,
+            "checks": len(self.state.checks(turn)),
+            "checked": self.checked_at.get(turn),
+        }
+
+
+def _named(change: Change) -> dict[str, str]:
+    """Return a change without its mark, which says something to its node only."""
+    return {"type": change.type, "title": change.title, "property": change.property}
+
+
+def _decision(event: Event) -> str:
+    """Return what an event decides of the rollout as a whole, one line; empty where nothing."""
+    if isinstance(event, Paused):
+        return f"paused: {event.why}"
+    if isinstance(event, Continued):
+        return f"continued by {event.who}"
+    if isinstance(event, Looked) and event.difference:
+        return f"{event.turn.node} {event.difference.why} (difference {event.difference.digest})"
+    if isinstance(event, Approved):
+        return f"{event.who} approved what {event.turn.node} changes ({event.difference})"
+    if isinstance(event, Overtaken):
+        return f"{OVERTAKEN} {event.who}"
+    if isinstance(event, Stopped):
+        return f"no more nodes start: {event.why}"
+    if isinstance(event, Resumed):
+        return f"resumed by {event.who}" if event.who else "resumed"
+    return ""

@@ -1,0 +1,211 @@
+"""From a plan, or from nodes without an order, to the first event of a rollout."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line, shown_names
+from localpuppet.base.formats.values import Json
+from localpuppet.rollout.execution.events import Need, Turn
+from localpuppet.rollout.plans.check import Check
+from localpuppet.rollout.plans.plan import Plan
+
+MAX_CHECKS = 100  # that follow one run
+MAX_TITLE = 100
+MAX_PLACE = 255
+
+Groups = tuple[tuple[NodeName, ...], ...]
+Consumers = Mapping[NodeName, tuple[NodeName, ...]]
+Checks = tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """What is to be rolled out.
+
+    Attributes:
+        groups: The nodes of each group, sorted.
+        title: What it is, for people.
+        consumers: Node → the nodes that consume what that one produces; those without are left out.
+        checks: The checks that follow a turn; turns without any are left out.
+        needs: What components declare that they consume, as far as it is produced here.
+    """
+
+    groups: Groups
+    title: str
+    consumers: Consumers = field(default_factory=dict)
+    checks: Mapping[Turn, Checks] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
+
+
+def of_plan(plan: Plan) -> Selected:
+    """Return what a plan selects.
+
+    Raises:
+        InvalidInputError: It has no node, or too many checks follow a run.
+    """
+    needs = needs_of(plan)
+    return Selected(
+        groups=refuse_none(
+            tuple(tuple(sorted(run.node for run in group)) for group in plan.groups)
+        ),
+        title=_title(", ".join(_applications(plan))),
+        consumers=consumers_of(needs),
+        checks=checks_of(plan),
+        needs=needs,
+    )
+
+
+def _applications(plan: Plan) -> list[str]:
+    """Return the applications that somebody declared, and what the other nodes are, sorted."""
+    declared: set[str] = set()
+    known: set[NodeName] = set()
+    for run in plan.runs:
+        mine = {one.application for one in run.components if one.declared}
+        declared |= mine
+        known |= {run.node} if mine else set()
+    others = {
+        one.application for run in plan.runs if run.node not in known for one in run.components
+    }
+    return [*sorted(declared), *sorted(others - declared)]
+
+
+def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
+    """Return where nodes are, by a fact.
+
+    Args:
+        facts: Of each node the value of the fact; `None` where it has none.
+        fact: The fact's name.
+
+    Raises:
+        InvalidInputError: A node has no such fact, or it is not one value.
+    """
+    found: dict[NodeName, str] = {}
+    missing = []
+    for node, value in sorted(facts.items()):
+        if isinstance(value, str | int | float) and str(value):
+            found[node] = str(value)[:MAX_PLACE]
+        else:
+            missing.append(node)
+    if missing:
+        raise InvalidInputError(
+            f"the inventory knows no single value of the fact {fact!r} of {shown_names(missing)}",
+            where="--one-at-a-time-by",
+            hint="see 'localpuppet facts NODE'",
+        )
+    return found
+
+
+def one_group(nodes: Collection[NodeName], *, title: str) -> Selected:
+    """Return nodes that are free to run together, as a group.
+
+    Raises:
+        InvalidInputError: There are none.
+    """
+    return Selected(groups=refuse_none((tuple(sorted(nodes)),)), title=_title(title))
+
+
+def _title(text: str) -> str:
+    return one_line(text)[:MAX_TITLE]
+
+
+def refuse_none(groups: Groups) -> Groups:
+    """Return the groups, each of which has nodes.
+
+    Raises:
+        InvalidInputError: There are no nodes: what matches nothing is a mistake, not a success.
+    """
+    if not any(groups):
+        raise InvalidInputError("the selection matches no node: nothing is rolled out")
+    return groups
+
+
+def needs_of(plan: Plan) -> tuple[Need, ...]:
+    """Return which nodes need what others produce.
+
+    Nodes that need the same nodes stand together, and so do those that the same nodes need: a
+    thousand that each produce something for a thousand others are one need, and not a million names
+    in each head of the rollout.
+
+    What nodes only ask of each other does not count: they can do without the answer being new.
+    """
+    producers: dict[str, set[NodeName]] = {}
+    consumers: dict[str, set[NodeName]] = {}
+    for run in plan.runs:
+        for one in run.components:
+            if one.declared:
+                for name in one.produces:
+                    producers.setdefault(name, set()).add(run.node)
+                for name in one.consumes:
+                    consumers.setdefault(name, set()).add(run.node)
+    found: dict[tuple[NodeName, ...], set[NodeName]] = {}
+    for name in sorted(producers.keys() & consumers.keys()):
+        found.setdefault(tuple(sorted(producers[name])), set()).update(consumers[name])
+    together: dict[tuple[NodeName, ...], set[NodeName]] = {}
+    for makers, users in found.items():
+        if len(users.union(makers)) > 1:
+            together.setdefault(tuple(sorted(users)), set()).update(makers)
+    return tuple(
+        Need(producers=tuple(sorted(makers)), consumers=users) for users, makers in together.items()
+    )
+
+
+def consumers_of(needs: Sequence[Need]) -> Consumers:
+    """Return which other nodes consume what a node produces; nodes without such are left out."""
+    found: dict[NodeName, set[NodeName]] = {}
+    for need in needs:
+        for node in need.producers:
+            found.setdefault(node, set()).update(need.consumers)
+    return {
+        node: tuple(sorted(others - {node})) for node, others in found.items() if others - {node}
+    }
+
+
+def checks_of(plan: Plan) -> dict[Turn, Checks]:
+    """Return the checks of the components that each run settles; runs without any are left out.
+
+    Raises:
+        InvalidInputError: More checks follow one run than `MAX_CHECKS`.
+    """
+    found: dict[Turn, Checks] = {}
+    for run in plan.runs:
+        checks = dict.fromkeys(check for one in run.components for check in one.checks)
+        if len(checks) > MAX_CHECKS:
+            raise InvalidInputError(
+                f"{len(checks)} checks follow a run of {run.node}; at most {MAX_CHECKS} are allowed"
+            )
+        if checks:
+            found[Turn(run.group, run.node)] = tuple(checks)
+    return found
+
+
+def only(selected: Selected, nodes: Collection[NodeName]) -> Selected:
+    """Return what is left of a selection with some nodes; groups without any fall out.
+
+    Raises:
+        InvalidInputError: None of them is in a group.
+    """
+    groups: list[tuple[NodeName, ...]] = []
+    checks: dict[Turn, Checks] = {}
+    for step, group in enumerate(selected.groups, 1):
+        left = tuple(node for node in group if node in nodes)
+        if not left:
+            continue
+        groups.append(left)
+        for node in left:
+            if Turn(step, node) in selected.checks:
+                checks[Turn(len(groups), node)] = selected.checks[Turn(step, node)]
+    return replace(selected, groups=refuse_none(tuple(groups)), checks=checks)
+
+
+def needed(
+    skipped: Collection[NodeName], consumers: Consumers
+) -> Sequence[tuple[NodeName, NodeName]]:
+    """Return each node that is to be left out, with one that consumes what that node produces."""
+    return [
+        (node, other)
+        for node in sorted(skipped)
+        for other in consumers.get(node, ())
+        if other not in skipped
+    ]

@@ -1,0 +1,40 @@
+"""Nodes that are not ready: whether the rollout can do without them, and what is said of them."""
+
+from collections.abc import Collection, Mapping
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import shown_names
+from localpuppet.rollout.execution.selecting import needed
+from localpuppet.rollout.execution.state import State
+
+SHOWN = 3  # reasons, in a message
+
+
+def can_do_without(state: State, problems: Collection[NodeName]) -> bool:
+    """Return whether nodes may be left out: wanted, not begun yet, needed by no other, not all."""
+    begun = {turn.node for turn in state.started}
+    return (
+        state.began.options.skip_unready
+        and begun.isdisjoint(problems)
+        and not {*problems, *state.skipped}.issuperset(state.nodes)
+        and not _needed(state, problems)
+    )
+
+
+def why_not_ready(state: State, problems: Mapping[NodeName, str]) -> str:
+    """Return what is wrong with nodes, one line: each reason once, that of most nodes first."""
+    alike: dict[str, list[NodeName]] = {}
+    for node, why in sorted(problems.items()):
+        alike.setdefault(why, []).append(node)
+    common = sorted(alike.items(), key=lambda one: -len(one[1]))
+    found = [f"{shown_names(nodes)}: {why}" for why, nodes in common]
+    left = sum(len(nodes) for _, nodes in common[SHOWN:])
+    more = f"; and {left} more" if left else ""
+    if state.began.options.skip_unready and (pairs := _needed(state, problems)):
+        more += f"; not left out, because {shown_names(pairs)}"
+    return "; ".join(found[:SHOWN]) + more
+
+
+def _needed(state: State, problems: Collection[NodeName]) -> list[str]:
+    pairs = needed({*problems, *state.skipped}, state.began.consumers)
+    return [f"{other} consumes what {node} produces" for node, other in pairs]

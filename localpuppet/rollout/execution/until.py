@@ -1,0 +1,106 @@
+"""Until when a rollout starts nodes: a moment, as people write it, and who would be late.
+
+Owns: the forms of the moment, with its zone, and the rule. Refuses to know: clocks.
+
+    2026-11-22T06:00+01:00
+    2026-11-22 06:00 Europe/Berlin
+    06:00 Europe/Berlin               the next time that clocks there show it
+"""
+
+import re
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.times import show_duration
+from localpuppet.rollout.execution.events import Turn
+from localpuppet.rollout.execution.state import State
+
+_LOCAL = re.compile(
+    r"(?:([0-9]{4}-[0-9]{2}-[0-9]{2})[ T])?([0-9]{1,2}:[0-9]{2}) +([A-Za-z0-9_+/-]{1,64})\Z"
+)
+_HINT = "write it with a zone: 2026-11-22T06:00+01:00, or '06:00 Europe/Berlin'"
+
+
+def parse_until(text: str, *, now: datetime, where: str) -> datetime:
+    """Return the moment, in UTC.
+
+    A time that clocks show twice, because they are set back, is the earlier one.
+
+    Args:
+        text: As a person wrote it.
+        now: The time, UTC.
+        where: Its name, for messages.
+
+    Raises:
+        InvalidInputError: It is not a moment, has no zone, is one that clocks skip, or is over.
+    """
+    found = _parse(text, now=now, where=where)
+    if found <= now:
+        raise InvalidInputError("is over already", where=where)
+    return found
+
+
+def _parse(text: str, *, now: datetime, where: str) -> datetime:
+    local = _LOCAL.match(text)
+    if local is None:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise InvalidInputError("is not a time", where=where, hint=_HINT) from error
+        if moment.tzinfo is None:
+            raise InvalidInputError("has no zone", where=where, hint=_HINT)
+        return moment.astimezone(UTC)
+    date, time, name = local.groups()
+    try:
+        zone = ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidInputError(
+            f"the zone {name!r} is unknown on this machine", where=where, hint=_HINT
+        ) from error
+    today = now.astimezone(zone).date().isoformat()
+    found = _moment(date or today, time, zone, where)
+    if date is None and found <= now:
+        tomorrow = now.astimezone(zone).date() + timedelta(days=1)
+        found = _moment(tomorrow.isoformat(), time, zone, where)
+    return found
+
+
+def _moment(date: str, time: str, zone: ZoneInfo, where: str) -> datetime:
+    try:
+        wall = datetime.fromisoformat(f"{date}T{time:0>5}").replace(tzinfo=zone)
+    except ValueError as error:
+        raise InvalidInputError("is not a time", where=where, hint=_HINT) from error
+    moment = wall.astimezone(UTC)
+    if moment.astimezone(zone).replace(tzinfo=None) != wall.replace(tzinfo=None):
+        raise InvalidInputError(
+            f"clocks in {zone.key} do not show {date} {time}: they are set forward", where=where
+        )
+    return moment
+
+
+def late(state: State, turns: Collection[Turn], now: datetime) -> str:
+    """Return why turns are not to start any more, one line; empty where they may.
+
+    They are late when the longest of the last good runs of their nodes, started now, would end
+    after the moment. A node of which no good run is known counts as the others do.
+
+    Args:
+        state: Where the rollout is.
+        turns: Those that would start together.
+        now: The time, UTC.
+    """
+    until = state.until
+    if until is None or not turns:
+        return ""
+    shown = until.strftime("%Y-%m-%d %H:%M UTC")
+    if now >= until:
+        return f"it is {shown}"
+    last = {turn.node: state.durations.get(turn.node, (0.0,))[0] for turn in turns}
+    node = max(sorted(last), key=last.__getitem__)
+    if now + timedelta(seconds=last[node]) <= until:
+        return ""
+    return (
+        f"the last run of {node} took {show_duration(last[node])}, which is longer than to {shown}"
+    )

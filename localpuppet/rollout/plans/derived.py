@@ -1,0 +1,318 @@
+"""A site that nobody wrote: what the nodes of an inventory say of themselves and of each other.
+
+Owns: which order follows from that, and which does not. Refuses to know: where entries come from,
+and how a site is planned.
+
+- Components are what catalogs declared; they stand in the site as they are.
+- A node that asks about others, collects from them or is kicked by them runs after these: it wants
+  to see what they have become. Such a relation is a capability of its own, between components that
+  are called `catalog`, of applications that are called by roles: `role web`.
+- Relations give no order where nodes stand in them both ways: members of a cluster that ask for
+  each other; roles of which each asks about the other; and more of them in a circle. A note says
+  between whom. What components declare is kept whatever it comes to, so a relation alone never
+  makes a plan impossible.
+- Every node of the inventory is in the site.
+
+Nodes that stand in the same relations and have the same capabilities are one *class*: there are
+few classes, however many nodes there are.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
+from localpuppet.fleet.inventory.component import Component as Declared
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.roles.graph import JUNCTION, Graph, strong_components
+from localpuppet.fleet.roles.links import By, Link, Links
+from localpuppet.fleet.roles.relations import role_of
+from localpuppet.rollout.plans.site import ENVIRONMENT, MAX_COMPONENTS, Component, Site
+
+# Pairs of classes that relations may bring about; more are left out, and said to be.
+MAX_PAIRS = 200_000
+MAX_TEXT = 160  # of a kick or a question, in the name of a capability
+MAX_ROLE = 200
+MAX_NOTES = 5
+CATALOG = "catalog"
+_WORDS = {By.KICK: "kick of", By.QUERY: "answer to", By.COLLECT: "answer to"}
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """What an inventory comes to.
+
+    Attributes:
+        site: The site.
+        roles: Of each node its roles.
+        notes: Between whom there is no order, and what is not understood, each one line.
+    """
+
+    site: Site
+    roles: Mapping[NodeName, tuple[str, ...]]
+    notes: tuple[str, ...]
+
+    def narrowed(
+        self,
+        *,
+        named: Sequence[NodeName],
+        roles: Sequence[str],
+        answer: frozenset[NodeName] | None,
+    ) -> tuple[NodeName, ...]:
+        """Return the nodes that are named, have one of the roles, and are in the answer, sorted.
+
+        Args:
+            named: Some nodes; all of them where it is empty.
+            roles: Some roles; any where it is empty.
+            answer: The answer to a query; `None` where none was asked.
+
+        Returns:
+            The nodes; none where nothing narrows.
+
+        Raises:
+            InvalidInputError: There are no such nodes.
+        """
+        if not named and not roles and answer is None:
+            return ()
+        wanted = frozenset(roles)
+        found = set(named or self.roles)
+        if roles:
+            found &= {node for node, mine in self.roles.items() if wanted & {*mine}}
+        if answer is not None:
+            found &= answer
+        if not found:
+            raise InvalidInputError("the selection matches no node", where="inventory")
+        return tuple(sorted(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Classes:
+    """Nodes that nothing here tells from each other.
+
+    Attributes:
+        of: Of each node the number of its class.
+        members: The nodes of each class.
+        produces: The capabilities that each produces.
+        consumes: Those that each consumes.
+    """
+
+    of: Mapping[NodeName, int]
+    members: Sequence[Sequence[NodeName]]
+    produces: Sequence[frozenset[str]]
+    consumes: Sequence[frozenset[str]]
+
+    def those(self, nodes: Iterable[NodeName]) -> frozenset[int]:
+        """Return the classes of nodes; a node that has no entry is of none."""
+        return frozenset(self.of[node] for node in nodes if node in self.of)
+
+
+def derive(entries: Iterable[InventoryEntry], links: Links, *, most: int = MAX_PAIRS) -> Derived:
+    """Return the site of an inventory.
+
+    Args:
+        entries: What the nodes say.
+        links: Who makes whom run, of the same nodes.
+        most: Pairs of classes of nodes between which links may lead; more give no order.
+
+    Raises:
+        InvalidInputError: There are more components than a site may have.
+    """
+    declared: dict[NodeName, tuple[Declared, ...]] = {}
+    environments: set[str] = set()
+    for entry in entries:
+        declared[entry.node] = entry.components
+        environments.add(entry.environment or ENVIRONMENT)
+    relations = [link for link in links.links if link.by in _WORDS]
+    classes = _classes(declared, relations)
+    asked, more = _asked(relations, classes, most)
+    kept = _kept(asked, classes)
+    notes = [*links.notes, *more, *_undecided(asked - kept, classes, links.nodes)]
+    components = _Components(declared, links.nodes)
+    for link, name in zip(relations, _names(relations), strict=True):
+        components.relate(link, name, classes, kept)
+    environment = environments.pop() if len(environments) == 1 else ENVIRONMENT
+    return Derived(site=components.site(environment), roles=links.nodes, notes=tuple(notes))
+
+
+def _classes(
+    declared: Mapping[NodeName, Sequence[Declared]], relations: Sequence[Link]
+) -> _Classes:
+    starts: dict[NodeName, list[int]] = {}
+    ends: dict[NodeName, list[int]] = {}
+    for number, link in enumerate(relations):
+        for node in link.starts:
+            starts.setdefault(node, []).append(number)
+        for node in link.ends:
+            ends.setdefault(node, []).append(number)
+    numbers: dict[object, int] = {}
+    of: dict[NodeName, int] = {}
+    members: list[list[NodeName]] = []
+    produces, consumes = [], []
+    for node, parts in sorted(declared.items()):
+        gives = frozenset(name for one in parts for name in one.produces)
+        takes = frozenset(name for one in parts for name in one.consumes)
+        sign = (tuple(starts.get(node, ())), tuple(ends.get(node, ())), gives, takes)
+        of[node] = numbers.setdefault(sign, len(numbers))
+        if of[node] == len(members):
+            members.append([])
+            produces.append(gives)
+            consumes.append(takes)
+        members[of[node]].append(node)
+    return _Classes(of=of, members=members, produces=produces, consumes=consumes)
+
+
+def _asked(relations: Sequence[Link], classes: _Classes, most: int) -> tuple[set[Pair], list[str]]:
+    """Return which class is to run before which by a relation; and what was too much."""
+    found: set[Pair] = set()
+    notes = []
+    for link in relations:
+        starts, ends = classes.those(link.starts), classes.those(link.ends)
+        if len(found) + len(starts) * len(ends) > most:
+            notes.append(f"{_text(link)} is between too many nodes, and gives no order")
+            continue
+        found |= {(start, end) for end in ends for start in _before(starts, ends, end)}
+    return found, notes
+
+
+def _before(starts: frozenset[int], ends: frozenset[int], end: int) -> frozenset[int]:
+    """Return those of a relation that run before an end: a cluster's own members do not."""
+    return starts - ends if end in starts else starts
+
+
+def _kept(asked: set[Pair], classes: _Classes) -> set[Pair]:
+    """Return the pairs that give an order: not those that go both ways, or round in a circle."""
+    one_way = {(start, end) for start, end in asked if (end, start) not in asked}
+    successors: list[list[int]] = [[] for _ in classes.members]
+    junctions: dict[str, int] = {}
+    for number, names in enumerate(classes.produces):
+        for name in names:
+            junction = junctions.setdefault(name, len(successors))
+            if junction == len(successors):
+                successors.append([])
+            successors[number].append(junction)
+    for number, names in enumerate(classes.consumes):
+        for name in names:
+            if name in junctions:
+                successors[junctions[name]].append(number)
+    for start, end in sorted(one_way):
+        successors[start].append(end)
+    places = [JUNCTION] * len(successors)
+    number_of, _ = strong_components(Graph(places=places, successors=successors))
+    return {(start, end) for start, end in one_way if number_of[start] != number_of[end]}
+
+
+def _undecided(
+    lost: set[Pair], classes: _Classes, roles: Mapping[NodeName, tuple[str, ...]]
+) -> Iterator[str]:
+    """Yield a line for each two roles between which relations give no order."""
+    names = set()
+    for start, end in lost:
+        first, second = classes.members[start][0], classes.members[end][0]
+        names.add(tuple(sorted(role_of(one, roles.get(one, ())) for one in (first, second))))
+    for one, other in sorted(names)[:MAX_NOTES]:
+        yield one_line(
+            f"no order between {one[:MAX_ROLE]} and {other[:MAX_ROLE]}: each waits for the other"
+        )
+    if len(names) > MAX_NOTES:
+        yield f"and between {len(names) - MAX_NOTES} more"
+
+
+class _Components:
+    """The components of a site, as they come.
+
+    Args:
+        declared: Of each node what its catalog declared.
+        roles: Of each node its roles.
+    """
+
+    def __init__(
+        self,
+        declared: Mapping[NodeName, Sequence[Declared]],
+        roles: Mapping[NodeName, tuple[str, ...]],
+    ) -> None:
+        self._declared = declared
+        self._roles = roles
+        self._produces: dict[NodeName, list[str]] = {}
+        self._consumes: dict[NodeName, list[str]] = {}
+
+    def relate(self, link: Link, name: str, classes: _Classes, kept: set[Pair]) -> None:
+        """Take a relation, which has a name of its own, as far as it gives an order."""
+        starts, ends = classes.those(link.starts), classes.those(link.ends)
+        waiting: dict[frozenset[int], list[int]] = {}
+        for end in ends:
+            before = frozenset(
+                start for start in _before(starts, ends, end) if (start, end) in kept
+            )
+            if before:
+                waiting.setdefault(before, []).append(end)
+        several = len(waiting) > 1
+        for part, (before, after) in enumerate(
+            sorted(waiting.items(), key=lambda one: sorted(one[1])), 1
+        ):
+            capability = f"{name} ({part})" if several else name
+            for wanted, found in ((before, self._produces), (after, self._consumes)):
+                for one in wanted:
+                    for node in classes.members[one]:
+                        found.setdefault(node, []).append(capability)
+
+    def site(self, environment: str) -> Site:
+        """Return the site.
+
+        Raises:
+            InvalidInputError: There are too many components.
+        """
+        found = [
+            Component(
+                application=one.application,
+                name=one.name,
+                node=node,
+                produces=one.produces,
+                consumes=one.consumes,
+            )
+            for node, parts in self._declared.items()
+            for one in parts
+        ]
+        for node, parts in self._declared.items():
+            produces, consumes = self._produces.get(node, []), self._consumes.get(node, [])
+            if produces or consumes or not parts:
+                found.append(
+                    Component(
+                        application=self._application(node),
+                        name=CATALOG,
+                        node=node,
+                        produces=tuple(sorted(produces)),
+                        consumes=tuple(sorted(consumes)),
+                        declared=False,
+                    )
+                )
+        if len(found) > MAX_COMPONENTS:
+            raise InvalidInputError(
+                f"has too many components: at most {MAX_COMPONENTS} are allowed", where="inventory"
+            )
+        found.sort(key=lambda one: (one.node, one.application, one.name))
+        return Site(
+            environment=environment,
+            applications=tuple(sorted({one.application for one in found})),
+            components=tuple(found),
+        )
+
+    def _application(self, node: NodeName) -> str:
+        roles = ",".join(self._roles.get(node, ()))
+        return one_line(f"role {roles[:MAX_ROLE]}").strip() if roles else "no role"
+
+
+def _names(relations: Sequence[Link]) -> Iterator[str]:
+    """Yield a name for each relation: its text, numbered where another one has the same."""
+    seen: Counter[str] = Counter()
+    for link in relations:
+        text = _text(link)
+        seen[text] += 1
+        yield text if seen[text] == 1 else f"{text} [{seen[text]}]"
+
+
+def _text(link: Link) -> str:
+    return f"{_WORDS[link.by]} {link.written[:MAX_TEXT]}".strip()

@@ -1,0 +1,246 @@
+"""When each place of a graph has its turns: as early, and as seldom, as the edges allow.
+
+Owns: from a graph to turns. Refuses to know: what a place is.
+
+1. An edge between two places is a step; one within a place is free: a turn of a place does all
+   that it can do by then.
+2. A place that is on no loop of places has one turn.
+3. A vertex's level is the longest path to it, in steps; there are as many turns as levels.
+4. On a loop of places (which is not a loop of vertices: that is refused before) places have more
+   than one turn. These are found from the end: a place has a turn only when one of its vertices
+   cannot have an earlier one, and then the turn does all of its vertices that nobody needs before.
+   So no turn can be left out. (The least number of turns over all places is the shortest common
+   supersequence problem, which nobody solves in reasonable time.)
+
+A junction has no turn. What goes through it carries the highest level and the place that it came
+from, because an edge back to the same place is free; or two places, where two are as high.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localpuppet.fleet.roles.graph import (
+    JUNCTION,
+    Graph,
+    merge,
+    predecessors,
+    several_places,
+    strong_components,
+)
+
+NEVER = 1 << 60
+
+
+class LoopError(Exception):
+    """The graph has a loop through several places.
+
+    Args:
+        loops: How many of its strongly connected components are one.
+        members: The vertices of the first of them, in the graph as it was given.
+    """
+
+    def __init__(self, loops: int, members: list[int]) -> None:
+        super().__init__(f"{loops} loops")
+        self.loops = loops
+        self.members = members
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """The answer.
+
+    Attributes:
+        times: Of each vertex its turn, from 0; `JUNCTION` for junctions.
+        last: The last turn; -1 where no vertex has a place.
+        chain: A longest path: vertices of one place each, which have one turn, and each of which
+            waits for the one before it.
+    """
+
+    times: Sequence[int]
+    last: int
+    chain: Sequence[Sequence[int]]
+
+
+def turns(graph: Graph) -> Turns:
+    """Return when the places of a graph have their turns.
+
+    Raises:
+        LoopError: Vertices of several places wait for each other in a circle.
+    """
+    number, count = _by_place(graph)
+    joined = merge(graph, number, count)
+    inner, inner_count = strong_components(joined)
+    looping = set().union(*several_places(joined, inner, inner_count).values())
+    if looping:
+        number, count = _apart(graph, number, count, looping)
+        joined = merge(graph, number, count)
+        inner, inner_count = strong_components(joined)
+        if loops := several_places(joined, inner, inner_count):
+            first = min(loops)
+            members = [vertex for vertex, one in enumerate(number) if inner[one] == first]
+            raise LoopError(len(loops), members)
+    ordered = merge(joined, inner, inner_count)
+    levels = _Levels(ordered)
+    times = _Sweep(ordered, levels.levels).times() if looping else levels.levels
+    of_vertex = [inner[one] for one in number]
+    first_of_last = next((one for one in of_vertex if levels.levels[one] == levels.top), JUNCTION)
+    chain: dict[int, list[int]] = {vertex: [] for vertex in levels.chain(first_of_last)}
+    for vertex, one in enumerate(of_vertex):
+        if one in chain and graph.places[vertex] != JUNCTION:
+            chain[one].append(vertex)
+    return Turns(
+        times=[
+            JUNCTION if place == JUNCTION else times[of_vertex[vertex]]
+            for vertex, place in enumerate(graph.places)
+        ],
+        last=levels.top,
+        chain=list(chain.values()),
+    )
+
+
+def _by_place(graph: Graph) -> tuple[list[int], int]:
+    """Number the vertices so that all of a place have the same number, which is the place."""
+    found, following = [], max(graph.places, default=JUNCTION) + 1
+    for place in graph.places:
+        found.append(following if place == JUNCTION else place)
+        following += place == JUNCTION
+    return found, following
+
+
+def _apart(
+    graph: Graph, number: Sequence[int], count: int, looping: set[int]
+) -> tuple[list[int], int]:
+    """Give each vertex of places on loops a number of its own."""
+    found = list(number)
+    for vertex, place in enumerate(graph.places):
+        if place in looping:
+            found[vertex] = count
+            count += 1
+    return found, count
+
+
+class _Levels:
+    """The longest path to each vertex of a graph whose numbers are in topological order."""
+
+    def __init__(self, graph: Graph) -> None:
+        size = len(graph)
+        self._graph = graph
+        self.levels = [JUNCTION if place == JUNCTION else 0 for place in graph.places]
+        self._before = [JUNCTION] * size  # the placed vertex that the level comes from
+        # What arrives at a junction: the highest vertex, and one as high of another place.
+        self._first = [JUNCTION] * size
+        self._second = [JUNCTION] * size
+        for vertex, place in enumerate(graph.places):
+            if place != JUNCTION:
+                for other in graph.successors[vertex]:
+                    self._arrive(other, vertex)
+            else:
+                for other in graph.successors[vertex]:
+                    for origin in (self._first[vertex], self._second[vertex]):
+                        if origin != JUNCTION:
+                            self._arrive(other, origin)
+        self.top = max(self.levels, default=JUNCTION)
+
+    def _arrive(self, vertex: int, origin: int) -> None:
+        """Note that what `origin` does is needed at a vertex."""
+        places, levels = self._graph.places, self.levels
+        if places[vertex] != JUNCTION:
+            level = levels[origin] + (places[origin] != places[vertex])
+            if level > levels[vertex]:
+                levels[vertex], self._before[vertex] = level, origin
+            return
+        first = self._first[vertex]
+        if first == JUNCTION or levels[origin] > levels[first]:
+            self._first[vertex], self._second[vertex] = origin, JUNCTION
+        elif levels[origin] == levels[first] and places[origin] != places[first]:
+            self._second[vertex] = origin
+
+    def chain(self, end: int) -> list[int]:
+        """Return a longest path to a vertex with a place: each waits for the one before it."""
+        path = [] if self.top == JUNCTION else [end]
+        while path and self._before[path[-1]] != JUNCTION:
+            path.append(self._before[path[-1]])
+        return path[::-1]
+
+
+class _Sweep:
+    """Gives every vertex the latest turn that it can have, with as few turns as rule 4 says.
+
+    Time runs from the last level to the first. A vertex is ready at its deadline: when all that
+    need it have their turns. Deadlines are carried as levels are: the lowest time at which somebody
+    needs it, and where; `JUNCTION` where several places do.
+    """
+
+    def __init__(self, graph: Graph, levels: Sequence[int]) -> None:
+        size = len(graph)
+        self._graph = graph
+        self._levels = levels
+        self._predecessors = predecessors(graph)
+        self._unsettled = [len(below) for below in graph.successors]
+        self._low = [NEVER] * size
+        self._low_place = [JUNCTION] * size
+        self._times = [JUNCTION] * size
+        self._now = max(levels, default=0)
+        self._ready: dict[int, list[int]] = {}
+        self._soon: list[int] = []
+
+    def times(self) -> list[int]:
+        """Return the turn of each vertex; `JUNCTION` for junctions."""
+        due: list[list[int]] = [[] for _ in range(self._now + 1)]
+        for vertex, level in enumerate(self._levels):
+            if level != JUNCTION:
+                due[level].append(vertex)
+        for vertex, below in enumerate(self._graph.successors):
+            if not below:
+                self._settle(vertex)
+        while due:
+            for vertex in due.pop():
+                if self._times[vertex] == JUNCTION:
+                    self._take_turn(self._graph.places[vertex])
+            for vertex in self._soon:
+                self._ready.setdefault(self._graph.places[vertex], []).append(vertex)
+            self._soon = []
+            self._now -= 1
+        return self._times
+
+    def _take_turn(self, place: int) -> None:
+        """Let a place do all that is ready, and what becomes ready by that."""
+        ready = self._ready.setdefault(place, [])
+        while ready:
+            vertex = ready.pop()
+            self._times[vertex] = self._now
+            self._low[vertex], self._low_place[vertex] = self._now, place
+            self._settle(vertex)
+
+    def _settle(self, vertex: int) -> None:
+        """Take what a vertex needs for known, once all that need the vertex are settled.
+
+        One that has a place and no turn yet becomes ready; others tell those before them.
+        """
+        waiting = [vertex]
+        while waiting:
+            vertex = waiting.pop()
+            if self._graph.places[vertex] != JUNCTION and self._times[vertex] == JUNCTION:
+                self._make_ready(vertex)
+                continue
+            for before in self._predecessors[vertex]:
+                self._need(before, vertex)
+                self._unsettled[before] -= 1
+                if self._unsettled[before] == 0:
+                    waiting.append(before)
+
+    def _make_ready(self, vertex: int) -> None:
+        place = self._graph.places[vertex]
+        deadline = self._low[vertex] - (place != self._low_place[vertex])
+        if deadline >= self._now:
+            self._ready.setdefault(place, []).append(vertex)
+        else:
+            self._soon.append(vertex)
+
+    def _need(self, vertex: int, other: int) -> None:
+        """Note when a vertex is needed by another, which has its turn or is a junction."""
+        time, place = self._low[other], self._low_place[other]
+        if time < self._low[vertex]:
+            self._low[vertex], self._low_place[vertex] = time, place
+        elif time == self._low[vertex] and place != self._low_place[vertex]:
+            self._low_place[vertex] = JUNCTION

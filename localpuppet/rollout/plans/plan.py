@@ -1,0 +1,366 @@
+"""The plan of a site: which nodes run when, in groups that wait for each other.
+
+Owns: what is selected, what is refused, and the plan as a value. Refuses to know: where the site
+was read, how a plan is shown, and how it is carried out.
+
+Rules:
+
+- A component waits for all components that produce what it consumes; those on the same node are
+  free, because Puppet orders its own catalog. A circle that stays on one node is Puppet's affair.
+- A group is what is free to run together. A node runs once; it runs more often where components
+  of several nodes depend on each other both ways (each run is a whole one), see `levels`.
+- Refused are a capability that no selected application produces, and a circle through several
+  nodes. Selecting nodes does not refuse: what other nodes produce is taken as it stands, and an
+  order that leads through them stays.
+- The order of the document does not matter.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName, did_you_mean
+from localpuppet.fleet.roles.graph import JUNCTION, Graph, loop_through
+from localpuppet.rollout.plans.check import to_json
+from localpuppet.rollout.plans.levels import LoopError, Turns, turns
+from localpuppet.rollout.plans.site import Component, Site
+
+SHOWN = 12  # of the steps of a circle, in a message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a plan is narrowed to.
+
+    Attributes:
+        instances: Application instances; all of them where it is empty.
+        nodes: Nodes; all of them where it is empty.
+    """
+
+    instances: tuple[str, ...] = ()
+    nodes: tuple[NodeName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a node.
+
+    Attributes:
+        node: The node.
+        group: The group, from 1.
+        number: Which of the node's runs it is, from 1.
+        total: How often the node runs.
+        components: What is settled by this run, of that node; others rely on it from here on.
+    """
+
+    node: NodeName
+    group: int
+    number: int
+    total: int
+    components: tuple[Component, ...]
+
+    def by_application(self) -> dict[str, list[str]]:
+        """Return the names of the components by application, both sorted."""
+        found: dict[str, list[str]] = {}
+        for component in self.components:
+            found.setdefault(component.application, []).append(component.name)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run as programs get it."""
+        return {
+            "node": self.node,
+            "number": self.number,
+            "total": self.total,
+            "components": [
+                {
+                    "application": one.application,
+                    "name": one.name,
+                    "produces": list(one.produces),
+                    "consumes": list(one.consumes),
+                    "checks": [to_json(check) for check in one.checks],
+                }
+                for one in self.components
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A run in the longest chain.
+
+    Attributes:
+        group: The run's group.
+        node: The node.
+        capability: What it waits for, of the run before; `None` for the first, and where nodes
+            that are not selected stand between the two.
+    """
+
+    group: int
+    node: NodeName
+    capability: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the link as programs get it."""
+        return {"group": self.group, "node": self.node, "capability": self.capability}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Ordered groups of runs.
+
+    Attributes:
+        environment: Puppet's environment.
+        applications: The selected instances, sorted.
+        groups: The runs of each group, sorted by node.
+        chain: The longest chain of runs that wait for each other, one run a group.
+        taken: Capabilities that only nodes produce which are not selected, sorted.
+    """
+
+    environment: str
+    applications: tuple[str, ...]
+    groups: tuple[tuple[Run, ...], ...]
+    chain: tuple[Link, ...]
+    taken: tuple[str, ...]
+
+    @property
+    def nodes(self) -> tuple[NodeName, ...]:
+        """The nodes that run, sorted."""
+        return tuple(sorted({run.node for group in self.groups for run in group}))
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, one after the other, in an order in which they could be done."""
+        return tuple(run for group in self.groups for run in group)
+
+    def repeated(self) -> dict[NodeName, list[int]]:
+        """Return the nodes that run more than once, with the groups in which they do."""
+        found: dict[NodeName, list[int]] = {}
+        for run in self.runs:
+            if run.total > 1:
+                found.setdefault(run.node, []).append(run.group)
+        return dict(sorted(found.items()))
+
+    def summary(self) -> dict[str, Any]:
+        """Return all but the groups as programs get it; see base/share/plan.schema.json."""
+        return {
+            "schema": 1,
+            "environment": self.environment,
+            "applications": list(self.applications),
+            "nodes": len(self.nodes),
+            "runs": len(self.runs),
+            "repeated": self.repeated(),
+            "chain": [link.to_dict() for link in self.chain],
+            "taken": list(self.taken),
+        }
+
+
+def make_plan(site: Site, selection: Selection, *, where: str) -> Plan:
+    """Return the plan of a site.
+
+    Args:
+        site: The site.
+        selection: What the plan is narrowed to.
+        where: The site's name, for messages.
+
+    Raises:
+        InvalidInputError: The selection names what the site has not, or matches no node; a
+            capability has no producer, or one that is not selected; or there is a circle.
+    """
+    applications = _applications(site, selection, where)
+    wanted = frozenset(applications)
+    components = [one for one in site.components if one.application in wanted]
+    _refuse_missing(site, components, where)
+    nodes = _nodes(site, components, selection, where)
+    whole = _Vertices(components, nodes=None)
+    found = _turns(whole, where)
+    vertices = whole
+    if selection.nodes:
+        vertices = _Vertices(components, nodes=nodes)
+        found = turns(vertices.graph)
+    return Plan(
+        environment=site.environment,
+        applications=applications,
+        groups=_groups(vertices, found),
+        chain=_chain(vertices, found),
+        taken=vertices.taken(),
+    )
+
+
+def _applications(site: Site, selection: Selection, where: str) -> tuple[str, ...]:
+    known = frozenset(site.applications)
+    for name in selection.instances:
+        if name not in known:
+            raise InvalidInputError(
+                f"unknown application instance {name[:80]!r}",
+                where=where,
+                hint=_known(name, site.applications),
+            )
+    return tuple(sorted(set(selection.instances))) or site.applications
+
+
+def _nodes(
+    site: Site, components: Sequence[Component], selection: Selection, where: str
+) -> frozenset[NodeName]:
+    """Return the selected nodes."""
+    known = frozenset(one.node for one in components)
+    for node in selection.nodes:
+        if node in known:
+            continue
+        if any(one.node == node for one in site.components):
+            raise InvalidInputError(
+                f"node {node} has no component of the selected applications", where=where
+            )
+        raise InvalidInputError(
+            f"unknown node {node!r}", where=where, hint=_known(node, sorted(known))
+        )
+    if not known and selection.instances:
+        raise InvalidInputError("the selection matches no node", where=where)
+    return frozenset(selection.nodes) or known
+
+
+def _known(word: str, names: Sequence[str]) -> str:
+    return did_you_mean(word, list(names)) if len(names) <= 50 else f"there are {len(names)} others"
+
+
+def _refuse_missing(site: Site, components: Sequence[Component], where: str) -> None:
+    """Refuse a capability whose producers are not all selected."""
+    selected = {one.application for one in components}
+    produced = set[str]().union(*(one.produces for one in components))
+    elsewhere = {
+        name: one
+        for one in reversed(site.components)
+        if one.application not in selected
+        for name in one.produces
+    }
+    consumed = chain.from_iterable(one.consumes for one in components)
+    if not elsewhere and produced.issuperset(consumed):
+        return
+    missing = [
+        (one, name)
+        for one in components
+        for name in one.consumes
+        if name in elsewhere or name not in produced
+    ]
+    if not missing:
+        return
+    consumer, name = missing[0]
+    more = f" (and {len(missing) - 1} more like this)" if len(missing) > 1 else ""
+    other = elsewhere.get(name)
+    if other is None:
+        raise InvalidInputError(
+            f"nothing produces {name}, which {consumer} consumes{more}",
+            where=where,
+            hint="name its producer, or take it out of 'consumes'",
+        )
+    raise InvalidInputError(
+        f"{name}, which {consumer} consumes, is produced by {other}, which is not selected{more}",
+        where=where,
+        hint=f"add --instance '{other.application}'",
+    )
+
+
+class _Vertices:
+    """The components and capabilities of a plan as a graph; a place is a node's number.
+
+    Args:
+        components: The components, sorted by node.
+        nodes: Which nodes have a place; all of them where it is `None`.
+    """
+
+    def __init__(
+        self, components: Sequence[Component], *, nodes: frozenset[NodeName] | None
+    ) -> None:
+        self.components = components
+        self._nodes = nodes
+        self.names = list(dict.fromkeys(name for one in components for name in one.produces))
+        first = len(components)
+        vertex = {name: first + index for index, name in enumerate(self.names)}
+        places: list[int] = []
+        successors: list[list[int]] = []
+        place, last = JUNCTION, None
+        consumers: list[list[int]] = [[] for _ in self.names]
+        for index, one in enumerate(components):
+            if one.node != last and (nodes is None or one.node in nodes):
+                place += 1
+                last = one.node
+            places.append(place if one.node == last else JUNCTION)
+            successors.append([vertex[name] for name in one.produces])
+            for name in one.consumes:
+                consumers[vertex[name] - first].append(index)
+        self.graph = Graph(
+            places=[*places, *(JUNCTION for _ in self.names)], successors=[*successors, *consumers]
+        )
+
+    def taken(self) -> tuple[str, ...]:
+        """Return what is consumed and only produced on nodes without a place."""
+        nodes = self._nodes
+        if nodes is None:
+            return ()
+        here = [one for one in self.components if one.node in nodes]
+        produced = {name for one in here for name in one.produces}
+        return tuple(sorted({name for one in here for name in one.consumes} - produced))
+
+
+def _turns(vertices: _Vertices, where: str) -> Turns:
+    try:
+        return turns(vertices.graph)
+    except LoopError as error:
+        steps = loop_through(vertices.graph, error.members)
+        raise InvalidInputError(
+            f"the order is a circle: {_named(vertices, steps)}",
+            where=where,
+            hint="take one of these out of 'consumes'"
+            + (f"; {error.loops - 1} more circles" if error.loops > 1 else ""),
+        ) from error
+
+
+def _named(vertices: _Vertices, steps: Sequence[int]) -> str:
+    """Return a circle by its names: `A of X on n -> Sql[a] -> B of Y on m -> Web[b] -> A of …`."""
+    names = [
+        str(vertices.components[step])
+        if step < len(vertices.components)
+        else vertices.names[step - len(vertices.components)]
+        for step in (*steps, steps[0])
+    ]
+    if len(names) > SHOWN:
+        left = len(names) - SHOWN
+        names = [*names[: SHOWN // 2], f"… {left} more …", *names[-SHOWN // 2 :]]
+    return " -> ".join(names)
+
+
+def _groups(vertices: _Vertices, found: Turns) -> tuple[tuple[Run, ...], ...]:
+    settled: dict[NodeName, dict[int, list[Component]]] = {}
+    for index, one in enumerate(vertices.components):
+        if found.times[index] != JUNCTION:
+            settled.setdefault(one.node, {}).setdefault(found.times[index], []).append(one)
+    groups: list[list[Run]] = [[] for _ in range(found.last + 1)]
+    for node, by_time in settled.items():
+        for number, (time, components) in enumerate(sorted(by_time.items()), 1):
+            groups[time].append(
+                Run(
+                    node=node,
+                    group=time + 1,
+                    number=number,
+                    total=len(by_time),
+                    components=tuple(components),
+                )
+            )
+    return tuple(tuple(group) for group in groups)
+
+
+def _chain(vertices: _Vertices, found: Turns) -> tuple[Link, ...]:
+    links: list[Link] = []
+    before: Iterable[Component] = ()
+    for indices in found.chain:
+        components = [vertices.components[index] for index in indices]
+        group = found.times[indices[0]] + 1
+        produced = {name for one in before for name in one.produces}
+        common = sorted({name for one in components for name in one.consumes} & produced)
+        if not links or links[-1].group != group:
+            capability = common[0] if common else None
+            links.append(Link(group=group, node=components[0].node, capability=capability))
+        before = components
+    return tuple(links)

@@ -1,0 +1,243 @@
+"""A site: applications, their components, and what these produce and consume.
+
+Owns: the values, and the strict way from a document to them. Refuses to know: where the document
+came from, and in which order anything runs.
+
+One shape for both sources. Puppet's environment graph (4.x and 5.x,
+`/puppet/v3/environment/NAME`) is it as it stands, and our own site file adds `checks`:
+
+    environment: production
+    applications:
+      Lamp[app1]:
+        Lamp::Mysql[app1]: {node: db1.example.com, produces: ['Sql[app1]']}
+        Lamp::Webapp[app1-1]:
+          node: web1.example.com
+          consumes: ['Sql[app1]']
+          checks: ['http://%{node}/health', [/usr/local/bin/probe, '%{node}']]
+
+Invariants: a component is one part of one application on one node; a capability is only a name,
+and the same name is the same capability in every application.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import Environment, NodeName, did_you_mean
+from localpuppet.base.formats.text import one_line, parse_line, shown_key
+from localpuppet.base.formats.values import Json, at, type_names
+from localpuppet.rollout.plans.check import Check, parse_check
+
+MAX_COMPONENTS = 250_000
+MAX_CAPABILITIES = 10_000  # that one component produces, or consumes
+MAX_NAME = 255
+MAX_CHECKS = 20
+ENVIRONMENT = "production"
+_SITE = ("environment", "applications", "code_id")
+_COMPONENT = ("node", "produces", "consumes", "checks")
+# Most names are plain: asking for that first is an eighth of the time of a large site.
+_PLAIN = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?\Z")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A part of an application on one node.
+
+    Attributes:
+        application: The instance that it is of, `Lamp[app1]`.
+        name: Its name there, `Lamp::Mysql[app1]`.
+        node: Where it is.
+        produces: Capabilities that others may wait for, sorted.
+        consumes: Capabilities that it needs, sorted.
+        checks: How one sees that it works: a URL, or the argument vector of a command.
+        declared: Whether somebody wrote it; else it stands for what nodes ask of each other, which
+            orders them and is no need.
+    """
+
+    application: str
+    name: str
+    node: NodeName
+    produces: tuple[str, ...] = ()
+    consumes: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    declared: bool = True
+
+    def __str__(self) -> str:
+        """Return the component as messages name it."""
+        return f"{self.name} of {self.application} on {self.node}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The applications of an environment.
+
+    Attributes:
+        environment: Puppet's environment.
+        applications: Every instance, also one without components, sorted.
+        components: Sorted by node, application and name.
+    """
+
+    environment: str
+    applications: tuple[str, ...]
+    components: tuple[Component, ...]
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json], *, where: str) -> "Site":
+        """Return the site.
+
+        Args:
+            raw: The document, of whatever shape.
+            where: Its name, for messages.
+
+        Raises:
+            InvalidInputError: A key is unknown or missing, a value has another type, a name is not
+                one, or there is more of something than the limits above.
+        """
+        _only(raw, _SITE, where)
+        if "applications" not in raw:
+            raise InvalidInputError("the key 'applications' is missing (required)", where=where)
+        place = f"{where}: applications"
+        applications = _mapping(raw["applications"], place)
+        environment = raw.get("environment", ENVIRONMENT)
+        if not isinstance(environment, str):
+            raise _wrong(environment, "a string", f"{where}: environment")
+        reader = _Reader()
+        for application, components in applications.items():
+            inner = at(place, _shown(application))
+            reader.application(application, _mapping(components, inner), inner)
+        found = reader.components
+        # No name has a NUL, and nothing sorts before it: the order of tuples in half the time.
+        found.sort(key=lambda one: f"{one.node}\0{one.application}\0{one.name}")
+        return cls(
+            environment=Environment.parse(environment, where=f"{where}: environment"),
+            applications=tuple(sorted(applications)),
+            components=tuple(found),
+        )
+
+
+class _Reader:
+    """Reads components; what stands in a document many times is checked once."""
+
+    def __init__(self) -> None:
+        self.components: list[Component] = []
+        self._nodes: dict[str, NodeName] = {}
+        self._names: dict[str, str] = {}
+
+    def application(self, application: str, components: Mapping[str, Json], where: str) -> None:
+        """Read the components of an application."""
+        self._name(application, where)
+        if len(self.components) + len(components) > MAX_COMPONENTS:
+            raise InvalidInputError(
+                f"has too many components: at most {MAX_COMPONENTS} are allowed",
+                where=where,
+                hint="plan parts of the site",
+            )
+        for name, body in components.items():
+            # Places are made for messages only: here a large site spends its time.
+            try:
+                self.components.append(self._component(application, name, body))
+            except InvalidInputError as error:
+                raise _behind(error, at(where, _shown(name))) from error
+
+    def _component(self, application: str, name: str, body: Json) -> Component:
+        self._name(name, "")
+        raw = _mapping(body, "")
+        for key in raw:
+            if key not in _COMPONENT:
+                _only(raw, _COMPONENT, "")
+        if "node" not in raw:
+            raise InvalidInputError("the key 'node' is missing (required)")
+        checks = raw.get("checks")
+        return Component(
+            application=application,
+            name=name,
+            node=self._node(raw["node"]),
+            produces=self._capabilities(raw.get("produces"), "produces"),
+            consumes=self._capabilities(raw.get("consumes"), "consumes"),
+            checks=() if checks is None else _each(checks, "checks", MAX_CHECKS, parse_check),
+        )
+
+    def _node(self, value: Json) -> NodeName:
+        if not isinstance(value, str):
+            raise _wrong(value, "a node's name", "node")
+        found = self._nodes.get(value)
+        if found is None:
+            try:
+                found = self._nodes[value] = NodeName.parse(value)
+            except InvalidInputError as error:
+                raise _behind(error, "node") from error
+        return found
+
+    def _capabilities(self, value: Json, key: str) -> tuple[str, ...]:
+        if value is None:
+            return ()
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+            known = self._names.get(value[0])  # most are so: this is for the time of a large site
+            if known is not None:
+                return (known,)
+        return tuple(sorted(set(_each(value, key, MAX_CAPABILITIES, self._name))))
+
+    def _name(self, value: Json, where: str) -> str:
+        if not isinstance(value, str):
+            raise _wrong(value, "a string", where)
+        found = self._names.get(value)
+        if found is None:
+            if not _PLAIN.match(value):
+                _check_name(value, where)
+            found = self._names[value] = value
+        return found
+
+
+def _check_name(text: str, where: str) -> None:
+    try:
+        parse_line(text, what="name")
+    except InvalidInputError as error:
+        raise _behind(error, where) from error
+    if len(text) > MAX_NAME or text != text.strip():
+        raise InvalidInputError(
+            f"is not a name: at most {MAX_NAME} characters, no space at its ends", where=where
+        )
+
+
+def _each(value: Json, where: str, most: int, parse: Callable[[Json, str], T]) -> tuple[T, ...]:
+    """Return what `parse` makes of each element of a list."""
+    if not isinstance(value, list):
+        raise _wrong(value, "a list", where)
+    if len(value) > most:
+        raise InvalidInputError(
+            f"has {len(value)} elements; at most {most} are allowed", where=where
+        )
+    return tuple([parse(item, at(where, index)) for index, item in enumerate(value)])
+
+
+def _shown(name: str) -> str:
+    """Return a name as a part of a breadcrumb: what stands where a name should be may be long."""
+    return one_line(name)[:80]
+
+
+def _mapping(value: Json, where: str) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise _wrong(value, "a mapping", where)
+    return value
+
+
+def _only(raw: Mapping[str, Json], known: Collection[str], where: str) -> None:
+    for key in raw:
+        if key not in known:
+            raise InvalidInputError(
+                f"unknown key {shown_key(key)}", where=where, hint=did_you_mean(key, list(known))
+            )
+
+
+def _wrong(value: Json, wanted: str, where: str) -> InvalidInputError:
+    return InvalidInputError(f"must be {wanted}, not a {type_names[type(value)]}", where=where)
+
+
+def _behind(error: InvalidInputError, where: str) -> InvalidInputError:
+    """Return the same refusal with its breadcrumb behind `where`."""
+    place = at(where, error.where) if error.where else where
+    return InvalidInputError(error.what, where=place, hint=error.hint)

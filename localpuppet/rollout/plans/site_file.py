@@ -1,0 +1,126 @@
+"""Reads a site: our own file, or Puppet's environment graph as the server gives it.
+
+Owns: which of the two a file is, and how large it may be. Refuses to know: what a site means.
+
+A file whose first character is `{` is JSON and may be large, because a server wrote it; anything
+else is YAML that a person wrote, strict and of at most 1 MiB as everywhere. Commands of checks run
+as whoever rolls out: they are taken from a YAML file that is named, and from nothing that a server
+made or that came through a pipe.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.text import url_without_secrets
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import MAX_DOCUMENT, read_user_file
+from localpuppet.rollout.plans.site import MAX_COMPONENTS, Site
+
+if TYPE_CHECKING:
+    from localpuppet.node.enc.input import Fetch
+
+MAX_GRAPH = 48 * 1024 * 1024
+# What a document costs in memory depends on how many values it has: a graph needs one mapping and
+# two lists a component, some nine strings, and a bracket in each of its names.
+MOST = {b"{": 2 * MAX_COMPONENTS, b"[": 16 * MAX_COMPONENTS, b'"': 24 * MAX_COMPONENTS}
+# What a Puppet server answers with instead of a graph.
+SERVER_ERROR = {"message", "issue_kind"}
+STANDARD_INPUT = "-"
+
+
+def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -> Site:
+    """Return the site in a file, or that a Puppet server has.
+
+    Args:
+        source: The file, `-` for standard input, or an https URL.
+        documents: Reads our own form.
+        fetch: Fetches URLs; `None` where none are to be.
+
+    Raises:
+        InvalidInputError: It cannot be read, is too large, or is refused.
+        UnavailableError: The server cannot be asked.
+    """
+    where = place(source)
+    if source.startswith("https://") and fetch is not None:
+        data, trusted = fetch.get(source, limit=MAX_GRAPH), False
+        if not _is_json(data):
+            raise InvalidInputError(
+                "is not JSON, as Puppet's environment graph is",
+                where=where,
+                hint="https://HOST:8140/puppet/v3/environment/ENVIRONMENT of Puppet 4 or 5",
+            )
+        raw = _graph(data, where)
+    elif "://" in source:
+        raise InvalidInputError(
+            "is not a file, nor an https URL",
+            where=where,
+            hint="name a file, '-' for standard input, or https://…",
+        )
+    else:
+        raw, trusted = _document(source, documents, where)
+    site = Site.from_dict(raw, where=where)
+    if not trusted:
+        _refuse_commands(site, where)
+    return site
+
+
+def place(source: str) -> str:
+    """Return how messages name a source."""
+    if "://" in source:
+        return url_without_secrets(source)
+    return "standard input" if source == STANDARD_INPUT else source
+
+
+def _refuse_commands(site: Site, where: str) -> None:
+    for component in site.components:
+        if any(not isinstance(check, str) for check in component.checks):
+            raise InvalidInputError(
+                f"{component}: its checks have a command, which is taken from a YAML file only",
+                where=where,
+                hint="name a site file of your own, or give the command with --check",
+            )
+
+
+def _document(source: str, documents: Documents, where: str) -> tuple[dict[str, Json], bool]:
+    """Return the document in a file, and whether a person wrote the file.
+
+    The document's bytes are gone when this returns.
+    """
+    if source != STANDARD_INPUT:
+        data = read_user_file(Path(source), limit=MAX_GRAPH)
+    elif sys.stdin is None:
+        raise InvalidInputError("is closed", where=where)
+    else:
+        data = sys.stdin.buffer.read(MAX_GRAPH + 1)
+    if _is_json(data):
+        return _graph(data, where), False
+    if len(data) > MAX_DOCUMENT:
+        raise InvalidInputError(
+            f"is too large: YAML may have {MAX_DOCUMENT} bytes", where=where, hint="write JSON"
+        )
+    return documents.parse(data, schema="site", where=where), source != STANDARD_INPUT
+
+
+def _is_json(data: bytes) -> bool:
+    return data.lstrip(b" \t\r\n").startswith(b"{")
+
+
+def _graph(data: bytes, where: str) -> dict[str, Json]:
+    if any(data.count(sign) > most for sign, most in MOST.items()):
+        raise InvalidInputError(
+            f"has too many values: at most {MAX_COMPONENTS} components are allowed",
+            where=where,
+            hint="plan parts of the site",
+        )
+    raw = parse_object(data, where=where, limit=MAX_GRAPH)
+    if raw.keys() >= SERVER_ERROR:
+        raise InvalidInputError(
+            "is the error that a Puppet server answered with, and not an environment graph",
+            where=where,
+            hint="its 'message' says why; 'curl --fail' would not have written it",
+        )
+    return raw

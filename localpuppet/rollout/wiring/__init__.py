@@ -1,0 +1,4 @@
+"""From settings to the parts that carry a plan out.
+
+acts: `heads`, `rollout`.
+"""

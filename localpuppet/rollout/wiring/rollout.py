@@ -1,0 +1,385 @@
+"""The parts of a rollout: its journal, its nodes over the bus, and the signals that stop it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from localpuppet.base.errors import (
+    BusyError,
+    IntegrityError,
+    InvalidInputError,
+    LocalpuppetError,
+    StateError,
+    UnavailableError,
+)
+from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.formats.text import shown_names
+from localpuppet.base.formats.times import show_time
+from localpuppet.fleet.bus.key_value import RefusedError
+from localpuppet.fleet.trust.policy import TAKEOVER
+from localpuppet.fleet.trust.policy_file import refusal
+from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.execution import metrics
+from localpuppet.rollout.execution.checking import Checking
+from localpuppet.rollout.execution.events import (
+    Approved,
+    Began,
+    Continued,
+    Event,
+    Over,
+    Overtaken,
+    Paused,
+    Resumed,
+    Stopped,
+)
+from localpuppet.rollout.execution.executing import Execution
+from localpuppet.rollout.execution.fleet import FleetNodes
+from localpuppet.rollout.execution.head import Head
+from localpuppet.rollout.execution.heads import HeadKeeper, Heads
+from localpuppet.rollout.execution.journal import Journal, resumable
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.probing import Probing
+from localpuppet.rollout.execution.report import Report
+from localpuppet.rollout.execution.resuming import head_of, take_up
+from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.turns.overtaken import Overtaking
+from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
+from localpuppet.rollout.execution.words.hearing import BusEars, JournalEars
+from localpuppet.rollout.execution.words.noting import Timed
+from localpuppet.rollout.execution.words.saying import Speaker, look
+from localpuppet.rollout.execution.words.word import Word
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.bus.key_value import KeyValue
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# What monitoring is told of as it happens; of the ends of nodes it learns with these.
+_TOLD = (Resumed, Paused, Continued, Approved, Stopped, Over)
+
+
+class RolloutWiring:
+    """What rolls out from this root, in its signer's name.
+
+    Args:
+        node: The parts of the node.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+        self.fleet = FleetWiring(node)
+
+    @cached_property
+    def journals(self) -> Journals:
+        """The journals of this machine."""
+        return Journals(self._node.settings.state / "rollouts")
+
+    @property
+    def caller(self) -> str:
+        """Who rolls out."""
+        return self.fleet.signer.name.caller
+
+    def new_id(self) -> RolloutId:
+        """Return the id of a rollout that begins now."""
+        newest = next(iter(self.journals.ids()), None)
+        return RolloutId.of(self._node.clock.now(), os.urandom(2).hex(), newest)
+
+    def now(self) -> str:
+        """Return the time, as journals have it."""
+        return show_time(self._node.clock.now())
+
+    async def begin(self, began: Began, told: Callable[[Event], None]) -> Journal:
+        """Carry a new rollout out to its end; return its journal.
+
+        Raises:
+            UnavailableError: The bus cannot be reached; nothing changed.
+            StateError: The journal cannot be written.
+            BusyError: The rollout was resumed elsewhere.
+        """
+        async with self.fleet.connected() as kv:
+            self.journals.forget(self._node.clock.now())
+            journal = self.journals.begin(began, at=self.now())
+            try:
+                told(began)
+                async with self._execution(kv, journal, told) as (execution, keeper):
+                    await self._carry_out(execution, execution.run(resume=False), keeper)
+            finally:
+                journal.close()
+        return journal
+
+    async def resume(
+        self,
+        rollout: RolloutId | None,
+        told: Callable[[Event], None],
+        *,
+        replay: Callable[[Sequence[Event]], None],
+        owner: SignerName | None = None,
+        commands: bool = False,
+    ) -> Journal:
+        """Go on with a rollout to its end; return its journal. See `begin` and `take_up`.
+
+        Args:
+            rollout: Which; the newest that can go on for `None`.
+            owner: Whose; our own for `None`.
+            commands: Whether another's checks may be commands, which run as us.
+            told: Learns of each event.
+            replay: Learns of what happened before.
+
+        Raises:
+            BusyError: Another process goes on with it.
+            InvalidInputError: It is over, or another's, or not known, or cannot be taken over.
+            IntegrityError: Its head on the bus is not to be believed.
+        """
+        async with self.fleet.connected() as kv:
+            heads = self.heads(kv, owner)
+            own = heads.owner == self.fleet.signer.name
+            taken = await take_up(
+                rollout,
+                journals=self.journals,
+                heads=heads,
+                problem=None if own else partial(self._not_to_be_taken, kv, commands=commands),
+                note=self._note,
+            )
+            journal = taken.journal
+            try:
+                journal.forget_words()
+                replay([event for _, event in journal.events()])
+                told(journal.state().began)
+                revision = taken.revision
+                async with self._execution(kv, journal, told, revision) as (execution, keeper):
+                    by = Resumed(epoch=taken.epoch, caller=self.caller, machine=machine_name())
+                    await self._carry_out(execution, execution.run(resume=True, by=by), keeper)
+            finally:
+                journal.close()
+        return journal
+
+    async def give_up(self, journal: Journal, told: Callable[[Event], None]) -> None:
+        """End a rollout that no process goes on with: its nodes are given back; see `resume`."""
+        async with self.fleet.connected() as kv:
+            journal.take()
+            try:
+                resumable(journal, journal.state().began.caller)
+                async with self._execution(kv, journal, told) as (execution, keeper):
+                    work = execution.give_up(f"stopped by {self.caller}")
+                    await self._carry_out(execution, work, keeper)
+            finally:
+                journal.close()
+
+    async def give_back(self, journal: Journal, told: Callable[[Event], None]) -> None:
+        """Let go of the nodes that a rollout which is over has kept; see `resume`."""
+        async with self.fleet.connected() as kv:
+            journal.take()
+            try:
+                async with self._execution(kv, journal, told) as (execution, keeper):
+                    await self._carry_out(execution, execution.give_back(), keeper)
+            finally:
+                journal.close()
+
+    async def say(
+        self,
+        word: Word,
+        rollout: RolloutId | None,
+        owner: SignerName | None,
+        *,
+        about: Callable[[State], str],
+    ) -> Head:
+        """Say a word to who goes on with a rollout on another machine.
+
+        Args:
+            word: The word.
+            rollout: Which; the newest that goes on for `None`.
+            owner: Whose; our own for `None`.
+            about: Returns what the word is about, by what the bus has of the rollout.
+
+        Returns:
+            The head by which whoever goes on was found.
+
+        Raises:
+            InvalidInputError: There is none, or the word is refused there.
+            UnavailableError: The bus cannot be asked, or nobody answered.
+            IntegrityError: What the bus has of the rollout is not to be believed.
+        """
+        async with self.fleet.connected() as kv:
+            heads = self.heads(kv, owner)
+            found = await look(heads, rollout, word)
+            speaker = Speaker(
+                kv,
+                signer=self.fleet.signer,
+                verifier=self.fleet.verifier,
+                clock=self._node.clock,
+                machine=machine_name(),
+            )
+            events = [event for _, event in found.head.events]
+            text = about(State.of(events)) if events else ""
+            await speaker.say(word, owner=heads.owner, to=found, about=text)
+        return found.head
+
+    async def elsewhere(self, journal: Journal) -> bool:
+        """Return whether a rollout whose journal is here went on on another machine.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        return bool(await self.newer_heads([journal.state()], lambda _: None))
+
+    async def newer_heads(
+        self, states: Iterable[State], note: Callable[[str], None]
+    ) -> dict[RolloutId, Head]:
+        """Return the heads of rollouts that continued on other machines, by what the bus has.
+
+        Args:
+            states: Where these rollouts are by the journals of this machine.
+            note: Takes why a head is rejected.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        found = {}
+        async with self.fleet.connected() as kv:
+            for state in states:
+                rollout, owner = state.began.id, SignerName.parse_caller(state.began.caller)
+                try:
+                    kept = await self.heads(kv, owner).read(rollout)
+                except (RefusedError, IntegrityError, InvalidInputError) as error:
+                    note(f"rollout {rollout}: cannot tell whether it continued elsewhere: {error}")
+                    continue
+                if kept is not None and kept.head.epoch > state.epoch:
+                    found[rollout] = kept.head
+        return found
+
+    async def _not_to_be_taken(self, kv: "KeyValue", state: State, *, commands: bool) -> str:
+        """Return why we do not take a rollout over, or nodes do not let us; empty where we do."""
+        if state.commands and not commands:
+            return f"its checks would run {shown_names(state.commands)} as you (--run-checks)"
+        nodes = FleetNodes(
+            kv,
+            client=self.fleet.requests(kv),
+            verifier=self.fleet.verifier,
+            began=state.began,
+        )
+        left = [node for node, fate in state.fates().items() if fate is None]
+        problems = await nodes.ready(left)
+        return "" if can_do_without(state, problems) else why_not_ready(state, problems)
+
+    def heads(self, kv: "KeyValue", owner: SignerName | None = None) -> Heads:
+        """Return the heads of somebody's rollouts on a bus; of our own for `None`."""
+        return Heads(
+            kv,
+            signer=self.fleet.signer,
+            verifier=self.fleet.verifier,
+            denied=self._denied,
+            owner=owner,
+        )
+
+    def _denied(self, caller: SignerName) -> str:
+        """Return why somebody may not speak for others' rollouts here; empty where one may."""
+        try:
+            return refusal(self._node.settings.policy, caller, TAKEOVER)
+        except LocalpuppetError as error:
+            return str(error)
+
+    def _note(self, text: str) -> None:
+        self._node.observe("").note(text)
+
+    async def _carry_out(
+        self, execution: Execution, work: Coroutine[Any, Any, Over], keeper: HeadKeeper
+    ) -> None:
+        """Do the work of a rollout, with its head kept on the bus, until another has its epoch."""
+        working, keeping = asyncio.create_task(work), asyncio.create_task(keeper.run())
+        try:
+            await asyncio.wait([working, keeping], return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done() and keeping.exception() is not None:
+                if isinstance(keeping.exception(), BusyError):
+                    execution.hand_over()
+                working.cancel()
+                await asyncio.wait([working])
+                await keeping
+            await working
+        finally:
+            keeping.cancel()
+            working.cancel()
+        try:
+            await keeper.write()
+        except (UnavailableError, IntegrityError, InvalidInputError) as error:
+            self._note(f"warning: its head on the bus is not the newest: {error}")
+
+    @asynccontextmanager
+    async def _execution(
+        self,
+        kv: "KeyValue",
+        journal: Journal,
+        told: Callable[[Event], None],
+        revision: int | None = None,
+    ) -> AsyncGenerator[tuple[Execution, HeadKeeper], None]:
+        state = journal.state()
+        client = self.fleet.requests(kv)
+        nodes = FleetNodes(
+            kv,
+            client=client,
+            verifier=self.fleet.verifier,
+            began=state.began,
+            note=self._note,
+        )
+        keeper = HeadKeeper(
+            self.heads(kv, SignerName.parse_caller(state.began.caller)),
+            state.began.id,
+            current=lambda: head_of(journal),
+            revision=revision,
+            note=self._note,
+        )
+        keeper.changed()
+        notes = Timed(
+            journal,
+            self._node.clock,
+            changed=keeper.changed,
+            ears=(
+                JournalEars(journal, machine=machine_name()),
+                BusEars(
+                    kv,
+                    signer=self.fleet.signer,
+                    verifier=self.fleet.verifier,
+                    journal=journal,
+                    denied=self._denied,
+                    clock=self._node.clock,
+                ),
+            ),
+        )
+        checks = Checking(Probing(ca=self._node.settings.https_ca))
+
+        def heard(event: Event) -> None:
+            told(event)
+            if isinstance(event, _TOLD):
+                self._measure(journal, running=True)
+
+        execution = Execution(state, notes=notes, nodes=nodes, checks=checks, told=heard)
+
+        async def believes(found: Overtaken) -> bool:
+            if await keeper.is_ours():
+                return False
+            execution.hand_over(found)
+            return True
+
+        client.heed_refusals(Overtaking(client=client, began=state.began, believes=believes).heed)
+        self._measure(journal, running=True)
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, execution.interrupt, f"stopped by {number.name}")
+        try:
+            async with client.together():
+                yield execution, keeper
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+            self._measure(journal, running=False)
+
+    def _measure(self, journal: Journal, *, running: bool) -> None:
+        """Tell monitoring of a rollout; a textfile that cannot be written stops none."""
+        try:
+            report = Report.of(journal.events(), taken=running)
+            metrics.update(self._node.settings.rollout_metrics, report, now=self._node.clock.now())
+        except StateError as error:
+            self._note(f"warning: monitoring is not told: {error}")

@@ -1,0 +1,4 @@
+"""The command that starts the dashboard.
+
+verbs: `web`.
+"""

@@ -1,0 +1,118 @@
+"""The page as an ASGI application: doors, routes, and what becomes of errors.
+
+Owns: which address shows which view. Refuses to know: sockets.
+"""
+
+from collections.abc import Mapping
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.web.dashboard.differing import PATH as DIFFERENCE
+from localpuppet.web.dashboard.lists.asked import LISTS
+from localpuppet.web.dashboard.pages import Pages, Parts
+from localpuppet.web.dashboard.showing import HERE
+from localpuppet.web.doors.loopback import ENTER
+from localpuppet.web.doors.rules import HEADERS, METHODS, Door, Visitor
+
+
+def application(parts: Parts) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        parts: What its views show from.
+    """
+    pages = Pages(parts)
+
+    def refused(_: Request, error: Exception) -> Response:
+        if isinstance(error, LocalpuppetError):
+            return pages.problem(error)
+        return pages.missing()
+
+    node = "/nodes/{node}"
+    entrance = [] if pages.entering is None else [Route(ENTER, pages.entering.enter)]
+    acts = []
+    if pages.acting is not None:
+        acting, both = pages.acting, ["GET", "POST"]
+        acts = [
+            Route(f"{node}/do/{{action}}", acting.node, methods=both),
+            Route("/rollouts/{rollout}/do/{action}", acting.rollout, methods=both),
+        ]
+    shown = Starlette(
+        routes=[
+            Route("/", pages.overview),
+            Route(node, pages.node),
+            Route(node + "/runs/{run}", pages.run),
+            *acts,
+            Route("/rollouts/{rollout}.json", pages.rollout_file),
+            Route("/rollouts/{rollout}", pages.rollout),
+            Route(DIFFERENCE, pages.differing.page),
+            Route(DIFFERENCE + ".{form}", pages.differing.file),
+            Route("/find", pages.find),
+            Route("/plan", pages.plan),
+            Route("/plan.svg", pages.plan_picture),
+            Route("/kicks", pages.kicks),
+            Route("/kicks.svg", pages.kicks_picture),
+            Route("/bus", pages.bus),
+            Route("/events", pages.events),
+            *entrance,
+            *(Route(path, pages.lists.page) for path in LISTS),
+            *(Route(path + ".{form}", pages.lists.file) for path in LISTS),
+            Mount("/static", StaticFiles(directory=HERE / "static")),
+        ],
+        exception_handlers={LocalpuppetError: refused, HTTPException: refused},
+    )
+    return Guarded(shown, parts.door, pages)
+
+
+class Guarded:
+    """Lets in whom the door lets in, and gives each answer its headers.
+
+    Args:
+        shown: What is behind the door.
+        door: Decides who may look.
+        pages: Shows a refusal.
+    """
+
+    def __init__(self, shown: ASGIApp, door: Door, pages: Pages) -> None:
+        self._shown = shown
+        self._door = door
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; there are no web sockets."""
+        if scope["type"] == "lifespan":
+            await self._shown(scope, receive, send)
+        if scope["type"] != "http":
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": _with(message["headers"])}
+            await send(message)
+
+        refusal = self._door.refusal(scope["method"], scope["path"], Visitor.of(scope))
+        if refusal is None:
+            await self._shown(scope, receive, sending)
+            return
+        answer = self._pages.refusal(refusal)
+        if refusal.code == 405:
+            answer.headers["allow"] = ", ".join(METHODS)
+        await answer(scope, receive, sending)
+
+
+def _with(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return headers, and those of every answer that are not among them."""
+    there = {name.lower() for name, _ in headers}
+    ours: Mapping[str, str] = HEADERS
+    return headers + [
+        (name.encode(), value.encode())
+        for name, value in ours.items()
+        if name.encode() not in there
+    ]

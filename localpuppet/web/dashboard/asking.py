@@ -1,0 +1,296 @@
+"""What the page asks beyond its memory: the inventory, and one node for the report of a run.
+
+Owns: how much is asked at once, and what of it is remembered. Refuses to know: engines, HTML.
+
+Invariant: "none" and "could not ask" stay two answers.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
+from localpuppet.base.formats.names import NodeName, RunId
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.reading import Found, InventoryReader
+from localpuppet.fleet.roles.links import Links, links_of
+from localpuppet.rollout.plans.derived import derive
+from localpuppet.rollout.plans.plan import Plan, Selection, make_plan
+from localpuppet.rollout.plans.site import Site
+
+T = TypeVar("T")
+# Expressions whose answers are remembered until the inventory changes, and for how many seconds.
+REMEMBERED = 32
+FRESH = 5.0
+# Seconds for which links are taken for true, whatever is new: they take long to look for.
+LINKS_FRESH = 30.0
+# Questions of the inventory, and of nodes, that go on together.
+AT_ONCE = 2
+ASKED_AT_ONCE = 4
+# Seconds after which no more links are looked for.
+LOOK = 10.0
+REPORTS = 64
+PLANS = 4
+
+# Returns what a node answers to `report` or `log`, or what this machine's own record says.
+Tell = Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]
+
+
+class MustAsk(Protocol):
+    """Asks the inventory, or says that it could not."""
+
+    def __call__(
+        self, reader: InventoryReader, question: Callable[[InventoryReader], T]
+    ) -> Found[T]:
+        """Return what a question finds.
+
+        Raises:
+            UnavailableError: It could not be asked.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    revision: int
+    until: float
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Linked:
+    revision: int
+    until: float
+    links: Links
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSite:
+    """A site that somebody wrote down.
+
+    Attributes:
+        name: What messages call it.
+        read: Returns it as it is now.
+    """
+
+    name: str
+    read: Callable[[], Site]
+
+    def plan(self, names: frozenset[str] | None) -> Plan:
+        """Return its plan.
+
+        Args:
+            names: Only these nodes, of those that it has; all for `None`.
+
+        Raises:
+            InvalidInputError: It is refused, has no order, or none of the nodes.
+        """
+        site = self.read()
+        here = {component.node for component in site.components}
+        wanted = () if names is None else tuple(sorted(node for node in here if node in names))
+        if names is not None and not wanted:
+            raise InvalidInputError("no node of the site matches", where=self.name)
+        return make_plan(site, Selection(nodes=wanted), where=self.name)
+
+
+class Inventory:
+    """Asks the inventory.
+
+    Args:
+        view: The entries.
+        must_ask: Asks them, or raises; see `inventory.reading.must_ask`.
+        site: What plans are made of; `None` for the inventory itself.
+    """
+
+    def __init__(
+        self, view: InventoryReader, must_ask: MustAsk, *, site: KnownSite | None = None
+    ) -> None:
+        self.site = site
+        self._view = view
+        self._must_ask = must_ask
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._links: _Linked | None = None
+        self._plans: OrderedDict[
+            frozenset[str] | None, tuple[float, tuple[Plan, Sequence[str]]]
+        ] = OrderedDict()
+        self._looking: asyncio.Task[Links] | None = None
+
+    async def names(self, expression: str) -> frozenset[str] | None:
+        """Return the nodes that an expression finds; `None` for an empty one.
+
+        Raises:
+            InvalidInputError: It is not an expression.
+            UnavailableError: It could not be asked.
+        """
+        if not expression:
+            return None
+        question = Question.of("query", [expression])
+        async with self._slots:
+            revision = await self._revision()
+            known = self._answers.get(expression)
+            if known and known.revision == revision and known.until > time.monotonic():
+                return known.names
+            reply = await self._asked(question.answer)
+        names = frozenset(reply.names)
+        until = time.monotonic() + FRESH
+        self._answers[expression] = _Answer(revision=revision, until=until, names=names)
+        while len(self._answers) > REMEMBERED:
+            self._answers.popitem(last=False)
+        return names
+
+    async def entry(self, node: NodeName) -> InventoryEntry | None:
+        """Return what a node says of its last good run; `None` where it said nothing.
+
+        However old: the page says how old.
+
+        Raises:
+            UnavailableError: It cannot be read.
+        """
+        try:
+            return await asyncio.to_thread(self._view.entry, node)
+        except StateError as error:
+            raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
+
+    async def links(self, *, patience: float | None = None) -> Links:
+        """Return who makes whom run, as it was at most `LINKS_FRESH` seconds ago.
+
+        Whoever comes while they are looked for waits for the same look.
+
+        Args:
+            patience: Seconds to wait; as long as it takes for `None`.
+
+        Raises:
+            UnavailableError: It could not be asked, or not within that time.
+        """
+        known = self._links
+        if known is not None and known.until > time.monotonic():
+            return known.links
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+            self._looking.add_done_callback(_heard)
+        try:
+            async with asyncio.timeout(patience):
+                return await asyncio.shield(self._looking)
+        except TimeoutError as error:
+            raise UnavailableError(
+                "is being looked for", where="who makes whom run", hint="come again in some seconds"
+            ) from error
+
+    async def plan(self, names: frozenset[str] | None) -> tuple[Plan, Sequence[str]]:
+        """Return the order in which nodes run, by the site or the inventory, and notes to it.
+
+        As it was at most `LINKS_FRESH` seconds ago, as links are: a page asks for its picture, too.
+
+        Args:
+            names: Only these nodes; all for `None`.
+
+        Raises:
+            InvalidInputError: There is no order, or no node.
+            UnavailableError: It could not be asked, or not all of it: the order could be wrong.
+        """
+        known = self._plans.get(names)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        planned = await self._plan(names)
+        self._plans[names] = time.monotonic() + LINKS_FRESH, planned
+        while len(self._plans) > PLANS:
+            self._plans.popitem(last=False)
+        return planned
+
+    async def _plan(self, names: frozenset[str] | None) -> tuple[Plan, Sequence[str]]:
+        if self.site is not None:
+            return await asyncio.to_thread(self.site.plan, names), ()
+        links = await self.links()
+        if links.left:
+            raise UnavailableError(
+                f"{links.left} kicks and queries took too long to look at: the order could be wrong"
+            )
+        async with self._slots:
+            derived = await self._asked(lambda reader: derive(reader.entries(), links))
+            known = [node for node in derived.roles if names is not None and node in names]
+            selection = Selection(nodes=tuple(sorted(known)))
+            if names is not None and not known:
+                raise InvalidInputError("no node of the inventory matches")
+            plan = await asyncio.to_thread(
+                lambda: make_plan(derived.site, selection, where="inventory")
+            )
+        return plan, derived.notes
+
+    async def _look(self) -> Links:
+        async with self._slots:
+            revision = await self._revision()
+            known = self._links
+            links = known.links if known is not None and known.revision == revision else None
+            if links is None:
+                end = time.monotonic() + LOOK
+                links = await self._asked(
+                    lambda reader: links_of(reader, lambda: time.monotonic() > end)
+                )
+        until = time.monotonic() + LINKS_FRESH
+        self._links = _Linked(revision=revision, until=until, links=links)
+        return links
+
+    async def _revision(self) -> int:
+        try:
+            return await asyncio.to_thread(lambda: self._view.revision)
+        except StateError as error:
+            raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
+
+    async def _asked(self, question: Callable[[InventoryReader], T]) -> T:
+        return (await asyncio.to_thread(self._must_ask, self._view, question)).answer
+
+
+def _heard(looking: "asyncio.Task[Links]") -> None:
+    """Take note of how a look ended that nobody waits for any more: the next one says it again."""
+    if not looking.cancelled():
+        looking.exception()
+
+
+class Reports:
+    """Asks nodes for the reports of their runs, and what Puppet said during them.
+
+    Args:
+        tell: Asks one; raises what is wrong.
+    """
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._slots = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._known: OrderedDict[tuple[str, str, str], Mapping[str, Json]] = OrderedDict()
+
+    async def report(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
+        """Return what a run that is over did; see `runs.telling.told_report`.
+
+        Raises:
+            LocalpuppetError: The node refuses, is silent, or the bus is away.
+        """
+        return await self._told("report", node, run)
+
+    async def log(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
+        """Return the end of what Puppet said during a run; see `runs.telling.told_log`.
+
+        Raises:
+            LocalpuppetError: As `report`.
+        """
+        return await self._told("log", node, run)
+
+    async def _told(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
+        key = action, node, run
+        if key in self._known:
+            return self._known[key]
+        if self._slots.locked():
+            raise InvalidInputError(
+                "as many reports are being asked for as may be", hint="try again in some seconds"
+            )
+        async with self._slots:
+            found = await self._tell(action, node, run)
+        self._known[key] = found
+        while len(self._known) > REPORTS:
+            self._known.popitem(last=False)
+        return found

@@ -1,0 +1,106 @@
+"""Rollouts that went on on other machines, by their heads on the bus.
+
+Owns: which heads are known, and following them over outages. Refuses to know: journals, what is
+shown.
+
+Invariants:
+
+- A head that is not to be believed is passed over, and hides no other.
+- While the bus is away what was known of them stays.
+- Of rollouts that are over a head tells how they ended, and not which node did how.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+
+from localpuppet.base.errors import LocalpuppetError, UnavailableError
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.fleet.bus.key_value import Change, Entry, Gone, KeyValue, Listing, entries
+from localpuppet.rollout.execution.head import Head
+from localpuppet.rollout.execution.heads import Heads
+from localpuppet.rollout.execution.report import ELSEWHERE, Report
+
+AGAIN = 5.0  # seconds until a bus that was away is watched again
+# Rollouts of which it is remembered that they went on elsewhere, and those of these of which it is
+# shown how far they are: the newest.
+MOST = 500
+MOST_SHOWN = 20
+
+
+class Elsewhere:
+    """The rollouts of one caller, as the bus has them.
+
+    Args:
+        heads: Returns the heads on a bus.
+        again: Seconds until a bus that was away is watched again.
+    """
+
+    def __init__(self, heads: Callable[[KeyValue], Heads], *, again: float = AGAIN) -> None:
+        self._heads = heads
+        self._again = again
+        self.heads: Mapping[RolloutId, Head] = {}  # another one after each change
+        self.caller = ""  # known with the first of them
+
+    async def follow(
+        self,
+        store: Callable[[], Awaitable[KeyValue]],
+        changed: Callable[[], None],
+        leave: asyncio.Event,
+    ) -> None:
+        """Keep true what is known, until `leave` is set.
+
+        Args:
+            store: Returns the bus, connected.
+            changed: Told of each change.
+            leave: When to end.
+        """
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow(store, changed))
+            await leave.wait()
+            following.cancel()
+
+    async def _follow(
+        self, store: Callable[[], Awaitable[KeyValue]], changed: Callable[[], None]
+    ) -> None:
+        while True:
+            try:
+                heads = self._heads(await store())
+                async with aclosing(heads.watch()) as changes:
+                    async for change in changes:
+                        await self._take(heads, change)
+                        changed()
+            except UnavailableError:
+                pass  # the page says that the bus is away; who may not read heads has none
+            await asyncio.sleep(self._again)
+
+    async def _take(self, heads: Heads, change: Change) -> None:
+        known = {} if isinstance(change, Listing) else dict(self.heads)
+        if isinstance(change, Gone):
+            known = {one: known[one] for one in known if heads.key(one) != change.key}
+        for entry in entries(change):
+            # Large ones take a while to unpack.
+            head = await asyncio.to_thread(_believed, heads, entry)
+            if head is not None:
+                known[head.rollout] = head
+        self.caller = heads.owner.caller
+        newest = sorted(known, reverse=True)[:MOST]
+        shown = [one for one in newest if not known[one].over][:MOST_SHOWN]
+        self.heads = {
+            one: known[one] if one in shown else replace(known[one], events=()) for one in newest
+        }
+
+
+def report_of(head: Head) -> Report | None:
+    """Return how far a rollout is that goes on elsewhere; `None` where its head does not tell."""
+    if not head.events:
+        return None
+    return replace(Report.of(head.events, taken=True), word=ELSEWHERE)
+
+
+def _believed(heads: Heads, entry: Entry) -> Head | None:
+    try:
+        return heads.believed(entry).head
+    except LocalpuppetError:
+        return None

@@ -1,0 +1,92 @@
+"""The end of a run, as the page keeps it, and the strip of the last day."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.row import Row
+
+# Seconds for which ends of runs are kept.
+KEPT = 90 * 86400.0
+HOUR = 3600.0
+HOURS = 24
+# What a bar of the strip is made of, from the bottom.
+GOOD, CHANGED, BAD = "good", "changed", "bad"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The end of a run.
+
+    Attributes:
+        node: Where.
+        run: Its id.
+        at: When: seconds since 1970, UTC.
+        kind: How.
+        app: The release.
+        why: The reason, one line; empty where there is nothing to say.
+        fault: The key of what went wrong, see `Row.fault`; empty where nothing did.
+    """
+
+    node: str
+    run: str
+    at: float
+    kind: Kind
+    app: str
+    why: str
+    fault: str = ""
+
+    @classmethod
+    def of(cls, row: Row) -> "Ended | None":
+        """Return the end of a node's last run; `None` where it had none."""
+        if row.ended is None or not row.run:
+            return None
+        return cls(
+            node=row.node,
+            run=row.run,
+            at=row.ended,
+            kind=row.kind,
+            app=row.app,
+            why=row.why,
+            fault=row.fault,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """The runs of an hour.
+
+    Attributes:
+        begin: Seconds since 1970, UTC.
+        good: How many changed nothing.
+        changed: How many changed something.
+        bad: How many ended badly.
+    """
+
+    begin: float
+    good: int
+    changed: int
+    bad: int
+
+    @property
+    def total(self) -> int:
+        """Return how many there are."""
+        return self.good + self.changed + self.bad
+
+
+def strip(counts: Mapping[tuple[int, Kind], int], *, now: float) -> tuple[Bar, ...]:
+    """Return a bar for each of the last `HOURS` hours, the oldest first.
+
+    Args:
+        counts: Runs by the number of their hour since 1970, and by how they ended.
+        now: Seconds since 1970, UTC.
+    """
+    last = int(now // HOUR)
+    bars = []
+    for hour in range(last - HOURS + 1, last + 1):
+        said = {GOOD: 0, CHANGED: 0, BAD: 0}
+        for kind in Kind:
+            part = BAD if kind.bad else CHANGED if kind in (Kind.CHANGED, Kind.CORRECTED) else GOOD
+            said[part] += counts.get((hour, kind), 0)
+        bars.append(Bar(begin=hour * HOUR, **said))
+    return tuple(bars)

@@ -1,0 +1,93 @@
+"""The facts of a node as a tree that people can search.
+
+Owns: what is cut so that a page stays a page. Refuses to know: HTML.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.summary import text_of
+
+# Values in a page; a node may say a hundred thousand.
+MAX_LEAVES = 2000
+MAX_VALUE = 400
+MAX_KEY = 120
+MAX_DEPTH = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A fact.
+
+    Attributes:
+        key: Its name below its parent.
+        path: Its dotted path.
+        text: Its value; empty where it has parts.
+        parts: What is below it.
+    """
+
+    key: str
+    path: str
+    text: str = ""
+    parts: tuple["Branch", ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """Facts.
+
+    Attributes:
+        branches: The first level.
+        shown: How many values are in it.
+        left_out: Whether there are more.
+    """
+
+    branches: tuple[Branch, ...]
+    shown: int
+    left_out: bool
+
+
+class _Room:
+    def __init__(self) -> None:
+        self.left = MAX_LEAVES
+        self.full = False
+
+
+def tree_of(facts: Mapping[str, Json], wanted: str = "") -> Tree:
+    """Return facts as a tree.
+
+    Args:
+        facts: As Facter has them.
+        wanted: A word; only facts are kept whose path or value has it, in whatever case.
+    """
+    room = _Room()
+    branches = tuple(_branches(facts, "", wanted.lower(), room, 0))
+    return Tree(branches=branches, shown=MAX_LEAVES - room.left, left_out=room.full)
+
+
+def _branches(
+    facts: Mapping[str, Json], place: str, wanted: str, room: _Room, depth: int
+) -> Iterator[Branch]:
+    for key in sorted(facts):
+        value = facts[key]
+        name, path = _short(key, MAX_KEY), f"{place}{key}"
+        if isinstance(value, dict) and value and depth < MAX_DEPTH:
+            parts = tuple(_branches(value, f"{path}.", wanted, room, depth + 1))
+            if parts:
+                yield Branch(key=name, path=_short(path, MAX_VALUE), parts=parts)
+            continue
+        text = text_of(value)
+        if wanted and wanted not in path.lower() and wanted not in text.lower():
+            continue
+        if not room.left:
+            room.full = True
+            return
+        room.left -= 1
+        yield Branch(key=name, path=_short(path, MAX_VALUE), text=_short(text, MAX_VALUE))
+
+
+def _short(text: str, most: int) -> str:
+    line = one_line(text[: 2 * most])
+    return line if len(line) <= most and len(text) <= 2 * most else f"{line[: most - 1]}…"

@@ -1,0 +1,232 @@
+"""How the page hears of the fleet: presence, the inventory, and what is written down of it.
+
+Owns: when the bus is connected again, when the inventory is followed by us and when by the agent of
+this machine, when the memory is written. Refuses to know: engines, what is shown.
+
+Invariants:
+
+- An agent on this machine is not disturbed: while there is one, its view is only read.
+- Nothing here ends the page: what goes wrong is said, and the page says as of when it knows.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from localpuppet.base.errors import (
+    InvalidInputError,
+    LocalpuppetError,
+    StateError,
+    UnavailableError,
+)
+from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.fleet.bus.backoff import Backoff
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.outage import close, ours
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.index import NODE
+from localpuppet.fleet.inventory.presence_following import listen
+from localpuppet.fleet.inventory.reading import Equal
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.memory import Memory
+from localpuppet.web.dashboard.row import MAX_ROLES, cut
+
+# Seconds between writes: so much is lost with a kill -9, and heard again from the bus.
+WRITE = 1.0
+# Seconds between looks whether the view has changed, and between looks at all its names.
+LOOK = 0.5
+NAMES = 30.0
+# Seconds between looks whether an agent has come or gone.
+AGENT = 5.0
+PRUNE = 600.0
+# Entries that are read in one go; others have their turn then.
+TOGETHER = 50
+
+
+class ViewReader(Protocol):
+    """This machine's copy of what nodes say."""
+
+    @property
+    def revision(self) -> int:
+        """Return the bus's revision up to which changes are in."""
+        ...
+
+    def since(self, revision: int | None) -> set[str]:
+        """Return the nodes whose entries came after a revision of the bus; all for `None`."""
+        ...
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        """Yield entries; see `InventoryReader`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """What a fleet is fed from.
+
+    Attributes:
+        connect: Returns the bus, connected.
+        view: The view.
+        follow: Keeps the view true until an event is set; it is given what lends the bus.
+        agent_is_there: Whether an agent on this machine does that.
+        log: What is said.
+    """
+
+    connect: Callable[[], Awaitable[KeyValue]]
+    view: ViewReader
+    follow: Callable[[Callable[[], Awaitable[KeyValue]], asyncio.Event], Awaitable[None]]
+    agent_is_there: Callable[[], bool]
+    log: Log
+
+
+class Feeding:
+    """Feeds a fleet, and writes down what is new.
+
+    Args:
+        fleet: The rows.
+        memory: Where they are written down.
+        feed: What they are fed from.
+    """
+
+    def __init__(self, fleet: Fleet, memory: Memory, feed: Feed) -> None:
+        self._fleet = fleet
+        self._memory = memory
+        self._feed = feed
+        self._kv: KeyValue | None = None
+        self._revision = -1
+        self._said: dict[str, str] = {}
+
+    async def run(self, leave: asyncio.Event) -> None:
+        """Go on until `leave` is set; then write down what is new."""
+        tasks = (
+            *(self._listen, self._fleet.keep_up, self._follow),
+            *(self._look, self._write, self._prune),
+        )
+        async with asyncio.TaskGroup() as group:
+            working = [group.create_task(task()) for task in tasks]
+            await leave.wait()
+            for one in working:
+                one.cancel()
+        await self._write_once()
+        self._memory.close()
+
+    async def store(self) -> KeyValue:
+        """Return the bus, connected.
+
+        Raises:
+            UnavailableError: It is away.
+        """
+        if self._kv is None:
+            raise UnavailableError(self._fleet.away or "is away", where="bus")
+        return self._kv
+
+    async def _listen(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                self._kv = await ours(self._feed.connect())
+                backoff.reset()
+                # A task of its own: a group that failed leaves its task marked as cancelled.
+                await ours(asyncio.create_task(listen(self._kv, self._fleet)))
+            except* (UnavailableError, InvalidInputError) as errors:
+                self._fleet.lost(str(_first(errors)))
+            finally:
+                kv, self._kv = self._kv, None
+                await close(kv, self._feed.log)
+            await asyncio.sleep(backoff.pause())
+
+    async def _follow(self) -> None:
+        """Keep the view true while no agent does."""
+        while True:
+            if not self._feed.agent_is_there():
+                leave = asyncio.Event()
+                following = asyncio.ensure_future(self._feed.follow(self.store, leave))
+                try:
+                    while not self._feed.agent_is_there() and not following.done():
+                        await asyncio.wait([following], timeout=AGENT)
+                    leave.set()
+                    await following
+                finally:
+                    following.cancel()
+            await asyncio.sleep(AGENT)
+
+    async def _look(self) -> None:
+        """Take from the view which nodes there are and what they are for."""
+        loop = asyncio.get_running_loop()
+        looked = -NAMES
+        while True:
+            try:
+                revision = await asyncio.to_thread(lambda: self._feed.view.revision)
+                if revision != self._revision or loop.time() - looked >= NAMES:
+                    await self._take(revision)
+                    looked = loop.time()
+                self._well("view")
+            except StateError as error:
+                self._wrong("view", f"the inventory cannot be read: {error}")
+            await asyncio.sleep(LOOK)
+
+    async def _take(self, revision: int) -> None:
+        view = self._feed.view
+        new = sorted(await asyncio.to_thread(view.since, self._revision))
+        for begin in range(0, len(new), TOGETHER):
+            names = set(new[begin : begin + TOGETHER])
+            roles = await asyncio.to_thread(_roles, view, names)
+            self._fleet.listed(roles, all_=await asyncio.to_thread(view.since, None))
+        if not new:
+            self._fleet.listed({}, all_=await asyncio.to_thread(view.since, None))
+        self._revision = revision
+
+    async def _write(self) -> None:
+        while True:
+            await asyncio.sleep(WRITE)
+            await self._write_once()
+
+    async def _write_once(self) -> None:
+        news = self._fleet.news()
+        try:
+            await asyncio.to_thread(
+                self._memory.write,
+                news.rows,
+                news.ended,
+                gone=news.gone,
+                as_of=news.as_of,
+                told=news.told,
+            )
+        except StateError as error:
+            self._wrong("memory", f"the page forgets what it hears: {error}")
+            return
+        self._fleet.written(news)
+        self._well("memory")
+
+    async def _prune(self) -> None:
+        while True:
+            try:
+                more = await asyncio.to_thread(self._memory.prune)
+            except StateError as error:
+                self._wrong("memory", f"the page forgets what it hears: {error}")
+                more = False
+            await asyncio.sleep(WRITE if more else PRUNE)
+
+    def _wrong(self, part: str, text: str) -> None:
+        """Say once what is wrong with a part."""
+        if self._said.get(part) != text:
+            self._feed.log.warning(text, kind=LineKind.INVENTORY)
+        self._said[part] = text
+
+    def _well(self, part: str) -> None:
+        self._said.pop(part, None)
+
+
+def _roles(view: ViewReader, names: set[str]) -> dict[str, tuple[str, ...]]:
+    return {
+        str(entry.node): tuple(map(cut, entry.roles[:MAX_ROLES]))
+        for entry in view.entries({NODE: names})
+    }
+
+
+def _first(errors: BaseExceptionGroup[LocalpuppetError]) -> BaseException:
+    first: BaseException = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first

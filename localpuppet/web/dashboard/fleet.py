@@ -1,0 +1,324 @@
+"""The fleet as it is now, for everybody who looks at the page.
+
+Owns: one row a node, which rows are new, and waking who waits for that. Refuses to know: the bus's
+engines, HTML.
+
+Invariants:
+
+- A node that the bus does not hold any more is silent; it keeps how its last run ended.
+- While the bus is away, rows stay as they were, and the page says since when.
+- However many entries come at once, so many signatures are verified before others have their turn;
+  of a node only the newest entry waits, and the rows show what was known until then.
+- Nodes that nobody vouches for give way to those that are trusted, where there is no room.
+- What is to be written down is told until it was: a disk that refuses loses nothing but time, up to
+  `MOST_ENDED` ends of runs, and `MOST_ENDED_OF_ONE` of a node.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+from types import MappingProxyType
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.bus import key_value
+from localpuppet.fleet.bus.key_value import Change, Entry, Gone, Listing
+from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.web.dashboard.ended import KEPT, Ended
+from localpuppet.web.dashboard.lists.standing import Standing
+from localpuppet.web.dashboard.row import NOT_TRUSTED, SILENT, Row
+from localpuppet.web.dashboard.told import Told, told_of
+
+# Nodes that a page takes up; whoever may write presence could else fill the memory.
+MAX_NODES = 20_000
+# Entries that are verified in one go: some 100 microseconds each.
+TOGETHER = 50
+# Changes of which it is known which node they were of; who is further behind looks at everything.
+REMEMBERED = 1000
+# Ends of runs that wait to be written down.
+MOST_ENDED, MOST_ENDED_OF_ONE = 50_000, 100
+
+Believe = Callable[[str, bytes], Mapping[str, Json]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What is to be written down.
+
+    Attributes:
+        rows: Nodes that are not as they were.
+        ended: Ends of runs.
+        gone: Nodes that were forgotten.
+        as_of: When the bus last answered.
+        told: What nodes tell of rollouts, where that is not as it was.
+    """
+
+    rows: tuple[Row, ...]
+    ended: tuple[Ended, ...]
+    gone: tuple[str, ...]
+    as_of: float | None
+    told: Mapping[str, tuple[Told, ...]]
+
+
+class Fleet:
+    """The rows; a `PresenceBoard`.
+
+    Args:
+        rows: As they were remembered.
+        as_of: When the bus last answered, as it was remembered.
+        believe: Returns what a signed presence entry says.
+        now: Seconds since 1970, UTC.
+        holding: What nodes told of rollouts that hold them, as it was remembered.
+
+    Attributes:
+        standing: The same nodes as lists need them.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[Row],
+        *,
+        as_of: float | None,
+        believe: Believe,
+        now: Callable[[], float],
+        holding: Mapping[str, tuple[Told, ...]] = MappingProxyType({}),
+    ) -> None:
+        self.standing = Standing(rows)
+        self._rows = self.standing.rows
+        self._believe = believe
+        self._now = now
+        self._revisions: dict[str, int] = {}
+        self._dirty: set[str] = set()
+        self._ended: dict[tuple[str, str], Ended] = {}
+        self._ended_of: Counter[str] = Counter()
+        self._gone: set[str] = set()
+        self._rollouts = dict(holding)
+        self._told_anew: set[str] = set()
+        self._log: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
+        self._woken = asyncio.Event()
+        self._waiting: dict[str, Entry] = {}
+        self._behind = asyncio.Event()
+        self.revision = 0
+        self.as_of = as_of
+        self.away = "the bus was not asked yet"
+
+    @property
+    def rows(self) -> Collection[Row]:
+        """Return all nodes, in no order."""
+        return self._rows.values()
+
+    def row(self, name: str) -> Row | None:
+        """Return a node; `None` where nothing is known of it."""
+        return self._rows.get(name)
+
+    def take(self, change: Change) -> None:
+        """Take what a change brought."""
+        self.answered()
+        if isinstance(change, Listing):
+            # It may be another store.
+            self._revisions.clear()
+            self._waiting.clear()
+        for entry in key_value.entries(change):
+            name = entry.key.removeprefix(PRESENCE)
+            if name in self._waiting or len(self._waiting) < MAX_NODES:
+                self._waiting[name] = entry
+        if isinstance(change, Listing):
+            there = {entry.key.removeprefix(PRESENCE) for entry in change.entries}
+            for name in self._rows.keys() - there:
+                self._silent(name)
+        elif isinstance(change, Gone):
+            self._silent(change.key.removeprefix(PRESENCE))
+        if not self._behind.is_set():
+            self._catch_up()
+
+    def miss(self, listing: Listing) -> None:
+        """Take as gone what is not in a listing, unless it was written after that."""
+        self.answered()
+        there = {entry.key.removeprefix(PRESENCE) for entry in listing.entries}
+        for name in (self._rows.keys() | self._waiting.keys()) - there:
+            waiting = self._waiting.get(name)
+            newest = waiting.revision if waiting else self._revisions.get(name, 0)
+            if newest <= listing.revision:
+                self._silent(name)
+
+    async def keep_up(self) -> None:
+        """Verify what waits, without an end, and let others have their turn in between."""
+        while True:
+            await self._behind.wait()
+            self._catch_up()
+            await asyncio.sleep(0)
+
+    def _catch_up(self) -> None:
+        for name in list(islice(self._waiting, TOGETHER)):
+            entry = self._waiting.pop(name)
+            self._told(name, entry.value, entry.revision)
+        if self._waiting:
+            self._behind.set()
+        else:
+            self._behind.clear()
+
+    def answered(self) -> None:
+        """Take note that the bus is there."""
+        self.as_of = self._now()
+        if self.away:
+            self.away = ""
+            self._wake("")
+
+    def lost(self, reason: str) -> None:
+        """Take note that the bus is away."""
+        if self.away != reason:
+            self.away = reason
+            self._wake("")
+
+    def stir(self) -> None:
+        """Take note that something beside the nodes has changed: whoever looks is to look again."""
+        self._wake("")
+
+    def listed(self, roles: Mapping[str, tuple[str, ...]], *, all_: Collection[str]) -> None:
+        """Take what the inventory says.
+
+        Args:
+            roles: Nodes whose entries are new, and what they are for.
+            all_: All nodes of the inventory: one that is silent and was among them, or was not
+                heard for `KEPT` seconds, is forgotten.
+        """
+        for name, found in roles.items():
+            if name in self._rows or len(self._rows) < MAX_NODES:
+                row = self._rows.get(name, Row(node=name))
+                self._put(replace(row, roles=found, listed=True))
+        oldest = self._now() - KEPT
+        for name in [name for name in self._rows if name not in all_]:
+            row = self._rows[name]
+            if row.state == SILENT and (row.listed or (row.heard or 0.0) < oldest):
+                self._forget(name)
+            elif row.listed:
+                self._put(replace(row, roles=(), listed=False))
+
+    def news(self) -> News:
+        """Return what is to be written down since `written`."""
+        return News(
+            rows=tuple(self._rows[name] for name in self._dirty),
+            ended=tuple(self._ended.values()),
+            gone=tuple(self._gone),
+            as_of=self.as_of,
+            told={name: self._rollouts.get(name, ()) for name in self._told_anew},
+        )
+
+    def written(self, news: News) -> None:
+        """Take note that it was."""
+        self._dirty -= {row.node for row in news.rows if self._rows.get(row.node) == row}
+        self._gone -= set(news.gone)
+        for one in news.ended:
+            if self._ended.pop((one.node, one.run), None):
+                self._ended_of[one.node] -= 1
+        self._ended_of = +self._ended_of  # without those of which none waits
+        known = self._rollouts
+        self._told_anew -= {one for one in news.told if known.get(one, ()) == news.told[one]}
+        if news.told:
+            self.stir()  # the list of rollouts is made of what is written
+
+    async def changed(self, after: int) -> None:
+        """Wait until there is a revision after one."""
+        while self.revision <= after:
+            await self._woken.wait()
+
+    def since(self, revision: int) -> set[str] | None:
+        """Return the nodes that changed after a revision; `None` for whatever may have."""
+        if revision >= self.revision:
+            return set()
+        if not self._log or self._log[0][0] > revision + 1:
+            return None
+        newest_first = takewhile(lambda one: one[0] > revision, reversed(self._log))
+        names = {name for _, name in newest_first}
+        return None if "" in names else names
+
+    def _told(self, name: str, token: bytes, revision: int) -> None:
+        if revision <= self._revisions.get(name, 0) or not _is_name(name):
+            return
+        before = self._rows.get(name)
+        status = self._believe(name, token)
+        row = Row.told(name, status, now=self._now())
+        if before is None and not self._has_room(row):
+            return
+        self._revisions[name] = revision
+        self._put(row if before is None else row.beside(before))
+        self._hear_of_rollouts(name, told_of(status, row.holds, now=self._now()))
+        ended = Ended.of(row)
+        if ended is not None and (before is None or before.run != row.run):
+            self._end(ended)
+
+    def _hear_of_rollouts(self, name: str, told: tuple[Told, ...]) -> None:
+        if self._rollouts.get(name, ()) != told:
+            self._rollouts[name] = told
+            self._told_anew.add(name)
+
+    def _end(self, ended: Ended) -> None:
+        """Have an end of a run written down, where there is room until it is."""
+        key = ended.node, ended.run
+        if key not in self._ended:
+            if len(self._ended) >= MOST_ENDED or self._ended_of[ended.node] >= MOST_ENDED_OF_ONE:
+                return
+            self._ended_of[ended.node] += 1
+        self._ended[key] = ended
+
+    def _has_room(self, row: Row) -> bool:
+        """Return whether a new node can be taken up; a stranger is forgotten for a trusted one."""
+        if len(self._rows) < MAX_NODES:
+            return True
+        if row.state == NOT_TRUSTED:
+            return False
+        strangers = (
+            name
+            for name, other in self._rows.items()
+            if other.state == NOT_TRUSTED and not other.listed
+        )
+        stranger = next(strangers, None)
+        if stranger is None:
+            return False
+        self._revisions.pop(stranger, None)
+        self._forget(stranger)
+        return True
+
+    def _silent(self, name: str) -> None:
+        self._revisions.pop(name, None)
+        self._waiting.pop(name, None)
+        row = self._rows.get(name)
+        if row is None or row.state == SILENT:
+            return
+        if row.state == NOT_TRUSTED and not row.listed:
+            self._forget(name)  # somebody wrote there, and nobody vouched for it
+        else:
+            self._put(replace(row, state=SILENT, cause=""))
+
+    def _forget(self, name: str) -> None:
+        self.standing.forget(name)
+        self._dirty.discard(name)
+        if self._rollouts.pop(name, ()):
+            self._told_anew.add(name)  # what it told of holds it no more
+        else:
+            self._told_anew.discard(name)
+        self._gone.add(name)
+        self._wake(name)
+
+    def _put(self, row: Row) -> None:
+        self._gone.discard(row.node)
+        if self.standing.put(row):
+            self._dirty.add(row.node)
+            self._wake(row.node)
+
+    def _wake(self, name: str) -> None:
+        self.revision += 1
+        self._log.append((self.revision, name))
+        self._woken.set()
+        self._woken = asyncio.Event()
+
+
+def _is_name(name: str) -> bool:
+    try:
+        NodeName.parse(name)
+    except InvalidInputError:
+        return False
+    return True

@@ -1,0 +1,81 @@
+"""How a run ended, in the words that the page shows, counts and filters by.
+
+Owns: the words, which of them are bad, and when a node is late. Refuses to know: where a status is
+from.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.agent.timer import splay
+from localpuppet.node.runs.reason import Category
+from localpuppet.node.runs.run import Outcome
+
+# Seconds beside a node's own interval and twice its splay: a run takes its time.
+GRACE = 300.0
+
+
+class Kind(StrEnum):
+    """How the last run of a node ended."""
+
+    COMPILE_FAILED = "compile failed"
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    CHANGED = "changed"
+    CORRECTED = "corrected"
+    UNCHANGED = "unchanged"
+    NOOP_PENDING = "noop pending"
+    NOOP_CLEAN = "noop clean"
+    NONE = "no run"
+
+    @property
+    def bad(self) -> bool:
+        """Whether somebody should look."""
+        return self in _BAD
+
+    @property
+    def style(self) -> str:
+        """Return the word as a class of the style sheet."""
+        return self.value.replace(" ", "-")
+
+
+_BAD = frozenset({Kind.COMPILE_FAILED, Kind.FAILED, Kind.TIMED_OUT, Kind.INTERRUPTED})
+_BY_OUTCOME = {
+    Outcome.TIMED_OUT: Kind.TIMED_OUT,
+    Outcome.CANCELLED: Kind.CANCELLED,
+    Outcome.INTERRUPTED: Kind.INTERRUPTED,
+}
+
+
+def kind_of(last: Mapping[str, Json]) -> Kind:
+    """Return how a run ended.
+
+    Args:
+        last: What a node's presence says of its last run; empty where there was none.
+    """
+    try:
+        outcome = Outcome(str(last.get("outcome")))
+    except ValueError:
+        return Kind.NONE
+    why = last.get("category")
+    if outcome is Outcome.FAILED:
+        return Kind.COMPILE_FAILED if why == Category.NO_REPORT.value else Kind.FAILED
+    if outcome is Outcome.CHANGED:
+        return Kind.CORRECTED if last.get("corrective") is True else Kind.CHANGED
+    if outcome is Outcome.UNCHANGED and last.get("noop") is True:
+        return Kind.NOOP_PENDING if why == Category.NOOP_PENDING.value else Kind.NOOP_CLEAN
+    return _BY_OUTCOME.get(outcome, Kind.UNCHANGED)
+
+
+def due(node: NodeName, every: float) -> float:
+    """Return how many seconds after the end of a run the next one is late.
+
+    Args:
+        node: The node.
+        every: Seconds between its own runs.
+    """
+    return every + max(2 * splay(node, every), GRACE)

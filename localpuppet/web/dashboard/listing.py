@@ -1,0 +1,170 @@
+"""The lists of the page, as views and as files.
+
+Owns: what each list is made from. Refuses to know: how rows are chosen (`lists`), who may look.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.machine.ports import Clock
+from localpuppet.node.releases.staged import Staged
+from localpuppet.web.dashboard.asking import Inventory
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.lists import asked as forms
+from localpuppet.web.dashboard.lists import exporting
+from localpuppet.web.dashboard.lists.asked import Asked, Form
+from localpuppet.web.dashboard.lists.choosing import chosen, paged
+from localpuppet.web.dashboard.lists.exporting import Table
+from localpuppet.web.dashboard.lists.failures import failures
+from localpuppet.web.dashboard.lists.releases import Ground, releases
+from localpuppet.web.dashboard.lists.rollouts import rollouts
+from localpuppet.web.dashboard.memory import Memory
+from localpuppet.web.dashboard.problems import NotThereError
+from localpuppet.web.dashboard.rollouts import Rollouts
+from localpuppet.web.dashboard.showing import Showing
+from localpuppet.web.dashboard.staged import StagedReleases
+from localpuppet.web.dashboard.together import Together
+
+# The nodes that an expression finds; `None` for all.
+Names = frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What lists are made from.
+
+    Attributes:
+        fleet: The rows.
+        memory: When mistakes were seen first.
+        inventory: Answers expressions.
+        staged: What is staged on this machine.
+        rollouts: The rollouts of this machine.
+        clock: Time.
+    """
+
+    fleet: Fleet
+    memory: Memory
+    inventory: Inventory
+    staged: StagedReleases
+    rollouts: Rollouts
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _List:
+    form: Form
+    template: str
+    rows: Callable[[Asked, Names], Awaitable[Sequence[Any]]]
+    table: Callable[[Sequence[Any]], Table]
+
+
+class Listing:
+    """The lists.
+
+    Args:
+        kept: What they are made from.
+        showing: Shows templates.
+        together: Has one answer for all who ask for the same.
+    """
+
+    def __init__(self, kept: Kept, showing: Showing, together: Together) -> None:
+        self._kept = kept
+        self._showing = showing
+        self._together = together
+        lists = (
+            _List(
+                form=forms.NODES,
+                template="nodes.html",
+                rows=self._nodes,
+                table=exporting.nodes_table,
+            ),
+            _List(
+                form=forms.FAILURES,
+                template="failures.html",
+                rows=self._failures,
+                table=exporting.failures_table,
+            ),
+            _List(
+                form=forms.RELEASES,
+                template="releases.html",
+                rows=self._releases,
+                table=exporting.releases_table,
+            ),
+            _List(
+                form=forms.ROLLOUTS,
+                template="rollouts.html",
+                rows=self._rollouts,
+                table=exporting.rollouts_table,
+            ),
+        )
+        self._lists = {list_.form.path: list_ for list_ in lists}
+
+    async def page(self, request: Request) -> Response:
+        """Show a page of a list."""
+        return await self._together.answer(request, self._page)
+
+    async def _page(self, request: Request) -> Response:
+        list_ = self._lists[request.url.path]
+        asked = Asked.parse(request.query_params, list_.form)
+        names, problem = await self.names(asked)
+        # A fleet that could not be asked is not an empty one.
+        rows = [] if problem else await list_.rows(asked, names)
+        return self._showing.page(
+            list_.template,
+            asked=asked,
+            page=paged(rows, asked.page),
+            problem=problem,
+            known=bool(self._kept.fleet.rows),
+        )
+
+    async def file(self, request: Request) -> Response:
+        """Send the whole filtered list as a file."""
+        path, _, form = request.url.path.partition(".")
+        list_ = self._lists[path]
+        if form not in exporting.FORMS:
+            raise NotThereError(f"lists are there as {', '.join(exporting.FORMS)}")
+        asked = Asked.parse(request.query_params, list_.form)
+        names = await self._kept.inventory.names(asked.q)
+        media, written = exporting.FORMS[form]
+        rows = await list_.rows(asked, names)
+        as_of = self._kept.fleet.as_of
+        # Ten thousand rows take long to write: others have their turn meanwhile.
+        text = await asyncio.to_thread(lambda: written(list_.table(rows), as_of))
+        headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
+        return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
+
+    async def names(self, asked: Asked) -> tuple[Names, str]:
+        """Return the nodes that an expression finds, and why it could not be asked."""
+        try:
+            return await self._kept.inventory.names(asked.q), ""
+        except LocalpuppetError as error:
+            return frozenset(), str(error)
+
+    async def _nodes(self, asked: Asked, names: Names) -> Sequence[Any]:
+        return chosen(self._kept.fleet.standing, asked, names=names, now=self._now())
+
+    async def _failures(self, asked: Asked, names: Names) -> Sequence[Any]:
+        seen = await asyncio.to_thread(self._kept.memory.faults)
+        return failures(self._kept.fleet.standing, asked, names=names, seen=seen)
+
+    async def _releases(self, asked: Asked, names: Names) -> Sequence[Any]:
+        staged, signed = await asyncio.to_thread(self._staged)
+        ground = Ground(names=names, staged=staged, signed=signed)
+        return releases(self._kept.fleet.standing, asked, ground)
+
+    def _staged(self) -> tuple[Sequence[Staged], Mapping[str, str]]:
+        kept = self._kept.staged
+        found = kept.all()
+        return found, {one.app: kept.signed(one) for one in found}
+
+    async def _rollouts(self, asked: Asked, _: Names) -> Sequence[Any]:
+        return rollouts(await asyncio.to_thread(self._kept.rollouts.rows), asked)
+
+    def _now(self) -> float:
+        return self._kept.clock.now().timestamp()

@@ -1,0 +1,191 @@
+"""What a list is asked for, as it stands in the URL.
+
+Owns: the lists that there are, the names of their parameters, what each may say, and the URL of a
+neighbour: the next page, another order, a file. Refuses to know: rows.
+
+Invariant: what a URL says is either understood whole or refused; nothing is passed over.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.row import DISAGREES, FAULT, LATE, STATES
+
+# What a node can be listed for, beside how its last run ended.
+CONCERNS = (*STATES, LATE, DISAGREES)
+PAGE = 100
+MAX_PAGE = 100_000
+MAX_WORDS = 1000
+_FAULT = re.compile(rf"[0-9a-f]{{{FAULT}}}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What a list can be asked for.
+
+    Attributes:
+        path: Of its URL.
+        orders: What it is sorted by.
+        usual: How it is sorted where the URL does not say; with `-` before it the last first.
+        filters: Its parameters beside `sort` and `page`.
+    """
+
+    path: str
+    orders: tuple[str, ...]
+    usual: str
+    filters: frozenset[str]
+
+
+NODES = Form(
+    path="/nodes",
+    orders=("node", "state", "outcome", "ended", "release"),
+    usual="node",
+    filters=frozenset({"q", "name", "outcome", "is", "fault", "release"}),
+)
+OVERVIEW = Form(path="/", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
+PLAN = Form(path="/plan", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
+FAILURES = Form(
+    path="/failures",
+    orders=("nodes", "error", "place", "first", "last"),
+    usual="-nodes",
+    filters=frozenset({"q", "name", "outcome"}),
+)
+RELEASES = Form(
+    path="/releases",
+    orders=("release", "nodes", "bad", "last"),
+    usual="-nodes",
+    filters=frozenset({"q", "name"}),
+)
+ROLLOUTS = Form(
+    path="/rollouts",
+    orders=("began", "state", "title", "nodes"),
+    usual="-began",
+    filters=frozenset({"name"}),
+)
+LISTS = (NODES.path, FAILURES.path, RELEASES.path, ROLLOUTS.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Which rows a page shows, and in which order.
+
+    Attributes:
+        form: Of which list.
+        q: An expression of `localpuppet query`; empty for all nodes.
+        name: A part of the node's name.
+        outcome: How the last run ended; `None` for whatever.
+        is_: One of `CONCERNS`; empty for whatever.
+        fault: A `Row.fault`; empty for whatever.
+        release: The release of the last run; empty for whatever.
+        sort: One of the form's orders.
+        down: Whether the last comes first.
+        page: Counted from 1.
+    """
+
+    form: Form = NODES
+    q: str = ""
+    name: str = ""
+    outcome: Kind | None = None
+    is_: str = ""
+    fault: str = ""
+    release: str = ""
+    sort: str = "node"
+    down: bool = False
+    page: int = 1
+
+    @classmethod
+    def parse(cls, parameters: Mapping[str, str], form: Form = NODES) -> "Asked":
+        """Return what a URL asks for.
+
+        Args:
+            parameters: Those of the URL; an empty one is as none.
+            form: Of which list.
+
+        Raises:
+            InvalidInputError: One is not known, or says what it cannot.
+        """
+        said = {key: value.strip() for key, value in parameters.items() if value.strip()}
+        unknown = sorted(said.keys() - form.filters - {"sort", "page"})
+        if unknown:
+            raise InvalidInputError("is not a parameter of this page", where=unknown[0][:40])
+        if max(map(len, said.values()), default=0) > MAX_WORDS:
+            raise InvalidInputError(f"has more than {MAX_WORDS} characters", where="URL")
+        order = said.get("sort", form.usual)
+        page = said.get("page", "1")
+        if not (page.isascii() and page.isdigit() and 1 <= int(page) <= MAX_PAGE):
+            raise InvalidInputError("is not a number of a page", where="page")
+        outcome, fault = said.get("outcome"), said.get("fault", "")
+        if fault and not _FAULT.match(fault):
+            raise InvalidInputError("is not the name of a failure", where="fault")
+        return cls(
+            form=form,
+            q=said.get("q", ""),
+            name=said.get("name", "").lower(),
+            outcome=None if outcome is None else Kind(_one(outcome, tuple(Kind), "outcome")),
+            is_=_one(said.get("is", ""), ("", *CONCERNS), "is"),
+            fault=fault,
+            release=said.get("release", ""),
+            sort=_one(order.removeprefix("-"), form.orders, "sort"),
+            down=order.startswith("-"),
+            page=int(page),
+        )
+
+    def with_(self, **changes: Any) -> "Asked":  # noqa: ANN401 - fields of ours
+        """Return this with other fields, from the first page unless one is named."""
+        return replace(self, **{"page": 1, **changes})
+
+    def by(self, order: str) -> "Asked":
+        """Return this in another order; the other way round where it is in that already."""
+        return self.with_(sort=order, down=self.sort == order and not self.down)
+
+    @property
+    def url(self) -> str:
+        """Return the URL, without what is as usual."""
+        return self._at(self.form.path)
+
+    def file(self, form: str) -> str:
+        """Return the URL of the whole list as a file: `csv`, `json`, `txt`."""
+        return self.with_()._at(f"{self.form.path}.{form}")
+
+    def failures(self) -> str:
+        """Return the URL of the failures of the nodes that this is about."""
+        return Asked.parse({"q": self.q}, FAILURES).url
+
+    def nodes(self, **changes: Any) -> str:  # noqa: ANN401 - fields of ours
+        """Return the URL of the nodes that this is about; see `with_`."""
+        words = {"q": self.q, "name": self.name, "outcome": self.outcome}
+        return Asked(**{**words, **changes}).url
+
+    def _at(self, path: str) -> str:
+        words = self.filters
+        order = f"{'-' if self.down else ''}{self.sort}"
+        if order != self.form.usual:
+            words["sort"] = order
+        if self.page != 1:
+            words["page"] = str(self.page)
+        return f"{path}?{urlencode(words)}" if words else path
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """Return the parameters by which something is left out; empty for the whole list."""
+        said = {
+            "q": self.q,
+            "name": self.name,
+            "outcome": self.outcome or "",
+            "is": self.is_,
+            "fault": self.fault,
+            "release": self.release,
+        }
+        return {key: word for key, word in said.items() if word}
+
+
+def _one(word: str, allowed: tuple[str, ...], where: str) -> str:
+    if word not in allowed:
+        names = ", ".join(one for one in allowed if one)
+        raise InvalidInputError(f"is not one of {names}", where=where)
+    return word

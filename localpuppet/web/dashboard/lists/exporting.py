@@ -1,0 +1,234 @@
+"""A list as a file: CSV, JSON, or one name a line.
+
+Owns: the columns, and that no program takes a cell for a formula. Refuses to know: who asked.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.values import Json
+from localpuppet.web.dashboard.lists.differing import ChangeRow
+from localpuppet.web.dashboard.lists.failures import Failure
+from localpuppet.web.dashboard.lists.releases import ReleaseRow
+from localpuppet.web.dashboard.lists.rollouts import RolloutRow
+from localpuppet.web.dashboard.row import Row
+
+# What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+# After these a spreadsheet that separates cells by semicolons or tabs begins another cell or row.
+_PARTS = re.compile(r"(?<=[;\t\r\n])")
+_HARMLESS = re.compile(r"\w[^;\t\r\n]*|")  # most cells: this is faster than a look at each part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A list.
+
+    Attributes:
+        name: Of what.
+        columns: Their names.
+        records: By the columns' names; `None` is an empty cell, an array one with spaces.
+        names: What the list is about: nodes, rollouts.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    records: Sequence[Mapping[str, Json]]
+    names: Sequence[str]
+
+
+def nodes_table(rows: Sequence[Row]) -> Table:
+    """Return nodes as a table."""
+    return Table(
+        name="nodes",
+        columns=(
+            *("node", "state", "outcome", "ended", "release", "roles", "why", "run"),
+            *("error", "resource", "place"),
+        ),
+        records=[
+            {
+                "node": row.node,
+                "state": row.state,
+                "outcome": str(row.kind),
+                "ended": shown(row.ended),
+                "release": row.app,
+                "roles": [*row.roles],
+                "why": row.why,
+                "run": row.run,
+                "error": row.error,
+                "resource": row.resource,
+                "place": row.place,
+            }
+            for row in rows
+        ],
+        names=[row.node for row in rows],
+    )
+
+
+def failures_table(failures: Sequence[Failure]) -> Table:
+    """Return failures as a table; the names are those of all their nodes, sorted."""
+    return Table(
+        name="failures",
+        columns=("error", "resource", "place", "count", "first", "last", "outcomes", "nodes"),
+        records=[
+            {
+                "error": one.error,
+                "resource": one.resource,
+                "place": one.place,
+                "count": len(one.nodes),
+                "first": shown(one.first),
+                "last": shown(one.last),
+                "outcomes": [str(kind) for kind in one.kinds],
+                "nodes": [*one.nodes],
+            }
+            for one in failures
+        ],
+        names=sorted({name for one in failures for name in one.nodes}),
+    )
+
+
+def releases_table(releases: Sequence[ReleaseRow]) -> Table:
+    """Return releases as a table; the names are those of all their nodes, sorted."""
+    return Table(
+        name="releases",
+        columns=(
+            "release",
+            "count",
+            "bad",
+            "disagree",
+            "digests",
+            "last",
+            "staged",
+            "tag",
+            "url",
+            "signed",
+        ),
+        records=[
+            {
+                "release": one.app,
+                "count": len(one.nodes),
+                "bad": one.bad,
+                "disagree": one.odd,
+                "digests": [digest for digest, _ in one.digests],
+                "last": shown(one.last),
+                "staged": one.staged,
+                "tag": one.tag,
+                "url": one.url,
+                "signed": one.signed,
+            }
+            for one in releases
+        ],
+        names=sorted({name for one in releases for name in one.nodes}),
+    )
+
+
+def changes_table(changes: Sequence[ChangeRow]) -> Table:
+    """Return what differs between two releases as a table."""
+    return Table(
+        name="changes",
+        columns=("of", "name", "change", "how"),
+        records=[
+            {"of": one.of, "name": one.name, "change": one.change, "how": one.how}
+            for one in changes
+        ],
+        names=[one.name for one in changes],
+    )
+
+
+def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
+    """Return rollouts as a table; the names are their ids."""
+    return Table(
+        name="rollouts",
+        columns=(
+            "id",
+            "state",
+            "title",
+            "caller",
+            "began",
+            "ended",
+            "nodes",
+            "counts",
+            "why",
+            "source",
+        ),
+        records=[
+            {
+                "id": one.id,
+                "state": one.state,
+                "title": one.title,
+                "caller": one.caller,
+                "began": shown(one.began),
+                "ended": shown(one.ended),
+                "nodes": one.nodes,
+                "counts": [f"{fate}={count}" for fate, count in one.counts],
+                "why": one.why,
+                "source": one.source,
+            }
+            for one in rollouts
+        ],
+        names=[one.id for one in rollouts],
+    )
+
+
+def as_csv(table: Table) -> str:
+    """Return a table as CSV with a head, and no cell that a program takes for a formula."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(table.columns)
+    for record in table.records:
+        writer.writerow([_neutral(_cell(record[column])) for column in table.columns])
+    return text.getvalue()
+
+
+def as_json(table: Table, *, as_of: float | None) -> str:
+    """Return a table as JSON.
+
+    Args:
+        table: Which.
+        as_of: When the bus last answered: seconds since 1970; `None` where it never did.
+    """
+    told = {"schema": 1, "as_of": shown(as_of), table.name: table.records}
+    return json.dumps(told, indent=1)
+
+
+def as_names(names: Iterable[str]) -> str:
+    """Return names, one a line."""
+    return "".join(f"{name}\n" for name in names)
+
+
+FORMS: Mapping[str, tuple[str, Callable[[Table, float | None], str]]] = {
+    "csv": ("text/csv", lambda table, _: as_csv(table)),
+    "json": ("application/json", lambda table, as_of: as_json(table, as_of=as_of)),
+    "txt": ("text/plain", lambda table, _: as_names(table.names)),
+}
+
+
+def shown(seconds: float | None) -> str | None:
+    """Return a time as files have it; `None` for none."""
+    return None if seconds is None else show_time(datetime.fromtimestamp(seconds, UTC))
+
+
+def _cell(value: Json) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _neutral(cell: str) -> str:
+    """Return a cell with an apostrophe before each part that could be taken for a formula."""
+    return cell if _HARMLESS.fullmatch(cell) else "".join(map(_neutral_part, _PARTS.split(cell)))
+
+
+def _neutral_part(part: str) -> str:
+    """Return a part with an apostrophe if it starts a formula, also behind quotes and blanks.
+
+    Blanks are all characters that are not visible: spaces of any width, zero-width ones, controls.
+    """
+    visible = (one for one in part if one in _FORMULA or (one.isprintable() and one not in ' "'))
+    return f"'{part}" if next(visible, "") in _FORMULA else part

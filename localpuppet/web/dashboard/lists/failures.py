@@ -1,0 +1,102 @@
+"""Last runs that went wrong, one row for each mistake and not for each node.
+
+Owns: which runs are of one mistake. Refuses to know: HTML, and how messages were made the same:
+`puppet.fault` does that on each node.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.asked import Asked
+from localpuppet.web.dashboard.lists.standing import Standing
+from localpuppet.web.dashboard.row import Row
+
+# When a mistake was seen first and last: seconds since 1970.
+Seen = Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A mistake, and whose last runs it broke.
+
+    Attributes:
+        fault: Its name, see `Row.fault`.
+        error: What went wrong.
+        resource: The resource that failed first; where that differs from node to node, its type.
+        place: File and line.
+        kinds: How the runs ended.
+        nodes: Whose runs; sorted.
+        newest: The node whose run ended last, and that run.
+        first: When it was seen first: seconds since 1970.
+        last: When it was seen last.
+    """
+
+    fault: str
+    error: str
+    resource: str
+    place: str
+    kinds: tuple[Kind, ...]
+    nodes: tuple[str, ...]
+    newest: tuple[str, str]
+    first: float
+    last: float
+
+
+def failures(
+    standing: Standing, asked: Asked, *, names: Collection[str] | None, seen: Seen
+) -> list[Failure]:
+    """Return the mistakes of the nodes that are asked for, in order.
+
+    Args:
+        standing: All nodes.
+        asked: What is asked for.
+        names: The nodes that the expression finds; `None` for all.
+        seen: What is remembered of mistakes.
+    """
+    found = []
+    for fault, nodes in standing.faults.items():
+        group = [
+            row
+            for row in standing.some(nodes)
+            if (names is None or row.node in names)
+            and asked.name in row.node
+            and asked.outcome in (None, row.kind)
+        ]
+        if group:
+            found.append(_failure(fault, group, seen.get(fault)))
+    found.sort(key=lambda one: (one.error, one.place))
+    found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
+    return found
+
+
+def _failure(fault: str, group: list[Row], seen: tuple[float, float] | None) -> Failure:
+    newest = max(group, key=lambda row: (row.ended or 0.0, row.node))
+    ends = [row.ended for row in group if row.ended is not None] or [0.0]
+    resources, kinds = {row.resource for row in group}, {row.kind for row in group}
+    types = {resource.partition("[")[0] for resource in resources}
+    resource = newest.resource
+    if len(resources) > 1:
+        resource = f"{types.pop()}[…]" if len(types) == 1 else ""
+    return Failure(
+        fault=fault,
+        error=newest.mistake,
+        resource=resource,
+        place=newest.place,
+        kinds=tuple(kind for kind in Kind if kind in kinds),
+        nodes=tuple(sorted(row.node for row in group)),
+        newest=(newest.node, newest.run),
+        first=min(*ends, seen[0]) if seen else min(ends),
+        last=max(*ends, seen[1]) if seen else max(ends),
+    )
+
+
+def _key(one: Failure, order: str) -> int | float | str:
+    keys: dict[str, int | float | str] = {
+        "nodes": len(one.nodes),
+        "error": one.error,
+        "place": one.place,
+        "first": one.first,
+        "last": one.last,
+    }
+    return keys[order]

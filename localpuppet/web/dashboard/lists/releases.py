@@ -1,0 +1,140 @@
+"""Releases: which nodes run what, how that went, and what is staged on this machine.
+
+Owns: what a release's row says. Refuses to know: HTML, where records of staged releases are kept.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from localpuppet.base.formats.text import url_without_secrets
+from localpuppet.node.releases.staged import Staged
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.asked import Asked
+from localpuppet.web.dashboard.lists.standing import Standing, has_run
+from localpuppet.web.dashboard.lists.tally import Tally
+from localpuppet.web.dashboard.row import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRow:
+    """A release.
+
+    Attributes:
+        app: Its name; empty for nodes whose last run had none.
+        nodes: Whose last run applied it; sorted.
+        kinds: How many of these runs ended how.
+        digests: How many nodes have which bytes of it, the most common first.
+        odd: How many of the nodes disagree.
+        last: When the last of these runs ended: seconds since 1970; `None` for none.
+        tag: The tag that is staged here, with its commit; empty where none is.
+        staged: The digest of what is staged here; empty where nothing is.
+        url: Where that is from.
+        signed: Who signed that; empty where nobody has to.
+        subject: The first line of what that tag says; empty where it was not asked for.
+    """
+
+    app: str
+    nodes: tuple[str, ...]
+    kinds: tuple[tuple[Kind, int], ...]
+    digests: tuple[tuple[str, int], ...]
+    odd: int
+    last: float | None
+    tag: str
+    staged: str
+    url: str
+    signed: str = ""
+    subject: str = ""
+
+    @property
+    def bad(self) -> int:
+        """Return how many of the runs went wrong."""
+        return sum(count for kind, count in self.kinds if kind.bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What a list of releases is made from, beside the nodes.
+
+    Attributes:
+        names: The nodes that the expression finds; `None` for all.
+        staged: What is staged on this machine.
+        signed: Who signed which of these.
+    """
+
+    names: Collection[str] | None
+    staged: Iterable[Staged]
+    signed: Mapping[str, str] = field(default_factory=dict)
+
+
+def releases(standing: Standing, asked: Asked, ground: Ground) -> list[ReleaseRow]:
+    """Return releases in order: those that nodes run, and those that are staged here.
+
+    Args:
+        standing: All nodes.
+        asked: What is asked for; its `name` is a part of a release's name.
+        ground: What else there is.
+    """
+    tallies = standing.tallies if ground.names is None else _tallies(standing.some(ground.names))
+    odd = Counter(standing.rows[name].app for name in _odd(standing, ground.names))
+    here = {str(staged.app): staged for staged in ground.staged}
+    apps = tallies.keys() | (here.keys() if ground.names is None else set())
+    found = [
+        _release(app, tallies.get(app, Tally()), here.get(app), odd[app])
+        for app in apps
+        if asked.name in app.lower()
+    ]
+    found = [replace(one, signed=ground.signed.get(one.app, "")) for one in found]
+    found.sort(key=lambda one: one.app)
+    found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
+    return found
+
+
+def staged_row(staged: Staged, signed: str, subject: str) -> ReleaseRow:
+    """Return a release that is staged here, whoever runs it.
+
+    Args:
+        staged: The release.
+        signed: Who signed it.
+        subject: The first line of what its tag says.
+    """
+    row = _release(str(staged.app), Tally(), staged, 0)
+    return replace(row, signed=signed, subject=subject)
+
+
+def _tallies(rows: Iterable[Row]) -> Mapping[str, Tally]:
+    found: dict[str, Tally] = {}
+    for row in rows:
+        if has_run(row):
+            found.setdefault(row.app, Tally()).add(row)
+    return found
+
+
+def _odd(standing: Standing, names: Collection[str] | None) -> Iterable[str]:
+    odd = standing.disagreeing().keys()
+    return odd if names is None else odd & names
+
+
+def _release(app: str, tally: Tally, staged: Staged | None, odd: int) -> ReleaseRow:
+    kinds = tally.kinds
+    return ReleaseRow(
+        app=app,
+        nodes=tuple(tally.nodes),
+        kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
+        digests=tuple(sorted(tally.digests.items(), key=lambda one: (-one[1], one[0]))),
+        odd=odd,
+        last=tally.last,
+        tag="" if staged is None else f"{staged.pin.tag} {staged.pin.short}",
+        staged="" if staged is None else staged.composition,
+        url="" if staged is None else url_without_secrets(str(staged.pin.url)),
+    )
+
+
+def _key(one: ReleaseRow, order: str) -> float | str:
+    keys: Mapping[str, float | str] = {
+        "release": one.app,
+        "nodes": len(one.nodes),
+        "bad": one.bad,
+        "last": one.last or 0.0,
+    }
+    return keys[order]

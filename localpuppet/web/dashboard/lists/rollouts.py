@@ -1,0 +1,274 @@
+"""Rollouts: a row each in a list, and one of them group by group.
+
+Owns: what is shown of a rollout, and how much. Refuses to know: journals, HTML.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import parse_time
+from localpuppet.fleet.triggers.outcome import succeeded
+from localpuppet.rollout.execution.events import Fate
+from localpuppet.rollout.execution.head import Summary
+from localpuppet.rollout.execution.report import OPEN, Report
+from localpuppet.web.dashboard.lists.asked import Asked
+from localpuppet.web.dashboard.told import Told, ToldRollout
+
+DAMAGED = "damaged"
+# Of a rollout of which only nodes tell: whether it holds one of them.
+HOLDING, LET_GO = "holding", "let go"
+NODES = "as the nodes tell"
+RUNNING, CHECKING = "running", "being checked"
+# Nodes that a page names of all groups together, and of one at least.
+MOST_NODES, FEWEST = 200, 8
+_BAD = (Fate.FAILED, Fate.SILENT, Fate.NOT_REACHED)
+_FIRST = {"bad": 0, RUNNING: 1, CHECKING: 2, OPEN: 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRow:
+    """A rollout in a list.
+
+    Attributes:
+        id: Its id.
+        state: Where it is: a word of `orchestrator.rollout.report`, or `DAMAGED`.
+        title: What it is.
+        caller: Who rolls out.
+        why: Why it is there, one line; empty where there is nothing to say.
+        began: When: seconds since 1970; `None` where that cannot be read.
+        ended: When it was over; `None` before that.
+        noop: Whether it changes nothing.
+        counts: How many nodes ended how.
+        epoch: How often it was begun or resumed; 0 where that cannot be read.
+        source: From where it is known, where that is neither a journal nor its head: `NODES`.
+        heard: When nodes told of it first, and when something new last, where only they do.
+    """
+
+    id: str
+    state: str
+    title: str = ""
+    caller: str = ""
+    why: str = ""
+    began: float | None = None
+    ended: float | None = None
+    noop: bool = False
+    counts: tuple[tuple[str, int], ...] = ()
+    epoch: int = 0
+    source: str = ""
+    heard: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, report: Report) -> "RolloutRow":
+        """Return the row of a rollout."""
+        told = report.summary()
+        return cls(
+            id=str(told["id"]),
+            state=str(told["state"]),
+            title=one_line(str(told["title"])),
+            caller=one_line(str(told["caller"])),
+            why=one_line(str(told["why"])),
+            began=_seconds(told["began"]),
+            ended=_seconds(told["ended"]),
+            noop=bool(told["noop"]),
+            counts=tuple(told["counts"].items()),
+            epoch=report.state.epoch,
+        )
+
+    @classmethod
+    def of_summary(
+        cls, rollout: RolloutId, told: Summary, *, caller: str, epoch: int
+    ) -> "RolloutRow":
+        """Return the row of a rollout that is over, of which its head tells how it ended."""
+        why = f": {told.why}" if told.why else ""
+        return cls(
+            id=str(rollout),
+            state=str(told.ending),
+            title=told.title,
+            caller=caller,
+            why=f"it ended on another machine{why}",
+            began=_seconds(told.began),
+            ended=_seconds(told.ended),
+            noop=told.noop,
+            counts=tuple(told.counts.items()),
+            epoch=epoch,
+        )
+
+    @classmethod
+    def of_nodes(cls, told: ToldRollout) -> "RolloutRow":
+        """Return the row of a rollout of which only nodes tell."""
+        counts: Counter[str] = Counter()
+        for outcome, nodes in told.ends.items():
+            counts[_fate(outcome)] += nodes
+        held = f"{told.held} {'node is' if told.held == 1 else 'nodes are'} held by it"
+        return cls(
+            id=str(told.rollout),
+            state=HOLDING if told.held else LET_GO,
+            caller=told.caller,
+            why=held if told.held else "",
+            began=told.rollout.began().timestamp(),
+            counts=tuple(
+                (fate, counts[fate]) for fate in (Fate.SUCCEEDED, Fate.FAILED, OPEN) if counts[fate]
+            ),
+            source=NODES,
+            heard=(told.first, told.last),
+        )
+
+    @property
+    def nodes(self) -> int:
+        """Return how many nodes it is for, or told of it."""
+        return sum(count for _, count in self.counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A run of a rollout.
+
+    Attributes:
+        node: Where.
+        word: How it is: an outcome, a fate, `RUNNING`, `CHECKING` or `OPEN`.
+        bad: Whether it went wrong.
+        reason: Why, one line; empty where there is nothing to say.
+        run: Its id; empty where none is known.
+        seconds: How long it took; `None` if unknown.
+    """
+
+    node: str
+    word: str
+    bad: bool
+    reason: str
+    run: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Nodes that are free to run together.
+
+    Attributes:
+        number: From 1.
+        total: How many runs it has.
+        ended: How many of them ended.
+        bad: How many of these went wrong.
+        parts: Some of them: what went wrong first, then what goes on, then the rest by name.
+    """
+
+    number: int
+    total: int
+    ended: int
+    bad: int
+    parts: tuple[Part, ...]
+
+    @property
+    def word(self) -> str:
+        """Return where the group is."""
+        if self.ended == self.total:
+            return "done"
+        return RUNNING if any(part.word != OPEN for part in self.parts) else "waits"
+
+
+def rollouts(rows: Iterable[RolloutRow], asked: Asked) -> list[RolloutRow]:
+    """Return the rollouts that are asked for, in order.
+
+    Args:
+        rows: All.
+        asked: What is asked for; its `name` is a part of an id, a title or a caller.
+    """
+    found = [row for row in rows if asked.name in f"{row.id}\n{row.title}\n{row.caller}".lower()]
+    found.sort(key=lambda row: row.id)
+    found.sort(key=lambda row: _key(row, asked.sort), reverse=asked.down)
+    return found
+
+
+def groups_of(report: Report) -> list[Group]:
+    """Return a rollout group by group."""
+    told = report.to_dict()
+    skipped = {
+        one["node"]: one["reason"] for one in told["nodes"] if one["fate"] == str(Fate.SKIPPED)
+    }
+    most = max(FEWEST, MOST_NODES // max(1, len(told["groups"])))
+    return [_group(one, skipped, most) for one in told["groups"]]
+
+
+def parts_of(told: Iterable[tuple[str, Told]], *, now: float) -> list[Part]:
+    """Return what nodes told of a rollout, in the same order.
+
+    Args:
+        told: What, each with the node's name.
+        now: Seconds since 1970, UTC.
+    """
+    return [
+        Part(
+            node=node,
+            word=one.outcome or OPEN,
+            bad=_fate(one.outcome) == Fate.FAILED,
+            reason="held" if one.until is not None and one.until > now else "",
+            run=one.run,
+            seconds=None,
+        )
+        for node, one in told
+    ]
+
+
+def decisions_of(report: Report) -> list[tuple[float, str]]:
+    """Return what was decided of a rollout as a whole, each with when: seconds since 1970."""
+    return [(parse_time(at).timestamp(), what) for at, what in report.decisions]
+
+
+def _fate(outcome: str) -> str:
+    """Return what an outcome that a node told is for its rollout."""
+    if not outcome:
+        return OPEN
+    return Fate.SUCCEEDED if succeeded(outcome) else Fate.FAILED
+
+
+def _group(told: Mapping[str, Any], skipped: Mapping[str, str], most: int) -> Group:
+    parts = [_part(run, skipped) for run in told["runs"]]
+    parts.sort(key=lambda part: (_FIRST.get("bad" if part.bad else part.word, 4), part.node))
+    over = [part for part in parts if part.word not in (RUNNING, CHECKING, OPEN)]
+    return Group(
+        number=told["group"],
+        total=len(parts),
+        ended=len(over),
+        bad=sum(part.bad for part in over),
+        parts=tuple(parts[:most]),
+    )
+
+
+def _part(run: Mapping[str, Any], skipped: Mapping[str, str]) -> Part:
+    fate, reason = run["fate"], str(run["reason"])
+    if fate is None and run["started"]:
+        word = RUNNING
+    elif fate is None and run["node"] in skipped:
+        word, reason = str(Fate.SKIPPED), str(skipped[run["node"]])
+    elif fate is None:
+        word = OPEN
+    elif fate == str(Fate.SUCCEEDED) and run["checks"] and not run["checked"]:
+        word = CHECKING
+    else:
+        word = str(run["outcome"] or fate)
+    return Part(
+        node=str(run["node"]),
+        word=word,
+        bad=fate in map(str, _BAD),
+        reason=reason,
+        run=str(run["run"] or ""),
+        seconds=run["seconds"],
+    )
+
+
+def _seconds(text: str | None) -> float | None:
+    return None if text is None else parse_time(text).timestamp()
+
+
+def _key(row: RolloutRow, order: str) -> float | str:
+    keys: Mapping[str, float | str] = {
+        "began": row.began or 0.0,
+        "state": row.state,
+        "title": row.title,
+        "nodes": row.nodes,
+    }
+    return keys[order]

@@ -1,0 +1,57 @@
+"""The nodes whose last run applied one release, counted as each of them changes.
+
+Owns: what is counted. Refuses to know: which release it is.
+"""
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterable
+
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.row import Row
+
+
+class Tally:
+    """Counts of nodes.
+
+    Args:
+        rows: The nodes.
+
+    Attributes:
+        nodes: Their names, sorted.
+        kinds: How many of their last runs ended how.
+        digests: How many have which bytes.
+    """
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self.nodes: list[str] = []
+        self.kinds: Counter[Kind] = Counter()
+        self.digests: Counter[str] = Counter()
+        self._ends: list[float] = []
+        for row in rows:
+            self.add(row)
+
+    @property
+    def last(self) -> float | None:
+        """When the last of their runs ended: seconds since 1970; `None` for none."""
+        return self._ends[-1] if self._ends else None
+
+    def add(self, row: Row) -> None:
+        """Count a node."""
+        insort(self.nodes, row.node)
+        self.kinds[row.kind] += 1
+        if row.digest:
+            self.digests[row.digest] += 1
+        if row.ended is not None:
+            insort(self._ends, row.ended)
+
+    def remove(self, row: Row) -> None:
+        """Count a node no more; it is as it was when it was counted."""
+        del self.nodes[bisect_left(self.nodes, row.node)]
+        self.kinds[row.kind] -= 1
+        if row.digest:
+            self.digests[row.digest] -= 1
+            if not self.digests[row.digest]:
+                del self.digests[row.digest]  # who tells of ever new ones does not fill the memory
+        if row.ended is not None:
+            del self._ends[bisect_left(self._ends, row.ended)]

@@ -1,0 +1,344 @@
+"""The page's memory of the fleet: how nodes were, and how their runs ended, in SQLite.
+
+Owns: `web/fleet.sqlite` in the state directory. Refuses to know: the bus, who is believed, how ends
+of runs lie in tables (`run_table`).
+
+Invariants:
+
+- A mistake is kept as long as one of its runs would be; of all at most `MOST_FAULTS`, those that
+  were seen last, and at most `MOST_FAULTS_OF_ONE` that one node was the first to have.
+- A run is kept once, as it was told first, until `KEPT` seconds after its day.
+- Of a node so many runs of a day are kept (`run_table.MOST_A_DAY`), and where the file would have
+  more than `MOST_BYTES` in use, the oldest runs of all nodes go first: nobody fills the disk.
+- What was written survives a kill -9; a file that cannot be read is an error and never looks empty.
+- Of pages that start together one makes this format of the file, while the others wait.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from sqlite3 import Connection
+from types import MappingProxyType
+
+from localpuppet.base.errors import BusyError
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.machine.database import DamagedError, Database, EarlierFormatError, Format
+from localpuppet.base.machine.files import make_private
+from localpuppet.base.machine.flock import Flock
+from localpuppet.web.dashboard import run_table, told_table
+from localpuppet.web.dashboard.dated import DAY, day_of, parts_of
+from localpuppet.web.dashboard.ended import HOUR, KEPT, Ended
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.told import Told, ToldRollout
+
+FILE = Path("web", "fleet.sqlite")
+MOST_FAULTS = 5_000
+MOST_FAULTS_OF_ONE = 100
+MOST_BYTES = 4 * 2**30
+# Runs that are taken away together: a writer waits for that.
+TOGETHER = 10_000
+# Free pages of the file that are kept for what comes, and those that are given back together.
+SPARE, PAGES = 16_384, 1_000
+# Days by which the id of a run may be of later: such a one would never become too old.
+AHEAD = 1
+# Seconds for which a page waits for another one that makes the file.
+PATIENCE = 30.0
+_VERSION = 3
+_DAMAGED = "move it away: what is heard from then on is remembered"
+_TABLES = (
+    run_table.TABLES
+    + told_table.TABLES
+    + """
+CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS hours (
+    hour INTEGER NOT NULL, kind TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, kind)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS faults (
+    fault TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL, node TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS faults_of_one ON faults (node, last);
+CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, as_of REAL) STRICT;
+INSERT OR IGNORE INTO state VALUES (1, NULL);
+"""
+)
+
+
+class Memory:
+    """The memory.
+
+    Args:
+        path: The SQLite file; made when first needed, 0600.
+        now: Seconds since 1970, UTC.
+        most_bytes: What the file may have in use.
+        together: Runs that are taken away together.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Callable[[], float],
+        most_bytes: int = MOST_BYTES,
+        together: int = TOGETHER,
+    ) -> None:
+        self._database = Database(
+            path, Format(tables=_TABLES, version=_VERSION), damaged=_DAMAGED, shrinks=True
+        )
+        self._now = now
+        self._most_bytes = most_bytes
+        self._together = together
+
+    def begin(
+        self, waits: Callable[[], None] = lambda: None, *, patience: float = PATIENCE
+    ) -> bool:
+        """Make the file, and throw one of an earlier version away; return whether there was one.
+
+        Args:
+            waits: Called before waiting for another page that does so.
+            patience: For how many seconds to wait.
+
+        Raises:
+            BusyError: Another page has not done it in that time.
+            StateError: The file cannot be used.
+        """
+        path = self._database.path.with_suffix(".lock")
+        make_private(path.parent)
+        lock = Flock.wait(path, seconds=patience, waits=waits)
+        if lock is None:
+            raise BusyError(
+                f"another page has made its memory for {patience:.0f} s and is not done",
+                where=str(path),
+                hint=f"find it and end it: fuser {path}",
+            )
+        try:
+            return self._make()
+        finally:
+            lock.release()
+
+    def _make(self) -> bool:
+        """Have a file of this format; return whether there was one of an earlier one."""
+        try:
+            with self._database.use():
+                return False
+        except EarlierFormatError:
+            self._database.remove()
+        with self._database.use():
+            return True
+
+    def rows(self) -> list[Row]:
+        """Return the nodes as they were last.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            texts = connection.execute("SELECT row FROM nodes ORDER BY node").fetchall()
+        try:
+            return [Row.from_dict(loads_again(text.encode())) for (text,) in texts]
+        except ValueError as error:
+            raise DamagedError(
+                f"holds a damaged row: {error}", where=str(self._database.path), hint=_DAMAGED
+            ) from error
+
+    def as_of(self) -> float | None:
+        """Return when the bus last answered: seconds since 1970; `None` where it never did.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.snapshot() as connection:
+            row = connection.execute("SELECT as_of FROM state").fetchone()
+        return None if row[0] is None else float(row[0])
+
+    def write(
+        self,
+        rows: Iterable[Row],
+        ended: Iterable[Ended],
+        *,
+        gone: Iterable[str] = (),
+        as_of: float | None = None,
+        told: Mapping[str, Sequence[Told]] = MappingProxyType({}),
+    ) -> None:
+        """Write down what is new, in one transaction.
+
+        Args:
+            rows: Nodes that are not as they were.
+            ended: Ends of runs; those known already change nothing, nor do those of long ago.
+            gone: Nodes to forget; their runs stay.
+            as_of: When the bus last answered; as it was for `None`.
+            told: What nodes tell of rollouts now, where that is not as it was.
+
+        Raises:
+            StateError: The disk refused; nothing was written.
+        """
+        days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO nodes VALUES (?, ?)",
+                [(row.node, json.dumps(row.to_dict())) for row in rows],
+            )
+            connection.executemany("DELETE FROM nodes WHERE node = ?", [(name,) for name in gone])
+            writing = run_table.Writing(connection)
+            for one in ended:
+                if parts_of(RunId(one.run))[0] in days and writing.add(one):
+                    _count(connection, one)
+            for node, all_told in told.items():
+                told_table.write(connection, node, all_told, now=self._now())
+            if as_of is not None:
+                connection.execute("UPDATE state SET as_of = ?", (as_of,))
+            while _bytes(connection) > self._most_bytes:
+                if not run_table.take_away(connection, most=self._together):
+                    break
+
+    def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[Ended]:
+        """Return the runs of a node, the newest first.
+
+        Args:
+            node: Which.
+            limit: At most so many.
+            before: Only older ones than this run; `None` for all.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return run_table.of_node(connection, node, limit=limit, before=before)
+
+    def run(self, node: str, run: RunId) -> Ended | None:
+        """Return the end of a run; `None` where it is not known.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return run_table.of_id(connection, run, (node,))
+
+    def ran(self, run: RunId) -> Ended | None:
+        """Return the end of a run of any node that is there; `None` where it is not known.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            nodes = connection.execute("SELECT node FROM nodes").fetchall()
+            return run_table.of_id(connection, run, (name for (name,) in nodes))
+
+    def hours(self, since: float) -> Mapping[tuple[int, Kind], int]:
+        """Return how many runs ended in which hour since 1970, and how.
+
+        Args:
+            since: Seconds since 1970: from the hour that this is in.
+
+        Raises:
+            StateError: They cannot be counted.
+        """
+        with self._database.snapshot() as connection:
+            found = connection.execute(
+                "SELECT hour, kind, runs FROM hours WHERE hour >= ?", (int(since // HOUR),)
+            )
+            return {(hour, Kind(kind)): runs for hour, kind, runs in found}
+
+    def faults(self) -> Mapping[str, tuple[float, float]]:
+        """Return when each mistake was seen first and last: seconds since 1970, by `Row.fault`.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            found = connection.execute("SELECT fault, first, last FROM faults")
+            return {fault: (first, last) for fault, first, last in found}
+
+    def told(self) -> list[ToldRollout]:
+        """Return the rollouts that nodes told of, the newest first.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return told_table.all_(connection, now=self._now())
+
+    def told_of(self, rollout: ToldRollout) -> list[tuple[str, Told]]:
+        """Return what nodes told of a rollout, each with its name; see `told_table.of_rollout`.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return told_table.of_rollout(connection, rollout)
+
+    def holding(self) -> Mapping[str, tuple[Told, ...]]:
+        """Return what nodes told of rollouts that hold them, by node.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return told_table.holding(connection, now=self._now())
+
+    def prune(self) -> bool:
+        """Take away some of what is too old; return whether there may be more of the same day.
+
+        A day at a time: a clock that is wrong for an hour costs some days, and not all.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        oldest = self._now() - KEPT
+        with self._database.transaction() as connection:
+            first = run_table.first_day(connection)
+            away = run_table.take_away(connection, until=day_of(oldest), most=self._together)
+            left = run_table.first_day(connection)
+            if left is not None:
+                oldest = min(oldest, left * DAY)
+            connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
+            told_table.take_away(connection, oldest=oldest)
+            connection.execute("DELETE FROM faults WHERE last < ?", (oldest,))
+            connection.execute(
+                "DELETE FROM faults WHERE fault NOT IN"
+                " (SELECT fault FROM faults ORDER BY last DESC LIMIT ?)",
+                (MOST_FAULTS,),
+            )
+        return (away > 0 and left == first) or self._give_back()
+
+    def _give_back(self) -> bool:
+        """Give pages of the file that are free for long back; return whether there were any."""
+        with self._database.use() as connection:
+            spare = _pragma(connection, "freelist_count") > SPARE
+            if spare:
+                # As a script, which is gone through to its end: one page is a step of it.
+                connection.executescript(f"PRAGMA incremental_vacuum({PAGES})")
+        return spare
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+
+def _count(connection: Connection, one: Ended) -> None:
+    connection.execute(
+        "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, kind) DO UPDATE SET runs = runs + 1",
+        (int(one.at // HOUR), str(one.kind)),
+    )
+    if one.fault:
+        connection.execute(
+            "INSERT INTO faults VALUES (?1, ?2, ?2, ?3) ON CONFLICT (fault) DO UPDATE"
+            " SET first = min(first, ?2), last = max(last, ?2)",
+            (one.fault, one.at, one.node),
+        )
+        connection.execute(
+            "DELETE FROM faults WHERE fault IN (SELECT fault FROM faults WHERE node = ?"
+            " ORDER BY last DESC LIMIT -1 OFFSET ?)",
+            (one.node, MOST_FAULTS_OF_ONE),
+        )
+
+
+def _bytes(connection: Connection) -> int:
+    """Return how many bytes of the file are in use."""
+    pages = _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
+    return pages * _pragma(connection, "page_size")
+
+
+def _pragma(connection: Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,0 +1,364 @@
+"""The views: what of the fleet goes into which template.
+
+Owns: one method a view. Refuses to know: who may look (`doors`), how a template is written.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import (
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import NodeName, RolloutId, RunId
+from localpuppet.base.machine.ports import Clock, Log
+from localpuppet.fleet.roles.links import Links
+from localpuppet.fleet.roles.relations import relations
+from localpuppet.rollout.plans import svg
+from localpuppet.rollout.plans.drawing import draw
+from localpuppet.rollout.plans.picture import picture as picture_of
+from localpuppet.rollout.plans.plan import Plan
+from localpuppet.web.dashboard.acting import Acting, Actor
+from localpuppet.web.dashboard.asking import Inventory, Reports
+from localpuppet.web.dashboard.deeds import courses
+from localpuppet.web.dashboard.differing import Differing
+from localpuppet.web.dashboard.ended import HOUR, HOURS, Ended, strip
+from localpuppet.web.dashboard.entering import Entering
+from localpuppet.web.dashboard.facts_tree import tree_of
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.listing import Kept, Listing
+from localpuppet.web.dashboard.lists.asked import (
+    FAILURES,
+    MAX_WORDS,
+    NODES,
+    OVERVIEW,
+    PLAN,
+    RELEASES,
+    Asked,
+)
+from localpuppet.web.dashboard.lists.choosing import MOST, overview
+from localpuppet.web.dashboard.lists.failures import failures
+from localpuppet.web.dashboard.lists.rollouts import decisions_of, groups_of, parts_of
+from localpuppet.web.dashboard.lists.standing import Standing
+from localpuppet.web.dashboard.live import Live
+from localpuppet.web.dashboard.memory import Memory
+from localpuppet.web.dashboard.pictures import picture
+from localpuppet.web.dashboard.problems import NotThereError
+from localpuppet.web.dashboard.report import Report, RunLog
+from localpuppet.web.dashboard.rollouts import Rollouts
+from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.showing import Showing
+from localpuppet.web.dashboard.staged import StagedReleases
+from localpuppet.web.dashboard.together import Together
+from localpuppet.web.doors.loopback import LoopbackDoor
+from localpuppet.web.doors.rules import Door, Refusal, Visitor
+
+RUNS = 25
+# Seconds that a node's view waits for who makes it run: the first who asks may find it not there.
+PATIENCE = 0.5
+# Decisions of a rollout that are shown, the newest.
+MOST_DECISIONS = 50
+# Nodes that are named of those which make one run, or which it makes run.
+MOST_NAMES = 100
+Known = TypeVar("Known")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the views show from.
+
+    Attributes:
+        fleet: The rows.
+        memory: Runs.
+        inventory: What nodes said of their last good runs.
+        staged: What is staged on this machine.
+        rollouts: The rollouts of this machine.
+        reports: Asks nodes for reports.
+        live: Tells of changes.
+        door: Decides who may look.
+        clock: Time.
+        log: Gets a line for each thing that is done.
+        entrance: The same door where it has a link, and tokens for what is done; `None` over TLS,
+            where nothing is done.
+        actor: Has nodes do something; `None` where the page only shows.
+    """
+
+    fleet: Fleet
+    memory: Memory
+    inventory: Inventory
+    staged: StagedReleases
+    rollouts: Rollouts
+    reports: Reports
+    live: Live
+    door: Door
+    clock: Clock
+    log: Log
+    entrance: LoopbackDoor | None = None
+    actor: Actor | None = None
+
+
+class Pages:
+    """The views.
+
+    Args:
+        parts: What they show from.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        me = "" if parts.actor is None else parts.actor.name
+        self._showing = Showing(parts.fleet, parts.clock, me)
+        self.entering, self.acting = None, None
+        if parts.entrance is not None:
+            self.entering = Entering(parts.entrance, self._showing)
+        if parts.actor is not None and parts.entrance is not None:
+            self.acting = Acting(
+                parts.actor,
+                parts.fleet,
+                parts.rollouts,
+                parts.entrance,
+                showing=self._showing,
+                log=parts.log,
+            )
+        self._together = Together(parts.fleet, parts.clock)
+        kept = Kept(
+            fleet=parts.fleet,
+            memory=parts.memory,
+            inventory=parts.inventory,
+            staged=parts.staged,
+            rollouts=parts.rollouts,
+            clock=parts.clock,
+        )
+        self.differing = Differing(parts.staged, parts.fleet, self._showing)
+        self.lists = Listing(kept, self._showing, self._together)
+
+    async def overview(self, request: Request) -> Response:
+        """Show how the fleet is."""
+        return await self._together.answer(request, self._overview)
+
+    async def _overview(self, request: Request) -> Response:
+        asked = Asked.parse(request.query_params, OVERVIEW)
+        now, parts = self._now(), self._parts
+        names, problem = await self.lists.names(asked)
+        # A fleet that could not be asked is not an empty one.
+        standing = Standing() if problem else parts.fleet.standing
+        found = overview(standing, names=names, now=now)
+        newest = Asked.parse({"sort": "-last"}, FAILURES)
+        mistakes = failures(standing, newest, names=names, seen={})
+        bars = strip(await asyncio.to_thread(parts.memory.hours, now - HOUR * (HOURS - 1)), now=now)
+        return self._showing.page(
+            "overview.html",
+            asked=asked,
+            found=found,
+            mistakes=mistakes,
+            most_mistakes=MOST,
+            bars=bars,
+            most=max((bar.total for bar in bars), default=0),
+            problem=problem,
+        )
+
+    async def node(self, request: Request) -> Response:
+        """Show a node."""
+        name = NodeName.parse(request.path_params["node"])
+        said = request.query_params.get("before")
+        before = RunId.parse(said) if said else None
+        row = self._parts.fleet.row(name)
+        entry = await self._parts.inventory.entry(name)
+        if row is None and entry is None:
+            raise NotThereError(
+                f"nothing is known of {name}", hint="the list of nodes has those that are there"
+            )
+        runs = await asyncio.to_thread(self._parts.memory.runs, name, limit=RUNS + 1, before=before)
+        wanted = request.query_params.get("fact", "")[:200]
+        before_, after, problem = await self._links(name)
+        return self._showing.page(
+            "node.html",
+            row=row or Row(node=name),
+            entry=entry,
+            tree=None if entry is None else tree_of(entry.facts, wanted),
+            wanted=wanted,
+            runs=runs[:RUNS],
+            more=runs[RUNS - 1].run if len(runs) > RUNS else "",
+            first=before is None,
+            made_run_by=before_,
+            makes_run=after,
+            problem=problem,
+        )
+
+    async def run(self, request: Request) -> Response:
+        """Show a run; with `report=1` ask the node what it did, with `log=1` what Puppet said."""
+        name = NodeName.parse(request.path_params["node"])
+        run = RunId.parse(request.path_params["run"])
+        known: Ended | None = await asyncio.to_thread(self._parts.memory.run, name, run)
+        if known is None:
+            raise NotThereError(f"no end of the run {run} of {name} was heard")
+        asks = next((one for one in ("report", "log") if request.query_params.get(one) == "1"), "")
+        reports = self._parts.reports
+        report, log, problem = None, None, ""
+        try:
+            if asks == "report":
+                report = Report.read(await reports.report(name, run))
+            elif asks == "log":
+                log = RunLog.read(await reports.log(name, run))
+        except LocalpuppetError as error:
+            problem = str(error)
+        return self._showing.page(
+            "run.html", known=known, asks=asks, report=report, log=log, problem=problem
+        )
+
+    async def rollout(self, request: Request) -> Response:
+        """Show a rollout, group by group."""
+        return await self._together.answer(request, self._rollout)
+
+    async def _rollout(self, request: Request) -> Response:
+        shown = await self._of_rollout(request, self._parts.rollouts.shown)
+        report = shown.report
+        return self._showing.page(
+            "rollout.html",
+            row=shown.row,
+            whole=report is not None,
+            told=parts_of(shown.told, now=self._now()),
+            groups=() if report is None else groups_of(report),
+            courses=() if report is None else courses(report),
+            decisions=() if report is None else decisions_of(report)[-MOST_DECISIONS:],
+        )
+
+    async def rollout_file(self, request: Request) -> Response:
+        """Send the report of a rollout, as `localpuppet rollout report --json` prints it."""
+        told = (await self._of_rollout(request, self._parts.rollouts.report)).to_dict()
+        # In ASCII: whatever a journal holds can be written.
+        return Response(json.dumps(told), media_type="application/json")
+
+    async def _of_rollout(self, request: Request, tell: Callable[[RolloutId], Known]) -> Known:
+        rollout = RolloutId.parse(request.path_params["rollout"])
+        try:
+            return await asyncio.to_thread(tell, rollout)
+        except InvalidInputError as error:
+            raise NotThereError(error.what) from error
+
+    async def plan(self, request: Request) -> Response:
+        """Show in which order nodes run."""
+        asked = Asked.parse(request.query_params, PLAN)
+        plan: Plan | None = None
+        notes: Sequence[str] = ()
+        problem = ""
+        try:
+            plan, notes = await self._planned(asked)
+        except LocalpuppetError as error:
+            problem = str(error)
+        query = asked.url.partition("?")[2]
+        site = self._parts.inventory.site
+        return self._showing.page(
+            "plan.html",
+            asked=asked,
+            plan=plan,
+            notes=notes,
+            problem=problem,
+            query=query,
+            site="" if site is None else site.name,
+        )
+
+    async def plan_picture(self, request: Request) -> Response:
+        """Send the picture that `localpuppet plan --svg` prints."""
+        plan, _ = await self._planned(Asked.parse(request.query_params, PLAN))
+        return picture(await asyncio.to_thread(lambda: svg.draw(picture_of(plan))))
+
+    async def _planned(self, asked: Asked) -> tuple[Plan, Sequence[str]]:
+        inventory = self._parts.inventory
+        return await inventory.plan(await inventory.names(asked.q))
+
+    async def kicks(self, request: Request) -> Response:
+        """Show who makes whom run."""
+        found, problem = None, ""
+        try:
+            found = relations(await self._parts.inventory.links())
+        except LocalpuppetError as error:
+            problem = str(error)
+        return self._showing.page("kicks.html", found=found, problem=problem)
+
+    async def kicks_picture(self, request: Request) -> Response:
+        """Send the picture that `localpuppet kicks --svg` prints."""
+        return picture(draw(relations(await self._parts.inventory.links())))
+
+    async def find(self, request: Request) -> Response:
+        """Lead to what somebody looks for: a run by its id, a release, a node by its name."""
+        text = request.query_params.get("text", "").strip()[:MAX_WORDS]
+        run = await self._run_called(text)
+        if run is not None:
+            return RedirectResponse(f"/nodes/{run.node}/runs/{run.run}", 303)
+        if "/" in text:
+            known = text in self._parts.fleet.standing.tallies
+            words = {"release": text} if known else {"name": text}
+            form = NODES if "release" in words else RELEASES
+            return RedirectResponse(Asked.parse(words, form).url, 303)
+        row = self._parts.fleet.row(text.lower())
+        url = f"/nodes/{row.node}" if row else Asked.parse({"name": text}).url
+        return RedirectResponse(url, 303)
+
+    async def _run_called(self, text: str) -> Ended | None:
+        try:
+            run = RunId.parse(text)
+        except InvalidInputError:
+            return None
+        return await asyncio.to_thread(self._parts.memory.ran, run)
+
+    async def bus(self, _: Request) -> Response:
+        """Show only whether the bus is there: for the script of a view that is not live."""
+        return self._showing.page("bus.html")
+
+    async def events(self, request: Request) -> Response:
+        """Send changes as they come."""
+        live = self._parts.live
+        if live.full:
+            return PlainTextResponse("too many pages listen\n", status_code=503)
+        seen = request.headers.get("last-event-id", "")
+        number = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 16 else None
+        visitor = Visitor.of(request.scope)
+        events = live.events(number, stays=lambda: self._parts.door.knows(visitor))
+        return StreamingResponse(events, media_type="text/event-stream")
+
+    def problem(self, error: LocalpuppetError) -> Response:
+        """Show what is wrong."""
+        code = 404 if isinstance(error, NotThereError) else 503
+        if isinstance(error, InvalidInputError):
+            code = 400
+        where = f"{error.where}: " if error.where else ""
+        return self._showing.problem(code, f"{where}{error.what}", error.hint)
+
+    def refusal(self, refusal: Refusal) -> Response:
+        """Show why a request does not come in."""
+        return self._showing.problem(refusal.code, refusal.what, refusal.hint)
+
+    def missing(self) -> Response:
+        """Show that there is no such page."""
+        return self._showing.problem(404, "There is no such page.", "The overview leads to all.")
+
+    def _now(self) -> float:
+        return self._parts.clock.now().timestamp()
+
+    async def _links(self, name: NodeName) -> tuple[Sequence[str], Sequence[str], str]:
+        try:
+            links = await self._parts.inventory.links(patience=PATIENCE)
+        except LocalpuppetError as error:
+            return (), (), str(error)
+        return _around(links, name)
+
+
+def _around(links: Links, name: NodeName) -> tuple[Sequence[str], Sequence[str], str]:
+    before: set[str] = set()
+    after: set[str] = set()
+    for link in links.links:
+        if name in link.ends:
+            before |= link.starts
+        if name in link.starts:
+            after |= link.ends
+    left = "not all links were looked at" if links.left else ""
+    return sorted(before - {name})[:MOST_NAMES], sorted(after - {name})[:MOST_NAMES], left

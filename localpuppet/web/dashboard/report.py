@@ -1,0 +1,260 @@
+"""The report of a run as a node told it: its own words, and so read with care.
+
+Owns: the shape that a view may rely on, and how much of it is shown. Refuses to know: who asked.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import Json
+from localpuppet.node.puppet.resources import Fate
+
+MOST = 200
+MAX_MESSAGES = 20
+# Causes, questions, names in an answer, and lines of a log.
+MOST_CAUSES, MOST_QUERIES, MOST_NAMES = 20, 50, 20
+MOST_LINES = 2000
+TITLES = {
+    Fate.FAILED: "Failed",
+    Fate.CHANGED: "Changed",
+    Fate.WOULD_CHANGE: "Would change",
+    Fate.SKIPPED: "Skipped",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """What became of a resource.
+
+    Attributes:
+        ref: Type and title.
+        place: Where it is declared; empty if unknown.
+        seconds: How long it took; `None` if unknown.
+        messages: What Puppet said.
+    """
+
+    ref: str
+    place: str
+    seconds: float | None
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The resources of one fate.
+
+    Attributes:
+        name: A word for it.
+        title: What became of them.
+        resources: At most `MOST`.
+        more: How many there are beside them.
+    """
+
+    name: str
+    title: str
+    resources: tuple[Resource, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why a run began.
+
+    Attributes:
+        kind: `trigger`, `timer`, `request`…
+        path: The nodes along which it came, the first first; the sender alone where it came along
+            none.
+        tags: What it is about.
+    """
+
+    kind: str
+    path: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a run asked about other nodes, or collected of them.
+
+    Attributes:
+        text: As one would write it.
+        count: How many nodes or resources there are in the answer.
+        names: Some of the nodes.
+        reason: Why there is no answer; empty where there is one.
+    """
+
+    text: str
+    count: int
+    names: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a run had its input and release from; nodes of an older version do not tell.
+
+    Attributes:
+        input: A path, or a URL; empty if unknown.
+        digest: Of its bytes.
+        by: Who gave the release by request; empty where the input names it.
+    """
+
+    input: str = ""
+    digest: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a run did.
+
+    Attributes:
+        there: Whether Puppet left a report.
+        parts: By fate; those of none left out.
+        left_out: How many resources the node had no room for.
+        slowest: The resources that took longest.
+        origin: Where it had its input from.
+        causes: Why the run began; nodes of an older version do not tell.
+        queries: What it asked.
+        collected: What it collected.
+    """
+
+    there: bool
+    parts: tuple[Part, ...]
+    left_out: int
+    slowest: tuple[Resource, ...] = ()
+    origin: Origin = Origin()
+    causes: tuple[Cause, ...] = ()
+    queries: tuple[Question, ...] = ()
+    collected: tuple[Question, ...] = ()
+
+    @classmethod
+    def read(cls, told: Mapping[str, Json]) -> "Report":
+        """Return the report in an answer, see `runs.telling.told_report`.
+
+        Raises:
+            InvalidInputError: It is not one.
+        """
+        left_out = told.get("left_out", 0)
+        parts = []
+        for fate, title in TITLES.items():
+            listed = told.get(fate.value, [])
+            if not isinstance(listed, list):
+                raise _bad(fate.value)
+            if listed:
+                shown = tuple(_resource(one) for one in listed[:MOST])
+                more = len(listed) - len(shown)
+                parts.append(Part(name=fate.value, title=title, resources=shown, more=more))
+        return cls(
+            there=told.get("report") is True,
+            parts=tuple(parts),
+            left_out=left_out if isinstance(left_out, int) else 0,
+            slowest=tuple(_resource(one) for one in _listed(told, "slowest", MOST)),
+            origin=_origin(told.get("origin")),
+            causes=tuple(_cause(one) for one in _listed(told, "causes", MOST_CAUSES)),
+            queries=tuple(_question(one) for one in _listed(told, "queries", MOST_QUERIES)),
+            collected=tuple(_question(one) for one in _listed(told, "collected", MOST_QUERIES)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """The end of what Puppet said during a run.
+
+    Attributes:
+        lines: At most `MOST_LINES`, the last.
+        before: How many lines were before them.
+        left_out: How many lines of diffs are not told.
+    """
+
+    lines: tuple[str, ...]
+    before: int
+    left_out: int
+
+    @classmethod
+    def read(cls, told: Mapping[str, Json]) -> "RunLog":
+        """Return the log in an answer, see `runs.telling.told_log`.
+
+        Raises:
+            InvalidInputError: It is not one.
+        """
+        lines = _texts(told.get("lines", []))
+        kept = lines[-MOST_LINES:]
+        before = _number(told.get("before")) + len(lines) - len(kept)
+        return cls(lines=kept, before=before, left_out=_number(told.get("left_out")))
+
+
+def _listed(told: Mapping[str, Json], key: str, most: int) -> list[Json]:
+    listed = told.get(key, [])
+    if not isinstance(listed, list):
+        raise _bad(key)
+    return listed[:most]
+
+
+def _origin(told: Json) -> Origin:
+    if not isinstance(told, dict):
+        return Origin()
+    return Origin(
+        input=str(told.get("input", "")),
+        digest=str(told.get("sha256", "")),
+        by=str(told.get("by", "")),
+    )
+
+
+def _cause(told: Json) -> Cause:
+    if not isinstance(told, dict):
+        raise _bad("a cause")
+    path = _texts(told.get("path", []))[:MOST_NAMES]
+    sender = told.get("sender")
+    return Cause(
+        kind=str(told.get("kind", "")),
+        path=path or ((sender,) if isinstance(sender, str) and sender else ()),
+        tags=_texts(told.get("tags", []))[:MOST_NAMES],
+    )
+
+
+def _question(told: Json) -> Question:
+    if not isinstance(told, dict):
+        raise _bad("a question")
+    return Question(
+        text=str(told.get("text", "")),
+        count=_number(told.get("count")),
+        names=_texts(told.get("names", []))[:MOST_NAMES],
+        reason=str(told.get("reason") or ""),
+    )
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise _bad("a list of texts")
+    return tuple(map(str, value))
+
+
+def _number(value: Json) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _resource(told: Json) -> Resource:
+    if not isinstance(told, dict) or not isinstance(told.get("ref"), str):
+        raise _bad("a resource")
+    file, line, seconds = told.get("file"), told.get("line"), told.get("seconds")
+    events = told.get("events")
+    events = events if isinstance(events, list) else []
+    place = file if isinstance(file, str) else ""
+    known = isinstance(seconds, int | float) and math.isfinite(seconds)
+    return Resource(
+        ref=str(told["ref"]),
+        place=f"{place}:{line}" if place and isinstance(line, int) else place,
+        seconds=float(seconds) if known and isinstance(seconds, int | float) else None,
+        messages=tuple(
+            str(event["message"])
+            for event in events[:MAX_MESSAGES]
+            if isinstance(event, dict) and isinstance(event.get("message"), str)
+        ),
+    )
+
+
+def _bad(place: str) -> InvalidInputError:
+    return InvalidInputError("is not what a report has", where=f"the node's answer: {place}")

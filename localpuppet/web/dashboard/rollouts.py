@@ -1,0 +1,223 @@
+"""The rollouts of this machine by their journals, one's own elsewhere by their heads, and others.
+
+Owns: what of journals is remembered between two looks, noticing that one has changed, and which
+counts where the bus knows of the same rollout. Refuses to know: what events mean, who goes on with
+a rollout.
+
+Invariants:
+
+- A journal that cannot be read is a row that says so, and hides no other.
+- Of a journal and a head on the bus the one of the newer epoch counts: who resumed a rollout
+  elsewhere has overtaken whoever is here.
+- Of a rollout that neither is here nor one's own counts what nodes tell, and is marked as that.
+- Whether a process goes on with a rollout is asked only for somebody who looks: to ask is to have
+  the journal's lock for a moment.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.rollout.execution.events import Over
+from localpuppet.rollout.execution.head import Head
+from localpuppet.rollout.execution.journal import Journal
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.report import ELSEWHERE, Report
+from localpuppet.web.dashboard.elsewhere import Elsewhere, report_of
+from localpuppet.web.dashboard.lists.rollouts import DAMAGED, RolloutRow
+from localpuppet.web.dashboard.told import Told, ToldRollout
+
+# Seconds between two looks whether a journal has changed.
+LOOK = 1.0
+# Rollouts that are listed, the newest.
+MOST = 500
+
+_Stamp = tuple[float, ...]
+
+
+class Nodes(Protocol):
+    """What nodes told of rollouts."""
+
+    def told(self) -> list[ToldRollout]:
+        """Return the rollouts that they told of."""
+        ...
+
+    def told_of(self, rollout: ToldRollout) -> list[tuple[str, Told]]:
+        """Return what they told of one, each with its name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What is known of a rollout.
+
+    Attributes:
+        row: Its row.
+        report: Its report, where there is a journal or a head that has one.
+        told: What nodes tell, each with its name, where nothing else is known.
+    """
+
+    row: RolloutRow
+    report: Report | None = None
+    told: Sequence[tuple[str, Told]] = ()
+
+
+class Rollouts:
+    """The rollouts.
+
+    Args:
+        journals: Their journals.
+        elsewhere: Those that went on on other machines.
+        nodes: What nodes tell.
+    """
+
+    def __init__(self, journals: Journals, elsewhere: Elsewhere, nodes: Nodes) -> None:
+        self._journals = journals
+        self._elsewhere = elsewhere
+        self._nodes = nodes
+        self._known: dict[RolloutId, tuple[_Stamp, RolloutRow]] = {}
+
+    def rows(self) -> list[RolloutRow]:
+        """Return the newest rollouts of this machine and of its caller, and those of others.
+
+        Raises:
+            StateError: It cannot be told which there are.
+        """
+        here, heads = set(self._journals.ids()), self._elsewhere.heads
+        ids = sorted(here.union(heads), reverse=True)[:MOST]
+        self._known = {one: known for one, known in self._known.items() if one in ids}
+        rows = {one: self._row(one) for one in ids if one in here}
+        known = [
+            self._overtaken(rows.get(one), heads[one]) if one in heads else rows[one] for one in ids
+        ]
+        theirs = (one for one in self._nodes.told() if one.rollout not in here | heads.keys())
+        return [*known, *map(RolloutRow.of_nodes, theirs)]
+
+    def shown(self, rollout: RolloutId) -> Shown:
+        """Return what is known of a rollout.
+
+        Raises:
+            InvalidInputError: There is none of this id.
+            StateError: Its journal, or what nodes told, cannot be read.
+        """
+        head = self._elsewhere.heads.get(rollout)
+        here = rollout in self._journals.ids()
+        if head is None and not here:
+            told = next((one for one in self._nodes.told() if one.rollout == rollout), None)
+            if told is not None:
+                return Shown(row=RolloutRow.of_nodes(told), told=self._nodes.told_of(told))
+        mine = self._row(rollout) if here else None
+        if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
+            return Shown(row=self._overtaken(mine, head))
+        report = self.report(rollout)
+        return Shown(row=RolloutRow.of(report), report=report)
+
+    def report(self, rollout: RolloutId) -> Report:
+        """Return what is known of a rollout.
+
+        Raises:
+            InvalidInputError: There is none of this id, or how far it is only another machine
+                knows.
+            StateError: Its journal cannot be read.
+        """
+        head = self._elsewhere.heads.get(rollout)
+        if head is None:
+            return _report(self._journals.open(rollout))
+        mine = None
+        if rollout in self._journals.ids():
+            mine = _report(self._journals.open(rollout))
+            if mine.state.epoch >= head.epoch:
+                return mine
+        if (theirs := report_of(head)) is not None:
+            return theirs
+        if mine is None:
+            raise InvalidInputError(_told(head), where=str(rollout))
+        return replace(mine, word=ELSEWHERE)
+
+    def stamps(self) -> Mapping[RolloutId, _Stamp]:
+        """Return when which journal was written: the same as long as nothing has happened.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        return {one: _stamp(self._journals.open(one)) for one in self._journals.ids()[:MOST]}
+
+    async def watch(self, changed: Callable[[], None], leave: asyncio.Event) -> None:
+        """Tell of each change until `leave` is set, and of how it is at first.
+
+        What cannot be read is no change.
+        """
+        before: Mapping[RolloutId, _Stamp] | None = None
+        while not leave.is_set():
+            now = await asyncio.to_thread(self._stamps_or_none)
+            if now is not None and now != before:
+                before = now
+                changed()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(leave.wait(), LOOK)
+
+    def _stamps_or_none(self) -> Mapping[RolloutId, _Stamp] | None:
+        try:
+            return self.stamps()
+        except LocalpuppetError:
+            return None  # whoever looks at the list is told
+
+    def _row(self, rollout: RolloutId) -> RolloutRow:
+        try:
+            journal = self._journals.open(rollout)
+            stamp = _stamp(journal)
+            known = self._known.get(rollout)
+            if known is not None and known[0] == stamp and known[1].ended is not None:
+                return known[1]
+            row = RolloutRow.of(_report(journal))
+        except LocalpuppetError as error:
+            return RolloutRow(id=str(rollout), state=DAMAGED, why=str(error))
+        self._known[rollout] = stamp, row
+        return row
+
+    def _overtaken(self, mine: RolloutRow | None, head: Head) -> RolloutRow:
+        """Return the row of a rollout that the bus knows of, and maybe a journal here."""
+        if mine is not None and mine.epoch >= head.epoch:
+            return mine
+        if head.summary is not None:
+            caller = self._elsewhere.caller
+            return RolloutRow.of_summary(
+                head.rollout, head.summary, caller=caller, epoch=head.epoch
+            )
+        if (theirs := report_of(head)) is not None:
+            mine = RolloutRow.of(theirs)
+        row = mine or RolloutRow(id=str(head.rollout), state=ELSEWHERE)
+        return replace(row, state=ELSEWHERE, why=_told(head))
+
+
+def _told(head: Head) -> str:
+    """Return what a head that counts tells of a rollout, one line."""
+    if head.over:
+        return "it went on on another machine, and is over"
+    if any(isinstance(event, Over) for _, event in head.events[-1:]):
+        return f"it was stopped on another machine at {head.events[-1][0]}, and can be resumed"
+    at = f", last heard of at {head.events[-1][0]}" if head.events else ""
+    return f"it goes on on another machine, if a process is there{at}"
+
+
+def _stamp(journal: Journal) -> _Stamp:
+    return tuple(_written(path) for path in (journal.path, Path(f"{journal.path}-wal")))
+
+
+def _report(journal: Journal) -> Report:
+    try:
+        return Report.of(journal.events(), taken=journal.taken)
+    finally:
+        journal.close()
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,238 @@
+"""A node as the page has it: a row of a list, and what is kept of it.
+
+Owns: which words of a presence entry are taken, how long each may be, and the stored form. Refuses
+to know: signatures, where rows are kept.
+
+Invariant: no text is longer than `MAX_TEXT`, and none holds a control or bidi character, whoever
+said it.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName, RunId
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import parse_time
+from localpuppet.base.formats.values import Json
+from localpuppet.node.runs.hold import rollout_of
+from localpuppet.web.dashboard.kinds import Kind, due, kind_of
+
+MAX_TEXT = 300
+MAX_HOLDS = 8
+MAX_ROLES = 16
+# Digits of the name of a fault.
+FAULT = 16
+_NUMBER = re.compile(r"\d+")
+# Seconds by which the clock of a node may be before ours.
+AHEAD = 300.0
+SILENT, NOT_TRUSTED, ON_HOLD = "silent", "not trusted", "on hold"
+LATE, DISAGREES = "late", "disagrees"
+STATES = ("applying", "idle", ON_HOLD, NOT_TRUSTED, SILENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A hold on a node.
+
+    Attributes:
+        owner: Who has it.
+        reason: Why.
+        until: Till when: seconds since 1970; `None` for until somebody ends it.
+    """
+
+    owner: str
+    reason: str
+    until: float | None
+
+    @property
+    def rollout(self) -> str:
+        """Return the id of the rollout that has it; empty where none does."""
+        owner = rollout_of(self.owner)
+        return "" if owner is None else str(owner[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """How a node is.
+
+    Attributes:
+        node: Its name.
+        state: One of `STATES`.
+        kind: How its last run ended.
+        error: What went wrong first, without what differs from node to node; empty where nothing
+            did, and where the node is of a version that does not tell.
+        resource: Type and title of the resource that failed first; empty where none did.
+        place: File and line of that; empty if unknown.
+        why: The reason of that, or why the node is not trusted; one line.
+        cause: What the run that is on is for.
+        app: The release of the last run.
+        digest: Which bytes of it the node has, where it is staged; empty if unknown.
+        assigned: Who gave the node its release by request; empty where its input names one.
+        wanted: The release that the node's input names, while a rollback is in force; else empty.
+        run: That run; empty where there was none.
+        ended: When it ended: seconds since 1970, UTC.
+        every: Seconds between runs that the node's timer asks for.
+        holds: What holds the node.
+        roles: What its inventory entry says that it is for.
+        heard: When it last said something: seconds since 1970.
+        listed: Whether the inventory has an entry of it.
+    """
+
+    node: str
+    state: str = SILENT
+    kind: Kind = Kind.NONE
+    error: str = ""
+    resource: str = ""
+    place: str = ""
+    why: str = ""
+    cause: str = ""
+    app: str = ""
+    digest: str = ""
+    assigned: str = ""
+    wanted: str = ""
+    run: str = ""
+    ended: float | None = None
+    every: float | None = None
+    holds: tuple[Held, ...] = ()
+    roles: tuple[str, ...] = ()
+    heard: float | None = None
+    listed: bool = False
+
+    @classmethod
+    def told(cls, name: str, status: Mapping[str, Json], *, now: float) -> "Row":
+        """Return what a believed presence entry says.
+
+        Args:
+            name: The node.
+            status: What `inventory.presence.believe` returns.
+            now: Seconds since 1970, UTC.
+        """
+        state = _text(status.get("state"))
+        if state == NOT_TRUSTED:
+            return cls(node=name, state=state, why=_text(status.get("why")), heard=now)
+        last = status.get("last")
+        last = last if isinstance(last, dict) else {}
+        kind = kind_of(last)
+        fault = last.get("fault")
+        fault = fault if isinstance(fault, dict) and kind.bad else {}
+        holds, rollback = status.get("holds"), status.get("rollback")
+        assignment = status.get("assignment")
+        return cls(
+            node=name,
+            state=state if state in STATES else "idle",
+            kind=kind,
+            error=_text(fault.get("error")),
+            resource=_text(fault.get("resource")),
+            place=_text(fault.get("place")),
+            why=_text(last.get("reason")),
+            cause=_text(status.get("cause")),
+            app=_text(last.get("app")),
+            digest=_text(status.get("release")),
+            assigned=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
+            wanted=_text(rollback.get("wanted")) if isinstance(rollback, dict) else "",
+            run=_run(last.get("run")),
+            ended=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),
+            every=_seconds(status.get("every")),
+            holds=_holds(holds if isinstance(holds, list) else []),
+            heard=now,
+        )
+
+    def beside(self, other: "Row") -> "Row":
+        """Return this row with what only the inventory says, as another row has it."""
+        return replace(self, roles=other.roles, listed=other.listed)
+
+    def late(self, now: float) -> bool:
+        """Return whether the node should have run by now, by its own timer."""
+        return self.late_from is not None and self.late_from < now
+
+    @property
+    def late_from(self) -> float | None:
+        """When the node is late if it does not run: seconds since 1970; `None` for never."""
+        if self.every is None or self.ended is None or self.holds:
+            return None
+        return self.ended + due(NodeName(self.node), self.every)
+
+    @property
+    def mistake(self) -> str:
+        """Return what went wrong, in the same words on each node; empty where nothing did."""
+        if not self.kind.bad:
+            return ""
+        return self.error or _NUMBER.sub("…", self.why) or self.kind.value
+
+    @property
+    def fault(self) -> str:
+        """Return a short name of the mistake and its place; empty where nothing went wrong."""
+        if not self.kind.bad:
+            return ""
+        return hashlib.sha256(f"{self.mistake}\n{self.place}".encode()).hexdigest()[:FAULT]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Row":
+        """Return the row.
+
+        Raises:
+            ValueError: It is not one that this version wrote.
+        """
+        try:
+            holds = tuple(Held(**hold) for hold in raw["holds"])
+            known = {**raw, "kind": Kind(raw["kind"]), "roles": tuple(raw["roles"])}
+            return cls(**{**known, "holds": holds})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"is not a row: {error!r}") from error
+
+
+def cut(text: str) -> str:
+    """Return a text as one printable line of at most `MAX_TEXT` characters."""
+    line = one_line(text[: 2 * MAX_TEXT])
+    return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
+
+
+def _text(value: Json) -> str:
+    return cut(value) if isinstance(value, str) else ""
+
+
+def _run(value: Json) -> str:
+    try:
+        return str(RunId.parse(value)) if isinstance(value, str) else ""
+    except InvalidInputError:
+        return ""
+
+
+def _seconds(value: Json) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value > 0 else None
+
+
+def _time(value: Json) -> float | None:
+    try:
+        return parse_time(value).timestamp() if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _ended(value: Json, now: float) -> float:
+    """Return when a run ended; a time that cannot be is taken for now."""
+    ended = _time(value)
+    return ended if ended is not None and 0 <= ended <= now + AHEAD else now
+
+
+def _holds(holds: list[Json]) -> tuple[Held, ...]:
+    return tuple(
+        Held(
+            owner=_text(hold.get("owner")),
+            reason=_text(hold.get("reason")),
+            until=_time(hold.get("until")),
+        )
+        for hold in holds[:MAX_HOLDS]
+        if isinstance(hold, dict)
+    )

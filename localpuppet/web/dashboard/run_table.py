@@ -1,0 +1,200 @@
+"""The ends of runs in the page's memory: written, found again, taken away.
+
+Owns: their tables. Refuses to know: the file, other tables, for how long runs are kept.
+
+Each word (a node's name, an outcome, a release, a reason) is there once, and a run has its number.
+Runs lie by days, so that what is written together lies together, and goes together; a word goes
+with the last day of which a run had it.
+
+Invariant: a node adds no words to a day of which it has as many runs as are kept, nor with a run
+that is there; who tells the page something new a thousand times a second does not fill it.
+
+Every function is given a connection that is in a transaction.
+"""
+
+from collections.abc import Iterable
+from sqlite3 import Connection
+
+from localpuppet.base.formats.names import RunId
+from localpuppet.web.dashboard.dated import parts_of, run_of
+from localpuppet.web.dashboard.ended import Ended
+from localpuppet.web.dashboard.kinds import Kind
+
+# Runs of a node and a day, the newest.
+MOST_A_DAY = 500
+# Bytes of a word; one that is longer would have pages of the file for itself.
+MAX_WORD = 400
+TABLES = """
+CREATE TABLE IF NOT EXISTS words (
+    id INTEGER PRIMARY KEY, word TEXT NOT NULL UNIQUE, day INTEGER NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS words_by_day ON words (day);
+CREATE TABLE IF NOT EXISTS runs (
+    day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, at REAL NOT NULL,
+    kind INTEGER NOT NULL, app INTEGER NOT NULL, why INTEGER NOT NULL,
+    PRIMARY KEY (day, node, moment)
+) STRICT, WITHOUT ROWID;
+"""
+_FOUND = """
+SELECT node.word, runs.day, moment, at, kind.word, app.word, why.word FROM runs
+JOIN words AS node ON node.id = runs.node JOIN words AS kind ON kind.id = runs.kind
+JOIN words AS app ON app.id = runs.app JOIN words AS why ON why.id = runs.why
+"""
+
+_Found = tuple[str, int, int, float, str, str, str]
+
+
+class Writing:
+    """Writes ends of runs.
+
+    Args:
+        connection: In a transaction, for as long as this is used.
+        most: How many runs of a node and a day are kept.
+    """
+
+    def __init__(self, connection: Connection, *, most: int = MOST_A_DAY) -> None:
+        self._connection = connection
+        self._most = most
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def add(self, one: Ended) -> bool:
+        """Write an end down; return whether it is new, and there was room in its day."""
+        day, moment = parts_of(RunId(one.run))
+        node = self._number(one.node, day)
+        if self._is_there(day, node, moment):
+            return False
+        oldest = self._oldest_of_full(day, node)
+        if oldest is not None and moment < oldest:
+            return False
+        kind = self._number(str(one.kind), day)
+        number = self._number if oldest is None else self._known_number
+        self._connection.execute(
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (day, node, moment, one.at, kind, number(one.app, day), number(one.why, day)),
+        )
+        if oldest is None:
+            return True
+        self._connection.execute(
+            "DELETE FROM runs WHERE day = ? AND node = ? AND moment = ?", (day, node, oldest)
+        )
+        return False
+
+    def _is_there(self, day: int, node: int, moment: int) -> bool:
+        found = self._connection.execute(
+            "SELECT 1 FROM runs WHERE day = ? AND node = ? AND moment = ?", (day, node, moment)
+        )
+        return found.fetchone() is not None
+
+    def _oldest_of_full(self, day: int, node: int) -> int | None:
+        """Return the oldest run of a day that has as many as may be; `None` where there is room."""
+        found: tuple[int] | None = self._connection.execute(
+            "SELECT moment FROM runs WHERE day = ? AND node = ?"
+            " ORDER BY moment DESC LIMIT 1 OFFSET ?",
+            (day, node, self._most - 1),
+        ).fetchone()
+        return None if found is None else found[0]
+
+    def _known_number(self, word: str, day: int) -> int:
+        """Return the number of a word that a run of a day has; of none for one that none has."""
+        found: tuple[int] | None = self._connection.execute(
+            "SELECT id FROM words WHERE word = ? AND day >= ?", (_cut(word), day)
+        ).fetchone()
+        return self._number("", day) if found is None else found[0]
+
+    def _number(self, word: str, day: int) -> int:
+        """Return the number of a word that a run of a day has."""
+        word = _cut(word)
+        number, until = self._known.get(word, (0, -1))
+        if until >= day:
+            return number
+        found: tuple[int] = self._connection.execute(
+            "INSERT INTO words (word, day) VALUES (?, ?) ON CONFLICT (word) DO UPDATE"
+            " SET day = max(day, excluded.day) RETURNING id",
+            (word, day),
+        ).fetchone()
+        self._known[word] = found[0], day
+        return found[0]
+
+
+def _cut(word: str) -> str:
+    return word.encode()[:MAX_WORD].decode(errors="ignore")
+
+
+def of_node(
+    connection: Connection, node: str, *, limit: int, before: RunId | None = None
+) -> list[Ended]:
+    """Return runs of a node, the newest first.
+
+    Args:
+        connection: To the file.
+        node: Which.
+        limit: At most so many.
+        before: Only older ones than this run; `None` for all.
+    """
+    number = connection.execute("SELECT id FROM words WHERE word = ?", (node,)).fetchone()
+    # Each by itself: SQLite looks at the index for one, and at every run for both.
+    days = "SELECT (SELECT min(day) FROM runs), (SELECT max(day) FROM runs)"
+    first, last = connection.execute(days).fetchone()
+    if number is None or first is None:
+        return []
+    # Of later ones than all there are, where none is named.
+    begin, moment = parts_of(before) if before is not None else (last + 1, 0)
+    found: list[_Found] = []
+    for day in range(min(begin, last + 1), first - 1, -1):
+        found += connection.execute(
+            f"{_FOUND} WHERE runs.day = ?1 AND node = ?2 AND (?1 < ?3 OR moment < ?4)"
+            " ORDER BY moment DESC LIMIT ?5",
+            (day, *number, begin, moment, limit - len(found)),
+        )
+        if len(found) == limit:
+            break
+    return [_ended(one) for one in found]
+
+
+def of_id(connection: Connection, run: RunId, nodes: Iterable[str]) -> Ended | None:
+    """Return the end of a run of one of some nodes; `None` where none of them had it."""
+    day, moment = parts_of(run)
+    for node in nodes:
+        found = connection.execute(
+            f"{_FOUND} WHERE runs.day = ? AND moment = ?"  # noqa: S608
+            " AND node = (SELECT id FROM words WHERE word = ?)",
+            (day, moment, node),
+        ).fetchone()
+        if found is not None:
+            return _ended(found)
+    return None
+
+
+def first_day(connection: Connection) -> int | None:
+    """Return the first day of which there are runs; `None` where there are none."""
+    (day,) = connection.execute("SELECT min(day) FROM runs").fetchone()
+    return None if day is None else int(day)
+
+
+def take_away(connection: Connection, *, until: int | None = None, most: int) -> int:
+    """Take some of the oldest runs away; return how many.
+
+    Args:
+        connection: To the file.
+        until: Only those of days before this one; `None` for whatever is there.
+        most: At most so many.
+    """
+    day = first_day(connection)
+    if day is None or (until is not None and day >= until):
+        return 0
+    beyond = connection.execute(
+        "SELECT node, moment FROM runs WHERE day = ? ORDER BY node, moment LIMIT 1 OFFSET ?",
+        (day, most),
+    ).fetchone()
+    if beyond is not None:
+        some = "DELETE FROM runs WHERE day = ? AND (node, moment) < (?, ?)"
+        away = connection.execute(some, (day, *beyond))
+    else:
+        away = connection.execute("DELETE FROM runs WHERE day = ?", (day,))
+        connection.execute("DELETE FROM words WHERE day <= ?", (day,))
+    return int(away.rowcount)
+
+
+def _ended(found: _Found) -> Ended:
+    node, day, moment, at, kind, app, why = found
+    return Ended(node=node, run=run_of(day, moment), at=at, kind=Kind(kind), app=app, why=why)

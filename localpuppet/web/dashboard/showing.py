@@ -1,0 +1,111 @@
+"""Templates, and what all of them may use.
+
+Owns: that every value is escaped, and how times are written. Refuses to know: where values are
+from.
+
+Invariant: whatever text a view is given stands in it as one printable line of at most `LONGEST`
+characters, escaped: no value makes an element, turns the text around it, or fills the page.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from localpuppet import __version__
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import show_duration
+from localpuppet.base.machine.ports import Clock
+from localpuppet.web.dashboard.deeds import Action
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.asked import CONCERNS
+
+HERE = Path(__file__).parent
+DAY = 86400.0
+MINUTE = 60.0
+LONGEST = 8192
+
+
+class Showing:
+    """Shows templates.
+
+    Args:
+        fleet: Says when the bus last answered.
+        clock: Time.
+        me: In whose name nodes are asked to do something; empty where the page only shows.
+    """
+
+    def __init__(self, fleet: Fleet, clock: Clock, me: str = "") -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+            finalize=_line,
+        )
+        self._templates.filters.update(when=self._when, ago=self._ago)
+        self._templates.filters.update(duration=show_duration, path=_path)
+        self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
+        self._templates.globals.update(kinds=tuple(Kind), concerns=CONCERNS)
+
+    def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
+        """Return a page.
+
+        Args:
+            template: Its file.
+            code: The HTTP status.
+            values: What it shows.
+        """
+        bus = {"as_of": self._fleet.as_of, "away": self._fleet.away}
+        now = self._clock.now().timestamp()
+        text = self._templates.get_template(template).render(bus=bus, now=now, code=code, **values)
+        return HTMLResponse(text, status_code=code)
+
+    def problem(self, code: int, what: str, hint: str) -> HTMLResponse:
+        """Return a page that says what is wrong, and what to do."""
+        return self.page("problem.html", code=code, what=what, hint=hint)
+
+    def _when(self, seconds: float | None) -> Markup:
+        """Return a time as an element: in UTC, which the script may change to the reader's zone."""
+        if seconds is None:
+            return Markup("<span>never</span>")
+        try:
+            moment = datetime.fromtimestamp(seconds, UTC)
+        except (ValueError, OverflowError, OSError):  # a node may say any number
+            return Markup("<span>at no time that there is</span>")
+        near = abs(self._clock.now().timestamp() - seconds) < DAY
+        shown = f"{moment:%H:%M}" if near else f"{moment:%Y-%m-%d %H:%M}"
+        return Markup('<time datetime="{}">{} UTC</time>').format(
+            f"{moment:%Y-%m-%dT%H:%M:%SZ}", shown
+        )
+
+    def _ago(self, seconds: float | None) -> str:
+        if seconds is None:
+            return ""
+        age = int(self._clock.now().timestamp() - seconds)
+        if abs(age) < MINUTE:
+            return "now"
+        # To the minute: what changes each second would never stand still.
+        shown = show_duration(abs(age) // MINUTE * MINUTE)
+        return f"in {shown}" if age < 0 else f"{shown} ago"
+
+
+def _line(value: object) -> object:
+    """Return a value as it may stand in a page; what a template has made is that already."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    line = one_line(value[: LONGEST + 1])
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def _path(text: str) -> Markup:
+    """Return a text with places behind its slashes at which a line may end."""
+    return Markup("/<wbr>").join(str(_line(text)).split("/"))

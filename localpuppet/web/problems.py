@@ -1,7 +1,0 @@
-"""What can be wrong with an address of the page, beside what can be wrong everywhere."""
-
-from localpuppet.errors import LocalpuppetError
-
-
-class NotThereError(LocalpuppetError):
-    """There is nothing at this address."""

@@ -1,0 +1,4 @@
+"""From settings to a dashboard that serves.
+
+acts: `actions`, `dashboard`, `doors`.
+"""

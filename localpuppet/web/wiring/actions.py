@@ -1,0 +1,195 @@
+"""How the page has nodes do something: signed requests, and triggers, in the signer's name."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from tempfile import TemporaryFile
+from threading import Thread
+from typing import IO, TYPE_CHECKING
+
+from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.fleet.triggers import sending
+from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
+from localpuppet.fleet.wiring.puppet_environment import own_words
+from localpuppet.rollout.execution.journal import Journal, resumable
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.words.word import Said, Word, refusal
+from localpuppet.web.dashboard.deeds import NEEDS, Action, Deed
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.requests.request import Arguments
+
+# Seconds that a node has to answer, and for which a trigger is good.
+PATIENCE = 10.0
+TTL = 180
+# Seconds in which a process begins to go on with a rollout, and between two looks; bytes of what it
+# says when it does not.
+BEGINS = 20.0
+LOOK = 0.1
+MAX_SAID = 8 * 1024
+
+
+class SigningActor:
+    """Asks nodes in the name of whoever started the page; an `Actor`.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        store: Returns the bus, connected.
+        journals: The rollouts of this machine.
+        words: The words that begin a command of ours; those of this process where there are none.
+        begins: Seconds in which a process begins to go on with a rollout.
+    """
+
+    def __init__(
+        self,
+        fleet: FleetWiring,
+        store: "Callable[[], Awaitable[KeyValue]]",
+        journals: Journals,
+        *,
+        words: Sequence[str] = (),
+        begins: float = BEGINS,
+    ) -> None:
+        self._fleet = fleet
+        self._store = store
+        self._journals = journals
+        self._words = words or own_words()
+        self._within = begins
+        self.name = fleet.signer.name.caller
+
+    async def act(self, deed: Deed) -> str:
+        """Have a node do something; return what came of it, one line.
+
+        Raises:
+            LocalpuppetError: The node refuses or is silent, or the bus is away.
+        """
+        kv = await self._store()
+        if deed.action is Action.TRIGGER:
+            return await self._trigger(kv, deed)
+        answer = await self._fleet.requests(kv).ask(
+            deed.node, NEEDS[deed.action], _arguments(deed), patience=PATIENCE
+        )
+        if answer.reply is None:
+            raise LocalpuppetError(answer.problem, where=str(deed.node))
+        if not answer.ok:
+            raise LocalpuppetError(answer.reply.error or "it refuses", where=str(deed.node))
+        return _CAME[deed.action].format(node=deed.node)
+
+    async def say(self, rollout: RolloutId, word: Word, about: str) -> str:
+        """Send a command to the process that carries a rollout out; see `dashboard.acting.Actor`.
+
+        Raises:
+            LocalpuppetError: There is no such process, or it does not wait for that word.
+        """
+        return await asyncio.to_thread(self._say, rollout, word, about)
+
+    def _say(self, rollout: RolloutId, word: Word, about: str) -> str:
+        journal = self._journals.open(rollout)
+        try:
+            said = Said(word=word, caller=self.name, machine=machine_name(), about=about)
+            if problem := refusal(said, journal.state()):
+                raise InvalidInputError(problem, where=str(rollout))
+            if not journal.taken:
+                raise InvalidInputError(
+                    "no process goes on with it",
+                    where=str(rollout),
+                    hint=f"localpuppet rollout {word} {rollout}",
+                )
+            journal.say(word, self.name, about)
+        finally:
+            journal.close()
+        return f"rollout {rollout} was told: {word}."
+
+    async def resume(self, rollout: RolloutId) -> str:
+        """Have a process of its own go on with a rollout; return what came of it.
+
+        Raises:
+            LocalpuppetError: A process does already, or it is over, or another's, or could not
+                begin.
+        """
+        return await asyncio.to_thread(self._resume, rollout)
+
+    def _resume(self, rollout: RolloutId) -> str:
+        journal = self._journals.open(rollout)
+        try:
+            if journal.taken:
+                raise BusyError("another process goes on with it", where=str(rollout))
+            resumable(journal, self.name)
+            with TemporaryFile() as errors:
+                process = self._resuming(rollout, errors)
+                begins = self._begins(journal, process)
+                errors.seek(0)
+                said = errors.read(MAX_SAID).decode("utf-8", "replace").splitlines()
+        finally:
+            journal.close()
+        if not begins and process.poll() is None:
+            raise LocalpuppetError(
+                f"a process was started that has not gone on with it in {self._within:.0f} s,"
+                " and still may",
+                where=str(rollout),
+                hint=f"localpuppet rollout status {rollout}",
+            )
+        if not begins:
+            why = said[-1].removeprefix("localpuppet: error: ") if said else "it did not begin"
+            raise LocalpuppetError(why, hint=f"localpuppet rollout resume {rollout}")
+        return f"A process goes on with rollout {rollout}."
+
+    def _resuming(self, rollout: RolloutId, errors: "IO[bytes]") -> "subprocess.Popen[bytes]":
+        """Start what goes on with a rollout, and neither ends with us nor waits for us."""
+        node = self._fleet.node
+        words = ("--root", str(node.settings.root), "rollout", "resume", str(rollout), "--json")
+        process = subprocess.Popen(
+            [*self._words, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env=node.environment,
+            start_new_session=True,
+        )
+        # Collects it, and keeps nobody from ending.
+        Thread(target=process.wait, daemon=True).start()
+        return process
+
+    def _begins(self, journal: Journal, process: "subprocess.Popen[bytes]") -> bool:
+        """Wait until a process goes on with a rollout; return whether it does, or did."""
+        before, clock = len(journal.events()), self._fleet.node.clock
+        deadline = clock.monotonic() + self._within
+        while clock.monotonic() < deadline and process.poll() is None:
+            if len(journal.events()) > before:
+                return True
+            time.sleep(LOOK)
+        return len(journal.events()) > before
+
+    async def _trigger(self, kv: "KeyValue", deed: Deed) -> str:
+        fleet = self._fleet
+        call = sending.Outgoing(
+            hosts=(deed.node,),
+            tags=(),
+            ttl=TTL,
+            keyprefix=fleet.node.fleet_settings.agent.keyprefix,
+            keyttl=TTL,
+        )
+        sent = await fleet.send(call, kv, run=None)
+        if deed.node in sent.dropped:
+            raise LocalpuppetError(sent.dropped[deed.node], where=str(deed.node))
+        return (
+            f"{deed.node} was sent a trigger. It says nothing to who triggers it: its run shows"
+            " on its page, and a refusal in its own log."
+        )
+
+
+_CAME = {
+    Action.NOOP: "{node} accepted: a noop run starts after this.",
+    Action.HOLD: "{node} is on hold.",
+    Action.ENABLE: "The hold on {node} in your name has ended.",
+}
+
+
+def _arguments(deed: Deed) -> "Arguments":
+    from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
+
+    if deed.action is Action.HOLD:
+        return Disable(message=deed.message, length=deed.length or None)
+    return RunOnce(noop=True) if deed.action is Action.NOOP else Enable()

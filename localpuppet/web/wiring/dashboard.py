@@ -1,0 +1,268 @@
+"""From the settings to the page: what it is fed from, whom it asks, where it listens."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.fleet.inventory.presence import believe
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.inventory import InventoryWiring
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from localpuppet.base.formats.names import NodeName, RunId
+    from localpuppet.base.formats.values import Json
+    from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.inventory.view import View
+    from localpuppet.fleet.trust.signing import Verifier
+    from localpuppet.rollout.execution.journals import Journals
+    from localpuppet.web.dashboard.asking import KnownSite
+    from localpuppet.web.dashboard.elsewhere import Elsewhere
+    from localpuppet.web.dashboard.feeding import Feed
+    from localpuppet.web.dashboard.fleet import Fleet
+    from localpuppet.web.dashboard.memory import Memory
+    from localpuppet.web.dashboard.staged import StagedReleases
+
+    Store = Callable[[], Awaitable[KeyValue]]
+
+# Seconds that a node has to answer.
+PATIENCE = 10.0
+LIBRARIES = ("jinja2", "starlette", "uvicorn")
+
+
+async def serve_page(
+    fleet: FleetWiring,
+    log: "Log",
+    listen: str,
+    opened: Callable[[str, str], None],
+    *,
+    actions: bool = False,
+    site: "Path | None" = None,
+) -> None:
+    """Serve the page until a signal ends it.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        log: What is said.
+        listen: Where: an address and a port; off loopback for people with certificates.
+        opened: Called with the page's address, and with the link that is good once; empty where
+            people come with certificates.
+        actions: Whether nodes can be asked to do something, in the signer's name.
+        site: The file of the site whose plan is shown; `None` for the inventory's.
+
+    Raises:
+        InvalidInputError: The extra `web` is not installed, or the address or the site is refused.
+        StateError: The port is taken, or the memory cannot be read.
+    """
+    check_libraries()
+    from localpuppet.web.dashboard.app import application
+    from localpuppet.web.dashboard.asking import Inventory, Reports
+    from localpuppet.web.dashboard.feeding import Feeding
+    from localpuppet.web.dashboard.live import Live
+    from localpuppet.web.dashboard.pages import Parts
+    from localpuppet.web.dashboard.rollouts import Rollouts
+    from localpuppet.web.doors.listening import Place, bound
+    from localpuppet.web.doors.serving import serve
+    from localpuppet.web.wiring.actions import SigningActor
+    from localpuppet.web.wiring.doors import way_in
+
+    node = fleet.node
+    clock = node.clock
+    place = Place.parse(listen)
+    known = None if site is None else _site(node, site)
+    make_way = way_in(fleet, log, place, actions=actions)
+
+    def now() -> float:
+        return clock.now().timestamp()
+
+    memory = _memory(node, now, log)
+    verifier, name = fleet.verifier, fleet.name  # what is wrong with them is said before the link
+    rows = _rows(memory, verifier, now)
+    inventory = InventoryWiring(node, fleet=fleet)
+    view = inventory.view()
+    journals, elsewhere = _rollouts(node)
+    leave = asyncio.Event()
+    feeding = Feeding(rows, memory, _feed(fleet, inventory, view, log))
+    with bound(place) as listening:
+        way = make_way(listening[0].getsockname()[1])
+        parts = Parts(
+            fleet=rows,
+            memory=memory,
+            inventory=Inventory(view, inventory.ask, site=known),
+            staged=_staged(node),
+            rollouts=Rollouts(journals, elsewhere, memory),
+            reports=Reports(_tell(fleet, name, feeding.store)),
+            live=Live(rows, leave),
+            door=way.door,
+            clock=clock,
+            log=log,
+            entrance=way.entrance,
+            actor=SigningActor(fleet, feeding.store, journals) if actions else None,
+        )
+        opened(way.door.url, way.link())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(parts.rollouts.watch(rows.stir, leave))
+                group.create_task(elsewhere.follow(feeding.store, rows.stir, leave))
+                group.create_task(feeding.run(leave))
+                group.create_task(serve(application(parts), listening, leave, tls=way.tls))
+        finally:
+            view.close()
+
+
+def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Log") -> "Feed":
+    """Return what the page's rows are fed from."""
+    from localpuppet.web.dashboard.feeding import Feed
+
+    return Feed(
+        connect=fleet.connect,
+        view=view,
+        follow=lambda store, leave: inventory.follower(store, log).follow(leave),
+        agent_is_there=inventory.agent_is_there,
+        log=log,
+    )
+
+
+def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "Memory":
+    """Return the page's memory; what an earlier version wrote cannot be read, and is let go."""
+    from localpuppet.web.dashboard.memory import FILE, Memory
+
+    memory = Memory(node.settings.state / FILE, now=now)
+    if memory.begin(lambda: log.info("waiting for another page that makes the page's memory")):
+        log.warning("the page's memory was of an earlier version: ends of runs are forgotten")
+    return memory
+
+
+def _rows(memory: "Memory", verifier: "Verifier", now: Callable[[], float]) -> "Fleet":
+    """Return the rows as they were remembered."""
+    from localpuppet.web.dashboard.fleet import Fleet
+
+    return Fleet(
+        memory.rows(),
+        as_of=memory.as_of(),
+        holding=memory.holding(),
+        believe=lambda node, token: believe(verifier, node, token),
+        now=now,
+    )
+
+
+def _site(node: NodeWiring, file: "Path") -> "KnownSite":
+    """Return the site in a file, which is read again when it has changed.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    from localpuppet.base.machine.renewed import Renewed
+    from localpuppet.rollout.plans.site_file import read_site
+    from localpuppet.web.dashboard.asking import KnownSite
+
+    read = Renewed([file], lambda: read_site(str(file), node.documents))
+    read()
+    return KnownSite(name=str(file), read=read)
+
+
+def _staged(node: NodeWiring) -> "StagedReleases":
+    """Return the releases that are staged on this machine."""
+    from localpuppet.node.releases.staged_records import StagedRecords
+    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.web.dashboard.staged import StagedHere
+
+    wiring = ReleaseWiring(node)
+    return StagedHere(
+        StagedRecords(node.settings.state),
+        wiring.resolve,
+        repository=wiring.git(),
+        sources=node.settings.sources,
+        reader=wiring.files,
+        monotonic=node.clock.monotonic,
+    )
+
+
+def _rollouts(node: NodeWiring) -> "tuple[Journals, Elsewhere]":
+    """Return the journals of the rollouts of this machine, and those that went on on others."""
+    from localpuppet.rollout.wiring.rollout import RolloutWiring
+    from localpuppet.web.dashboard.elsewhere import Elsewhere
+
+    wiring = RolloutWiring(node)
+    return wiring.journals, Elsewhere(wiring.heads)
+
+
+@contextmanager
+def opening(node: NodeWiring) -> Iterator[Callable[[str], bool]]:
+    """Lend what opens a link in a browser, and returns whether there is one.
+
+    A browser's arguments can be read by everybody on this machine, and would lose the link to who
+    is faster: it gets a file that only we can read, which leads there and is taken away in the end.
+    """
+    file = node.settings.state / "web" / "open.html"
+
+    def open_(link: str) -> bool:
+        import webbrowser
+
+        from localpuppet.base.machine.files import make_private, write_durably
+
+        make_private(file.parent)
+        write_durably(
+            file, f'<!doctype html><meta http-equiv="refresh" content="0; url={link}">'.encode()
+        )
+        return webbrowser.open(file.as_uri())
+
+    try:
+        yield open_
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def check_libraries(names: Sequence[str] = LIBRARIES) -> None:
+    """Refuse to go on without the libraries of the extra `web`.
+
+    Args:
+        names: What is imported of them.
+
+    Raises:
+        InvalidInputError: One is not installed.
+    """
+    from importlib.util import find_spec
+
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise InvalidInputError(
+            f"the page needs {', '.join(missing)}, not installed here",
+            where="localpuppet web",
+            hint="pip install '/opt/localpuppet[web]', where that is the clone (docs/web.md)",
+        )
+
+
+def _tell(
+    fleet: FleetWiring, me: "NodeName", store: "Store"
+) -> "Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]":
+    """Return what tells of a run: this machine's record, else the node itself, asked."""
+
+    async def tell(action: str, name: "NodeName", run: "RunId") -> "Mapping[str, Json]":
+        if name == me:
+            return await asyncio.to_thread(_own, fleet, action, run)
+        from localpuppet.fleet.requests.request import OfRun
+
+        client = fleet.requests(await store())
+        answer = await client.ask(name, action, OfRun(run=run), patience=PATIENCE)
+        if answer.reply is None:
+            raise LocalpuppetError(answer.problem, where=name)
+        if not answer.ok:
+            raise LocalpuppetError(answer.reply.error or "it refuses", where=name)
+        return answer.reply.result
+
+    return tell
+
+
+def _own(fleet: FleetWiring, action: str, run: "RunId") -> "Mapping[str, Json]":
+    from localpuppet.node.runs.telling import told_log, told_report
+
+    records = fleet.node.records
+    directory = records.get(run)
+    told = {"report": told_report, "log": told_log}[action]
+    return told(directory, records.status(directory))

@@ -1,0 +1,145 @@
+"""How the page is reached: on loopback by a link, from elsewhere over TLS by certificates."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.node.settings import node as node_settings
+from localpuppet.node.settings.files import read_settings
+from localpuppet.web.doors.loopback import ENTER, LoopbackDoor
+from localpuppet.web.doors.people import PeopleDoor
+from localpuppet.web.doors.sessions import Sessions, host_name
+from localpuppet.web.settings import web_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from localpuppet.base.formats.names import SignerName
+    from localpuppet.base.machine.ports import Log
+    from localpuppet.web.doors.listening import Place
+    from localpuppet.web.doors.rules import Door
+    from localpuppet.web.doors.tls import Tls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How the page is reached.
+
+    Attributes:
+        door: Decides who comes in.
+        entrance: The same door, where it has a link; `None` over TLS.
+        tls: How connections are secured; `None` on loopback.
+    """
+
+    door: "Door"
+    entrance: LoopbackDoor | None = None
+    tls: "Tls | None" = None
+
+    def link(self) -> str:
+        """Return an address that is good once; empty where people come with certificates."""
+        if self.entrance is None:
+            return ""
+        return f"{self.entrance.url[:-1]}{ENTER}?key={self.entrance.sessions.link()}"
+
+
+def way_in(
+    fleet: FleetWiring, log: "Log", place: "Place", *, actions: bool
+) -> "Callable[[int], Way]":
+    """Return what makes the way to a page, of the port that it has.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        log: What is said.
+        place: Where the page listens.
+        actions: Whether nodes can be asked to do something.
+
+    Raises:
+        InvalidInputError: The address is not for that, or the settings have not what it needs.
+    """
+    clock = fleet.node.clock
+    if not place.is_loopback:
+        return _for_people(fleet, log, actions=actions)
+
+    def on_loopback(port: int) -> Way:
+        sessions = Sessions(clock.monotonic)
+        door = LoopbackDoor(
+            place.address,
+            port,
+            sessions,
+            clock.monotonic,
+            acts=actions,
+            name=host_name() if place.is_localhost else "",
+        )
+        return Way(door=door, entrance=door)
+
+    return on_loopback
+
+
+def _for_people(fleet: FleetWiring, log: "Log", *, actions: bool) -> "Callable[[int], Way]":
+    from localpuppet.base.machine.anchors import server_tls_context
+    from localpuppet.base.machine.renewed import Renewed
+    from localpuppet.fleet.trust.authority import read_certificate, server_names
+    from localpuppet.web.doors.crowd import Crowd
+    from localpuppet.web.doors.tls import Tls
+
+    if actions:
+        raise InvalidInputError(
+            "--actions is for loopback only", where="--listen", hint="leave one of them out"
+        )
+    node = fleet.node
+    file = node.settings.root / node_settings.FILE
+    ca, certificate, key = _files(node.settings, file)
+    names = server_names(read_certificate(certificate))
+    if not names:
+        raise InvalidInputError(
+            "names no host under which browsers could ask for it (subjectAltName)",
+            where=str(certificate),
+            hint="web.certificate and web.key name another certificate",
+        )
+
+    def people() -> "frozenset[SignerName]":
+        raw = read_settings(file, schema="settings", documents=node.documents)
+        return web_settings(raw, node.settings.root, file).people
+
+    renewed = Renewed([file], people)
+    context = Renewed([ca, certificate, key], lambda: server_tls_context(ca, certificate, key))
+    context()  # what is wrong with the files is said at once
+    verifier = fleet.verifier
+
+    def from_elsewhere(port: int) -> Way:
+        door = PeopleDoor(
+            names, port, people=renewed, holder=verifier.holder, monotonic=node.clock.monotonic
+        )
+        return Way(door=door, tls=Tls(context=context, crowd=Crowd(), log=log))
+
+    return from_elsewhere
+
+
+def _files(settings: node_settings.Settings, file: "Path") -> "tuple[Path, Path, Path]":
+    """Return the CA, the page's certificate and its key.
+
+    Raises:
+        InvalidInputError: One of them is not set, or nobody may look.
+    """
+    web, identity = settings.web, settings.identity
+    if not web.people:
+        raise InvalidInputError(
+            "names nobody who may look",
+            where=f"{file}: web.people",
+            hint="--listen 127.0.0.1:8141 wants no certificates; from another machine:"
+            " ssh -L 8141:127.0.0.1:8141 HOST",
+        )
+    if identity.ca is None:
+        raise InvalidInputError(
+            "is not set: whose certificates let people in?", where=f"{file}: identity.ca"
+        )
+    certificate, key = web.certificate, web.key
+    if certificate is None or key is None:
+        certificate, key = identity.certificate, identity.key
+    if certificate is None:
+        raise InvalidInputError(
+            "needs certificate and key: the page's own", where=f"{file}: web", hint="docs/web.md"
+        )
+    return identity.ca, certificate, key

@@ -1,0 +1,107 @@
+"""The quick reader of our own YAML: it agrees with the strict one, or leaves the text to it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats import canonical_yaml, strict_yaml
+from localpuppet.base.formats.documents import Documents
+from localpuppet.node.releases.lockfile import parse_lock, parse_manifest, to_text
+
+MANIFEST = """modulepath:
+  - "dist/tags/r7"
+  - "more/tags/v1"
+modules:
+  # why
+  ntp:
+    git: "https://git.example.net/ntp.git"
+    tag: "v1"
+"""
+
+
+class Nothing(Documents):
+    """Must not be asked."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def parse(self, data: bytes, **_arguments: object) -> dict[str, object]:  # type: ignore[override]
+        raise AssertionError(data)
+
+
+def lock(**more: str) -> str:
+    pin = {
+        "url": '"https://git.example.net/ntp.git"',
+        "tag": '"v1"',
+        "tag_object": f'"{"a" * 40}"',
+        "commit": f'"{"b" * 40}"',
+        "tree_sha256": f'"{"c" * 64}"',
+        **more,
+    }
+    lines = [f"    {key}: {value}" for key, value in pin.items()]
+    head = "# Written by 'localpuppet release lock'; commit it beside manifest.yaml."
+    return "\n".join([head, "version: 1", "modules:", "  ntp:", *lines]) + "\n"
+
+
+def test_our_own_form_needs_no_yaml_reader() -> None:
+    found = parse_manifest(MANIFEST.encode(), documents=Nothing(), where="m", allow_file=False)
+    assert found.modulepath == ("dist/tags/r7", "more/tags/v1")
+    assert found.modules["ntp"].fields["tag"] == "v1"
+    pins = parse_lock(lock().encode(), documents=Nothing(), where="l", allow_file=False)
+    assert pins.modules["ntp"].fields["commit"] == "b" * 40
+    assert to_text(pins) == lock()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (lock(extra='"x"'), "unknown key 'extra'"),
+        (lock(commit='"abc"'), "invalid id"),
+        (lock(tag='"v1"\n    tag: "v2"'), "duplicate key 'tag'"),
+        (lock().replace("version: 1", "version: 3"), "version 3 is not known"),
+        (lock().replace('    tag: "v1"\n', ""), "'tag' is missing"),
+        (lock(tag="7"), "must be a string"),
+        ("version: 1\nmodules: []\n", "must be a mapping"),
+    ],
+)
+def test_what_is_wrong_is_told_by_the_strict_reader(text: str, what: str) -> None:
+    with pytest.raises(InvalidInputError, match=what):
+        parse_lock(text.encode(), documents=Documents(None), where="l", allow_file=False)
+
+
+def test_another_form_of_the_same_is_read_as_before(tmp_path: Path) -> None:
+    text = "modules: {ntp: {tag: v1, git: 'https://git.example.net/ntp.git'}}\n"
+    found = parse_manifest(text.encode(), documents=Documents(None), where="m", allow_file=False)
+    assert found.modules["ntp"].fields["tag"] == "v1"
+
+
+REST = (
+    *("a:", 'b: "x"', 'a: "\\""', "c: 12", "c: 012", '- "x"', '- "y"', "d: {}", "# c", "", "-"),
+    *('e: "\\\\"', "a: x", 'a: "é"', "1: 1", 'f.g/h+-_: ""', "- 1", "a:  1", "no: 1", "#\x0ca: 1"),
+)
+LINES = st.lists(
+    st.tuples(st.sampled_from(["", "  ", "    ", " "]), st.sampled_from(REST)), max_size=8
+)
+
+
+@given(LINES)
+def test_what_it_reads_the_strict_reader_reads_alike(lines: list[tuple[str, str]]) -> None:
+    text = "".join(f"{indent}{rest}\n" for indent, rest in lines)
+    mine = canonical_yaml.read(text)
+    try:
+        strict = strict_yaml.parse(text.encode(), where="x")
+    except InvalidInputError:
+        return  # written again, it is another text
+    if mine is not None and None not in _leaves(strict):
+        assert mine == strict
+
+
+def _leaves(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in _leaves(item)]
+    if isinstance(value, list):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]

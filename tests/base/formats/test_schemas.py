@@ -1,0 +1,112 @@
+"""Schemas: one message for a document that does not fit, at a price that does not grow with it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats import schemas
+from localpuppet.base.formats.values import Json
+from tests.rigs.limited import limited
+
+WRONG = {
+    "a list of numbers": "{'app': 'a/trunk', 'classes': list(range(500_000))}",
+    "a mapping of numbers": "{'app': 'a/trunk', 'classes': {f'c{n}': n for n in range(80_000)}}",
+    "unknown keys": "{f'k{n}': n for n in range(80_000)}",
+    "layers": "{'app': 'a/trunk', 'layers': [[n] for n in range(250_000)]}",
+    "one value": "{'app': 'a/trunk', 'classes': 'x' * 1_000_000}",
+}
+
+
+@pytest.mark.parametrize("document", WRONG)
+def test_a_document_that_is_wrong_everywhere(document: str) -> None:
+    done = limited(
+        "from localpuppet.base.errors import InvalidInputError\n"
+        "from localpuppet.base.formats import schemas\n"
+        f"document = {WRONG[document]}\n"
+        "try: schemas.check(document, schema='input', where='input.yaml')\n"
+        "except InvalidInputError as error: print(error)\n"
+    )
+    assert done.code == 0, done.err[-500:]
+    assert len(done.out.splitlines()) == 1
+    assert len(done.out) < 300
+    assert done.out.startswith("input.yaml: ")
+
+
+def test_what_is_wrong_is_told_before_what_is_missing() -> None:
+    with pytest.raises(InvalidInputError, match="unknown key 'Classes'"):
+        schemas.check({"Classes": {}}, schema="input", where="input.yaml")
+    with pytest.raises(InvalidInputError, match="the key 'app' is missing"):
+        schemas.check({"classes": {}}, schema="input", where="input.yaml")
+
+
+def test_of_several_errors_the_same_is_told_each_time() -> None:
+    document: dict[str, Json] = {"app": 1, "layers": 2, "classes": 3}
+    for body in (document, dict(reversed(document.items()))):
+        with pytest.raises(InvalidInputError, match=r"input\.yaml: app: must be a string"):
+            schemas.check(body, schema="input", where="input.yaml")
+
+
+SECRET = "hunter2 0123456"
+
+
+@pytest.mark.parametrize(
+    ("schema", "document", "message"),
+    [
+        (
+            "settings",
+            {"agent": {"run_cmd": {"sh": SECRET}}},
+            "run_cmd: must not be a mapping",
+        ),
+        ("settings", {"agent": {"every": [SECRET]}}, "agent.every: must not be a list"),
+        ("settings", {"bus": SECRET}, "bus: must be one of sqlite"),
+        ("settings", {"enc": [SECRET]}, "enc: must be a string"),
+        ("settings", {"https_ca": SECRET + "\n"}, "https_ca: has a character"),
+        ("settings", {"puppet": {"reports": SECRET}}, "puppet.reports: must be a list"),
+        ("input", {"app": "a", "parameters": SECRET}, "parameters: must be a mapping"),
+        ("input", {"app": "a", "classes": {"a": SECRET}}, "classes.a: must be a mapping"),
+        ("input", {"app": "a", SECRET * 5: 1}, "unknown key of 75 characters"),
+        ("input", {"app": "a", "classes": {SECRET: 1}}, r"classes\.\(a key of 15 characters\)"),
+        ("input", {"app": "a", "Classes": 1}, "unknown key 'Classes' .*did you mean 'classes'"),
+    ],
+)
+def test_a_message_names_key_and_type_and_no_value(
+    schema: str, document: dict[str, Json], message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        schemas.check(document, schema=schema, where="f")
+    assert "hunter2" not in str(caught.value)
+    assert "0123456" not in str(caught.value)
+
+
+def patterns(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [found for item in value for found in patterns(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["pattern"]] if isinstance(value.get("pattern"), str) else []
+    return own + [found for item in value.values() for found in patterns(item)]
+
+
+def test_no_pattern_lets_a_final_newline_through() -> None:
+    """`$` matches before a last newline, too, for Python; `$(?!\\n)` means the end everywhere."""
+    files = sorted(Path(schemas.__file__).parent.glob("*.json"))
+    found = [pattern for file in files for pattern in patterns(json.loads(file.read_text()))]
+    assert len(found) > 4
+    assert [pattern for pattern in found if not pattern.endswith(r"$(?!\n)")] == []
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"state": "var\n"},
+        {"agent": {"network": {"user": "puppet\n"}}},
+        {"buses": {"nats": {"servers": ["tls://a"], "stream": "a\n"}}},
+        {"buses": {"nats": {"servers": ["tls://a"], "api": "a\n"}}},
+    ],
+)
+def test_a_final_newline_is_refused(document: dict[str, Json]) -> None:
+    with pytest.raises(InvalidInputError, match="has a character that is not allowed there"):
+        schemas.check(document, schema="settings", where="f")

@@ -1,0 +1,84 @@
+"""JSON that others sent: how deep it may be is for us to say, not for the parser."""
+
+import json
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_json import MAX_DEPTH, loads, parse_object
+from tests.rigs.limited import limited
+
+
+def nested(levels: int, *, shape: str = "[]") -> str:
+    if shape == "[]":
+        return '{"a":' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+@pytest.mark.parametrize("shape", ["[]", "{}"])
+def test_the_limit_is_ours(shape: str) -> None:
+    deepest = nested(MAX_DEPTH, shape=shape).encode()
+    assert parse_object(deepest, where="x", limit=10**6) == json.loads(deepest)
+    assert loads(deepest) == json.loads(deepest)
+    # The parser itself takes this: so it is not the one that refuses.
+    deeper = nested(MAX_DEPTH + 1, shape=shape)
+    assert json.loads(deeper)
+    with pytest.raises(InvalidInputError, match=f"x: is nested too deep: more than {MAX_DEPTH}"):
+        parse_object(deeper.encode(), where="x", limit=10**6)
+    for text in (deeper, deeper.encode()):
+        with pytest.raises(ValueError, match="nested too deep"):
+            loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"a": "[" * 500}),
+        json.dumps({"[" * 500: 1}),
+        json.dumps({"a": '\\"' + "[{" * 500}),
+        json.dumps({"a": "\\" * 501, "b": "[" * 500}),
+        json.dumps([[1], [2]] * 500),
+        json.dumps({"é\u2028": ["[", {"]": "}"}]}, ensure_ascii=False),
+    ],
+)
+def test_brackets_in_strings_and_in_a_row_are_not_depth(text: str) -> None:
+    assert loads(text.encode()) == loads(text) == json.loads(text)
+
+
+@pytest.mark.parametrize("escaped", ["", "\\n"])
+@pytest.mark.parametrize("shift", range(-9, 3))
+def test_a_long_text_hides_no_depth_wherever_its_quotes_stand(shift: int, escaped: str) -> None:
+    """Documents without an escape are looked at in parts of 64 KiB, those with one otherwise."""
+    text = f'{{"a": "{"[" * (65536 + shift)}{escaped}", "b": %s}}'
+    fine = text % ('"' + "]" * 70_000 + '"')
+    assert loads(fine) == json.loads(fine)
+    with pytest.raises(ValueError, match="nested too deep"):
+        loads(text % nested(MAX_DEPTH))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"a', b'"\\', b"\xff", b"nul", b"\x00[\x00]"])
+def test_what_is_not_json_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        loads(data)
+
+
+HOSTILE = {
+    "brackets": "b'[' * 1_000_000",
+    "objects": "b'{\"a\":' * 200_000",
+    # A reader that looks for the end of a string from each quote needs minutes for this.
+    "quotes": "b'\"' + b'\\\\\\\\\\\"' * 330_000",
+    "empty strings": "b'\"\"' * 500_000",
+    "backslashes": "b'\"' + b'\\\\\\\\' * 500_001",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_nesting_costs_little(name: str) -> None:
+    program = (
+        "from localpuppet.base.formats.strict_json import loads\n"
+        f"data = {HOSTILE[name]}\n"
+        "try: loads(data)\n"
+        "except ValueError: print('refused')\n"
+    )
+    done = limited(program)
+    assert done.out == "refused\n", done.err

@@ -1,0 +1,128 @@
+"""Strict YAML: what is taken, what is refused, and the line that the message names."""
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_yaml import parse
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: yes\nb: Off\nc: TRUE", {"a": True, "b": False, "c": True}),
+        ("a: ~\nb:\nc: null", {"a": None, "b": None, "c": None}),
+        ("a: 0\nb: -12\nc: +7", {"a": 0, "b": -12, "c": 7}),
+        ("a: 1.5\nb: 1.\nc: -2.5e+3", {"a": 1.5, "b": 1.0, "c": -2500.0}),
+        ("a: 9223372036854775807", {"a": 2**63 - 1}),
+        ("a: '012'\nb: \"1:30\"", {"a": "012", "b": "1:30"}),
+        ("a: |\n  12\n", {"a": "12\n"}),
+        (
+            "a: 1.2.3\nb: v1\nc: 10.0.0.1\nd: 1-2",
+            {"a": "1.2.3", "b": "v1", "c": "10.0.0.1", "d": "1-2"},
+        ),
+        ("a: http://x:80/\nb: a,b", {"a": "http://x:80/", "b": "a,b"}),
+        ('a: "x\u2028y"', {"a": "x\u2028y"}),
+        ("\ufeffa: 1", {"a": 1}),
+        ('{"a": [1, {"b": "\\u00e9"}]}', {"a": [1, {"b": "é"}]}),
+        ("a: 1\r\nb: |\r\n  x\r\n", {"a": 1, "b": "x\n"}),
+        ('a: "x\\ry"', {"a": "x\ry"}),
+        ("# nothing\n", None),
+    ],
+)
+def test_taken(text: str, value: object) -> None:
+    assert parse(text.encode(), where="f") == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0644", "1_000", "1,000", "0x1F", "0b1", "0o17", "1:30", "190:20:30", "1e3", "1.0e3", ".5",
+        ".inf", "-.inf", ".nan", "yEs", "tRue", ":sym", "=", "2024-01-01", "2024-01-01T10:00:00Z",
+        "2024-01-01 10:00:00", "9223372036854775808", "-9223372036854775809", "1.0e+400",
+    ],
+)  # fmt: skip
+def test_plain_scalars_on_which_readers_disagree_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"^f: line 2: x: .*\(quote it\)$"):
+        parse(f"y: 1\nx: {text}\n".encode(), where="f")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &x 1", "line 1: a: anchors"),
+        ("a: 1\nb: *x", "line 2: b: aliases"),
+        ("a: !!str 1", "line 1: a: tags are not allowed"),
+        ("a: {<<: {}}", "merge keys"),
+        ("a: 1\n'a': 2", "line 2: duplicate key 'a'"),
+        ("a:\n  - b: 1\n    b: 2", "line 3: a\\[0\\]: duplicate key"),
+        ("{a: 1, a: 2}", "duplicate key"),
+        ("1: a", "a key must be a string"),
+        ("~: a", "a key must be a string"),
+        ("[a]: b", "a key must be a string"),
+        ("a: 1\n---\nb: 2", "line 2: a second document"),
+        ("a: x\u2028y", "U\\+2028"),
+        ('a: "x\x85y"', "U\\+0085"),
+        ("a: 1 # a comment\rb: 2", "line 1: YAML readers disagree on the character U\\+000D"),
+        ("a: 1\r\n#\rb: 2\r\n", "line 2: .*U\\+000D"),
+        ('a: "x\ry"', "U\\+000D"),
+        ("\ra: 1", "U\\+000D"),
+        ("a: \x07", "invalid character|special characters"),
+        ('a: "\\ud800"', "escape|Unicode"),
+        ("a: [1, 2", "line 1 column 4: .*flow sequence"),
+        ('a: 1\nb: "x\nc: 3\nd: 4\n', "line 2 column 4: .*quoted scalar.*end of stream"),
+        ("a: 1\nb: {x: 1\nc: 3\n", "line 2 column 4: .*flow mapping"),
+        ("a: 1\nb\nc: 2\n", "line 2 column 1: .*simple key"),
+        ("a:\n  b: 1\n c: 2\n", "line 3 column 2: .*block mapping"),
+        ('a: "b\n\\q"\n', "line 2 column 1: .*escape"),
+        ('a: "x\u2028y"\nb: 012\n', "line 2: b: YAML readers disagree"),
+        ('a: "x\u2028y"\nb: [1\n', "line 2 column 4: .*flow"),
+        ("a: é\nb: x\x07\n", "line 2: invalid character"),
+        ("a: " + "[" * 51 + "]" * 51, "too deep"),
+        ("? " + "k" * 300 + "\n: 1", "longer than 255"),
+    ],
+)
+def test_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        parse(text.encode(), where="f")
+
+
+def test_depth_50_is_taken() -> None:
+    value = parse(("a: " + "[" * 49 + "]" * 49).encode(), where="f")
+    assert isinstance(value, dict)
+
+
+def test_symbol_keys_are_taken_where_puppet_takes_them() -> None:
+    assert parse(b":classes: {a: 1}", where="f", symbol_keys=True) == {"classes": {"a": 1}}
+    with pytest.raises(InvalidInputError):
+        parse(b":classes: {a: 1}", where="f")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token: 12345678901234567890123",
+        "password: 0123456",
+        "password: 1_234_567",
+        "password: 2024-01-01 hunter2",
+        "password: :hunter2",
+        "password: 1.0e+400",
+        "password: yEs",
+        "password: !hunter2 x",
+        "password: &hunter2 x",
+        "password: *hunter2",
+        "0123456: x",
+        "a: {? [hunter2] : x}",
+        "'hunter2 is the word, and 0123456': 1\n'hunter2 is the word, and 0123456': 2",
+        "'hunter2 is the word, and 0123456': [*x]",
+        "root:$6$hunter2:0123456: [",
+    ],
+)
+def test_values_are_not_repeated(text: str) -> None:
+    """A file that is checked may hold a password where none belongs."""
+    with pytest.raises(InvalidInputError) as caught:
+        parse(text.encode(), where="f")
+    said = str(caught.value)
+    for secret in ("hunter2", "0123456", "1234567", "1_234", "1.0e", "2024", "yEs"):
+        assert secret not in said
+    if text.startswith(("password", "token")):
+        assert text.partition(":")[0] in said, "the key is named"

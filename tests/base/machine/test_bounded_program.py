@@ -1,0 +1,69 @@
+"""Programs within bounds: what one says is kept as far as it may, and what goes beyond ends it."""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.machine.bounded_program import Bounds, Done, run
+from localpuppet.base.machine.processes import SystemProcesses
+from tests.rigs.waiting import wait_until
+
+MEGABYTE = 1024 * 1024
+WIDE = Bounds(seconds=600, said=MEGABYTE, errors=1000, memory=1024 * MEGABYTE)
+
+
+def shell(script: str, *arguments: str, bounds: Bounds = WIDE, stdin: bytes = b"") -> Done:
+    argv = ["/bin/sh", "-c", script, *arguments]
+    return run(argv, env={"PATH": os.environ["PATH"]}, cwd=Path("/"), bounds=bounds, stdin=stdin)
+
+
+def test_a_program_reads_what_it_is_given_and_is_told_from_its_errors() -> None:
+    text = b"x" * (MEGABYTE - 2)
+    done = shell("cat; pwd; echo sorry >&2; exit 3", stdin=text)
+    assert (done.code, done.flooded, done.in_time) == (3, False, True)
+    assert (done.out, done.err) == (text + b"/\n", b"sorry\n")
+
+
+def test_whatever_is_said_without_an_end_is_not_kept() -> None:
+    done = shell("exec yes")
+    assert done.flooded
+    assert len(done.out) == WIDE.said + 1
+    done = shell("head -c 1000000 /dev/zero >&2")
+    assert (done.code, done.flooded) == (0, False)
+    assert len(done.err) <= WIDE.errors + 1
+
+
+def test_who_does_not_end_is_ended() -> None:
+    done = shell("exec sleep 600", bounds=replace(WIDE, seconds=0.1))
+    assert (done.code, done.in_time) == (-signal.SIGKILL, False)
+    done = shell("exec sleep 600 >&- 2>&-", bounds=replace(WIDE, seconds=0.1))
+    assert (done.code, done.in_time) == (-signal.SIGKILL, False)
+
+
+def test_programs_that_a_program_started_end_with_it() -> None:
+    done = shell("sleep 600 & echo $!; exec yes")
+    assert done.flooded
+    assert_ends(int(done.out.split(b"\n")[0]))
+    done = shell("sleep 600 >&- 2>&- & echo $!")
+    assert (done.code, done.in_time) == (0, True)
+    assert_ends(int(done.out))
+
+
+def assert_ends(pid: int) -> None:
+    process = SystemProcesses()
+    wait_until(lambda: not process.identify(pid).started, lambda: f"{pid} is still running")
+
+
+def test_no_file_becomes_larger_than_it_may(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    done = shell('exec cat /dev/zero >"$0"', str(file), bounds=replace(WIDE, file=MEGABYTE))
+    assert done.code == -signal.SIGXFSZ
+    assert done.in_time
+
+
+def test_a_program_that_is_not_there_is_said_not_to_be() -> None:
+    with pytest.raises(FileNotFoundError):
+        run(["/no/such/program"], env={}, cwd=Path("/"), bounds=WIDE)

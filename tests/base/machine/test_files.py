@@ -1,0 +1,169 @@
+"""Files that users write: what is refused before a byte is believed."""
+
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.machine.anchors import open_anchor, tls_context
+from localpuppet.base.machine.files import half_written, is_file, publish
+from localpuppet.base.machine.flock import Flock
+from localpuppet.node.enc.https import Https
+from tests.doubles.certificates import Ca
+from tests.rigs.tls import Authority
+
+OTHER = 12345  # a user id that is neither root's nor Puppet's
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def spoil_mode(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def spoil_group(path: Path) -> None:
+    path.chmod(0o664)
+    os.chown(path, 0, OTHER)
+
+
+def spoil_owner(path: Path) -> None:
+    os.chown(path, OTHER, 0)
+
+
+def spoil_kind(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def spoil_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+SPOILED = [
+    pytest.param(spoil_mode, "is writable by others", id="mode"),
+    pytest.param(spoil_group, "is writable by others", id="group"),
+    pytest.param(spoil_owner, "is writable by others", id="owner"),
+    pytest.param(spoil_kind, "is not a regular file", id="fifo"),
+    pytest.param(spoil_link, "cannot be read", id="dangling"),
+]
+
+
+@pytest.mark.parametrize("file", ["ca", "certificate", "key"])
+@pytest.mark.parametrize(("spoil", "message"), SPOILED)
+def test_what_the_bus_trusts_is_read_as_settings_are(
+    authority: Authority, file: str, spoil: Callable[[Path], None], message: str
+) -> None:
+    own = authority.node("web01.example.com")
+    files = {"ca": authority.path, "certificate": own.certificate, "key": own.key}
+    assert tls_context(*files.values()).verify_mode == ssl.CERT_REQUIRED
+    spoil(files[file])
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        tls_context(*files.values())
+    assert str(caught.value).startswith(f"{files[file]}: ")
+
+
+@pytest.mark.parametrize(("spoil", "message"), SPOILED)
+def test_https_ca_is_read_as_settings_are(
+    authority: Authority, spoil: Callable[[Path], None], message: str
+) -> None:
+    spoil(authority.path)
+    https = Https(ca=authority.path, timeout=5)
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        https.get("https://localhost:1/input.yaml", limit=1024)
+    assert str(caught.value).startswith(f"{authority.path}: ")
+
+
+def test_a_file_for_tls_that_holds_something_else_is_named(authority: Authority) -> None:
+    own = authority.node("web01.example.com")
+    other = authority.node("web02.example.com")
+    with pytest.raises(InvalidInputError, match=r"web01\.example\.com\.pem: cannot be used for"):
+        tls_context(authority.path, own.certificate, other.key)
+    authority.path.write_text("nothing")
+    with pytest.raises(InvalidInputError, match=r"ca\.pem: cannot be used for TLS"):
+        tls_context(authority.path, None, None)
+
+
+def test_what_was_looked_at_is_what_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_bytes(Ca().text)
+    with open_anchor(path) as file:
+        path.unlink()
+        path.write_text("another file of the same name")
+        assert file.read() == Path(f"/proc/self/fd/{file.fileno()}").read_bytes()
+
+
+def test_an_optional_file_is_there_or_it_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "hiera.yaml"
+    assert not is_file(path)
+    path.write_text("")
+    assert is_file(path)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    assert is_file(link)
+    path.unlink()
+    with pytest.raises(InvalidInputError, match="link: is a link that leads nowhere"):
+        is_file(link)
+    link.unlink()
+    link.symlink_to("link")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        is_file(link)
+    os.mkfifo(path)
+    with pytest.raises(InvalidInputError, match=r"hiera\.yaml: is not a regular file"):
+        is_file(path)
+
+
+def test_an_optional_file_in_a_directory_that_is_a_dangling_link(tmp_path: Path) -> None:
+    (tmp_path / "manifests").symlink_to("nowhere")
+    with pytest.raises(InvalidInputError, match="manifests: is a link that leads nowhere"):
+        is_file(tmp_path / "manifests" / "default.pp")
+    assert not is_file(tmp_path / "none" / "default.pp")
+
+
+def test_what_a_dead_writer_left_is_found_and_nothing_else(tmp_path: Path) -> None:
+    others = ("tags.json", ".tags.json", ".tags.json.1.0123456789ab", ".tagsXjson.0123456789ab")
+    left = tmp_path / ".tags.json.0123456789ab"
+    for other in (left, *(tmp_path / name for name in others)):
+        other.touch()
+    assert half_written(tmp_path / "tags.json") == [left]
+
+
+def test_a_copy_for_a_user_follows_no_link_that_waits_for_it(tmp_path: Path) -> None:
+    mine = tmp_path / "root's"
+    mine.write_text("root's own")
+    directory = tmp_path / "another user's"
+    directory.mkdir()
+    source = tmp_path / "pack"
+    source.write_bytes(b"pack" * 1024 * 1024)
+    for name in (f".r1.pack.{os.getpid()}", "r1.pack"):
+        (directory / name).symlink_to(mine)
+    publish(source, directory / "r1.pack", mode=0o644)
+    assert mine.read_text() == "root's own"
+    assert not (directory / "r1.pack").is_symlink()
+    assert (directory / "r1.pack").read_bytes() == source.read_bytes()
+    assert (directory / "r1.pack").stat().st_mode & 0o777 == 0o644
+    assert not half_written(directory / "r1.pack")
+
+
+def test_a_copy_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    target = tmp_path / "directory"
+    target.mkdir()
+    (target / "file").touch()
+    source = tmp_path / "pack"
+    source.touch()
+    with pytest.raises(StateError):
+        publish(source, target, mode=0o644)
+    assert not half_written(target)
+
+
+def test_a_lock_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "made")
+    with pytest.raises(StateError):
+        Flock.take(tmp_path / "lock")
+    assert not (tmp_path / "made").exists()

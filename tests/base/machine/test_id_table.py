@@ -1,0 +1,128 @@
+"""The table of ids: how many whose, what is forgotten, and at what price."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.machine.database import Database, Format
+from localpuppet.base.machine.id_table import TABLES, IdTable
+from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.trust.seen import Seen
+from tests.doubles.ports import FakeClock
+
+NOW = int(FakeClock().now().timestamp())
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as opened:
+        opened.executescript(TABLES)
+        yield opened
+
+
+def ids(connection: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in connection.execute("SELECT id FROM seen ORDER BY id")]
+
+
+def test_counts_follow_what_is_there(connection: sqlite3.Connection) -> None:
+    table = IdTable(always=1)
+    for owner, name in ("a1", "a2", "b1", "a2"):
+        table.add(connection, owner, name, NOW)
+    assert (table.of(connection, "a"), table.of(connection, "b")) == (2, 1)
+    assert table.total(connection) == 3
+    table.forget(connection, NOW + 1)
+    assert table.total(connection) == len(ids(connection)) == 1
+    table.forget_all(connection, NOW + 1)
+    assert table.total(connection) == table.of(connection, "a") == 0
+    assert connection.execute("SELECT count(*) FROM owners").fetchone() == (0,)
+
+
+def test_an_id_is_kept_until_the_later_of_its_ends(connection: sqlite3.Connection) -> None:
+    table = IdTable(always=0)
+    for until in (NOW + 5, NOW + 9, NOW + 1):
+        table.add(connection, "a", "1", until)
+    table.forget(connection, NOW + 9)
+    assert table.has(connection, "a", "1")
+    table.forget(connection, NOW + 10)
+    assert not table.has(connection, "a", "1")
+
+
+def test_no_call_reads_the_whole_table(connection: sqlite3.Connection) -> None:
+    table = IdTable()
+    rows = ((f"o{n % 7}", str(n), NOW + n % 100) for n in range(20_000))
+    connection.executemany("INSERT INTO seen VALUES (?, ?, ?)", rows)
+    connection.execute("INSERT INTO owners SELECT owner, count(*) FROM seen GROUP BY owner")
+    said: list[str] = []
+    connection.set_trace_callback(said.append)
+    table.has(connection, "o1", "1")
+    table.add(connection, "o1", "new", NOW)
+    table.of(connection, "o1")
+    table.total(connection)
+    table.forget(connection, NOW + 50, more=1)
+    table.forget_all(connection, NOW + 50)
+    connection.set_trace_callback(None)
+    statements = [text for text in said if not text.startswith("--")]
+    assert len(statements) > 8
+    for text in statements:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}")]
+        assert not [step for step in plan if step.startswith("SCAN seen")], (text, plan)
+
+
+FIRST_SEEN = """
+CREATE TABLE seen (
+    kind TEXT NOT NULL, id TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (kind, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX until ON seen (until);
+INSERT INTO seen VALUES ('request', 'alice 1', 2000000000), ('request', 'bob 2', 2000000000);
+PRAGMA user_version = 1;
+"""
+FIRST_INBOX = """
+CREATE TABLE causes (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL)
+    STRICT;
+CREATE TABLE seen (id TEXT PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX seen_until ON seen (until);
+INSERT INTO seen VALUES ('a.example.com/1', 2000000000);
+PRAGMA user_version = 1;
+"""
+
+
+def make(path: Path, script: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+
+
+def test_what_the_first_format_knew_is_known(tmp_path: Path) -> None:
+    """An update must not make requests and triggers new that were taken before it."""
+    make(tmp_path / "seen.sqlite", FIRST_SEEN)
+    for _ in range(2):
+        with closing(Seen(tmp_path / "seen.sqlite", FakeClock())) as seen:
+            assert not seen.add("alice", "1", 2_000_000_000)
+            assert not seen.add("bob", "2", 2_000_000_000)
+    make(tmp_path / "inbox.sqlite", FIRST_INBOX)
+    for _ in range(2):
+        with closing(Inbox(tmp_path / "inbox.sqlite", FakeClock())) as inbox:
+            assert inbox.seen("a.example.com/1")
+            assert inbox.causes() == []
+
+
+def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file.sqlite"
+    make(path, "CREATE TABLE t (x); PRAGMA user_version = 1;")
+    database = Database(
+        path,
+        Format(
+            tables="",
+            version=2,
+            upgrades={1: ("ALTER TABLE t RENAME TO u", "INSERT INTO nothing VALUES (1)")},
+        ),
+        damaged="",
+    )
+    with pytest.raises(StateError, match="cannot be used"), database.use():
+        pass
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("t",)]
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)

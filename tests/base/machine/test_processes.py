@@ -1,0 +1,361 @@
+"""The contract of `Processes`: over the processes of this machine, and over the double."""
+
+import os
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.ports import NOBODY, Child, Ended, Processes
+from localpuppet.base.machine.processes import SystemProcesses
+from tests.doubles.ports import FakeChild, FakeProcesses, Started
+from tests.rigs.waiting import wait_until
+
+FLOOD = 300_000
+# What each program does, as a script of the shell and as a life that a test has written.
+PROGRAMS: dict[str, tuple[str, Callable[[], FakeChild]]] = {
+    "exits 0": ("exit 0", FakeChild),
+    "exits 3": ("exit 3", lambda: FakeChild(ended=Ended(code=3, signal=None))),
+    "kills itself": ("kill -9 $$", lambda: FakeChild(ended=Ended(code=None, signal=9))),
+    "speaks": (
+        "echo one; echo two; exit 2",
+        lambda: FakeChild([b"one\n", b"two\n"], ended=Ended(code=2, signal=None)),
+    ),
+    "floods": (
+        f"head -c {FLOOD} /dev/zero; exec sleep 600",
+        lambda: FakeChild([bytes(65536)] * 4 + [bytes(FLOOD - 4 * 65536)], lasts=None),
+    ),
+    "floods and exits": (
+        f"head -c {FLOOD} /dev/zero",
+        lambda: FakeChild([bytes(FLOOD)]),
+    ),
+    "goes on": ("echo ready; exec sleep 600", lambda: FakeChild([b"ready\n"], lasts=None)),
+    "ignores TERM": (
+        "trap '' TERM; echo ready; exec sleep 600",
+        lambda: FakeChild([b"ready\n"], lasts=None, dies_of=[signal.SIGKILL]),
+    ),
+}
+
+
+class Bench(ABC):
+    """Processes, programs for them, and a lock that children inherit."""
+
+    processes: Processes
+
+    def __init__(self, directory: Path) -> None:
+        self.lock_file = directory / "lock"
+        self.children: list[Child] = []
+
+    @abstractmethod
+    def argv(self, program: str) -> list[str]:
+        """Return the command of a program."""
+
+    def start(self, program: str) -> Child:
+        lock = Flock.take(self.lock_file)
+        assert lock is not None
+        try:
+            child = self.processes.start(
+                self.argv(program),
+                env={"PATH": os.environ["PATH"]},
+                cwd=Path("/"),
+                keep=lock.fd,
+                group="localpuppet-test",
+            )
+        finally:
+            os.close(lock.fd)  # now only the child has it
+        self.children.append(child)
+        return child
+
+    def close(self) -> None:
+        for child in self.children:
+            child.end(kill=True)
+            over(child)
+            child.release()
+
+
+class SystemBench(Bench):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.processes = SystemProcesses()
+
+    def argv(self, program: str) -> list[str]:
+        return ["/bin/sh", "-c", PROGRAMS[program][0]] if program in PROGRAMS else [program]
+
+
+class FakeBench(Bench):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        fakes = FakeProcesses()
+        self.processes = fakes
+
+        def begin(started: Started) -> FakeChild:
+            return PROGRAMS[started.argv[0]][1]()
+
+        fakes.programs.update(dict.fromkeys(PROGRAMS, begin))
+
+    def argv(self, program: str) -> list[str]:
+        return [program]
+
+
+@pytest.fixture(params=[SystemBench, FakeBench])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    made: Bench = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+def over(child: Child) -> Ended:
+    """Wait for the end of a child; return how it was."""
+    ended: Ended = wait_until(lambda: child.wait(0.02), lambda: f"{child.identity} goes on")
+    return ended
+
+
+def ready(child: Child) -> None:
+    """Wait until a child has said that it is ready."""
+    wait_until(lambda: child.read() == b"ready\n", lambda: f"{child.identity} says nothing")
+
+
+class TestProcesses:
+    """What everything above the port may rely on."""
+
+    @pytest.mark.parametrize(
+        ("program", "ended"),
+        [
+            ("exits 0", Ended(code=0, signal=None)),
+            ("exits 3", Ended(code=3, signal=None)),
+            ("kills itself", Ended(code=None, signal=signal.SIGKILL)),
+        ],
+    )
+    def test_a_child_ends_by_its_exit_code_or_a_signal(
+        self, bench: Bench, program: str, ended: Ended
+    ) -> None:
+        child = bench.start(program)
+        assert over(child) == ended
+        assert child.wait(0) == ended, "it is asked as often as one likes"
+
+    def test_what_a_child_writes_is_read_once_and_also_after_its_end(self, bench: Bench) -> None:
+        child = bench.start("speaks")
+        assert over(child) == Ended(code=2, signal=None)
+        assert b"".join(iter(child.read, b"")) == b"one\ntwo\n"
+        assert child.read() == b""
+
+    def test_a_flood_is_read_in_pieces_and_nothing_of_it_is_lost(self, bench: Bench) -> None:
+        child = bench.start("floods")
+        pieces: list[bytes] = []
+
+        def take() -> bool:
+            pieces.append(child.read())
+            return sum(map(len, pieces)) >= FLOOD
+
+        wait_until(take, lambda: f"only {sum(map(len, pieces))} bytes came")
+        assert sum(map(len, pieces)) == FLOOD
+        assert max(map(len, pieces)) < FLOOD
+        assert child.wait(0) is None, "a child is not held up by a reader who is slow"
+
+    def test_what_is_skipped_is_not_read(self, bench: Bench) -> None:
+        child = bench.start("speaks")
+        over(child)
+        child.skip()
+        assert child.read() == b""
+
+    def test_a_child_that_goes_on_has_no_end_and_lives(self, bench: Bench) -> None:
+        child = bench.start("goes on")
+        ready(child)
+        assert child.wait(0.01) is None
+        assert bench.processes.alive(child.identity)
+        assert child.identity in bench.processes.family(child.identity)
+
+    @pytest.mark.parametrize("kill", [False, True])
+    def test_a_child_that_is_asked_to_end_or_killed_ends_by_that_signal(
+        self, bench: Bench, kill: bool
+    ) -> None:
+        child = bench.start("goes on")
+        ready(child)
+        child.end(kill=kill)
+        number = signal.SIGKILL if kill else signal.SIGTERM
+        assert over(child) == Ended(code=None, signal=number)
+        assert not bench.processes.alive(child.identity)
+        assert bench.processes.family(child.identity) == []
+
+    def test_a_child_that_does_not_listen_goes_on_until_it_is_killed(self, bench: Bench) -> None:
+        child = bench.start("ignores TERM")
+        ready(child)
+        child.end(kill=False)
+        assert child.wait(0.1) is None
+        assert bench.processes.alive(child.identity)
+        child.end(kill=True)
+        assert over(child) == Ended(code=None, signal=signal.SIGKILL)
+
+    def test_ending_a_child_that_has_ended_changes_nothing(self, bench: Bench) -> None:
+        child = bench.start("exits 3")
+        ended = over(child)
+        child.end(kill=False)
+        child.end(kill=True)
+        assert child.wait(0) == ended
+
+    def test_a_child_keeps_the_lock_that_it_inherited_as_long_as_it_lives(
+        self, bench: Bench
+    ) -> None:
+        child = bench.start("goes on")
+        ready(child)
+        assert Flock.take(bench.lock_file) is None
+        child.end(kill=True)
+        over(child)
+        lock = Flock.take(bench.lock_file)
+        assert lock is not None
+        lock.release()
+
+    def test_a_program_that_is_not_there_cannot_be_started(self, bench: Bench) -> None:
+        with pytest.raises(StateError, match=r"/nonexistent: cannot be started"):
+            bench.start("/nonexistent")
+        lock = Flock.take(bench.lock_file)
+        assert lock is not None, "nothing has inherited it"
+        lock.release()
+        with pytest.raises(StateError, match=r"/nonexistent: cannot be started"):
+            bench.processes.capture(["/nonexistent"], env={}, timeout=60, limit=1000)
+
+    def test_a_process_is_told_from_every_other(self, bench: Bench) -> None:
+        processes, me = bench.processes, bench.processes.me()
+        assert processes.me() == me
+        assert processes.alive(me)
+        for other in (
+            NOBODY,
+            replace(me, started=me.started + 1),
+            replace(me, boot_id="another boot"),
+            replace(me, pid=2**22 + 1),
+        ):
+            assert not processes.alive(other)
+            assert processes.family(other) == []
+
+    def test_a_signal_reaches_that_very_process_and_no_other(self, bench: Bench) -> None:
+        child = bench.start("goes on")
+        ready(child)
+        earlier = replace(child.identity, started=child.identity.started - 1)
+        bench.processes.signal([earlier, NOBODY], signal.SIGKILL)
+        assert child.wait(0.05) is None
+        bench.processes.signal([NOBODY, child.identity], signal.SIGTERM)
+        assert over(child) == Ended(code=None, signal=signal.SIGTERM)
+        bench.processes.signal([child.identity], signal.SIGKILL)
+
+    def test_a_process_has_a_command_line_until_it_is_gone(self, bench: Bench) -> None:
+        child = bench.start("ignores TERM")
+        ready(child)
+        assert len(bench.processes.command_line(child.identity.pid)) > 0
+        child.end(kill=True)
+        over(child)
+        assert list(bench.processes.command_line(child.identity.pid)) == []
+
+    def test_a_command_is_run_to_its_end_and_its_output_returned(self, bench: Bench) -> None:
+        output = bench.processes.capture(
+            bench.argv("speaks"), env={"PATH": "/bin"}, timeout=60, limit=1000
+        )
+        assert output is not None
+        assert (output.ended, output.stdout) == (Ended(code=2, signal=None), b"one\ntwo\n")
+
+    def test_a_command_that_does_not_end_in_time_is_no_answer(self, bench: Bench) -> None:
+        argv, env = bench.argv("ignores TERM"), {"PATH": os.environ["PATH"]}
+        assert bench.processes.capture(argv, env=env, timeout=0.1, limit=1000) is None
+
+    def test_a_command_that_says_too_much_is_seen_to_have_done_so(self, bench: Bench) -> None:
+        output = bench.processes.capture(
+            bench.argv("floods and exits"),
+            env={"PATH": os.environ["PATH"]},
+            timeout=60,
+            limit=1000,
+        )
+        assert output is not None
+        assert len(output.stdout) == 1001
+
+    def test_nobody_has_asked_us_to_stop(self, bench: Bench) -> None:
+        assert bench.processes.cancellations() == 0
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[SystemBench]:
+    made = SystemBench(tmp_path)
+    yield made
+    made.close()
+
+
+def run(system: SystemBench, script: str, **env: str) -> str:
+    """Run a script as Puppet is run; return what it wrote."""
+    with Path(os.devnull).open("rb") as nothing:
+        child = system.processes.start(
+            ["/bin/sh", "-c", script],
+            env={"PATH": os.environ["PATH"], **env},
+            cwd=Path("/usr"),
+            keep=nothing.fileno(),
+            group="localpuppet-test",
+        )
+    system.children.append(child)
+    assert over(child) == Ended(code=0, signal=None)
+    return b"".join(iter(child.read, b"")).decode()
+
+
+def test_a_child_has_its_environment_its_directory_and_nothing_to_read(
+    system: SystemBench,
+) -> None:
+    said = run(
+        system, "pwd; cat; echo $LOCALPUPPET_RUN; env | grep -c HOME=; :", LOCALPUPPET_RUN="1"
+    )
+    assert said.split() == ["/usr", "1", "0"]
+    assert "HOME" in os.environ
+
+
+def test_a_child_leads_a_process_group_of_its_own_and_its_errors_are_read(
+    system: SystemBench,
+) -> None:
+    pid, group = run(system, "echo $$ >&2; cut -d' ' -f5 /proc/self/stat").split()
+    assert pid == group != str(os.getpgrp())
+
+
+def test_a_killed_child_takes_what_left_its_group_with_it(system: SystemBench) -> None:
+    script = "setsid sh -c 'echo $$; exec sleep 600' & wait"
+    lock = Flock.take(system.lock_file)
+    assert lock is not None
+    child = system.processes.start(
+        ["/bin/sh", "-c", script],
+        env={"PATH": os.environ["PATH"]},
+        cwd=Path("/"),
+        keep=lock.fd,
+        group="localpuppet-test",
+    )
+    system.children.append(child)
+    pid = int(wait_until(child.read, lambda: "nothing was written"))
+    left = SystemProcesses().identify(pid)
+    assert system.processes.alive(left)
+    assert left in system.processes.family(child.identity)
+    child.end(kill=True)
+    over(child)
+    wait_until(lambda: not system.processes.alive(left), lambda: f"{left} goes on")
+    os.close(lock.fd)
+
+
+def test_a_command_that_is_given_up_leaves_nothing_behind(
+    system: SystemBench, tmp_path: Path
+) -> None:
+    script = f"sleep 600 & echo $! > {tmp_path}/pid; wait"
+    argv, env = ["/bin/sh", "-c", script], {"PATH": os.environ["PATH"]}
+    patience = 0.1
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        patience *= 2  # a busy machine may need longer to start it
+        assert system.processes.capture(argv, env=env, timeout=patience, limit=1000) is None
+    left = SystemProcesses().identify(int((tmp_path / "pid").read_text()))
+    wait_until(lambda: not system.processes.alive(left), lambda: f"{left} goes on")
+
+
+def test_the_lock_is_inherited_by_that_child_and_by_no_later_one(system: SystemBench) -> None:
+    lock = Flock.take(system.lock_file)
+    assert lock is not None
+    system.children.append(
+        system.processes.start(
+            system.argv("goes on"), env={}, cwd=Path("/"), keep=lock.fd, group="localpuppet-test"
+        )
+    )
+    assert not os.get_inheritable(lock.fd)
+    os.close(lock.fd)

@@ -1,0 +1,86 @@
+"""What collectors took, as something that a run depends on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.fleet.agent.reactions.collectors import Collectors
+from localpuppet.fleet.exports.collecting import Collecting
+from tests.doubles.inventory import MemoryInventory
+from tests.fleet.agent.test_export_calls import A, B, Rig
+from tests.fleet.exports.offers import resource
+
+
+def source(rig: Rig, *, age: float = 0.0) -> Collectors:
+    current = rig.clock.now().timestamp() - age
+    return Collectors(
+        MemoryInventory([], current=current),
+        Collecting(rig.held, me="me.example.com", policy=rig.policy),
+        rig.records,
+        now=lambda: rig.clock.now().timestamp(),
+        max_stale=60,
+    )
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    made = Rig(tmp_path)
+    made.policy.write_text("*\tHost\t*\n")
+    made.held.hold(A, "1", [resource("Host", "x", "web", ip="10.0.0.1", path="/a")])
+    made.held.hold(B, "1", [resource("Host", "y", "web"), resource("Host", "z", "db")])
+    return made
+
+
+async def collect(rig: Rig, condition: Any) -> None:
+    await rig.calls.collect(
+        Fields({"type": "Host", "filter": condition}, where=""), str(rig.run.id)
+    )
+
+
+async def test_what_is_asked_again_is_what_was_told(rig: Rig) -> None:
+    for condition in (None, ["tag", "==", "web"]):
+        await collect(rig, condition)
+    asked = source(rig)
+    for one in asked.told(rig.run.id):
+        now = asked.ask(one.key)
+        assert (now.digest, now.parts) == (one.told.digest, one.told.parts)
+    every, web = asked.told(rig.run.id)
+    assert web.text == "Host <<| tag == 'web' |>>"
+    assert {node: set(about) for node, about in web.told.parts.items()} == {
+        A: {"Host[x]"},
+        B: {"Host[y]"},
+    }
+    assert set(every.told.parts[B]) == {"Host[y]", "Host[z]"}
+
+
+async def test_what_a_node_exports_otherwise_is_told_of_it_alone(rig: Rig) -> None:
+    await collect(rig, ["tag", "==", "web"])
+    asked = source(rig)
+    (before,) = asked.told(rig.run.id)
+    rig.held.hold(A, "2", [resource("Host", "x", "web", ip="10.0.0.1", path="/other")])
+    assert asked.ask(before.key).digest == before.told.digest  # what does not count
+    rig.held.hold(A, "3", [resource("Host", "x", "web", ip="10.0.0.2")])
+    after = asked.ask(before.key)
+    assert after.digest != before.told.digest
+    assert after.parts[A] != before.told.parts[A]
+    assert after.parts[B] == before.told.parts[B]
+
+
+async def test_a_collector_that_was_refused_is_nothing_to_depend_on(rig: Rig) -> None:
+    rig.policy.write_text("")
+    with pytest.raises(InvalidInputError):
+        await collect(rig, None)
+    assert source(rig).told(rig.run.id) == []
+
+
+async def test_what_cannot_be_told_today_is_an_error(rig: Rig) -> None:
+    await collect(rig, None)
+    (one,) = source(rig).told(rig.run.id)
+    with pytest.raises(UnavailableError):
+        source(rig, age=61).ask(one.key)
+    rig.policy.write_text("")
+    with pytest.raises(InvalidInputError):
+        source(rig).ask(one.key)

@@ -1,0 +1,143 @@
+"""A changed fact on one node starts a run on another: real agents, real Puppet, each bus."""
+
+import json
+import time
+from pathlib import Path
+
+from localpuppet.fleet.exports.document import pack
+from localpuppet.fleet.exports.outbox import ExportsOutbox
+from localpuppet.fleet.inventory.entry import ExportsSummary
+from localpuppet.fleet.inventory.outbox import Outbox
+from tests.fleet.exports.offers import resource
+from tests.fleet.inventory.entries import entry
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+from tests.rigs.node import Node
+from tests.rigs.split_member import Split
+from tests.rigs.waiting import wait_until
+
+BALANCER = """
+$web = servers_with_role('web')
+notify { "members: ${web.map |$one| { $one['ipaddress'] }.join(' ')}": }
+"""
+
+
+def tell(root: Path, name: str, address: str) -> None:
+    """Leave what a good run of a web server would; the agent, or `publish`, tells it."""
+    facts = {"fqdn": name, "networking": {"ip": address, "fqdn": name}}
+    said = entry(name, at=time.time(), facts=facts, roles=("web",), paths=((),))
+    Outbox(root / "var").offer(said, refresh=0)
+
+
+def wait_answer(node: Node, address: str) -> None:
+    """Wait until a node knows the address of the web server."""
+
+    def known() -> bool:
+        done = node.run("query", "role=web", "--facts", "ipaddress", "--json")
+        return address in done.out
+
+    wait_until(known, lambda: f"nobody knows {address}")
+
+
+def balancer(fleet: Fleet, **settings: object) -> tuple[Member, Member]:
+    """Return a node that asks for web servers, after a good run, and a web server."""
+    (lb,) = fleet.add("lb", puppet=True, **settings)
+    (web,) = fleet.add("web")
+    lb.node.app(BALANCER)
+    fleet.start()
+    tell(web.root, web.name, "10.0.0.1")
+    wait_answer(lb.node, "10.0.0.1")
+    done = lb.run("apply")
+    assert done.code == 0, done.err
+    assert "members: 10.0.0.1" in done.out
+    return lb, web
+
+
+def test_a_changed_fact_starts_a_run_that_knows_it(any_fleet: Fleet) -> None:
+    lb, web = balancer(any_fleet)
+    tell(web.root, web.name, "10.0.0.2")
+    lb.wait_log(rf"accepted a change of {web.name}")
+    lb.wait_log("run [0-9TZ.a-f-]+ changed")
+    assert "members: 10.0.0.2" in lb.run("logs").out
+    why = lb.run("why").out
+    assert f"change of {web.name}" in why
+    assert f'servers_with_role("web")\n    {web.name}: ipaddress' in why
+    causes = lb.run("why", "--json").json["request"]["causes"]
+    assert causes["paths"] == [[web.name]]
+    said = Outbox(lb.root / "var").entry()
+    assert said is not None
+
+
+def offer(root: Path, name: str, address: str) -> None:
+    """Leave what a good run of a server that exports itself would."""
+    packed = pack([resource("Server", "web", ipaddress=address)])
+    ExportsOutbox(root / "var").write(packed)
+    exports = ExportsSummary(count=1, digest=packed.digest, size=len(packed.data))
+    said = entry(name, at=time.time(), exports=exports, paths=((),))
+    Outbox(root / "var").offer(said, refresh=0)
+
+
+def test_another_export_starts_a_run_that_collects_it(any_fleet: Fleet) -> None:
+    (lb,) = any_fleet.add("lb", puppet=True)
+    (web,) = any_fleet.add("web")
+    any_fleet.start()
+    offer(web.root, web.name, "10.0.0.1")
+    wait_until(lambda: "10.0.0.1" in lb.run("exports", "--json").out, lambda: "no export")
+    lb.node.app("Server <<| |>>")
+    assert lb.run("apply").code == 0
+    offer(web.root, web.name, "10.0.0.2")
+    lb.wait_log(rf"accepted a change of {web.name}")
+    lb.wait_log("run [0-9TZ.a-f-]+ unchanged")
+    why = lb.run("why").out
+    assert f"Server <<| |>>\n    {web.name}: Server[web]" in why
+    taken = lb.run("why", "--json").json["collected"]
+    assert [one["ref"] for one in taken[0]["resources"]] == ["Server[web]"]
+
+
+def test_a_policy_that_does_not_say_react_does_not_mean_it(fleet: Fleet) -> None:
+    lb, web = balancer(fleet)
+    lb.node.write("policies/puppet.policy", "policy default allow\n")
+    tell(web.root, web.name, "10.0.0.2")
+    lb.wait_log("no reaction: not allowed to make this node react: denied by policy line 1")
+    lb.node.write(
+        "policies/puppet.policy",
+        f"policy default deny\nallow\tchoria={web.name}\treact\t*\t*\n",
+    )
+    tell(web.root, web.name, "10.0.0.3")
+    lb.wait_log(rf"accepted a change of {web.name}")
+
+
+def test_a_catalog_that_fails_gets_one_run_and_a_kill_repeats_none(fleet: Fleet) -> None:
+    lb, web = balancer(fleet)
+    lb.node.app("fail('broken')")
+    tell(web.root, web.name, "10.0.0.2")
+    lb.wait_log("run [0-9TZ.a-f-]+ failed")
+    lb.kill()
+    lb.start()
+    fleet.present(lb)
+    tell(web.root, web.name, "10.0.0.1")  # the way back, after a run was tried
+    lb.wait_log("run [0-9TZ.a-f-]+ failed", 2)
+    tell(web.root, web.name, "10.0.0.2")
+    lb.wait_log("no reaction: this answer has had its run")
+    assert len(lb.run("history", "--json").json["runs"]) == 3
+
+
+def test_it_can_be_turned_off(fleet: Fleet) -> None:
+    lb, _ = balancer(fleet, agent={"react": False})
+    assert not (lb.root / "var" / "agent" / "reactions.json").exists()
+
+
+def test_an_agent_of_two_sides_reacts(split: Split) -> None:
+    split.node.app(BALANCER)
+    side = split.run_side()
+    split.network_side()
+    tell(split.other.root, "b.example.com", "10.0.0.1")
+    assert split.other.run("publish").code == 0
+    wait_answer(split.node, "10.0.0.1")
+    assert split.node.run("apply").code == 0
+    tell(split.other.root, "b.example.com", "10.0.0.2")
+    assert split.other.run("publish").code == 0
+    split.wait_for(side, "accepted a change of b.example.com")
+    split.wait_for(side, "changed")
+    remembered = json.loads((split.node.state / "agent" / "reactions.json").read_text())
+    assert len(remembered["made"]) == 1

@@ -1,0 +1,327 @@
+"""The agent's decisions, with a run, a hold and a clock of our own; the inbox is a real file."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.agent.admission import SignedAdmission
+from localpuppet.fleet.agent.agent import MANY, Agent
+from localpuppet.fleet.agent.runner import Fate, Obstacles, RunEnd
+from localpuppet.fleet.triggers.admission import Admission
+from localpuppet.fleet.triggers.cause import CauseKind
+from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.node.runs.hold import Held
+from tests.doubles.identities import Person, person, verifier
+from tests.doubles.ports import FakeClock, FakeLog, FakeRunner
+
+B = NodeName.parse("b.example.com")
+OVER = RunEnd(fate=Fate.OVER, run="1", outcome="changed")
+
+
+def number(index: int) -> str:
+    return f"00000000-0000-4000-8000-{index:012}"
+
+
+@dataclass
+class Rig:
+    """An agent and all that is around it."""
+
+    directory: Path
+    clock: FakeClock = field(default_factory=FakeClock)
+    log: FakeLog = field(default_factory=FakeLog)
+    sender: Person = field(default_factory=lambda: person("a.example.com"))
+    hold: list[str] = field(default_factory=list)
+    alive: int = 0
+    pulse: float = 2.0
+    missing: str = ""  # which entries a step that waits lacks
+    begun: RunEnd | None = None  # the run that an earlier agent began
+
+    def __post_init__(self) -> None:
+        self.runner = FakeRunner()
+        self.stop = asyncio.Event()
+        self.inbox = Inbox(self.directory / "inbox.sqlite", self.clock)
+        self.agent = Agent(
+            admission=SignedAdmission(
+                Admission(me=B, trigger_refusal=self.refusal, seen=self.inbox.seen),
+                verifier(self.directory, self.sender),
+                self.clock,
+            ),
+            inbox=self.inbox,
+            runner=self.runner,
+            obstacles=Obstacles(
+                held=self.held, lacking=lambda _: self.missing, begun=lambda _: self.begun
+            ),
+            clock=self.clock,
+            log=self.log,
+        )
+
+    def refusal(self, sender: NodeName) -> str | None:
+        return "not you" if sender == "c.example.com" else None
+
+    def work(self) -> Coroutine[Any, Any, None]:
+        return self.agent.work(self.stop, alive=self.live, pulse=self.pulse)
+
+    def held(self) -> Held | None:
+        if self.hold == ["damaged"]:
+            raise StateError("a hold is damaged")
+        if not self.hold:
+            return None
+        rollouts = frozenset(one for one in self.hold if "/rollout/" in one)
+        alone = len(rollouts) == len(self.hold) == 1
+        return Held(reason=self.hold[0], rollouts=rollouts, alone=alone)
+
+    def live(self) -> None:
+        self.alive += 1
+
+    def token(self, index: int, *, ttl: int = 180, hosts: tuple[NodeName, ...] = (B,)) -> bytes:
+        me = NodeName(self.sender.name)
+        trigger = Trigger(
+            hostname=me,
+            tags=(),
+            hosts=hosts,
+            timestamp=int(self.clock.now().timestamp()),
+            uuid=number(index),
+            ttl=ttl,
+            hops=0,
+            path=(me,),
+        )
+        return self.sender.signer.sign(trigger.to_payload(), MessageKind.TRIGGER)
+
+    def ids(self) -> list[str]:
+        """Return what the disk says is owed."""
+        return [cause.id for cause in self.inbox.causes()]
+
+    @asynccontextmanager
+    async def working(self) -> AsyncGenerator[None, None]:
+        work = asyncio.create_task(self.work())
+        try:
+            yield
+            self.stop.set()
+            await work
+        finally:
+            work.cancel()
+            self.inbox.close()
+
+    async def until(self, text: str) -> None:
+        changed = self.agent.subscribe()
+        while text not in self.log.text:
+            changed.clear()
+            await changed.wait()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+async def test_a_trigger_is_on_the_disk_before_it_runs_and_until_it_is_over(
+    directory: Path,
+) -> None:
+    rig = Rig(directory)
+    async with rig.working():
+        rig.agent.receive_triggers([rig.token(1)])
+        assert rig.ids() == [f"a.example.com/{number(1)}"]
+        order = await rig.runner.orders.get()
+        assert order.text == "trigger from a.example.com"
+        assert order.causes["paths"] == [["a.example.com"]]
+        assert rig.agent.paths() == (("a.example.com",),)
+        assert rig.ids()
+        rig.runner.ends.put_nowait(OVER)
+        await rig.until("run 1 changed")
+        assert rig.ids() == []
+        assert rig.agent.paths() == ((),)
+        assert [(one.uuid, one.run, one.outcome) for one in rig.agent.settled] == [
+            (number(1), "1", "changed")
+        ]
+    # The run may have restarted the agent, and whoever sent the trigger still waits.
+    assert Rig(directory, sender=rig.sender).agent.settled == rig.agent.settled
+
+
+async def test_what_comes_during_a_run_leads_to_one_more(directory: Path) -> None:
+    rig = Rig(directory)
+    async with rig.working():
+        rig.agent.receive_triggers([rig.token(1)])
+        await rig.runner.orders.get()
+        for index in range(2, 50):
+            rig.agent.receive_triggers([rig.token(index)])
+        rig.runner.ends.put_nowait(OVER)
+        order = await rig.runner.orders.get()
+        assert order.causes["count"] == 48
+        rig.runner.ends.put_nowait(OVER)
+        await rig.until("accepted")
+    assert rig.runner.orders.empty()
+
+
+async def test_a_duplicate_is_dropped_in_silence_also_after_a_restart(directory: Path) -> None:
+    rig = Rig(directory)
+    token = rig.token(1)
+    rig.agent.receive_triggers([token, token])
+    rig.agent.receive_triggers([token])
+    assert len(rig.ids()) == 1
+    again = Rig(directory, sender=rig.sender)
+    again.agent.receive_triggers([token])
+    assert len(again.ids()) == 1
+    assert [kind for kind, line in again.log.lines if "duplicate" in line] == ["debug"]
+    assert "1 causes that an earlier agent accepted" in again.log.text
+
+
+@pytest.mark.parametrize("fate", [Fate.BUSY, Fate.IMPOSSIBLE])
+async def test_a_run_that_did_not_start(directory: Path, fate: Fate) -> None:
+    rig = Rig(directory)
+    async with rig.working():
+        rig.agent.receive_triggers([rig.token(1)])
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(RunEnd(fate=fate, reason="the reason"))
+        if fate is Fate.IMPOSSIBLE:
+            await rig.until("no run could be started: the reason")
+            assert rig.ids() == []
+            assert rig.agent.settled[0].outcome == "dropped"
+        else:
+            await rig.until("not now, again soon: the reason")
+            assert rig.ids()
+            rig.clock.advance(2)
+            rig.agent.recheck()
+            await rig.runner.orders.get()
+            rig.runner.ends.put_nowait(OVER)
+            await rig.until("run 1 changed")
+
+
+async def test_on_hold_causes_wait_and_expire_each_in_its_time(directory: Path) -> None:
+    rig = Rig(directory)
+    rig.hold.append("migration")
+    async with rig.working():
+        rig.agent.receive_triggers([rig.token(1, ttl=10), rig.token(2, ttl=1000)])
+        rig.clock.advance(11)
+        rig.agent.recheck()
+        await rig.until(f"dropped a.example.com/{number(1)}: expired while the node was on hold")
+        assert rig.ids() == [f"a.example.com/{number(2)}"]
+        assert rig.runner.orders.empty()
+        rig.hold.clear()
+        rig.agent.recheck()
+        order = await rig.runner.orders.get()
+        assert order.causes["count"] == 1
+        rig.runner.ends.put_nowait(OVER)
+
+
+async def test_a_hold_that_cannot_be_read_is_a_hold(directory: Path) -> None:
+    rig = Rig(directory)
+    rig.hold.append("damaged")
+    async with rig.working():
+        rig.agent.receive_triggers([rig.token(1)])
+        while rig.alive < 3:  # turns of the work loop: one is enough to start a run
+            rig.agent.recheck()
+            await asyncio.sleep(0)
+        assert rig.runner.orders.empty()
+
+
+async def test_a_hold_that_begins_is_told_at_once(directory: Path) -> None:
+    rig = Rig(directory)
+    async with rig.working():
+        changed = rig.agent.subscribe()
+        changed.clear()
+        rig.hold.append("migration")
+        rig.agent.recheck()
+        await changed.wait()
+
+
+async def test_many_drops_of_one_reason_share_a_line(directory: Path) -> None:
+    rig = Rig(directory)
+    async with rig.working():
+        rig.agent.receive_triggers([rig.token(index) for index in range(MANY + 1)])
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(RunEnd(fate=Fate.IMPOSSIBLE, reason="broken input"))
+        await rig.until(f"dropped {MANY + 1} causes: no run could be started: broken input")
+        warned = [line for kind, line in rig.log.lines if kind == "warning"]
+        assert len(warned) == 2
+
+
+async def test_term_lets_the_run_finish_and_starts_no_other(directory: Path) -> None:
+    rig = Rig(directory)
+    async with rig.working():
+        rig.agent.receive_triggers([rig.token(1)])
+        await rig.runner.orders.get()
+        rig.agent.receive_triggers([rig.token(2)])
+        rig.stop.set()
+        rig.runner.ends.put_nowait(OVER)
+    assert rig.runner.orders.empty()
+    assert rig.ids() == [f"a.example.com/{number(2)}"], "the next agent runs for it"
+
+
+async def test_after_term_the_agent_ends_with_its_run_and_not_at_its_next_look(
+    directory: Path,
+) -> None:
+    rig = Rig(directory, pulse=3600.0)
+    async with rig.working():
+        rig.agent.receive_triggers([rig.token(1)])
+        await rig.runner.orders.get()
+        rig.stop.set()
+        await asyncio.sleep(0)
+        rig.runner.ends.put_nowait(OVER)
+    assert "run 1 changed" in rig.log.text
+
+
+async def test_an_inbox_that_cannot_be_written_ends_the_agent(directory: Path) -> None:
+    rig = Rig(directory)
+    work = asyncio.create_task(rig.work())
+    rig.agent.receive_triggers([rig.token(1)])
+    await rig.runner.orders.get()
+    for file in directory.glob("inbox.sqlite*"):
+        file.unlink()
+    (directory / "inbox.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(StateError):
+        rig.agent.receive_triggers([rig.token(2)])
+    rig.runner.ends.put_nowait(OVER)
+    with pytest.raises(StateError):
+        await work
+
+
+async def test_what_a_message_says_raises_nothing(directory: Path) -> None:
+    rig = Rig(directory)
+    good = rig.token(1)
+    rig.agent.receive_triggers(
+        [b"", b"\xff" * 1000, b"a.b.c", b"...", good[:-5], good + b"A", b"[" * 10_000]
+    )
+    rig.agent.receive_triggers([rig.token(2, hosts=(NodeName("z.example.com"),))])
+    assert rig.ids() == []
+    assert all(line.isprintable() for _, line in rig.log.lines)
+    kinds = [kind for kind, line in rig.log.lines if "not addressed" in line]
+    assert kinds == ["debug"]
+
+
+async def test_causes_of_our_own(directory: Path) -> None:
+    rig = Rig(directory)
+    async with rig.working():
+        assert rig.agent.request_run(CauseKind.TIMER, good_for=60) is None
+        order = await rig.runner.orders.get()
+        assert (order.text, order.noop, order.puppet_tags) == ("timer", False, ())
+        rig.agent.request_run(
+            CauseKind.REQUEST, sender="choria=alice", noop=True, puppet_tags=["web"]
+        )
+        rig.runner.ends.put_nowait(OVER)
+        order = await rig.runner.orders.get()
+        assert (order.text, order.noop, order.puppet_tags) == (
+            "request from choria=alice",
+            True,
+            ("web",),
+        )
+        rig.runner.ends.put_nowait(OVER)
+    assert rig.alive > 0, "the watchdog is fed from the work loop"
+
+
+async def test_a_bug_in_a_run_is_not_hidden(directory: Path) -> None:
+    rig = Rig(directory)
+
+    rig.agent.receive_triggers([rig.token(1)])
+    rig.runner.ends.put_nowait(RuntimeError("a bug"))
+    with pytest.raises(RuntimeError):
+        await rig.work()
+    assert rig.ids()

@@ -1,0 +1,128 @@
+"""What a step that waits is compared with: a real view, and what is held of exports."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
+from localpuppet.fleet.exports.held import HeldExports
+from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.awaited import Awaited
+from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
+from localpuppet.fleet.inventory.outbox import awaited
+from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from tests.doubles.identities import person
+from tests.doubles.ports import FakeClock
+from tests.fleet.inventory.entries import entry, signed
+
+DB = person("db01.example.com")
+NAME = NodeName("db01.example.com")
+NEW = entry(NAME, at=200.0)
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    with closing(View(tmp_path / "view.sqlite", now=lambda: 300.0)) as made:
+        yield made
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[HeldExports]:
+    with closing(HeldExports(tmp_path / "exports.sqlite")) as made:
+        yield made
+
+
+def take(view: View, said: InventoryEntry) -> None:
+    view.take([Arrived(node=NAME, token=signed(DB, said), found=said)])
+
+
+def awaited_of(view: View, held: HeldExports, *, clock: FakeClock | None = None) -> AwaitedEntries:
+    return AwaitedEntries(view, held, clock=clock or FakeClock(), max_stale=900.0)
+
+
+def waiting(said: InventoryEntry) -> Cause:
+    one = awaited(said)
+    assert isinstance(one, Awaited)
+    return Cause(
+        kind=CauseKind.ROLLOUT,
+        sender="choria=alice/rollout/20261122T110000Z-0a1b",
+        uuid="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+        timestamp=0,
+        expires=None,
+        after=(one,),
+    )
+
+
+def test_an_entry_is_missing_until_it_or_a_newer_one_is_in_the_view(
+    view: View, held: HeldExports
+) -> None:
+    entries, step = awaited_of(view, held), waiting(NEW)
+    assert Cause.from_dict(step.to_dict()) == step, "a killed agent goes on waiting"
+    assert entries.lacking(step) == NAME
+    take(view, entry(NAME, at=100.0, roles=("old",)))
+    assert entries.lacking(step) == NAME
+    take(view, NEW)
+    assert entries.lacking(step) == ""
+    take(view, entry(NAME, at=201.0, roles=("newer",)))
+    assert entries.lacking(step) == ""
+
+
+def test_one_that_says_the_same_will_do(view: View, held: HeldExports) -> None:
+    take(view, replace(NEW, at=100.0))
+    assert awaited_of(view, held).lacking(waiting(NEW)) == ""
+
+
+def test_an_entry_that_is_too_old_is_unpacked_once(
+    view: View, held: HeldExports, tmp_path: Path
+) -> None:
+    take(view, entry(NAME, at=100.0, roles=("old",)))
+    entries, step = awaited_of(view, held), waiting(NEW)
+    assert entries.lacking(step) == NAME
+    with closing(sqlite3.connect(tmp_path / "view.sqlite")) as connection, connection:
+        connection.execute("UPDATE entries SET token = x'00'")
+    assert entries.lacking(step) == NAME
+    assert "damaged" in awaited_of(view, held).lacking(step)
+
+
+def test_it_is_told_why_an_entry_does_not_count(view: View, held: HeldExports) -> None:
+    view.distrust(NAME, "its key was revoked")
+    assert awaited_of(view, held).lacking(waiting(NEW)) == f"{NAME} (its key was revoked)"
+
+
+def test_what_an_entry_exports_is_waited_for_too(view: View, held: HeldExports) -> None:
+    exporting = entry(NAME, at=200.0, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
+    entries, step = awaited_of(view, held), waiting(exporting)
+    view.take(
+        [
+            Arrived(
+                node=NAME,
+                token=signed(DB, exporting),
+                found=exporting,
+            )
+        ]
+    )
+    assert view.exporters() == {NAME: "e" * 64}
+    assert entries.lacking(step) == NAME
+    held.note_unread([(NAME, "e" * 64)], "not from the bus yet")
+    assert entries.lacking(step) == NAME
+    held.refuse(NAME, "e" * 64, "too large", tried=True)
+    assert entries.lacking(step) == "", "who collects hears of that"
+    held.hold(NAME, "e" * 64, [])
+    assert entries.lacking(step) == ""
+
+
+def test_who_may_not_read_the_inventory_does_not_wait_for_it(view: View, held: HeldExports) -> None:
+    """Its view is never current: each consumer would fail after minutes, of what it never asks."""
+    clock = FakeClock()
+    entries = awaited_of(view, held, clock=clock)
+    assert not entries.come()
+    view.note(current=clock.now().timestamp())
+    assert entries.come()
+    clock.advance(901)
+    assert not entries.come(), "the right to read was taken from it"

@@ -1,0 +1,308 @@
+"""The agent's side of the bus, over a store in memory: outages, news, farewells."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.agent.bus_session import BusSession
+from localpuppet.fleet.agent.run_side import LocalRunSide
+from localpuppet.fleet.bus import key_value, layout
+from localpuppet.fleet.bus.key_value import Change, KeyValue, Listing
+from localpuppet.fleet.inventory import presence
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.fleet.agent.test_agent import B, Rig
+
+PREFIX = "/t/events"
+
+
+class OddKeyValue(MemoryKeyValue):
+    """A client whose library does what it should not."""
+
+    ends = False
+    cancels = False
+
+    async def watch(self, prefix: str, **how: Any) -> AsyncGenerator[Change, None]:
+        async for change in super().watch(prefix, **how):
+            if self.cancels:
+                raise asyncio.CancelledError
+            yield change
+            if self.ends:
+                return
+
+
+class Site:
+    """An agent on the bus."""
+
+    def __init__(self, directory: Path) -> None:
+        self.rig = Rig(directory)
+        self.store = MemoryStore()
+        self.clients: list[OddKeyValue] = []
+        self.described = 0
+        self.stop = asyncio.Event()
+        self.odd = ""
+        self.caller = "alice"
+        self.session = self.connected_by(self.connect)
+
+    def connected_by(self, connect: Callable[[], Awaitable[KeyValue]]) -> BusSession:
+        side = LocalRunSide(self.rig.agent, serve=self.serve, describe=self.describe)
+        return BusSession(side, connect=connect, log=self.rig.log, keyprefix=PREFIX)
+
+    async def connect(self) -> KeyValue:
+        if self.store.away:
+            raise UnavailableError("cannot be reached", where="bus memory")
+        self.clients.append(OddKeyValue(self.store))
+        if self.odd:
+            setattr(self.clients[-1], self.odd, True)
+        return self.clients[-1]
+
+    def describe(self) -> bytes:
+        self.described += 1
+        return f"entry {self.described}".encode()
+
+    async def serve(self, token: bytes) -> tuple[str, str, bytes] | None:
+        return None if token == b"rubbish" else (self.caller, "id", b"re: " + token)
+
+    def put(self, token: bytes, sender: str = "a.example.com") -> None:
+        self.store.write(f"{PREFIX}/hosts/{B}/{sender}", token, None)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        task = asyncio.create_task(self.session.run(self.stop))
+        try:
+            yield
+            self.stop.set()
+            await task
+        finally:
+            task.cancel()
+            self.rig.inbox.close()
+
+    async def until(self, text: str, count: int = 1) -> None:
+        while self.rig.log.text.count(text) < count:
+            await asyncio.sleep(0.001)
+
+    async def present(self) -> bytes:
+        while (entry := self.store.get(f"{layout.PRESENCE}{B}")) is None:
+            await asyncio.sleep(0.001)
+        return entry.value
+
+    def away(self, away: bool) -> None:
+        self.store.away = away
+        self.store.wake()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+async def test_it_hears_what_is_there_and_what_comes(directory: Path) -> None:
+    site = Site(directory)
+    site.put(site.rig.token(1))
+    async with site.running():
+        await site.until("accepted")
+        site.put(site.rig.token(2))
+        await site.until("accepted", 2)
+
+
+async def test_an_outage_costs_nothing_but_time(directory: Path) -> None:
+    site = Site(directory)
+    async with site.running():
+        await site.present()
+        for times in range(1, 4):
+            site.away(True)
+            await site.until("the bus is away, runs go on by the timer", times)
+            with pytest.raises(UnavailableError):
+                await site.session.store()
+            site.put(site.rig.token(times))  # somebody reaches it whom we do not
+            site.away(False)
+            await site.until("the bus is back", times)
+            await site.until("accepted", times)
+    assert all(client.closed for client in site.clients)
+
+
+async def test_settings_that_were_good_once_are_an_outage_later(directory: Path) -> None:
+    """A certificate and its key are replaced one after the other."""
+    site = Site(directory)
+    tries: list[int] = []
+    connect = site.connect
+
+    async def connect_with_files() -> KeyValue:
+        tries.append(len(tries))
+        if 0 < tries[-1] < 4:
+            raise InvalidInputError("cannot be used for TLS", where="node.pem")
+        return await connect()
+
+    site.session = site.connected_by(connect_with_files)
+    async with site.running():
+        await site.present()
+        site.away(True)
+        await site.until("the bus is away")
+        site.away(False)
+        await site.until("the bus is back")
+        assert len(tries) == 5
+
+
+async def test_settings_that_were_never_good_end_it(directory: Path) -> None:
+    site = Site(directory)
+
+    async def refused() -> KeyValue:
+        raise InvalidInputError("cannot be used for TLS", where="node.pem")
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await site.connected_by(refused).run(site.stop)
+    assert caught.group_contains(InvalidInputError)
+    site.rig.inbox.close()
+
+
+async def test_it_comes_back_less_and_less_often(directory: Path) -> None:
+    site = Site(directory)
+    site.away(True)
+    tries: list[float] = []
+    connect = site.connect
+
+    async def counted() -> KeyValue:
+        tries.append(asyncio.get_running_loop().time())
+        return await connect()
+
+    session = site.connected_by(counted)
+    task = asyncio.create_task(session.run(site.stop))
+    while len(tries) < 4:
+        await asyncio.sleep(0.01)
+    site.stop.set()
+    await task
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    assert pauses[0] < pauses[1] < pauses[2]
+    assert site.rig.log.text.count("the bus is away") == 1, "said once"
+
+
+@pytest.mark.parametrize("odd", ["ends", "cancels"])
+async def test_a_watch_that_ends_or_is_cancelled_is_an_outage(directory: Path, odd: str) -> None:
+    """A library that ends a watch in silence must not leave the agent deaf."""
+    site = Site(directory)
+    site.odd = odd
+    async with site.running():
+        await site.until("the bus is away")
+        site.odd = ""
+        site.put(site.rig.token(1))
+        await site.until("accepted")
+
+
+async def test_time_outs_work_after_many_outages(directory: Path) -> None:
+    """A failed group of tasks must not mark the session's task as cancelled."""
+    site = Site(directory)
+    connect = site.connect
+
+    async def slow() -> KeyValue:
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.sleep(1 if site.store.away else 0)
+        except TimeoutError as error:
+            raise UnavailableError("no answer in time") from error
+        return await connect()
+
+    session = site.connected_by(slow)
+    task = asyncio.create_task(session.run(site.stop))
+    for times in range(1, 4):
+        await site.until("the bus is back", times - 1)
+        while not site.store.watchers:
+            await asyncio.sleep(0.001)
+        site.away(True)
+        await site.until("the bus is away", times)
+        await asyncio.sleep(0.01)  # a connection is tried, and times out
+        site.away(False)
+    await site.until("the bus is back", 3)
+    assert not task.done()
+    site.stop.set()
+    await task
+
+
+async def test_requests_are_answered_and_rubbish_is_not(directory: Path) -> None:
+    site = Site(directory)
+    async with site.running():
+        await site.present()
+        site.store.write(f"{layout.requests_for(B)}alice/x", b"rubbish", None)
+        site.store.write(f"{layout.requests_for(B)}alice/y", b"question", None)
+        key = f"{layout.BASE}/replies/alice/{B}/id"
+        while site.store.get(key) is None:
+            await asyncio.sleep(0.001)
+        entry = site.store.get(key)
+        assert entry is not None
+        assert entry.value == b"re: question"
+
+
+async def test_a_name_that_no_reply_can_be_sent_to_stops_nothing(directory: Path) -> None:
+    site = Site(directory)
+    site.caller = "x" * 500
+    async with site.running():
+        await site.present()
+        site.store.write(f"{layout.requests_for(B)}alice/x", b"question", None)
+        await site.until("gets no reply")
+        site.caller = "alice"
+        site.store.write(f"{layout.requests_for(B)}alice/y", b"question", None)
+        while site.store.get(f"{layout.BASE}/replies/alice/{B}/id") is None:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_change_is_told_at_once_and_the_last_one_before_it_leaves(
+    directory: Path,
+) -> None:
+    site = Site(directory)
+    async with site.running():
+        assert await site.present() == b"entry 1"
+        site.rig.agent.subscribe()
+        site.rig.agent._tell()
+        while await site.present() != b"entry 2":
+            await asyncio.sleep(0.001)
+    assert await site.present() == b"entry 3"
+    kept = site.store.kept[f"{layout.PRESENCE}{B}"]
+    assert kept.until is not None
+    assert kept.until - site.store.now() <= presence.FAREWELL_TTL
+
+
+async def test_a_full_disk_ends_it(directory: Path) -> None:
+    site = Site(directory)
+    site.rig.inbox.close()
+    (directory / "inbox.sqlite").write_bytes(b"no database" * 1000)
+    for extra in directory.glob("inbox.sqlite-*"):
+        extra.unlink()
+    site.put(site.rig.token(1))
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await site.session.run(site.stop)
+    assert caught.group_contains(StateError)
+
+
+async def test_warnings_are_said_once(directory: Path) -> None:
+    site = Site(directory)
+    site.store.warnings = ("the server is old",)
+    async with site.running():
+        await site.present()
+        site.away(True)
+        await site.until("the bus is away")
+        site.away(False)
+        await site.until("the bus is back")
+    assert site.rig.log.text.count("the server is old") == 1
+
+
+def test_the_listing_is_what_is_heard_first() -> None:
+    empty = Listing(entries=(), revision=1)
+    assert list(key_value.entries(empty)) == []
+    assert layout.triggers_for(NodeName(B), PREFIX) == f"{PREFIX}/hosts/{B}/"
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_it_ends_also_when_there_is_news_at_that_moment(directory: Path, turns: int) -> None:
+    site = Site(directory)
+    async with site.running():
+        await site.present()
+        await asyncio.sleep(0.01)
+        site.rig.agent.recheck()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        site.stop.set()

@@ -1,0 +1,188 @@
+"""Deployments on a node: one at a time, told when asked again, never beside a rollout's hold."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import BusyError, OnHoldError
+from localpuppet.base.formats.names import ReleasePath, RolloutId
+from localpuppet.base.formats.times import show_time
+from localpuppet.fleet.agent.deployments import DONE, EACH, MOST, WORKING, Deployment, Deployments
+from localpuppet.fleet.agent.runner import Fate, RunEnd
+from localpuppet.fleet.requests.deploy import Deed, Deploy
+from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.node.runs.hold import Hold, rollout_owner
+from localpuppet.node.runs.holds import Holds
+from tests.fleet.agent.test_agent import Rig
+
+ID = RolloutId("20261122T110000Z-0a1b")
+OWNER = rollout_owner("choria=alice", ID)
+R2 = Deploy(release=ReleasePath("foo/tags/r2"), deed=Deed.APPLY, serial=3)
+OURS = replace(R2, rollout=OfRollout(id=ID, epoch=1))
+OVER = RunEnd(fate=Fate.OVER)
+
+
+class FakeDeploying:
+    """Deployments that end when the test says."""
+
+    def __init__(self) -> None:
+        self.orders: list[Deployment] = []
+        self.ends: asyncio.Queue[RunEnd] = asyncio.Queue()
+        self.on = False
+
+    async def run(self, order: Deployment) -> RunEnd:
+        assert not self.on, "never two at once"
+        self.on = True
+        self.orders.append(order)
+        try:
+            return await self.ends.get()
+        finally:
+            self.on = False
+
+
+class Site:
+    """An agent that is asked for deployments."""
+
+    def __init__(self, directory: Path) -> None:
+        self.rig = Rig(directory)
+        self.holds = Holds(directory / "holds", None, self.rig.clock)
+        self.runner = FakeDeploying()
+        self.deployments = Deployments(
+            self.runner,
+            agent=self.rig.agent,
+            inbox=self.rig.inbox,
+            holds=lambda: self.holds,
+            log=self.rig.log,
+            busy_again=0.0,
+        )
+
+    def ask(self, args: Deploy = R2, caller: str = "choria=alice") -> Any:
+        return self.deployments.ask(caller, args)
+
+    def hold(self, owner: str) -> None:
+        now = self.rig.clock.now()
+        until = show_time(now + timedelta(seconds=600))
+        self.holds.add(Hold(owner=owner, reason="r", since=show_time(now), until=until))
+
+    async def until_told(self, args: Deploy = R2) -> Any:
+        """Ask again and again, as callers do; return what is told at last."""
+        async with asyncio.timeout(60):
+            while (told := self.ask(args)) == WORKING:
+                await asyncio.sleep(0)
+        return told
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_it_is_done_once_and_told_when_asked_again_and_a_run_follows(site: Site) -> None:
+    assert [site.ask(), site.ask()] == [WORKING, WORKING]
+    site.runner.ends.put_nowait(OVER)
+    assert await site.until_told() == DONE
+    (order,) = site.runner.orders
+    assert (order.assignment.by, order.assignment.serial) == ("choria=alice", 3)
+    assert str(site.rig.agent.waiting) == "request from choria=alice"
+    assert "done: apply foo/tags/r2 for choria=alice" in site.rig.log.text
+
+
+async def test_why_it_is_refused_is_told_once_and_asked_again_it_is_tried_again(site: Site) -> None:
+    for _ in range(2):
+        site.runner.ends.put_nowait(RunEnd(fate=Fate.IMPOSSIBLE, reason="no such class"))
+        assert await site.until_told() == "no such class"
+    assert len(site.runner.orders) == 2
+    assert site.rig.agent.waiting is None
+
+
+async def test_a_store_that_is_locked_is_waited_for(site: Site) -> None:
+    for end in (RunEnd(fate=Fate.BUSY, reason="gc"), OVER):
+        site.runner.ends.put_nowait(end)
+    assert await site.until_told() == DONE
+
+
+async def test_one_at_a_time_and_not_without_end(site: Site) -> None:
+    callers = [f"choria=c{number}" for number in range(MOST // EACH)]
+    for caller in callers:
+        for serial in range(1, EACH + 1):
+            assert site.ask(replace(R2, serial=serial), caller) == WORKING
+        with pytest.raises(BusyError, match=f"4 deployments of {caller} wait on this node"):
+            site.ask(replace(R2, serial=99), caller)
+    with pytest.raises(
+        BusyError, match="0 deployments of choria=alice wait on this node, 16 in all"
+    ):
+        site.ask()
+    for _ in range(MOST):
+        site.runner.ends.put_nowait(OVER)
+    while len(site.runner.orders) < MOST or site.runner.on:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    site.runner.ends.put_nowait(OVER)
+    assert await site.until_told() == DONE, "what nobody asks for makes room"
+
+
+async def test_a_release_is_changed_by_the_rollout_that_holds_the_node_alone(site: Site) -> None:
+    with pytest.raises(BusyError, match="its hold is over"):
+        site.ask(OURS)
+    site.hold(OWNER)
+    with pytest.raises(OnHoldError, match="on hold: r"):
+        site.ask(R2)
+    assert site.ask(replace(R2, deed=Deed.STAGE)) == WORKING, "that changes nothing"
+    site.runner.ends.put_nowait(OVER)
+    site.runner.ends.put_nowait(OVER)
+    assert await site.until_told(OURS) == DONE
+    assert site.rig.agent.waiting is None, "its run is a step of the rollout"
+    site.hold("choria=bob")
+    with pytest.raises(OnHoldError, match="on hold: r"):
+        site.ask(OURS)
+
+
+async def test_a_person_who_holds_a_node_stops_its_runs_and_not_its_release(site: Site) -> None:
+    site.hold("choria=bob")
+    site.runner.ends.put_nowait(OVER)
+    assert site.ask() == WORKING
+    assert await site.until_told() == DONE
+
+
+async def test_a_hold_that_ends_while_it_waits_stops_it(site: Site) -> None:
+    site.hold(OWNER)
+    assert site.ask(replace(R2, deed=Deed.STAGE)) == WORKING
+    assert site.ask(OURS) == WORKING
+    await asyncio.sleep(0)
+    site.holds.remove(OWNER)
+    site.runner.ends.put_nowait(OVER)
+    await site.rig.until("refused to apply")
+    assert [order.args.deed for order in site.runner.orders] == [Deed.STAGE]
+
+
+async def test_who_took_the_rollout_over_goes_on_with_its_callers_assignment(site: Site) -> None:
+    """Which is what it has to be called when the release is taken back."""
+    site.hold(OWNER)
+    taken = replace(R2, rollout=OfRollout(id=ID, epoch=2, caller="choria=alice"))
+    assert site.ask(taken, "choria=bob") == WORKING
+    await asyncio.sleep(0)
+    (order,) = site.runner.orders
+    assert (order.assignment.by, order.owner) == ("choria=alice", OWNER)
+    with pytest.raises(BusyError, match="was resumed since"):
+        site.ask(OURS)
+    with pytest.raises(BusyError, match="somebody else goes on"):
+        site.ask(taken)
+    site.runner.ends.put_nowait(OVER)
+    await site.rig.until("done: apply")
+    assert site.ask(taken, "choria=bob") == DONE
+
+
+async def test_an_earlier_epoch_is_not_heard_and_a_later_one_goes_on(site: Site) -> None:
+    site.hold(OWNER)
+    assert site.ask(OURS) == WORKING
+    later = replace(R2, rollout=OfRollout(id=ID, epoch=2))
+    assert site.ask(later) == WORKING
+    with pytest.raises(BusyError, match="was resumed since"):
+        site.ask(OURS)
+    site.runner.ends.put_nowait(OVER)
+    assert await site.until_told(later) == DONE
+    assert len(site.runner.orders) == 1, "the same deployment in another epoch is the same"

@@ -1,0 +1,70 @@
+"""The agent's log: one printable line each, and not too many of a kind."""
+
+import pytest
+
+from localpuppet.base.machine.ports import LineKind
+from localpuppet.fleet.agent.log import MOST, WINDOW, AgentLog
+from tests.doubles.ports import FakeClock
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+def test_lines_have_their_priority(capsys: pytest.CaptureFixture[str]) -> None:
+    log = AgentLog(FakeClock(), debug=True)
+    log.warning("no\x1b[31m\nroom")
+    log.info("accepted")
+    log.debug("seen")
+    assert said(capsys) == ["<4>no\\x1b[31m\\x0aroom", "<6>accepted", "<7>seen"]
+
+
+def test_a_flood_hides_nothing_else_and_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = FakeClock()
+    log = AgentLog(clock, debug=False)
+    for number in range(MOST + 7):
+        log.info(f"accepted {number}", kind=LineKind.ACCEPTED)
+    log.info("running", kind=LineKind.RUN)
+    log.debug("nobody wants to know")
+    assert said(capsys) == [*(f"<6>accepted {number}" for number in range(MOST)), "<6>running"]
+    clock.advance(WINDOW)
+    log.info("accepted one too early", kind=LineKind.ACCEPTED)
+    assert said(capsys) == []
+    clock.advance(1)
+    log.info("run ended", kind=LineKind.RUN)
+    log.info("accepted", kind=LineKind.ACCEPTED)
+    assert said(capsys) == [
+        "<4>left out 8 more lines about accepted triggers",
+        "<6>run ended",
+        "<6>accepted",
+    ]
+
+
+def test_lines_of_one_kind_are_limited_together_however_they_begin(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = AgentLog(FakeClock(), debug=False)
+    for number in range(MOST):
+        log.warning(f"{number} is refused", kind=LineKind.STRANGER)
+    log.warning("another beginning", kind=LineKind.STRANGER)
+    assert len(said(capsys)) == MOST
+
+
+def test_for_debugging_there_is_no_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    log = AgentLog(FakeClock(), debug=True)
+    for number in range(10 * MOST):
+        log.debug(f"accepted {number}", kind=LineKind.ACCEPTED)
+    assert len(said(capsys)) == 10 * MOST
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LineKind if kind is not LineKind.STRANGER])
+def test_what_strangers_send_hides_no_line_of_another_kind(
+    kind: LineKind, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = AgentLog(FakeClock(), debug=False)
+    for _ in range(10 * MOST):
+        log.warning("dropped a trigger: no valid signature", kind=LineKind.STRANGER)
+    log.warning("what matters", kind=kind)
+    text = capsys.readouterr().err
+    assert text.count("dropped a trigger") == MOST
+    assert "what matters" in text

@@ -1,0 +1,175 @@
+"""What the service manager hears of an agent: a real socket takes its place."""
+
+import asyncio
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.service_manager import ServiceManager
+from localpuppet.fleet.agent.admission import SignedAdmission
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.runner import Obstacles, Order, RunEnd
+from localpuppet.fleet.triggers.admission import Admission
+from localpuppet.fleet.triggers.cause import CauseKind
+from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.signing import Verifier
+from localpuppet.node.runs.hold import Held
+from tests.doubles.ports import FakeLog
+from tests.rigs.node import COMMAND, PATIENCE
+from tests.rigs.split_member import NETWORK, Split
+
+A = NodeName.parse("a.example.com")
+WATCHDOG = 0.3
+
+
+class Manager:
+    """The service manager's end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._socket.settimeout(PATIENCE)
+        path.chmod(0o666)
+
+    def hear(self) -> str:
+        """Return the next thing said."""
+        return self._socket.recv(4096).decode()
+
+    def hear_until(self, text: str) -> list[str]:
+        """Return what is said up to something."""
+        said = [self.hear()]
+        while text not in said[-1]:
+            said.append(self.hear())
+        return said
+
+    def drain(self) -> None:
+        """Forget what was said so far."""
+        while self.says_something(0):
+            self.hear()
+
+    def says_something(self, seconds: float) -> bool:
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    made = Manager(tmp_path / "notify.sock")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def managed(split: Split) -> Iterator[Manager]:
+    """A manager that other users may talk to, too."""
+    made = Manager(split.node.root / "notify.sock")
+    yield made
+    made.close()
+
+
+def test_each_form_says_that_it_is_ready_alive_and_stopping(split: Split, managed: Manager) -> None:
+    env = {"NOTIFY_SOCKET": str(managed.path), "WATCHDOG_USEC": str(int(WATCHDOG * 1e6))}
+    run_side = None
+    for side, user in (("both", None), ("run", None), ("network", NETWORK)):
+        if side == "network":
+            run_side = split.run_side()
+        service = split.start(*COMMAND, "agent", "--side", side, user=user, env=env)
+        said = managed.hear_until("READY=1")
+        assert "STATUS=a.example.com: " in said[-1], service.said()
+        for _ in range(3):
+            assert managed.hear_until("WATCHDOG=1")[-1] == "WATCHDOG=1"
+        service.process.send_signal(signal.SIGTERM)
+        managed.hear_until("STOPPING=1")
+        assert service.process.wait(PATIENCE) == 0, service.said()
+        managed.drain()
+    assert run_side is not None
+
+
+def test_the_watchdog_is_not_for_children_nor_for_others(manager: Manager) -> None:
+    env = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}
+    made = ServiceManager.from_environment(env)
+    assert env == {}
+    made.alive()
+    assert not manager.says_something(0)
+    made.ready("here")
+    assert manager.hear() == "READY=1\nSTATUS=here"
+
+
+class Stuck:
+    """Looks whether the node is held, and may never come back from that."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.open.set()
+        self.entered = threading.Event()
+
+    def held(self) -> Held:
+        self.entered.set()
+        assert self.open.wait(PATIENCE)
+        return Held(reason="on hold")
+
+
+class NoRunner:
+    """Does nothing."""
+
+    async def run(self, order: Order) -> RunEnd:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        raise NotImplementedError
+
+
+def test_a_stuck_work_loop_gives_no_sign_of_life(tmp_path: Path, manager: Manager) -> None:
+    env = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": str(int(WATCHDOG * 1e6))}
+    service = ServiceManager.from_environment(env)
+    clock, stuck = SystemClock(), Stuck()
+    stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def work() -> None:
+        inbox = Inbox(tmp_path / "inbox.sqlite", clock)
+        agent = Agent(
+            admission=SignedAdmission(
+                Admission(me=A, trigger_refusal=lambda _: None, seen=inbox.seen),
+                Verifier(TrustedKeys(tmp_path / "trusted"), None, clock),
+                clock,
+            ),
+            inbox=inbox,
+            runner=NoRunner(),
+            obstacles=Obstacles(held=stuck.held),
+            clock=clock,
+            log=FakeLog(),
+        )
+        stop.append((asyncio.get_running_loop(), asyncio.Event()))
+        agent.request_run(CauseKind.MANUAL)
+        await agent.work(stop[0][1], alive=service.alive, pulse=service.pulse)
+
+    thread = threading.Thread(target=asyncio.run, args=(work(),))
+    thread.start()
+    try:
+        for _ in range(3):
+            assert manager.hear() == "WATCHDOG=1"
+        stuck.open.clear()
+        stuck.entered.clear()
+        assert stuck.entered.wait(PATIENCE)
+        manager.drain()
+        assert not manager.says_something(3 * WATCHDOG)  # systemd would end it by now
+        stuck.open.set()
+        assert manager.hear() == "WATCHDOG=1"
+    finally:
+        stuck.open.set()
+        loop, event = stop[0]
+        loop.call_soon_threadsafe(event.set)
+        thread.join(PATIENCE)
+    assert os.environ.get("NOTIFY_SOCKET") is None

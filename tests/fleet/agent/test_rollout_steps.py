@@ -1,0 +1,284 @@
+"""Steps of rollouts on a node: alone, once, through one hold; the inbox and the holds are real."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import BusyError, OnHoldError
+from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.formats.times import show_time
+from localpuppet.fleet.agent.rollout_steps import FRESH, RolloutSteps
+from localpuppet.fleet.agent.runner import Fate, RunEnd
+from localpuppet.fleet.inventory.awaited import Awaited
+from localpuppet.fleet.requests.request import RunOnce
+from localpuppet.fleet.requests.rollout import OfRollout, step_uuid
+from localpuppet.fleet.triggers.steps import PATIENCE
+from localpuppet.node.runs.hold import Held, Hold
+from localpuppet.node.runs.holds import Holds
+from tests.doubles.identities import person
+from tests.fleet.agent.test_agent import OVER, Rig
+
+ID = RolloutId("20261122T110000Z-0a1b")
+ALICE, BOB = "choria=alice", "choria=bob"
+OWNER = f"{ALICE}/rollout/{ID}"
+ENTRY = Awaited(node=NodeName("b.example.com"), digest="b" * 64, at=7.0)
+DB = Awaited(node=NodeName("db.example.com"), digest="d" * 64, at=3.0)
+OTHER = "choria=bob/rollout/20261122T110000Z-ffff"
+
+
+class Site:
+    """An agent whose holds are real, and what a rollout asks of it."""
+
+    def __init__(
+        self, directory: Path, before: "Site | None" = None, *, begun: RunEnd | None = None
+    ) -> None:
+        sender = person("a.example.com") if before is None else before.rig.sender
+        self.rig: Rig = Rig(directory, sender=sender, begun=begun)
+        self.holds = Holds(directory / "holds", None, self.rig.clock)
+        self.rig.held = self._held  # type: ignore[method-assign]
+        self.rig.__post_init__()
+        self.steps = RolloutSteps(
+            self.rig.agent,
+            inbox=self.rig.inbox,
+            holds=lambda: self.holds,
+            clock=self.rig.clock,
+            entry=lambda: ENTRY,
+            awaits=lambda: True,
+        )
+
+    def _held(self) -> Held | None:
+        return Held.by(self.holds.active())
+
+    def hold(self, owner: str = OWNER, seconds: float = 600) -> None:
+        now = self.rig.clock.now()
+        until = show_time(now + timedelta(seconds=seconds))
+        self.holds.add(Hold(owner=owner, reason="r", since=show_time(now), until=until))
+
+    def ask(self, step: int = 1, *, epoch: int = 1, noop: bool = False) -> Any:
+        return self.told(step, epoch=epoch, noop=noop)["step"]
+
+    def told(
+        self,
+        step: int = 1,
+        *,
+        epoch: int = 1,
+        noop: bool = False,
+        after: tuple[Awaited, ...] = (),
+        by: str = ALICE,
+        looked: int = 0,
+    ) -> Any:
+        rollout = OfRollout(id=ID, epoch=epoch, step=step, caller=ALICE)
+        return self.steps.run(by, RunOnce(noop=noop, after=after, looked=looked), rollout)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_a_step_runs_alone_through_its_own_hold_and_once(site: Site) -> None:
+    """A trigger that waits is not settled by it, nor does its ttl run meanwhile."""
+    rig = site.rig
+    site.hold()
+    async with rig.working():
+        rig.agent.receive_triggers([rig.token(1, ttl=1)])
+        rig.clock.advance(30)
+        assert site.ask(noop=True)["state"] == "waiting"
+        order = await rig.runner.orders.get()
+        assert (order.noop, order.through, order.causes["count"]) == (True, OWNER, 1)
+        assert site.ask()["state"] == "running"
+        rig.runner.ends.put_nowait(OVER)
+        await rig.until("run 1 changed")
+        over = {"state": "over", "run": "1", "outcome": "changed", "reason": ""}
+        assert site.ask() == over
+        ended = rig.agent.settled[-1]
+        assert (ended.sender, ended.uuid) == (OWNER, step_uuid(OWNER, 1))
+        assert rig.runner.orders.empty()
+        site.holds.remove(OWNER)
+        rig.agent.recheck()
+        order = await rig.runner.orders.get()
+        assert order.text == "trigger from a.example.com"
+        assert order.through is None
+        rig.runner.ends.put_nowait(OVER)
+    assert site.ask(epoch=2) == over, "also when the rollout is resumed"
+
+
+async def test_a_step_without_its_hold_or_beside_another_is_refused(site: Site) -> None:
+    with pytest.raises(BusyError, match="its hold is over"):
+        site.ask()
+    site.hold()
+    site.hold("bob")
+    with pytest.raises(OnHoldError, match="held by bob"):
+        site.ask()
+    site.holds.remove("bob")
+    assert site.ask()["state"] == "waiting", "what was refused was not remembered"
+    site.steps.check_hold(OWNER)
+    with pytest.raises(OnHoldError, match=str(ID)):
+        site.steps.check_hold(OTHER)
+
+
+async def test_a_step_relies_on_a_look_that_is_not_too_long_ago(site: Site) -> None:
+    """What is not taken is not remembered; what was taken is not taken again."""
+    rig, stale = site.rig, {"accepted": False, "look_again": True}
+    site.hold()
+    assert site.told(1, looked=7) == stale, "there was no such look"
+    async with rig.working():
+        site.ask(7, noop=True)
+        assert site.told(1, looked=7) == stale, "it is not over"
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(OVER)
+        await rig.until("run 1 changed")
+        rig.clock.advance(FRESH + 1)
+        assert site.told(1, looked=7) == stale
+        rig.clock.advance(-FRESH - 2)
+        assert site.told(1, looked=7) == stale, "the clock was set back"
+        rig.clock.advance(FRESH + 1)
+        assert site.told(1, looked=7)["accepted"]
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(OVER)
+        rig.clock.advance(FRESH)
+        assert site.told(1, looked=7)["accepted"], "it is known by now"
+
+
+async def test_an_earlier_epoch_is_not_heard(site: Site) -> None:
+    site.steps.hear(ALICE, OfRollout(id=ID, epoch=2))
+    site.hold()
+    with pytest.raises(BusyError, match="was resumed since"):
+        site.steps.hear(ALICE, OfRollout(id=ID, epoch=1))
+    with pytest.raises(BusyError, match="was resumed since"):
+        site.ask(epoch=1)
+    assert site.ask(epoch=2)["state"] == "waiting"
+
+
+async def test_who_takes_a_rollout_over_is_told_of_its_steps_and_alone_in_that_epoch(
+    site: Site,
+) -> None:
+    site.hold()
+    assert site.told()["step"]["state"] == "waiting"
+    assert site.told(epoch=2, by=BOB)["step"]["state"] == "waiting"
+    assert sum("accepted a step" in line for _, line in site.rig.log.lines) == 1
+    with pytest.raises(BusyError, match="was resumed since"):
+        site.told(epoch=1)
+    for other in (ALICE, "choria=carol"):
+        with pytest.raises(BusyError, match=r"somebody else goes on .* in the same epoch 2"):
+            site.told(epoch=2, by=other)
+        with pytest.raises(BusyError, match="somebody else goes on"):
+            site.steps.hear(other, OfRollout(id=ID, epoch=2, caller=ALICE))
+    assert {**site.steps.speaks(OWNER), "since": ""} == {"epoch": 2, "by": BOB, "since": ""}
+    assert site.told(epoch=3)["step"]["state"] == "waiting"
+    spoken = site.steps.speaks(OWNER)
+    assert spoken == {"epoch": 3, "by": "", "since": show_time(site.rig.clock.now())}
+    assert site.steps.speaks("choria=alice/rollout/20261122T110000Z-ffff") == {}
+
+
+async def test_a_step_whose_hold_ends_first_is_dropped_and_taken_when_resumed(site: Site) -> None:
+    rig = site.rig
+    site.hold(seconds=10)
+    site.ask()
+    rig.clock.advance(11)
+    async with rig.working():
+        await rig.until("its rollout does not hold this node any more")
+        assert site.ask()["outcome"] == "dropped"
+        site.hold()
+        assert site.ask()["outcome"] == "dropped", "the same epoch hears what came of it"
+        assert site.ask(epoch=2)["state"] == "waiting"
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(OVER)
+        await rig.until("run 1 changed")
+
+
+async def test_a_node_that_is_busy_takes_the_step_later(site: Site) -> None:
+    rig = site.rig
+    site.hold()
+    async with rig.working():
+        site.ask()
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(RunEnd(fate=Fate.BUSY, reason="busy"))
+        await rig.until("not now")
+        assert site.ask()["state"] == "waiting"
+        rig.clock.advance(2)
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(RunEnd(fate=Fate.IMPOSSIBLE, reason="no input"))
+        await rig.until("no run for a step of")
+        found = site.ask()
+        assert (found["outcome"], found["reason"]) == (
+            "dropped",
+            "no run could be started: no input",
+        )
+
+
+async def test_a_step_that_began_never_begins_again(tmp_path: Path) -> None:
+    """The agent is killed once before the run begins, and once in the middle of it."""
+    site = Site(tmp_path)
+    site.hold()
+    site.ask()
+    site.rig.inbox.close()
+    again = Site(tmp_path, site)
+    assert again.ask()["state"] == "waiting"
+    again.rig.inbox.set_began(f"{OWNER}/{step_uuid(OWNER, 1)}", began=True)
+    again.rig.inbox.close()
+    third = Site(tmp_path, again)
+    found = third.ask()
+    assert found["outcome"] == "interrupted"
+    assert found["reason"] == "the agent was killed during the run"
+    assert third.rig.agent.settled[-1].outcome == "interrupted"
+    assert third.ask(epoch=2) == found
+    assert third.rig.inbox.causes() == []
+
+
+async def test_the_run_of_a_killed_agent_is_reported_with_its_id_and_end(tmp_path: Path) -> None:
+    """If the run outlives the agent, the next agent waits for the end of its record."""
+    site = Site(tmp_path)
+    site.hold()
+    site.ask()
+    site.rig.inbox.set_began(f"{OWNER}/{step_uuid(OWNER, 1)}", began=True)
+    site.rig.inbox.close()
+    again = Site(tmp_path, site, begun=RunEnd(fate=Fate.BUSY, run="7"))
+    assert again.ask()["state"] == "running"
+    async with again.rig.working():
+        again.rig.begun = RunEnd(fate=Fate.OVER, run="7", outcome="changed")
+        again.rig.agent.recheck()
+        await again.rig.until("changed: 7")
+    assert again.ask() == {"state": "over", "run": "7", "outcome": "changed", "reason": ""}
+    assert again.rig.agent.settled[-1].run == "7"
+    assert again.rig.runner.orders.empty()
+
+
+async def test_a_step_waits_for_what_other_nodes_say_and_tells_what_it_left(site: Site) -> None:
+    """Nothing else runs meanwhile; an agent that was killed goes on waiting."""
+    rig = site.rig
+    site.hold()
+    rig.missing = "db.example.com"
+    assert "entry" not in site.told(after=(DB,))
+    (cause,) = rig.inbox.causes()
+    assert cause.after == (DB,)
+    async with rig.working():
+        begun = rig.alive
+        while rig.alive < begun + 3:
+            rig.agent.recheck()
+            await asyncio.sleep(0)
+        assert rig.runner.orders.empty()
+        rig.missing = ""
+        rig.agent.recheck()
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(OVER)
+        await rig.until("run 1 changed")
+        assert site.told(after=(DB,))["entry"] == ENTRY.to_dict()
+        assert "entry" not in site.told(noop=True), "what changed nothing leaves nothing"
+
+
+async def test_a_step_that_waits_too_long_fails_and_names_the_node(site: Site) -> None:
+    rig = site.rig
+    site.hold(seconds=PATIENCE * 2)
+    rig.missing = "db.example.com"
+    site.told(after=(DB,))
+    rig.clock.advance(PATIENCE)
+    async with rig.working():
+        await rig.until("dropped")
+        step = site.told(after=(DB,))["step"]
+        assert step["outcome"] == "dropped"
+        assert step["reason"].endswith("does not have the new entry of db.example.com")
+        assert rig.runner.orders.empty()

@@ -1,0 +1,160 @@
+"""The contract of `Runner`: over both of the agent's, and over the double that tests use."""
+
+import asyncio
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from localpuppet.fleet.agent.command_runner import CommandRunner
+from localpuppet.fleet.agent.fork_runner import ForkRunner
+from localpuppet.fleet.agent.runner import Fate, Order, RunEnd, Runner
+from tests.doubles.ports import FakeRunner
+
+ORDER = Order(causes={"count": 1}, text="trigger from a.example.com", noop=True)
+
+
+class Bench(ABC):
+    """A runner whose runs begin and end when the test says so."""
+
+    runner: Runner
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for name in ("begun", "gate"):
+            os.mkfifo(directory / name)
+
+    async def begun(self) -> str:
+        """Wait until a run is on; return the text of its order."""
+        return (await asyncio.to_thread((self.directory / "begun").read_text)).strip()
+
+    async def finish(self) -> None:
+        """Let the run that is on end."""
+        await asyncio.to_thread((self.directory / "gate").write_text, "")
+
+    @abstractmethod
+    def broken(self) -> Runner:
+        """Return a runner whose runs cannot be started."""
+
+
+class ForkBench(Bench):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.runner = ForkRunner(self._work)
+
+    def _work(self, order: Order, begun: Callable[[], None]) -> RunEnd:
+        begun()
+        (self.directory / "begun").write_text(order.text)
+        (self.directory / "gate").read_text()
+        return RunEnd(fate=Fate.OVER, outcome="changed")
+
+    def broken(self) -> Runner:
+        def work(_order: Order, _begun: Callable[[], None]) -> RunEnd:
+            raise OSError("there is no Puppet")
+
+        return ForkRunner(work)
+
+
+class CommandBench(Bench):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.runner = self._command(
+            "/bin/sh",
+            "-c",
+            f'echo "$LOCALPUPPET_CAUSE" > {directory}/begun; cat {directory}/gate',
+        )
+
+    def _command(self, *words: str) -> CommandRunner:
+        return CommandRunner(
+            words,
+            {"PATH": os.environ["PATH"]},
+            lock=self.directory / "agent/lock",
+            timeout=600,
+            grace=600,
+        )
+
+    def broken(self) -> Runner:
+        return self._command("/nonexistent")
+
+
+class FakeBench(Bench):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._fake = self.runner = FakeRunner()
+
+    async def begun(self) -> str:
+        return (await self._fake.orders.get()).text
+
+    async def finish(self) -> None:
+        self._fake.ends.put_nowait(RunEnd(fate=Fate.OVER, outcome="changed"))
+
+    def broken(self) -> Runner:
+        fake = FakeRunner()
+        fake.ends.put_nowait(RunEnd(fate=Fate.IMPOSSIBLE, reason="there is no Puppet"))
+        return fake
+
+
+@pytest.fixture(params=[ForkBench, CommandBench, FakeBench])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+    made: Bench = request.param(tmp_path)
+    return made
+
+
+class TestRunner:
+    """What the agent may rely on."""
+
+    async def test_a_run_is_over_when_it_has_ended_and_not_before(self, bench: Bench) -> None:
+        run = asyncio.create_task(bench.runner.run(ORDER))
+        assert await bench.begun() == ORDER.text
+        await asyncio.sleep(0)
+        assert not run.done()
+        await bench.finish()
+        end = await run
+        assert end.fate is Fate.OVER
+        assert end.outcome in ("changed", "ended")
+
+    async def test_one_run_comes_after_the_other(self, bench: Bench) -> None:
+        for _ in range(3):
+            run = asyncio.create_task(bench.runner.run(ORDER))
+            await bench.begun()
+            await bench.finish()
+            assert (await run).fate is Fate.OVER
+
+    async def test_a_run_that_is_asked_to_end_is_over_and_says_that_it_was_not_whole(
+        self, bench: Bench
+    ) -> None:
+        run = asyncio.create_task(bench.runner.run(ORDER))
+        await bench.begun()
+        bench.runner.end()
+        end = await run
+        assert end.fate is Fate.OVER
+        assert end.outcome not in ("changed", "unchanged", "ended")
+        assert end.reason
+
+    async def test_asking_for_the_end_of_nothing_does_not_end_the_next_run(
+        self, bench: Bench
+    ) -> None:
+        bench.runner.end()
+        run = asyncio.create_task(bench.runner.run(ORDER))
+        await bench.begun()
+        await bench.finish()
+        assert (await run).outcome in ("changed", "ended")
+        bench.runner.end()
+
+    async def test_a_run_that_cannot_start_is_not_over_and_says_why(self, bench: Bench) -> None:
+        end = await bench.broken().run(ORDER)
+        assert (end.fate, end.outcome) == (Fate.IMPOSSIBLE, "")
+        assert end.reason
+
+    async def test_the_agent_goes_on_while_a_run_does(self, bench: Bench) -> None:
+        run = asyncio.create_task(bench.runner.run(ORDER))
+        await bench.begun()
+        beats = 0
+        for _ in range(10):
+            await asyncio.sleep(0)
+            beats += 1
+        assert (beats, run.done()) == (10, False)
+        await bench.finish()
+        await run

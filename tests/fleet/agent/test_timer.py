@@ -1,0 +1,104 @@
+"""The agent's timer: once a period, at this node's own second, whatever the clock does."""
+
+import pytest
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.agent.timer import LONGEST, Timer, splay
+
+PERIOD = 1800.0
+NODES = [NodeName.parse(f"web{number:03}.example.com") for number in range(400)]
+
+
+class Site:
+    """A timer, and how often a run was asked for."""
+
+    def __init__(self, *, phase: float, now: float, every: float = PERIOD) -> None:
+        self.runs = 0
+        self.timer = Timer(every, phase=phase, now=now, due=self._due)
+
+    def _due(self) -> None:
+        self.runs += 1
+
+    def sleep_until(self, now: float, end: float) -> list[float]:
+        """Sleep as the timer says, up to `end`; return when runs were asked for."""
+        asked = []
+        while now <= end:
+            before = self.runs
+            pause = self.timer.step(now)
+            asked += [now] * (self.runs - before)
+            assert 0 < pause <= LONGEST
+            now += pause
+        return asked
+
+
+def test_a_node_has_the_same_second_for_ever_and_another_than_its_neighbours() -> None:
+    splays = [splay(node, PERIOD) for node in NODES]
+    assert splays == [splay(node, PERIOD) for node in NODES]
+    assert len(set(splays)) == len(NODES)
+    assert splay(NODES[0], 2 * PERIOD) == pytest.approx(2 * splays[0])
+
+
+def test_a_fleet_is_spread_over_the_whole_period() -> None:
+    quarters = [0, 0, 0, 0]
+    for node in NODES:
+        second = splay(node, PERIOD)
+        assert 0 <= second < PERIOD
+        quarters[int(4 * second / PERIOD)] += 1
+    assert min(quarters) > len(NODES) / 8, quarters
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.5, 17.25, 1799.5])
+@pytest.mark.parametrize("start", [0.0, 17.25, 1_795_000_000.0])
+def test_a_run_is_asked_for_once_a_period_at_the_nodes_own_second(
+    phase: float, start: float
+) -> None:
+    site = Site(phase=phase, now=start)
+    asked = site.sleep_until(start, start + 5 * PERIOD)
+    assert len(asked) == 5
+    assert [when % PERIOD for when in asked] == pytest.approx([phase] * 5)
+    assert all(when > start for when in asked), "a start is no reason for a run"
+
+
+def test_a_timer_that_slept_too_long_asks_once_and_not_for_each_period() -> None:
+    site = Site(phase=10.0, now=0.0)
+    site.timer.step(5 * PERIOD + 100)
+    assert site.runs == 1
+    assert site.sleep_until(5 * PERIOD + 100, 6 * PERIOD + 10) == [6 * PERIOD + 10]
+
+
+def test_a_timer_looks_at_the_clock_at_least_once_a_minute_and_never_spins() -> None:
+    site = Site(phase=100.0, now=0.0)
+    assert site.timer.step(0.0) == LONGEST
+    assert site.timer.step(70.0) == 30.0
+    assert site.timer.step(100.0) == LONGEST
+    assert site.runs == 1
+
+
+def test_a_clock_that_was_set_back_does_not_keep_the_node_waiting_for_longer_than_a_period() -> (
+    None
+):
+    now = 1_795_000_000.0
+    site = Site(phase=10.0, now=now)
+    back = now - 365 * 86400
+    asked = site.sleep_until(back, back + PERIOD + 1)
+    assert len(asked) == 1
+    assert asked[0] % PERIOD == pytest.approx(10.0)
+
+
+def test_a_clock_that_was_set_back_within_the_period_changes_nothing() -> None:
+    site = Site(phase=10.0, now=0.0)
+    site.timer.step(10.0)
+    site.timer.step(100.0)
+    assert site.sleep_until(50.0, PERIOD + 20) == [PERIOD + 10]
+    assert site.runs == 2
+
+
+def test_a_clock_that_was_set_forward_asks_once() -> None:
+    site = Site(phase=10.0, now=0.0)
+    ahead = 365 * 86400.0
+    assert site.sleep_until(ahead, ahead + 9) == [ahead]
+
+
+def test_a_period_shorter_than_the_longest_look_is_kept() -> None:
+    site = Site(phase=1.0, now=0.0, every=5.0)
+    assert site.sleep_until(0.0, 20.0) == [1.0, 6.0, 11.0, 16.0]

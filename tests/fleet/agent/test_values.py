@@ -1,0 +1,35 @@
+"""What a node tells others of a run holds no value of its node document."""
+
+import json
+
+from tests.fleet.agent.test_commands import allow
+from tests.rigs.fleet import Fleet
+
+CANARY = "canary-5c8f1e"
+
+
+def test_words_of_puppets_stay_on_the_node(fleet: Fleet) -> None:
+    """A value that does not fit its type comes back in Puppet's error."""
+    (a,) = fleet.add("a")
+    (b,) = fleet.add("b", puppet=True)
+    b.node.write("modules/app/trunk/manifest.yaml", "modulepath: []\n")
+    b.node.write(
+        "modules/app/trunk/app/manifests/init.pp", "class app (Pattern[/^ok/] $token) {}\n"
+    )
+    b.node.write(
+        "input.yaml", json.dumps({"app": "app/trunk", "classes": {"app": {"token": CANARY}}})
+    )
+    allow(b)
+    fleet.start()
+    done = a.run("trigger", b.name, "--wait")
+    assert (done.code, f"{b.name}  failed" in done.out) == (1, True), done.out + done.err
+    assert CANARY in b.node.run("status", "--json").json["run"]["reason"], "its own record has it"
+    nodes = a.run("nodes", "--json")
+    (last,) = [node["last"] for node in nodes.json["nodes"] if node["node"] == b.name]
+    assert last["category"] == "no_report"
+    assert last["fault"]["error"].startswith("…: parameter … expects a match for")
+    assert last["run"] == b.node.runs()[-1]
+    told = [nodes, a.run("status", "-n", b.name, "--json"), a.run("last-run", "-n", b.name)]
+    for other in told:
+        assert CANARY not in other.out + other.err, other
+    assert CANARY not in b.log, "nor is it in the journal"

@@ -1,0 +1,328 @@
+"""Runs from the fork server beside cold ones, on the real Puppet: the same, also in trouble."""
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.machine.ports import NOBODY
+from tests.rigs.node import Node, make_node
+from tests.rigs.warm.node import WarmNode
+
+# What a process can tell of itself; the directories of two nodes and two runs apart.
+SELF = """
+Puppet::Functions.create_function(:'app::self') do
+  dispatch(:tell) {}
+  def tell
+    File.write('@FILE@', JSON.generate(
+      env: ENV.to_h, umask: File.umask, cwd: Dir.pwd, argv: ARGV, name: $PROGRAM_NAME,
+      limits: %i[NOFILE CORE STACK NPROC].to_h { |name| [name, Process.getrlimit(name)] },
+      nice: Process.getpriority(Process::PRIO_PROCESS, 0), leads: Process.getpgrp == Process.pid,
+      session: Process.getsid, signals: File.readlines('/proc/self/status').grep(/^Sig[BIC]|^Cpus/),
+      cgroup: File.read('/proc/self/cgroup'), oom: File.read('/proc/self/oom_score_adj'),
+      stdin: File.readlink('/proc/self/fd/0'), sync: [$stdout.sync, $stderr.sync, $stdout.tty?],
+      encodings: [Encoding.default_external, Encoding.default_internal, $stdout.external_encoding,
+                  Encoding.find('locale')].map(&:to_s),
+      passed_on: `ls -l /proc/self/fd | sed 's/.* //; s/[0-9]*//g'`,
+      load_path: $LOAD_PATH, verbose: $VERBOSE.inspect
+    ))
+    nil
+  end
+end
+"""
+# A fact that costs something, and Facter's own that nobody wants.
+ASKED = """#!/bin/sh
+printf once >>@FILE@
+echo asked=$(cat @FILE@)
+"""
+FACTER_CONF = 'facts: {ttls: [{"asked.sh": 1 hours}], blocklist: ["timezone"]}\n'
+CHANGED = "the fork server: {} has changed since the fork server read it"
+OTHER = "the fork server: its puppet.facter_conf is another than when the agent started"
+SLEEP = "notify { 'a': } -> exec { '/bin/sleep 2': } -> notify { 'b': }"
+FOREVER = "exec { '/bin/sleep 60': }"
+CASES = {
+    "changed": "notify { 'a': message => 'é 😀' }\nfile { '@ROOT@/x': content => 'x' }",
+    "unchanged": "file { '@ROOT@': ensure => directory }\nwarning('as it is')",
+    "failed": "exec { '/bin/false': } -> notify { 'skipped': }",
+    "not compiled": "fail('by hand')",
+    "escapes": 'notify { "\\e[31mred": }',
+}
+
+
+@pytest.fixture(scope="module")
+def forms(
+    tmp_path_factory: pytest.TempPathFactory, puppet_probe: str
+) -> Iterator[dict[str, WarmNode]]:
+    """Yield a node that starts its runs warm, and one that starts them cold."""
+    top = tmp_path_factory.mktemp("forms")
+    made = {
+        form: WarmNode(make_node(top / form, puppet_probe), warm=form == "warm")
+        for form in ("warm", "cold")
+    }
+    yield made
+    for one in made.values():
+        one.end()
+        one.node.end()
+
+
+@pytest.fixture
+def warm(forms: dict[str, WarmNode]) -> WarmNode:
+    return forms["warm"]
+
+
+def same(text: str, one: WarmNode, run: str) -> str:
+    """Return a text without what is another in each run."""
+    text = text.replace(str(one.node.root), "@ROOT@").replace(run, "@RUN@")
+    return re.sub(r"\d+\.\d+ seconds|\{md5\}\w+|\{sha256\}\w+", "@", text)
+
+
+def was_warm(one: WarmNode, status: dict[str, Any]) -> bool:
+    assert status.get("cold_reason", "") == ""
+    return status.get("warm", False) is True
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_warm_run_is_a_cold_one(forms: dict[str, WarmNode], case: str) -> None:
+    told = []
+    for form, one in forms.items():
+        one.node.app(CASES[case].replace("@ROOT@", str(one.node.root)))
+        status = one.run("noop" if case == "escapes" else "run")
+        assert was_warm(one, status) is (form == "warm")
+        report = one.node.state / "runs" / status["id"] / "report.json"
+        resources = (
+            sorted(json.loads(report.read_text())["resource_statuses"]) if report.exists() else []
+        )
+        seen = (one.text(status["id"]), status["reason"], json.dumps(resources))
+        told.append(
+            (
+                *(same(text, one, status["id"]) for text in seen),
+                *(status[key] for key in ("outcome", "exit_code", "signal", "resources", "noop")),
+            )
+        )
+    assert told[0] == told[1]
+
+
+def test_a_warm_run_has_the_certname_of_the_node(forms: dict[str, WarmNode]) -> None:
+    for form, one in forms.items():
+        one.node.app("notify { \"${trusted['certname']}\": }")
+        for name in ("web01.example.com", "web02.example.com"):
+            one.settings(node=name)
+            status = one.run()
+            assert was_warm(one, status) is (form == "warm")
+            assert f"Notice: {name}\n" in one.text(status["id"])
+        one.settings()
+
+
+def test_its_process_is_as_a_cold_one_is(forms: dict[str, WarmNode]) -> None:
+    told = []
+    for one in forms.values():
+        file = one.node.root / "self.json"
+        one.node.app("app::self()")
+        one.node.write(
+            "modules/app/trunk/app/lib/puppet/functions/app/self.rb",
+            SELF.replace("@FILE@", str(file)),
+        )
+        status = one.run()
+        assert status["outcome"] == "unchanged", one.text(status["id"])
+        said = json.loads(same(file.read_text(), one, status["id"]))
+        assert said["env"].pop("LOCALPUPPET_RUN") == "@RUN@"
+        told.append(said)
+        command = Path(f"/proc/{status['puppet']['pid']}")
+        assert not command.exists()
+    assert told[0] == told[1]
+
+
+def test_nothing_of_a_run_is_found_in_the_next(warm: WarmNode) -> None:
+    node = warm.node
+    tells = "app::plant()\nwarning(\"the fact is '${facts['planted']}', ${length('abc')}\")"
+    node.app(tells)
+    lib = "modules/app/trunk/app/lib"
+    node.write(
+        f"{lib}/puppet/functions/app/plant.rb",
+        "Object.const_set(:PLANTED, 1)\nclass ::String\n  def planted; end\nend\n"
+        "Puppet::Functions.create_function(:'app::plant') do\n"
+        "  dispatch(:plant) {}\n"
+        "  def plant\n    ENV['PLANTED'] = '1'\n    $planted = 1\n    Dir.chdir('/tmp')\n"
+        "    Puppet::Type.type(:planted).provider(:planted)\n    nil\n  end\nend\n",
+    )
+    node.write(
+        f"{lib}/puppet/functions/length.rb",
+        "Puppet::Functions.create_function(:length) do\n"
+        "  dispatch(:length) { param 'Any', :what }\n"
+        "  def length(_what) = 3\nend\n",
+    )
+    node.write(f"{lib}/facter/planted.rb", "Facter.add(:planted) { setcode { 'here' } }\n")
+    node.write(
+        f"{lib}/puppet/type/planted.rb", "Puppet::Type.newtype(:planted) { newparam(:name) }\n"
+    )
+    node.write(
+        f"{lib}/puppet/provider/planted/planted.rb",
+        "Puppet::Type.type(:planted).provide(:planted)\n",
+    )
+    first = warm.run()
+    server = warm.server.process()
+    assert was_warm(warm, first)
+    assert first["outcome"] == "unchanged", warm.text(first["id"])
+    assert "the fact is 'here', 3" in warm.text(first["id"])
+    node.app(tells, name="other")
+    node.write(
+        "modules/other/trunk/app/lib/puppet/functions/app/plant.rb",
+        "Puppet::Functions.create_function(:'app::plant') do\n"
+        "  dispatch(:look) {}\n"
+        "  def look\n"
+        "    found = [Object.const_defined?(:PLANTED), ''.respond_to?(:planted),\n"
+        "             ENV.key?('PLANTED'), !$planted.nil?, Dir.pwd != '/',\n"
+        "             !Puppet::Type.type(:planted).nil?]\n"
+        '    Puppet.warning("found #{found.inspect}")\n    nil\n  end\nend\n',
+    )
+    second = warm.run()
+    assert was_warm(warm, second)
+    assert warm.server.process() == server != NOBODY, "the same server made both"
+    text = warm.text(second["id"])
+    assert f"found {json.dumps([False] * 6)}" in text
+    assert "the fact is '', 3" in text
+
+
+@pytest.fixture
+def own(tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
+    """Yield a node with a facter.conf of its own, and a fact that counts how often it is asked."""
+    node = make_node(tmp_path / "n", puppet_probe)
+    node.write("facter.conf", FACTER_CONF)
+    asked = ASKED.replace("@FILE@", str(node.root / "asked"))
+    node.write("puppet/var/facts.d/asked.sh", asked, 0o755)
+    node.app("warning(\"asked ${facts['asked']}, ${facts['timezone']}\")")
+    yield node
+    node.end()
+
+
+def test_facter_is_configured_by_the_node(own: Node) -> None:
+    own.settings(puppet={"facter_conf": "facter.conf"})
+    for _ in range(2):
+        assert ": asked once, \n" in own.run("apply").out
+    kept = own.state / "cache" / "facts"
+    assert [path.name for path in kept.iterdir()] == ["asked.sh"]
+    assert kept.stat().st_mode & 0o077 == 0
+    (own.root / "facter.conf").chmod(0o666)
+    for command in ("apply", "check"):
+        done = own.run(command)
+        assert (done.code, "facter.conf: is writable by others" in done.err) == (2, True), done.err
+
+
+def test_a_server_knows_one_facter_conf(own: Node) -> None:
+    one = WarmNode(own, warm=True, facter_conf="facter.conf")
+
+    def says(words: str) -> dict[str, Any]:
+        status = one.run()
+        assert f": asked {words}\n" in one.text(status["id"]), one.text(status["id"])
+        return status
+
+    try:
+        for _ in range(2):
+            assert was_warm(one, says("once, "))
+        conf = own.write("facter.conf", "facts: {}\n")
+        assert says("onceonce, UTC")["cold_reason"] == CHANGED.format(conf)
+        one.settings()
+        assert says("onceonceonce, UTC")["cold_reason"] == OTHER
+    finally:
+        one.end()
+
+
+def test_a_server_ends_after_a_run_that_changed_something(warm: WarmNode) -> None:
+    warm.node.app("warning('as it is')")
+    warm.run()
+    warm.node.wait_until(warm.node.has_compiled)
+    warm.run()  # cold, where the pack of compiled Ruby is another since then
+    assert was_warm(warm, warm.run())
+    before = warm.server.process()
+    warm.node.app("notify { 'changed': }")
+    assert was_warm(warm, warm.run())
+    warm.node.wait_until(lambda: warm.server.process() == NOBODY)
+    assert was_warm(warm, warm.run())
+    assert before not in (NOBODY, warm.server.process())
+
+
+def test_a_module_in_place_of_puppets_own_code_runs_cold(warm: WarmNode) -> None:
+    warm.node.app("notify { 'a': }")
+    own = "modules/app/trunk/app/lib/puppet/type/notify.rb"
+    path = warm.node.write(own, Path("/usr/lib/ruby/vendor_ruby/puppet/type/notify.rb").read_text())
+    status = warm.run()
+    path.unlink()
+    assert status["outcome"] == "changed"
+    assert "warm" not in status
+    assert status["cold_reason"] == f"the fork server: {path} takes the place of Puppet's own"
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_killed_puppet_is_a_failed_run(warm: WarmNode) -> None:
+    warm.node.app(FOREVER)
+    warm.begin()
+    kill(warm.node.wait_running()["puppet"]["pid"])
+    status = warm.over()
+    assert was_warm(warm, status)
+    assert (status["outcome"], status["signal"], status["exit_code"]) == ("failed", 9, None)
+    assert status["reason"] == "signal 9 killed Puppet"
+
+
+def test_a_killed_server_does_not_end_the_run_and_hides_nothing_of_it(warm: WarmNode) -> None:
+    warm.node.app(SLEEP)
+    warm.begin()
+    warm.node.wait_running()
+    kill(warm.server.process().pid)
+    status = warm.over()
+    assert was_warm(warm, status)
+    assert (status["outcome"], status["exit_code"]) == ("changed", 2), (
+        "its own word, and its report"
+    )
+    warm.node.app("warning('as it is')")
+    after = warm.run("alone")
+    assert after["outcome"] == "unchanged"
+    assert after["cold_reason"] == "the fork server: is not there, or not yet"
+
+
+def test_where_server_and_puppet_are_killed_nobody_knows_how_it_ended(warm: WarmNode) -> None:
+    warm.node.app(FOREVER)
+    warm.begin()
+    puppet = warm.node.wait_running()["puppet"]["pid"]
+    kill(warm.server.process().pid)
+    kill(puppet)
+    status = warm.over()
+    assert status["outcome"] == "failed"
+    assert status["reason"].startswith("nobody saw how Puppet ended")
+    assert (status["exit_code"], status["signal"]) == (None, None)
+
+
+def test_a_killed_supervisor_leaves_the_node_to_its_puppet(warm: WarmNode) -> None:
+    warm.node.app(SLEEP)
+    warm.begin()
+    record = warm.node.wait_running()
+    kill(record["supervisor"]["pid"])
+    puppet = Path(f"/proc/{record['puppet']['pid']}")
+    assert puppet.exists()
+    assert warm.node.run("apply").code == 75
+    assert warm.node.status()["outcome"] == "interrupted"
+    warm.node.wait_until(lambda: not puppet.exists())
+    report = warm.node.state / "runs" / record["id"] / "report.json"
+    assert "defined 'message' as 'b'" in report.read_text(), "its run ended as it should"
+    assert warm.told()["outcome"] == "interrupted"
+    warm.node.app("warning('as it is')")
+    assert was_warm(warm, warm.run())
+
+
+def test_a_run_past_its_timeout_is_ended_with_all_it_started(warm: WarmNode) -> None:
+    warm.node.app("exec { '/bin/sh -c \"sleep 71 & sleep 72\"': }")
+    warm.node.settings(agent={"warm": True}, timeouts={"grace": 1, "run": 4})
+    status = warm.run()
+    assert was_warm(warm, status)
+    assert status["outcome"] == "timed_out"
+    commands = [
+        path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.parent.exists()
+    ]
+    assert not [words for words in commands if re.fullmatch(rb"sleep\x007[12]\x00", words)]

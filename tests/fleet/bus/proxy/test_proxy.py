@@ -1,0 +1,91 @@
+"""What is the relay's own: a network side that hangs, or answers what is no answer."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.base.machine.unix_socket import listen_to
+from localpuppet.fleet.bus.key_value import Put, RefusedError
+from localpuppet.fleet.bus.proxy.server import ProxyServer
+from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+
+
+@asynccontextmanager
+async def told(directory: Path, *lines: bytes) -> AsyncGenerator[ProxyKeyValue, None]:
+    """Lend a store whose network side says the same to everything, and then nothing more."""
+
+    async def say(_question: bytes) -> AsyncGenerator[bytes, None]:
+        for line in lines:
+            yield line + b"\n"
+        await asyncio.Event().wait()
+
+    server = await listen_to(directory / "bus.sock", say, users=())
+    try:
+        yield ProxyKeyValue(directory / "bus.sock", timeout=0.1)
+    finally:
+        server.close()
+
+
+async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
+    async with told(tmp_path, b'{"ok": true, "listing": 5, "count": 2, "more": false}') as kv:
+        with pytest.raises(UnavailableError, match="did not list all within"):
+            await kv.list("/a/")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "text"),
+    [
+        (b'{"ok": false, "away": true, "error": "gone"}', UnavailableError, "^gone$"),
+        (b'{"ok": false, "away": true, "refused": true, "error": "no"}', RefusedError, "^no$"),
+        (b'{"ok": false, "away": true, "refused": 1, "error": "x"}', UnavailableError, "refused:"),
+        (b'{"ok": false, "away": false, "error": "no key"}', InvalidInputError, "^no key$"),
+        (b'{"ok": false, "away": true}', UnavailableError, "'error' is missing"),
+        (b'{"ok": false, "away": 1, "error": "x"}', UnavailableError, "away: must be true or"),
+        (b"{}", UnavailableError, "'ok' is missing"),
+        (b"[]", UnavailableError, "not a JSON object"),
+        (b'{"ok": true}', UnavailableError, "'done' is missing"),
+        (b'{"ok": true, "done": "yes"}', UnavailableError, "done: must be true or false"),
+    ],
+)
+async def test_what_is_no_answer_is_nobody_there(
+    tmp_path: Path, line: bytes, kind: type[LocalpuppetError], text: str
+) -> None:
+    async with told(tmp_path, line) as kv:
+        with pytest.raises(kind, match=text):
+            await kv.remove_if_revision("/a/b", 1)
+
+
+@pytest.mark.parametrize(
+    "entry", [b"5", b"{}", b'{"key": "/a", "value": "?", "revision": 1}', b'{"key": 1}']
+)
+async def test_what_is_no_entry_is_nobody_there(tmp_path: Path, entry: bytes) -> None:
+    async with told(tmp_path, b'{"ok": true, "entry": %s}' % entry) as kv:
+        with pytest.raises(UnavailableError, match="answers what we do not know"):
+            await kv.get("/a")
+
+
+async def test_a_watch_that_goes_on_may_wait_long_for_a_change(tmp_path: Path) -> None:
+    """A follower of the inventory comes back with a revision, and nothing may have happened."""
+    kv = MemoryKeyValue(MemoryStore())
+    revision = await kv.put("/a/b", b"1")
+
+    @asynccontextmanager
+    async def lend(_engine: str | None) -> AsyncGenerator[MemoryKeyValue, None]:
+        yield kv
+
+    server = await listen_to(tmp_path / "bus.sock", ProxyServer(lend).answer, users=())
+    lent = ProxyKeyValue(tmp_path / "bus.sock", timeout=1.0, margin=0.5)
+    async with aclosing(lent.watch("/a/", after=revision)) as changes:
+        following = asyncio.ensure_future(anext(changes))
+        done, _ = await asyncio.wait([following], timeout=2.0)
+        assert not done, following.exception()
+        await kv.put("/a/b", b"2")
+        change = await following
+    server.close()
+    assert isinstance(change, Put)
+    assert change.entry.value == b"2"

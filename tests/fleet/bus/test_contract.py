@@ -1,0 +1,364 @@
+"""The contract of `KeyValue`, over every engine."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.fleet.bus.key_value import (
+    MAX_KEY,
+    MAX_VALUE,
+    MAX_VALUE_TTL,
+    Entry,
+    Gone,
+    KeyValue,
+    Listing,
+    Put,
+)
+from tests.rigs.engines import Engine
+from tests.rigs.following import Follower
+
+ALL_BYTES = bytes(range(256))
+
+
+@asynccontextmanager
+async def following(
+    store: KeyValue, prefix: str, after: int | None = None
+) -> AsyncGenerator[Follower, None]:
+    follower = Follower(store, prefix, after)
+    try:
+        yield follower
+    finally:
+        await follower.stop()
+
+
+async def until_gone(store: KeyValue, key: str) -> None:
+    while await store.get(key) is not None:
+        await asyncio.sleep(0.05)
+
+
+class TestKeyValue:
+    """What everything above the port may rely on."""
+
+    async def test_a_value_is_read_as_it_was_written(self, engine: Engine) -> None:
+        async with engine.open() as store:
+            key = engine.prefix() + "web01.example.com"
+            assert await store.get(key) is None
+            revision = await store.put(key, b"one")
+            assert await store.get(key) == Entry(key=key, value=b"one", revision=revision)
+            later = await store.put(key, b"two")
+            assert later > revision > 0
+            assert await store.get(key) == Entry(key=key, value=b"two", revision=later)
+
+    @pytest.mark.parametrize("size", [0, 1, 255, 4096, 65536, MAX_VALUE])
+    async def test_values_are_bytes_of_any_kind_up_to_the_limit(
+        self, engine: Engine, size: int
+    ) -> None:
+        value = (ALL_BYTES * (size // 256 + 1))[:size]
+        async with engine.open() as writer, engine.open() as reader:
+            prefix = engine.prefix()
+            async with following(reader, prefix) as follower:
+                await follower.listed()
+                revision = await writer.put(prefix + "key", value)
+                await follower.until_state({prefix + "key": value})
+            entry = Entry(key=prefix + "key", value=value, revision=revision)
+            assert await reader.get(prefix + "key") == entry
+            assert (await reader.list(prefix)).entries == (entry,)
+
+    @pytest.mark.parametrize("ttl", [0.0, -1.0, MAX_VALUE_TTL * 1.1, math.inf, math.nan])
+    async def test_what_is_no_ttl_is_refused(self, engine: Engine, ttl: float) -> None:
+        key = engine.prefix() + "a"
+        async with engine.open() as store:
+            for call in (
+                store.put(key, b"1", ttl=ttl),
+                store.add_if_new(key, b"1", ttl=ttl),
+                store.set_if_revision(key, b"1", 1, ttl=ttl),
+            ):
+                with pytest.raises(InvalidInputError):
+                    await call
+            assert await store.put(key, b"1", ttl=MAX_VALUE_TTL)
+            found = await store.get(key)
+            assert found is not None
+            assert found.value == b"1"
+
+    async def test_a_larger_value_is_refused(self, engine: Engine) -> None:
+        async with engine.open() as store:
+            key = engine.prefix() + "key"
+            for refused in (
+                store.put(key, bytes(MAX_VALUE + 1)),
+                store.add_if_new(key, bytes(MAX_VALUE + 1)),
+                store.set_if_revision(key, bytes(MAX_VALUE + 1), 1),
+            ):
+                with pytest.raises(InvalidInputError):
+                    await refused
+            assert await store.get(key) is None
+
+    @pytest.mark.parametrize("letters", ["_@=+:-", "a.b.c", "A-Z", "a" * (MAX_KEY - 40)])
+    async def test_keys_of_every_letter(self, engine: Engine, letters: str) -> None:
+        async with engine.open() as store:
+            prefix = engine.prefix()
+            revision = await store.put(prefix + letters, b"x")
+            entry = Entry(key=prefix + letters, value=b"x", revision=revision)
+            assert await store.list(prefix) == Listing(entries=(entry,), revision=revision)
+
+    @pytest.mark.parametrize(
+        "key", ["", "/", "a", "/a/", "//a", "/a b", "/a*", "/a/.b", "/a\n", "/~"]
+    )
+    async def test_what_is_no_key_is_refused(self, engine: Engine, key: str) -> None:
+        async with engine.open() as store:
+            for refused in (
+                store.get(key),
+                store.put(key, b""),
+                store.add_if_new(key, b""),
+                store.set_if_revision(key, b"", 1),
+                store.remove_if_revision(key, 1),
+                store.list(key.rstrip("/")),
+                anext(store.watch(key.rstrip("/"))),
+            ):
+                with pytest.raises(InvalidInputError):
+                    await refused
+
+    async def test_a_prefix_ends_at_its_slash(self, engine: Engine) -> None:
+        async with engine.open() as store:
+            prefix = engine.prefix()
+            names = ["a/b", "a/b/c", "a/b/d/e", "a/b-c", "a/b.c", "a/bc", "a/b0/c", "a/B/c"]
+            for name in names:
+                await store.put(prefix + name, name.encode())
+            listing = await store.list(prefix + "a/b/")
+            assert [entry.value for entry in listing.entries] == [b"a/b/c", b"a/b/d/e"]
+            everything = await store.list(prefix)
+            assert [entry.key for entry in everything.entries] == sorted(
+                prefix + name for name in names
+            )
+            assert await store.list(prefix + "none/") == Listing(
+                entries=(), revision=everything.revision
+            )
+
+    async def test_ten_thousand_keys_below_a_prefix(self, engine: Engine) -> None:
+        async with engine.open(timeout=60.0) as store:
+            prefix = engine.prefix()
+            value = ALL_BYTES * 4  # ten MiB in all: more than one message of gRPC's may hold
+            revisions: list[int] = []
+            for start in range(0, 10_000, 100):
+                revisions += await asyncio.gather(
+                    *(store.put(f"{prefix}k{i:05}", value) for i in range(start, start + 100))
+                )
+            listing = await store.list(prefix)
+            assert [entry.key for entry in listing.entries] == [
+                f"{prefix}k{i:05}" for i in range(10_000)
+            ]
+            assert {entry.value for entry in listing.entries} == {value}
+            assert listing.revision == max(revisions)
+            async with following(store, prefix) as follower:
+                assert await follower.listed() == listing
+
+    async def test_only_one_adds_a_new_key(self, engine: Engine) -> None:
+        async with engine.open() as one, engine.open() as other:
+            key = engine.prefix() + "lease"
+            for _ in range(3):  # a removed key is as new as one that never was
+                won = await asyncio.gather(
+                    *(store.add_if_new(key, b"%d" % i) for i in range(8) for store in (one, other))
+                )
+                (revision,) = [revision for revision in won if revision is not None]
+                entry = await one.get(key)
+                assert entry is not None
+                assert entry.revision == revision
+                assert await other.remove_if_revision(key, revision)
+                assert await one.get(key) is None
+
+    async def test_concurrent_writers_lose_no_step(self, engine: Engine) -> None:
+        async with engine.open(timeout=30.0) as one, engine.open(timeout=30.0) as other:
+            key = engine.prefix() + "counter"
+            await one.put(key, b"0")
+
+            async def count(store: KeyValue) -> None:
+                done = 0
+                while done < 10:
+                    entry = await store.get(key)
+                    assert entry is not None
+                    value = b"%d" % (int(entry.value) + 1)
+                    if await store.set_if_revision(key, value, entry.revision) is not None:
+                        done += 1
+
+            await asyncio.gather(*(count(store) for store in (one, other, one, other)))
+            entry = await one.get(key)
+            assert entry is not None
+            assert entry.value == b"40"
+
+    async def test_a_revision_that_has_passed_is_refused(self, engine: Engine) -> None:
+        async with engine.open() as store:
+            key = engine.prefix() + "key"
+            assert await store.set_if_revision(key, b"x", 1) is None
+            assert not await store.remove_if_revision(key, 1)
+            old = await store.put(key, b"old")
+            new = await store.set_if_revision(key, b"new", old)
+            assert new is not None
+            assert new > old
+            assert await store.set_if_revision(key, b"x", old) is None
+            assert not await store.remove_if_revision(key, old)
+            assert not await store.remove_if_revision(key, new + 1)
+            assert await store.get(key) == Entry(key=key, value=b"new", revision=new)
+            assert await store.remove_if_revision(key, new)
+            assert not await store.remove_if_revision(key, new)
+            for gone in (0, -1, new, new + 1):  # the last is the removal's own, where it has one
+                assert await store.set_if_revision(key, b"x", gone) is None
+                assert not await store.remove_if_revision(key, gone)
+            again = await store.add_if_new(key, b"again")
+            assert again is not None
+            assert again > new
+
+    async def test_a_ttl_is_kept_and_ends(self, engine: Engine) -> None:
+        async with engine.open() as store, engine.open() as other:
+            prefix = engine.prefix()
+            key = prefix + "presence"
+            began = time.monotonic()
+            revision = await store.put(key, b"here", ttl=1.5)
+            stays = await store.put(key + "-stays", b"here")
+            assert await store.add_if_new(key, b"other") is None
+            await until_gone(other, key)
+            assert time.monotonic() - began >= 1.5
+            left = (await store.list(prefix)).entries
+            assert [entry.revision for entry in left] == [stays]
+            assert await store.set_if_revision(key, b"late", revision) is None
+            assert not await store.remove_if_revision(key, revision)
+            assert await store.add_if_new(key, b"new") is not None
+
+    async def test_each_write_sets_the_ttl_anew(self, engine: Engine) -> None:
+        async with engine.open() as store:
+            key = engine.prefix() + "key"
+            await store.put(key, b"short", ttl=1.0)
+            began = time.monotonic()
+            first = await store.put(key, b"long", ttl=4.0)
+            await store.put(key + "-for-ever", b"short", ttl=1.0)
+            await store.put(key + "-for-ever", b"kept")
+            marker = key + "-marker"
+            await store.put(marker, b"", ttl=1.0)
+            await until_gone(store, marker)
+            entry = await store.get(key)
+            if entry is None:
+                assert time.monotonic() - began >= 4.0
+            else:
+                assert entry.revision == first
+            assert await store.get(key + "-for-ever") is not None
+
+    async def test_expiry_is_never_told_as_a_write(self, engine: Engine) -> None:
+        async with engine.open() as store, engine.open() as other:
+            prefix = engine.prefix()
+            async with following(other, prefix) as follower:
+                start = (await follower.listed()).revision
+                await store.put(prefix + "short", b"1", ttl=1.0)
+                await until_gone(store, prefix + "short")
+                await store.put(prefix + "marker", b"2")
+                await follower.until(lambda: prefix + "marker" in follower.state)
+                told = [put.entry.key for put in follower.puts]
+                assert told == [prefix + "short", prefix + "marker"]
+            async with following(other, prefix, start) as late:
+                await late.until(lambda: prefix + "marker" in late.state)
+                assert [
+                    put.entry.key for put in late.puts if put.entry.key != prefix + "marker"
+                ] == []
+                assert late.state == {prefix + "marker": b"2"}
+            async with following(store, prefix) as fresh:
+                await fresh.until_state({prefix + "marker": b"2"})
+
+    async def test_a_watch_begins_with_a_listing(self, engine: Engine) -> None:
+        async with engine.open() as store:
+            prefix = engine.prefix()
+            one = await store.put(prefix + "one", b"1")
+            await store.put(prefix[:-1] + "x/other", b"not ours")
+            async with following(store, prefix) as follower:
+                listing = await follower.listed()
+                assert listing.entries == (Entry(key=prefix + "one", value=b"1", revision=one),)
+                assert listing.revision >= one
+                two = await store.put(prefix + "two", b"2")
+                await store.put(prefix[:-1] + "x/other", b"still not ours")
+                assert await store.remove_if_revision(prefix + "one", one)
+                await follower.until_state({prefix + "two": b"2"})
+                put, gone = follower.changes[1:]
+                assert put == Put(entry=Entry(key=prefix + "two", value=b"2", revision=two))
+                assert isinstance(gone, Gone)
+                assert (gone.key, gone.revision > two) == (prefix + "one", True)
+
+    async def test_a_watch_goes_on_after_a_revision(self, engine: Engine) -> None:
+        async with engine.open() as store, engine.open() as other:
+            prefix = engine.prefix()
+            await store.put(prefix + "a", b"1")
+            removed = await store.put(prefix + "b", b"1")
+            seen = (await other.list(prefix)).revision
+            async with following(other, prefix, seen) as now:
+                again = await store.put(prefix + "a", b"2")
+                assert await store.remove_if_revision(prefix + "b", removed)
+                await store.put(prefix + "c", b"3")
+                await now.until(lambda: prefix + "c" in now.state)
+                assert now.state == {prefix + "a": b"2", prefix + "c": b"3"}
+                assert not [change for change in now.changes if isinstance(change, Listing)]
+            async with following(other, prefix, again) as late:
+                await late.until(lambda: prefix + "c" in late.state)
+                assert [put.entry.key for put in late.puts] == [prefix + "c"]
+                assert [gone.key for gone in late.gone] == [prefix + "b"]
+
+    async def test_a_new_client_goes_on_where_another_was(self, engine: Engine) -> None:
+        prefix = engine.prefix()
+        async with engine.open() as store:
+            removed = await store.put(prefix + "a", b"1")
+            await store.remove_if_revision(prefix + "a", removed)
+            await store.put(prefix + "b", b"2")
+        async with engine.open() as store, following(store, prefix, removed) as follower:
+            await follower.until_state({prefix + "b": b"2"})
+            if engine.remembers:
+                assert [gone.key for gone in follower.gone] == [prefix + "a"]
+
+    async def test_a_revision_from_the_future_brings_a_listing(self, engine: Engine) -> None:
+        async with engine.open() as store:
+            prefix = engine.prefix()
+            revision = await store.put(prefix + "a", b"1")
+            async with following(store, prefix, revision + 1_000_000) as follower:
+                assert (await follower.listed()).revision < revision + 1_000_000
+
+    async def test_nothing_is_missed_between_listing_and_following(self, engine: Engine) -> None:
+        async with engine.open() as writer, engine.open() as reader:
+            prefix = engine.prefix()
+            followers: list[Follower] = []
+            for i in range(100):
+                await writer.put(f"{prefix}k{i % 40:02}", b"%d" % i)
+                if i % 10 == 5:
+                    followers.append(Follower(reader, prefix))
+            final = {entry.key: entry.value for entry in (await writer.list(prefix)).entries}
+            assert len(final) == 40
+            for follower in followers:
+                await follower.until_state(final)
+                listings = [one for one in follower.changes if isinstance(one, Listing)]
+                assert listings == [follower.changes[0]]
+                await follower.stop()
+
+    async def test_several_watchers_in_several_clients(self, engine: Engine) -> None:
+        async with engine.open() as one, engine.open() as other:
+            prefix = engine.prefix()
+            followers = [Follower(store, prefix) for store in (one, one, other, other)]
+            for follower in followers:
+                await follower.listed()
+            await asyncio.gather(*(one.put(f"{prefix}{i}", b"%d" % i) for i in range(20)))
+            for follower in followers:
+                await follower.until_state({f"{prefix}{i}": b"%d" % i for i in range(20)})
+                await follower.stop()
+
+    async def test_a_closed_store_raises_and_ends_its_watches(self, engine: Engine) -> None:
+        prefix = engine.prefix()
+        async with engine.open() as store:
+            follower = Follower(store, prefix)
+            await follower.listed()
+            await store.close()
+            assert isinstance(await follower.failed(), UnavailableError)
+            for refused in (
+                store.get(prefix + "a"),
+                store.list(prefix),
+                store.put(prefix + "a", b""),
+                store.remove_if_revision(prefix + "a", 1),
+                anext(store.watch(prefix)),
+            ):
+                with pytest.raises(UnavailableError):
+                    await refused

@@ -1,0 +1,195 @@
+"""A call of several steps has one deadline: over a line on which each step is in time, but not all.
+
+The line is ours, the server at its end is real; what is sent to it takes a while, what it answers
+comes at once.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.fleet.bus.deadline import end_of_step, in_time
+from localpuppet.fleet.bus.etcd.store import open_etcd
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.nats.connection import NatsConnection
+from localpuppet.fleet.bus.nats.store import open_nats
+from tests.rigs.engines import ServerEngine
+from tests.rigs.following import Follower
+from tests.rigs.reaching import servers_at
+from tests.rigs.servers import EtcdServer, NatsServer
+
+TIMEOUT = 2.0
+# Of the timeout. etcd's client asks three times: for a lease, for the write, and as that took long
+# for the lease again; NATS's finds its connection gone, and asks for one, for the stream, and for
+# the write. (A line on which a ping takes half of the timeout is none for NATS, nor for a lease.)
+LAG = 0.42
+
+
+class Line:
+    """A line to a port of this machine.
+
+    Args:
+        port: Where it leads.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.lag = 0.0
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Be the line for one client."""
+        answers, server = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, server]
+        await asyncio.gather(self._lagging(reader, server), self._at_once(answers, writer))
+
+    async def _lagging(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        at = 0.0
+        while data := await reader.read(65536):
+            at = max(at + 1e-6, loop.time() + self.lag)  # what came later does not overtake
+            loop.call_at(at, writer.write, data)
+        writer.close()
+
+    @staticmethod
+    async def _at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+    def cut(self) -> None:
+        """End all connections."""
+        for writer in self._writers:
+            writer.close()
+
+
+@asynccontextmanager
+async def laggard(served: ServerEngine) -> AsyncGenerator[tuple[KeyValue, Line], None]:
+    """Yield a client, and its line to the server."""
+    assert isinstance(served.server, EtcdServer | NatsServer)
+    line = Line(int(served.server.url.rpartition(":")[2]))
+    async with await asyncio.start_server(line.serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        if served.name == "etcd":
+            store: KeyValue = await open_etcd(
+                servers_at(f"http://127.0.0.1:{port}"), timeout=TIMEOUT
+            )
+        else:
+            store = await open_nats(servers_at(f"nats://127.0.0.1:{port}"), timeout=TIMEOUT)
+        try:
+            yield store, line
+        finally:
+            await store.close()
+            line.cut()
+
+
+async def test_steps_share_one_deadline(served: ServerEngine) -> None:
+    prefix = served.prefix()
+    async with laggard(served) as (store, line):
+        await store.put(prefix + "a", b"1", ttl=60.0)
+        if served.name != "etcd":
+            follower = Follower(store, prefix)
+            await follower.listed()
+            line.cut()
+            await follower.failed()
+        line.lag = LAG * TIMEOUT
+        with pytest.raises(UnavailableError):
+            await store.put(prefix + "a", b"2", ttl=5.0)
+
+
+@pytest.mark.parametrize("served", ["etcd"], indirect=True)
+async def test_what_had_hardly_any_time_costs_nobody_the_connection(served: ServerEngine) -> None:
+    """It was late for its own call only. (On NATS no late answer ends a connection.)"""
+    prefix = served.prefix()
+    async with laggard(served) as (store, line):
+        follower = Follower(store, prefix)
+        await follower.listed()
+        line.lag = LAG * TIMEOUT
+        with pytest.raises(UnavailableError):
+            await store.put(prefix + "a", b"2", ttl=5.0)
+        line.lag = 0.0
+        await store.put(prefix + "b", b"3")
+        await follower.until(lambda: follower.state.get(prefix + "b") == b"3")
+        await follower.stop()
+
+
+class Hasty:
+    """A caller with less time than its store gives it.
+
+    Args:
+        store: The store.
+    """
+
+    timeout = 0.2
+
+    def __init__(self, store: NatsConnection) -> None:
+        self._store = store
+
+    @in_time
+    async def call(self) -> None:
+        """Ask for a connection."""
+        await self._store.link()
+
+
+async def test_who_waits_for_another_ones_connecting_waits_no_longer_than_it_may() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        connection = NatsConnection(servers_at(url), inbox="_INBOX", timeout=5 * TIMEOUT)
+        patient = asyncio.create_task(connection.link())
+        await asyncio.sleep(0)
+        with pytest.raises(UnavailableError):
+            await Hasty(connection).call()
+        assert not patient.done()
+        patient.cancel()
+        await asyncio.wait([patient])
+        await connection.close()
+
+
+class Store:
+    """What has calls.
+
+    Args:
+        timeout: Seconds that each may take.
+        other: Another one, whose call is a step of this one's.
+    """
+
+    def __init__(self, timeout: float, other: "Store | None" = None) -> None:
+        self.timeout = timeout
+        self._other = other
+
+    @in_time
+    async def call(self) -> list[float]:
+        """Return the ends of steps: here, in a task, those of the other's call, and here again."""
+        nested = await self._other.call() if self._other else []
+        return [
+            end_of_step(1000.0),
+            await asyncio.create_task(step()),
+            *nested,
+            end_of_step(1000.0),
+        ]
+
+
+async def step() -> float:
+    """Return the end of a step."""
+    return end_of_step(1000.0)
+
+
+async def test_what_is_nested_has_no_more_time() -> None:
+    assert len(set(await Store(10.0, Store(100.0)).call())) == 1
+    own, *nested, again = await Store(100.0, Store(10.0)).call()
+    assert own == again
+    assert max(nested[1:]) < own
+
+
+async def test_others_have_their_own_time() -> None:
+    first, second, free = await asyncio.gather(Store(10.0).call(), Store(100.0).call(), step())
+    assert max(first) < min(second)
+    assert max(second) < free
+    assert end_of_step(1000.0) > free

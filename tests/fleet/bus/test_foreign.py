@@ -1,0 +1,140 @@
+"""What others put into a store with clients of their own: it must not harm who reads there."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localpuppet.fleet.bus.etcd import messages
+from localpuppet.fleet.bus.etcd.connection import EtcdConnection
+from localpuppet.fleet.bus.etcd.protobuf import encode
+from localpuppet.fleet.bus.etcd.store import open_etcd
+from localpuppet.fleet.bus.key_value import MAX_REVISION, MAX_VALUE, KeyValue, Put
+from localpuppet.fleet.bus.nats.store import open_nats
+from tests.rigs.following import Follower
+from tests.rigs.reaching import servers_at
+from tests.rigs.servers import NEW_NATS, OLD_NATS, PATIENCE, EtcdServer, NatsServer
+
+TIMEOUT = 60.0
+HELLO = b'CONNECT {"verbose": false, "headers": true, "no_responders": true}\r\n'
+# Subject, headers as they are on the wire, and a body that is not a value.
+FOREIGN: dict[str, tuple[bytes, ...]] = {
+    "a ttl that is none": (b"lp.a.x", b"", b"soon\n1"),
+    "a ttl that is no number": (b"lp.a.x", b"", b"nan\n1"),
+    "a ttl without an end": (b"lp.a.x", b"", b"9" * 400 + b".000\n1"),
+    "a body without a line": (b"lp.a.x", b"", b"1"),
+    "no body": (b"lp.a.x", b"", b""),
+    "a subject that is no text": (b"lp.a.\xff\xfe", b""),
+    "a subject that is no key": (b"lp.a.x y".replace(b" ", b"!"), b""),
+    "a header as long as a header may be": (
+        b"lp.a.!",
+        b"NATS/1.0\r\n" + b"a:" * 30_000 + b"\r\n\r\n",
+    ),
+    "headers that are none": (b"lp.a.!", b"rubbish\r\n\r\n"),
+    "headers that are short": (b"lp.a.!", b"x\r\n\r\n"),
+    "a status that is no text": (b"lp.a.!", b"NATS/1.0 \xff\xff\xff\r\n\r\n"),
+    "a reason that is no text": (b"lp.a.!", b"NATS/1.0 503 \xff\xff\r\n\r\n"),
+    "the status of an empty batch": (b"lp.a.!", b"NATS/1.0 404 No Messages\r\n\r\n"),
+    "the status of an error": (b"lp.a.!", b"NATS/1.0\r\nStatus: 500\r\n\r\n"),
+    "a sequence of 64 bits, as if the server had repeated it": (
+        b"lp-live.a.good",
+        b"NATS/1.0\r\nNats-Sequence: 9223372036854775808\r\nNats-Subject: lp.a.good\r\n\r\n",
+    ),
+    "sequence and subject of another": (
+        b"lp.a.!",
+        b"NATS/1.0\r\nNats-Sequence: 1\r\nNats-Subject: lp.a.good\r\n\r\n",
+    ),
+}
+
+
+@pytest.fixture(params=[OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
+def nats(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path / "nats", program=request.param)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[EtcdServer]:
+    server = EtcdServer(tmp_path / "etcd")
+    server.start()
+    yield server
+    server.stop()
+
+
+async def publish(server: NatsServer, subject: bytes, headers: bytes, body: bytes = b"\n1") -> None:
+    """Write a message with no library in between."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    size = b"%d" % (len(headers) + len(body))
+    verb = b"HPUB" if headers else b"PUB"
+    if headers:
+        size = b"%d %s" % (len(headers), size)
+    message = b"%s %s %s\r\n%s%s\r\n" % (verb, subject, size, headers, body)
+    writer.write(HELLO + message + b"PING\r\n")
+    async with asyncio.timeout(TIMEOUT):
+        while await reader.readline() != b"PONG\r\n":
+            pass
+    writer.close()
+
+
+async def check(store: KeyValue, follower: Follower) -> None:
+    """See to it that what is ours is heard, listed and read, and nothing else is."""
+    async with asyncio.timeout(PATIENCE):
+        await store.put("/a/good", b"2")
+        await follower.until_state({"/a/good": b"2"})
+    assert [(one.key, one.value) for one in (await store.list("/a/")).entries] == [
+        ("/a/good", b"2")
+    ]
+    found = await store.get("/a/good")
+    assert found is not None and found.value == b"2"
+    told = [one.entry.revision for one in follower.changes if isinstance(one, Put)]
+    assert all(revision <= MAX_REVISION for revision in told)
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+async def test_foreign_messages_on_nats(nats: NatsServer, what: str) -> None:
+    store = await open_nats(servers_at(nats.url), timeout=TIMEOUT)
+    await store.put("/a/good", b"1")
+    follower = Follower(store, "/a/")
+    await follower.listed()
+    await publish(nats, *FOREIGN[what])
+    await check(store, follower)
+    await follower.stop()
+    late = Follower(store, "/a/")
+    async with asyncio.timeout(PATIENCE):
+        await late.until_state({"/a/good": b"2"})
+    await late.stop()
+    await store.close()
+
+
+async def test_a_key_whose_message_has_a_foreign_ttl_can_be_had_again(nats: NatsServer) -> None:
+    store = await open_nats(servers_at(nats.url), timeout=TIMEOUT)
+    await publish(nats, *FOREIGN["a ttl that is none"])
+    assert await store.get("/a/x") is None
+    assert await store.add_if_new("/a/x", b"2", ttl=3600.0) is not None
+    await store.close()
+
+
+async def test_foreign_keys_on_etcd(etcd: EtcdServer) -> None:
+    store = await open_etcd(servers_at(etcd.url), timeout=TIMEOUT)
+    await store.put("/a/good", b"1")
+    follower = Follower(store, "/a/")
+    await follower.listed()
+    other = EtcdConnection(servers_at(etcd.url), timeout=TIMEOUT)
+    # More of them than are asked for at once, and they sort behind all keys that are text.
+    for number in range(1, 61):
+        key = b"/a/\xff" + bytes([number])
+        await other.call(messages.PUT, encode((1, key), (2, bytes(100_000))), idempotent=False)
+    await other.call(
+        messages.PUT, encode((1, "/a/large"), (2, bytes(MAX_VALUE + 1))), idempotent=False
+    )
+    other.close()
+    await check(store, follower)
+    await follower.stop()
+    late = Follower(store, "/a/", follower.revision - 1)
+    async with asyncio.timeout(PATIENCE):
+        await late.until_state({"/a/good": b"2"})
+    await late.stop()
+    await store.close()

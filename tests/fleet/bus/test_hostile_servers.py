@@ -1,0 +1,75 @@
+"""What listens where NATS should, and is something else: every answer is "away", in time."""
+
+import asyncio
+
+import pytest
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.fleet.bus.etcd.connection import EtcdConnection
+from localpuppet.fleet.bus.nats.store import open_nats
+from tests.rigs.bus.lying import answering, listening
+from tests.rigs.reaching import servers_at
+
+TIMEOUT = 2.0
+STREAM = b'"config": {"allow_direct": true, "republish": true}'
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"INFO []\r\n",
+        b'INFO {"max_payload": "x"}\r\n',
+        b"A" * 200_000,
+        b"INFO {" + b"A" * 9999,
+        b'INFO {"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}\r\n",
+    ],
+    ids=["nothing", "a list", "a size that is none", "no line", "half a line", "nested"],
+)
+async def test_a_first_line_that_is_none(first: bytes) -> None:
+    async with listening(answering(b"{}", first=first)) as url:
+        with pytest.raises(UnavailableError):
+            await open_nats(servers_at(url), timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[]",
+        b"{}",
+        b"\xff",
+        b'{"config": []}',
+        b'{"error": "x"}',
+        b'{%s, "state": []}' % STREAM,
+        b'{%s, "state": {"last_seq": "x", "subjects": 1}}' % STREAM,
+        b'{%s, "state": {"last_seq": 1, "subjects": 1}, "num_pending": "x"}' % STREAM,
+        b'{%s, "state": {"last_seq": 1e99}}' % STREAM,
+        b'{%s, "state": {"last_seq": 1, "subjects": 1}, "created": [], "num_pending": 1}' % STREAM,
+    ],
+    ids=lambda answer: answer.decode("latin-1")[-40:],
+)
+async def test_answers_that_are_none(answer: bytes) -> None:
+    async with listening(answering(answer)) as url:
+        with pytest.raises(UnavailableError):
+            store = await open_nats(servers_at(url), timeout=TIMEOUT)
+            try:
+                await store.put("/a", b"1")
+                await store.list("/a/")
+            finally:
+                await store.close()
+
+
+async def test_who_hangs_up_on_several_calls_at_once() -> None:
+    """As what stands before a dead etcd does: each call is told so, whatever step it was at."""
+
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async with listening(hang_up) as url:
+        servers = servers_at(url.replace("nats:", "http:"))
+        for _ in range(20):
+            connection = EtcdConnection(servers, timeout=TIMEOUT)
+            calls = [connection.call("/x", b"", idempotent=False) for _ in range(3)]
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(end) for end in ends] == [UnavailableError] * 3
+            connection.close()

@@ -1,0 +1,12 @@
+"""Where things lie on the bus, and which names they may have there."""
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.bus import layout
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".x", "-x", "a b", "x" * 101, "ä", "a\n"])
+def test_names_of_leases(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not a lease name"):
+        layout.parse_lease_name(name)

@@ -1,0 +1,209 @@
+"""The roster of a bus: who may read and write which keys, what is refused, how engines are told."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.fleet.bus.etcd import roles
+from localpuppet.fleet.bus.grants import Grant
+from localpuppet.fleet.bus.nats import permissions
+from localpuppet.fleet.bus.roster import Roster
+
+DOCS = Path(__file__).parents[3] / "docs"
+EXAMPLE = (DOCS / "examples" / "roster.yaml").read_bytes()
+GUIDE = (DOCS / "bus-security.md").read_text()
+WEB01 = "web01.example.com"
+
+
+def read(data: bytes) -> Roster:
+    raw = Documents(None).parse(data, schema="roster", where="roster.yaml")
+    return Roster.from_dict(raw, where="roster.yaml")
+
+
+def rights(roster: Roster, name: str) -> dict[str, bool]:
+    """Return key → whether it may be written, besides being read or not."""
+    (member,) = [one for one in roster.members() if one.name == name]
+    found = {grant.key: grant.write for grant in member.grants}
+    assert len({*member.grants}) == len(member.grants), "a right twice"
+    return found
+
+
+def test_the_documentation_says_what_web01_may() -> None:
+    section = GUIDE.partition("## What a node may do")[2].partition("A caller reads")[0]
+    told = dict(re.findall(r"^\| (.*?) \| `(/.*?)` \|$", section, re.MULTILINE))
+    found = rights(read(EXAMPLE), WEB01)
+    assert set(told.values()) == set(found)
+    for what, key in told.items():
+        assert found[key] is not what.startswith("read"), what
+
+
+def test_the_short_roster_of_the_documentation() -> None:
+    text = re.search(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
+    assert text is not None
+    assert rights(read(text[1].encode()), "alice")[f"/localpuppet/requests/{WEB01}/alice/"] is True
+    assert rights(read(text[1].encode()), "alice")["/localpuppet/rollouts/alice/"] is True
+
+
+def test_the_documentation_names_the_calls_of_nats() -> None:
+    (web01, *_) = read(EXAMPLE).members()
+    found = permissions.permissions(web01, stream="localpuppet")["publish"]
+    calls = {re.split(r"lp(?:-inventory)?\.", one)[0] for one in found if "API" in one}
+    for call in calls:
+        assert call.removesuffix(".") in GUIDE
+
+
+def test_a_node_that_may_do_nothing_has_its_own_only() -> None:
+    roster = read(b"nodes: {a.b: {}}")
+    assert rights(roster, "a.b") == {
+        "/localpuppet/presence/": False,
+        "/localpuppet/leases/": False,
+        "/puppet_trigger/events/hosts/a.b/": False,
+        "/localpuppet/requests/a.b/": False,
+        "/localpuppet/presence/a.b": True,
+        "/localpuppet/inventory/a.b": True,
+        "/localpuppet/exports/a.b/": True,
+    }
+
+
+def test_who_reads_the_inventory_and_who_has_nodes_forgotten_is_said() -> None:
+    roster = read(b"{nodes: {a.b: {reads: [inventory]}}, people: {alice: {forgets: true}}}")
+    reader, alice = rights(roster, "a.b"), rights(roster, "alice")
+    for prefix in (
+        "/localpuppet/inventory/",
+        "/localpuppet/exports/",
+        "/localpuppet/forgotten/",
+    ):
+        assert reader[prefix] is False
+    assert alice["/localpuppet/forgotten/"] is True
+    assert "/localpuppet/inventory/" not in alice
+
+
+def test_the_inventory_is_in_a_stream_of_its_own() -> None:
+    roster = read(b"{nodes: {a.b: {}}, people: {alice: {asks: [a.b]}}}")
+    node, alice = (permissions.permissions(one, stream="lp") for one in roster.members())
+    assert "lp-inventory.localpuppet.fleet.inventory.a~b" in node["publish"]
+    assert "lp-inventory.localpuppet.fleet.exports.a~b.>" in node["publish"]
+    assert not [one for one in alice["publish"] if "inventory" in one]
+    text = permissions.accounts(roster.members(), roster.admins, stream="lp")
+    for part in (
+        'service: "lp-inventory.>"',
+        "STREAM.INFO.lp-inventory",
+        'stream: "lp-inventory-live.>"',
+    ):
+        assert part in text
+
+
+def test_keyprefix_and_stream() -> None:
+    roster = read(b"{nodes: {a: {triggers: [b]}, b: {}}, keyprefix: /x/y, stream: other}")
+    assert "/x/y/hosts/b/a" in rights(roster, "a")
+    text = permissions.accounts(roster.members(), roster.admins, stream=roster.stream)
+    assert "STREAM.INFO.other" in text
+    assert "localpuppet.>" not in text.replace("lp.localpuppet", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "nodes: {web01: {triggers: [lb1]}, lb01: {}}",
+            r"'lb1' is not a node .*did you mean 'lb01'",
+        ),
+        ("nodes: {web01: {asks: [alice]}}\npeople: {alice: {}}", "not a node of this file"),
+        ("nodes: {web01: {trigger: []}}", "trigger"),
+        ("nodes: {web01: {takeover: [bob]}}", "takeover: 'bob' is not a name of this file"),
+        ("nodes: {Web01: {}}", "nodes"),
+        ("nodes: {a: {}}\npeople: {a: {}}", "a is there twice"),
+        ("nodes: {a: {}}\nadmins: [a]", "a is there twice"),
+        ("nodes: {root: {}}", "root is etcd's own user"),
+        ("nodes: {a: {leases: [a/b]}}", "leases"),
+        ("nodes: {a: {leases: ['>']}}", "leases"),
+        ("nodes: {a: {}}\npeople: {'*': {}}", "people"),
+        ("nodes: {a: {}}\nkeyprefix: '/x/*'", "keyprefix"),
+        ("nodes: {a: {}}\nstream: '>'", "stream"),
+        ("people: {a: {}}", "nodes"),
+    ],
+)
+def test_what_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(InvalidInputError, match=reason) as caught:
+        read(text.encode())
+    assert "\n" not in str(caught.value)
+
+
+NAMES = st.from_regex(r"[a-z][a-z0-9]{0,3}(\.[a-z]{1,3})?", fullmatch=True)
+
+
+@st.composite
+def rosters(draw: st.DrawFn) -> dict[str, Any]:
+    nodes = draw(
+        st.lists(NAMES.filter(lambda name: name != "root"), min_size=1, max_size=5, unique=True)
+    )
+    some = st.lists(st.sampled_from(nodes), max_size=4)
+    body = st.fixed_dictionaries(
+        {},
+        optional={
+            "triggers": some,
+            "asks": some,
+            "takeover": some,
+            "leases": st.lists(NAMES, max_size=2),
+        },
+    )
+    return {"nodes": {name: draw(body) for name in nodes}}
+
+
+@given(rosters())
+def test_nobody_gets_what_the_file_does_not_give(raw: dict[str, Any]) -> None:
+    """Of all keys with two names in them, a node writes those with its own name and a given one."""
+    roster = Roster.from_dict(raw, where="roster")
+    for name, body in raw["nodes"].items():
+        found = rights(roster, name)
+        writes = {key for key, write in found.items() if write}
+        asked_by = [one for one, other in raw["nodes"].items() if name in other.get("asks", [])]
+        assert writes == {
+            f"/localpuppet/presence/{name}",
+            f"/localpuppet/inventory/{name}",
+            f"/localpuppet/exports/{name}/",
+            *(f"/localpuppet/leases/{lease}" for lease in body.get("leases", [])),
+            *(f"/puppet_trigger/events/hosts/{to}/{name}" for to in body.get("triggers", [])),
+            *(f"/localpuppet/requests/{to}/{name}/" for to in body.get("asks", [])),
+            *(f"/localpuppet/replies/{caller}/{name}/" for caller in asked_by),
+            *(f"/localpuppet/rollouts/{whose}/" for whose in speaks(raw, name)),
+            *(f"/localpuppet/words/{other}/{name}/" for other in beside(raw, name)),
+            *(f"/localpuppet/replies/{other}/{name}/" for other in beside(raw, name)),
+        }
+        private = {key for key in found if "/hosts/" in key or "/replies/" in key} - writes
+        assert all(name in key.split("/") for key in private)
+
+
+def speaks(raw: dict[str, Any], name: str) -> set[str]:
+    """Return those for whose rollouts somebody may speak."""
+    body = raw["nodes"][name]
+    return {name, *body.get("takeover", [])} if body.get("asks") else set()
+
+
+def beside(raw: dict[str, Any], name: str) -> list[str]:
+    """Return who may speak for a rollout for which somebody may: they say words to each other."""
+    owners = {one for one, body in raw["nodes"].items() if body.get("asks")}
+    return [other for other in raw["nodes"] if speaks(raw, name) & speaks(raw, other) & owners]
+
+
+def test_a_role_is_named_by_what_it_allows() -> None:
+    def role(text: str) -> str:
+        script = roles.script(read(text.encode()).members())
+        found = re.search(r"^member a (localpuppet\.a\.\w+)$", script, re.MULTILINE)
+        assert found is not None
+        return found[1]
+
+    first = role("nodes: {a: {triggers: [b]}, b: {}}")
+    assert role("nodes: {a: {triggers: [b]}, b: {leases: [x]}}") == first
+    assert role("nodes: {a: {}, b: {}}") != first
+
+
+def test_a_grant_knows_prefixes() -> None:
+    assert Grant(key="/a/", write=False).prefix
+    assert not Grant(key="/a", write=False).prefix

@@ -1,0 +1,337 @@
+"""`localpuppet keys`, as operators meet it."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doubles.certificates import Ca, pem, rsa_key, write
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done, Node, make_node
+
+VERBS = ("init", "list", "revoke", "show", "trust")
+PRINT = r"SHA256:[A-Za-z0-9+/]{43}"
+
+
+@pytest.fixture
+def web(node: Node) -> Node:
+    node.settings(node="web01.example.com")
+    return node
+
+
+@pytest.fixture
+def lb(tmp_path: Path, puppet_probe: str) -> Node:
+    """Another node."""
+    other = make_node(tmp_path / "lb", puppet_probe)
+    other.settings(node="lb01.example.com")
+    return other
+
+
+def fed(node: Node, text: str, *arguments: str) -> Done:
+    """Run a verb with something on its standard input."""
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=node.environment(PYTHONPATH=str(REPOSITORY)),
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_every_verb_has_help_with_examples_and_exit_codes(node: Node) -> None:
+    overview = node.run("keys", "--help")
+    assert overview.code == 0
+    for verb in VERBS:
+        assert re.search(rf"^  {verb} ", overview.out, re.MULTILINE)
+        text = node.run("keys", verb, "--help").out
+        assert "Examples:" in text
+        assert "Exit codes: 0 " in text
+        for option in re.findall(r"^  (-.+)$", text, re.MULTILINE):
+            assert re.search(r"\S  +\S", option), f"{verb}: {option} has no help"
+
+
+def test_a_node_gets_to_know_another(web: Node, lb: Node) -> None:
+    made = web.run("keys", "init")
+    assert made.code == 0, made.err
+    found = re.match(rf"made the key of web01\.example\.com: ({PRINT})\n", made.out)
+    assert found
+    shown = web.run("keys", "show").out
+    assert shown.startswith(f"# web01.example.com {found[1]}\n-----BEGIN PUBLIC KEY-----\n")
+    trusted = fed(lb, shown, "keys", "trust", "web01.example.com", "-")
+    assert trusted.out == f"trusts web01.example.com {found[1]}\n"
+    again = fed(lb, shown, "keys", "trust", "web01.example.com", "-")
+    assert (again.code, again.out) == (0, f"trusted already: web01.example.com {found[1]}\n")
+    listed = lb.run("keys", "list").out.split()
+    assert listed == ["NAME", "FINGERPRINT", "web01.example.com", found[1]]
+    assert lb.run("keys", "revoke", "web01.example.com").out == (
+        "web01.example.com is trusted no more\n"
+    )
+    assert lb.run("keys", "list").out == "no key is pinned\n"
+
+
+def test_every_verb_speaks_json(web: Node, lb: Node) -> None:
+    made = web.run("keys", "init", "--json").json
+    shown = web.run("keys", "show", "--json").json
+    assert made == {
+        "schema": 1,
+        "name": "web01.example.com",
+        "fingerprint": shown["fingerprint"],
+        "file": str(web.state / "keys" / "node.pem"),
+    }
+    assert (shown["schema"], shown["name"], shown["kind"]) == (1, "web01.example.com", "ed25519")
+    file = web.write("public.pem", shown["pem"])
+    trust = ["keys", "trust", "web01.example.com", str(file), "--json"]
+    expected = {"schema": 1, "name": "web01.example.com", "fingerprint": made["fingerprint"]}
+    assert lb.run(*trust).json == {**expected, "changed": True}
+    assert lb.run(*trust).json == {**expected, "changed": False}
+    listed = lb.run("keys", "list", "--json").json
+    assert listed == {
+        "schema": 1,
+        "trusted": [{"name": "web01.example.com", "fingerprint": made["fingerprint"]}],
+    }
+    revoked = lb.run("keys", "revoke", "web01.example.com", "--json").json
+    assert revoked == {"schema": 1, "name": "web01.example.com", "certificates": False}
+
+
+def test_who_may_read_what(web: Node) -> None:
+    web.run("keys", "init")
+    public = web.write("public.pem", web.run("keys", "show").out)
+    web.run("keys", "trust", "alice", str(public))
+    modes = {
+        path: stat.S_IMODE((web.root / path).stat().st_mode)
+        for path in ("var/keys", "var/keys/node.pem", "trusted", "trusted/alice.pem")
+    }
+    assert modes == {
+        "var/keys": 0o700,
+        "var/keys/node.pem": 0o600,
+        "trusted": 0o755,
+        "trusted/alice.pem": 0o644,
+    }
+    for verb in ("show", "list"):
+        done = web.run("keys", verb)
+        assert "PRIVATE" not in done.out + done.err
+
+
+def test_a_key_is_not_replaced_unless_somebody_says_so(web: Node, lb: Node) -> None:
+    web.run("keys", "init")
+    first = web.run("keys", "show").out
+    refused = web.run("keys", "init")
+    assert refused.code == 2
+    assert "there is a key already (--replace" in refused.err
+    assert web.run("keys", "show").out == first
+    done = web.run("keys", "init", "--replace")
+    assert done.code == 0
+    assert "restart the agent" in done.out
+    second = web.run("keys", "show").out
+    assert second != first
+    fed(lb, first, "keys", "trust", "web01.example.com", "-")
+    alarm = fed(lb, second, "keys", "trust", "web01.example.com", "-")
+    assert alarm.code == 3
+    assert len(re.findall(PRINT, alarm.err)) == 2
+    assert "another key of web01.example.com is pinned" in alarm.err
+    replaced = fed(lb, second, "keys", "trust", "web01.example.com", "-", "--replace")
+    assert replaced.code == 0
+    assert lb.run("keys", "list").out.split()[-1] == re.findall(PRINT, second)[0]
+
+
+def test_a_fingerprint_that_was_told_is_held_against_the_file(web: Node) -> None:
+    made = web.run("keys", "init", "--json").json["fingerprint"]
+    public = str(web.write("public.pem", web.run("keys", "show").out))
+    wrong = web.run("keys", "trust", "alice", public, "--fingerprint", made[:-1] + "!")
+    assert wrong.code == 3
+    assert f"its fingerprint is {made}, not" in wrong.err
+    assert web.run("keys", "list").out == "no key is pinned\n"
+    assert web.run("keys", "trust", "alice", public, "--fingerprint", made).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show"], "there is no key yet ('localpuppet keys init' makes it)"),
+        (["trust"], "NAME"),
+        (["trust", "alice"], "FILE"),
+        (["trust", "../alice", "input.yaml"], "'../alice' is not a signer's name"),
+        (["trust", "Alice", "input.yaml"], "is not a signer's name"),
+        (["trust", "*", "input.yaml"], "is not a signer's name"),
+        (["trust", "a\x1bb", "input.yaml"], "is not a signer's name"),
+        (["trust", "alice", "missing.pem"], "missing.pem: cannot be read"),
+        (["trust", "alice", "input.yaml"], "input.yaml: is not a public key"),
+        (["trust", "alice", "/dev/zero"], "not a regular file"),
+        (["trust", "alice", "node.pem"], "is a private key: it must not leave its node"),
+        (["trust", "alice", "open.pem"], "writable by others"),
+        (["revoke", "alice"], "no key of alice is pinned"),
+        (["revoke", "../../etc/passwd"], "is not a signer's name"),
+        (["frobnicate"], "unknown command 'frobnicate'"),
+        (["init", "extra"], "extra"),
+    ],
+)
+def test_refusals_are_one_line_and_leave_nothing(
+    web: Node, arguments: list[str], message: str
+) -> None:
+    web.write("node.pem", pem(rsa_key()).decode())
+    web.write("open.pem", "x", 0o666)
+    files = (".pem", ".yaml")
+    named = [str(web.root / word) if word.endswith(files) else word for word in arguments]
+    before = {path for path in web.root.rglob("*") if "cache" not in path.parts}
+    done = web.run("keys", *named)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
+    assert done.err.rstrip("\n").isprintable()
+    assert {path for path in web.root.rglob("*") if "cache" not in path.parts} == before
+
+
+def test_standard_input_without_a_key_is_refused(web: Node) -> None:
+    done = fed(web, "", "keys", "trust", "alice", "-")
+    assert done.code == 2
+    assert "standard input: is not a public key" in done.err
+
+
+def test_a_private_key_that_others_could_read_is_refused(web: Node) -> None:
+    web.run("keys", "init")
+    (web.state / "keys" / "node.pem").chmod(0o640)
+    done = web.run("keys", "show")
+    assert done.code == 2
+    assert "others can read (mode 0640) (chmod 0600" in done.err
+
+
+def test_a_pinned_file_that_others_could_write_is_named(web: Node) -> None:
+    web.run("keys", "init")
+    public = web.write("public.pem", web.run("keys", "show").out)
+    web.run("keys", "trust", "alice", str(public))
+    (web.root / "trusted" / "alice.pem").chmod(0o666)
+    done = web.run("keys", "list")
+    assert done.code == 2
+    assert "trusted/alice.pem: is writable by others" in done.err
+
+
+def test_without_a_setting_the_name_is_puppets_certname(node: Node) -> None:
+    probe = json.loads((node.state / "cache" / "puppet.json").read_text())
+    certname = probe["installation"]["settings"]["certname"]
+    assert node.run("keys", "init", "--json").json["name"] == certname.lower()
+    probe["installation"]["settings"]["certname"] = "Web07.Example.COM"
+    node.write("var/cache/puppet.json", json.dumps(probe), 0o600)
+    assert node.run("keys", "show", "--json").json["name"] == "web07.example.com"
+
+
+def test_a_person_has_a_name_of_their_own(node: Node) -> None:
+    node.settings(identity={"name": "alice", "key": "alice.pem"})
+    assert node.run("keys", "init").out.startswith("made the key of alice: ")
+    assert (node.root / "alice.pem").exists()
+    assert node.run("keys", "show").out.startswith("# alice SHA256:")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"node": "WEB01.example.com"}, "localpuppet.yaml: node: node name"),
+        ({"node": "*"}, "localpuppet.yaml: node: node name"),
+        ({"node": 7}, "node: must be a string"),
+        ({"identity": {"name": "Alice"}}, "identity.name: 'Alice' is not a signer's name"),
+        ({"identity": {"certificate": "c.pem"}}, "identity: certificate needs key, too"),
+        ({"identity": {"certificate": "c.pem", "key": "k.pem"}}, "certificate needs ca, too"),
+        ({"identity": {"crl": "crl.pem"}}, "identity: crl needs ca, too"),
+        ({"identity": {"cert": "c.pem"}}, "unknown key 'cert'"),
+        ({"trusted": ""}, "trusted: must have at least 1"),
+    ],
+)
+def test_settings_are_refused_with_their_place(
+    node: Node, settings: dict[str, Any], message: str
+) -> None:
+    node.settings(**settings)
+    done = node.run("keys", "show")
+    assert done.code == 2
+    assert message in done.err
+
+
+class TestCertificate:
+    """A node that signs with the certificate that it has from the site's Puppet CA."""
+
+    @pytest.fixture
+    def certified(self, node: Node) -> Node:
+        ca = Ca()
+        issued = ca.issue("web01.example.com")
+        write(node.root / "ca.pem", ca.text)
+        write(node.root / "cert.pem", issued.text)
+        write(node.root / "key.pem", pem(issued.key), mode=0o600)
+        node.settings(identity={"certificate": "cert.pem", "key": "key.pem", "ca": "ca.pem"})
+        return node
+
+    def test_it_is_shown_and_names_the_node(self, certified: Node) -> None:
+        done = certified.run("keys", "show")
+        assert done.code == 0, done.err
+        first, second, third = done.out.splitlines()[:3]
+        assert re.fullmatch(rf"# web01\.example\.com {PRINT}", first)
+        assert re.fullmatch(r"# by CN=Puppet CA: ca\.example\.com, until 20\d\d-.* UTC", second)
+        assert third == "-----BEGIN CERTIFICATE-----"
+        found = certified.run("keys", "show", "--json").json
+        assert (found["kind"], found["issuer"]) == ("certificate", "CN=Puppet CA: ca.example.com")
+
+    def test_it_is_not_pinned_and_no_key_is_made_beside_it(self, certified: Node) -> None:
+        made = certified.run("keys", "init")
+        assert made.code == 2
+        assert "signs with its certificate" in made.err
+        pinned = certified.run("keys", "trust", "a", str(certified.root / "cert.pem"))
+        assert pinned.code == 2
+        assert "is a certificate, which is not pinned (set identity.ca" in pinned.err
+
+    def test_a_key_of_another_certificate_is_refused(self, certified: Node) -> None:
+        write(certified.root / "key.pem", pem(Ca().issue("other").key), mode=0o600)
+        done = certified.run("keys", "show")
+        assert done.code == 2
+        assert "key.pem: is not the key of the certificate" in done.err
+
+    def test_a_name_that_is_not_the_certificates_is_refused(self, certified: Node) -> None:
+        certified.settings(
+            identity={
+                "certificate": "cert.pem",
+                "key": "key.pem",
+                "ca": "ca.pem",
+                "name": "web02.example.com",
+            }
+        )
+        done = certified.run("keys", "show")
+        assert done.code == 2
+        assert "the certificate is web01.example.com's (leave identity.name out)" in done.err
+
+    def test_a_key_that_all_can_read_is_refused(self, certified: Node) -> None:
+        (certified.root / "key.pem").chmod(0o644)
+        done = certified.run("keys", "show")
+        assert done.code == 2
+        assert "private key that others can read" in done.err
+
+    def test_revoking_a_pin_says_that_the_certificate_stays(self, certified: Node) -> None:
+        certified.settings(identity={"ca": "ca.pem", "name": "web01"})
+        certified.run("keys", "init")
+        public = certified.write("public.pem", certified.run("keys", "show").out)
+        certified.run("keys", "trust", "alice", str(public))
+        done = certified.run("keys", "revoke", "alice")
+        assert done.code == 0
+        assert "a certificate of alice by" in done.err
+        assert "revoke it at the CA" in done.err
+
+
+def test_what_needs_no_signature_loads_no_cryptography(node: Node) -> None:
+    code = (
+        "import sys\nfrom localpuppet.main import main\n"
+        "assert main(sys.argv[1:]) == 0\n"
+        "print([name for name in sys.modules if name in ('joserfc', 'cryptography', 'sqlite3')])"
+    )
+    for arguments in (["status"], ["enc", "web01.example.net"], ["check"], ["keys", "--help"]):
+        node.write("inputs/web01.example.net.yaml", "app: foo/trunk\nclasses: [foo]\n")
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **node.environment(PYTHONPATH=str(REPOSITORY))},
+            check=False,
+        )
+        assert done.stdout.endswith("[]\n"), (arguments, done.stdout, done.stderr)

@@ -1,0 +1,151 @@
+"""What people see of replies."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import pytest
+
+from localpuppet.fleet.cli.render_reply import MARGIN, told
+from localpuppet.node.cli.render_resources import title
+from localpuppet.node.puppet.resources import Fate, ReportedResource
+
+NOW = datetime(2026, 11, 20, 20, 43, tzinfo=UTC)
+HOLD = {"owner": "ci", "reason": "rollout 42", "since": "2026-11-20T20:00:00Z", "until": None}
+SHOWN = "rollout 42 (held by ci since 2026-11-20 20:00 UTC)"
+LAST = {
+    "run": "20261120T204226.399298Z-170d",
+    "app": "web/tags/r1",
+    "outcome": "changed",
+    "finished_at": "2026-11-20T20:42:29Z",
+    "noop": False,
+    "reason": None,
+}
+STATE: dict[str, Any] = {
+    "schema": 1,
+    "node": "a.example.com",
+    "at": "2026-11-20T20:42:59Z",
+    "version": "0.1.0",
+    "state": "idle",
+    "cause": None,
+    "waiting": 0,
+    "holds": [],
+    "last": LAST,
+    "release": None,
+    "settled": [],
+}
+
+
+def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
+    decision = {"wanted": "web/tags/r3", "app": "web/tags/r2", "run": "x", "user": "root"}
+    said = {**STATE, "rollback": {**decision, "since": "2026-11-20T20:00:00Z"}}
+    _, lines = told("status", said, NOW)
+    assert "input wants web/tags/r3, running web/tags/r2, rolled back by root" in lines
+
+
+def test_a_node_that_was_given_its_release_says_by_whom() -> None:
+    given = {"release": "web/tags/r3", "serial": 4, "by": "choria=alice", "rollout": ""}
+    said = {**STATE, "assignment": {**given, "at": "2026-11-20T20:00:00Z"}}
+    _, lines = told("status", said, NOW)
+    assert "web/tags/r3 by choria=alice at 2026-11-20 20:00:00 UTC (serial 4)" in lines
+
+
+def test_a_node_says_where_the_confirmation_of_its_release_is() -> None:
+    waits = {"release": "web/tags/r3", "stage": "pending", "why": "the bus does not serve"}
+    _, lines = told("status", {**STATE, "confirmation": waits}, NOW)
+    assert "Confirmation" in lines
+    assert "web/tags/r3 pending (the bus does not serve)" in lines
+
+
+@pytest.mark.parametrize(
+    ("action", "result", "word", "lines"),
+    [
+        ("runonce", {"accepted": True}, "accepted", []),
+        ("disable", {"hold": HOLD}, f"on hold: {SHOWN}", []),
+        ("enable", {"ended": [HOLD], "holds": []}, f"ended: {SHOWN}", []),
+        ("enable", {"ended": [], "holds": []}, "there was no hold of yours", []),
+        (
+            "enable",
+            {"ended": [], "holds": [HOLD]},
+            "there was no hold of yours",
+            [f"On hold  {SHOWN}"],
+        ),
+        ("last_run_summary", {}, "no run yet", []),
+        (
+            "log",
+            {"run": "1", "lines": ["Notice: a", "b"], "before": 7, "left_out": 1},
+            "ok",
+            ["run 1", "… 7 lines before this", "Notice: a", "b", "left out: 1 line of diffs"],
+        ),
+        (
+            "status",
+            STATE,
+            "idle",
+            [
+                "Last run  changed, 31s ago  [run 20261120T204226.399298Z-170d]",
+                "Release   web/tags/r1",
+                "Version   0.1.0",
+            ],
+        ),
+        (
+            "status",
+            STATE | {"state": "on hold", "waiting": 2, "last": None, "holds": [HOLD]},
+            "on hold",
+            ["Waiting  2 causes", "Version  0.1.0", f"On hold  {SHOWN}"],
+        ),
+    ],
+)
+def test_what_is_shown(action: str, result: dict[str, Any], word: str, lines: list[str]) -> None:
+    shown, below = told(action, result, NOW)
+    assert (click.unstyle(shown), click.unstyle(below).splitlines()) == (word, lines)
+
+
+@pytest.mark.parametrize(
+    ("action", "result"),
+    [
+        ("status", {"state": "idle"}),
+        ("last_run_summary", {"schema": 2, "id": "x"}),
+        ("disable", {"hold": "x"}),
+        ("enable", {}),
+        ("runonce", {"accepted": "soon"}),
+        ("status", STATE | {"last": {"outcome": 7}}),
+        ("log", {"run": "1", "lines": [1]}),
+        ("report", {"run": {}, "failed": [{"ref": "File[/x]"}]}),
+    ],
+)
+def test_what_another_version_tells_is_shown_as_it_is(action: str, result: dict[str, Any]) -> None:
+    shown, below = told(action, result, NOW)
+    assert click.unstyle(shown) == "ok"
+    for key in result:
+        assert f"{key}: " in below or f"{key}:\n" in below
+
+
+def test_what_others_tell_does_nothing_to_a_terminal() -> None:
+    evil = STATE | {"version": "\x1b[2J", "last": LAST | {"app": "a\x1b]0;x\x07"}}
+    shown, below = told("status", evil, NOW)
+    assert "\x1b[2J" not in shown + below
+    assert "\x1b]" not in shown + below
+    said = {
+        "run": "\x1b[2J",
+        "lines": ["Notice: \x1b[2J", "\x1b]0;x\x07"],
+        "before": 0,
+        "left_out": 0,
+    }
+    shown, below = told("log", said, NOW)
+    assert "\x1b[2J" not in below
+    assert "\x1b]" not in below
+
+
+def test_a_resource_of_another_node_fits_the_line_that_it_stands_in() -> None:
+    resource = ReportedResource(
+        ref=f"File[/srv/{'x' * 80}]",
+        fate=Fate.FAILED,
+        file="",
+        line=None,
+        place="",
+        seconds=0.024,
+        time="",
+        events=(),
+    )
+    assert len(click.unstyle(title(resource))) == 80
+    assert len(click.unstyle(title(resource, margin=MARGIN))) == 80 - MARGIN

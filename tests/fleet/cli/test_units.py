@@ -1,0 +1,143 @@
+"""The units, before systemd itself: what it thinks of them, and whether we can live with them."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.share.files import shared_file
+from localpuppet.node.cli.units import AGENT, NAMES, SPLIT, TIMER, WEB
+from tests.rigs.node import COMMAND, Node
+from tests.rigs.split_member import NETWORK, Split
+
+# Exposure in tenths, as systemd 252 counts it: the internet (0.3), the host's network (0.5) and
+# UNIX sockets (0.1) are its job; 0.2 for the addresses of servers that only a site knows; /proc
+# beside processes and its own root directory, 0.1 each.
+EXPOSED = 11
+# Refuses the use of memory as code, as MemoryDenyWriteExecute= does, and starts the rest.
+NO_NEW_CODE = """
+import ctypes, os, sys
+PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
+assert ctypes.CDLL(None).prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    for name in NAMES:
+        shutil.copy(shared_file(f"units/{name}"), tmp_path)
+    return tmp_path
+
+
+def analyze(*words: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["systemd-analyze", *words],
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def settings(name: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in shared_file(f"units/{name}").read_text().splitlines():
+        if "=" in line and not line.startswith("#"):
+            key, value = line.split("=", 1)
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def test_systemd_understands_every_unit(units: Path) -> None:
+    done = analyze("verify", "--man=no", *(f"./{name}" for name in NAMES), directory=units)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("unit", ["localpuppet-agent-net.service", "localpuppet-web.service"])
+def test_what_talks_to_the_network_is_as_exposed_as_it_must_be_and_no_more(
+    units: Path, unit: str
+) -> None:
+    words = ("security", "--offline=true", "--no-pager")
+    done = analyze(*words, f"--threshold={EXPOSED}", unit, directory=units)
+    assert done.returncode == 0, done.stdout
+    done = analyze(*words, f"--threshold={EXPOSED - 1}", unit, directory=units)
+    assert done.returncode != 0, f"better than {EXPOSED} now: lower the threshold"
+
+
+def test_the_verb_prints_them(node: Node) -> None:
+    assert set(TIMER + AGENT + SPLIT + WEB) == set(NAMES)
+    texts = node.run("units", "--json").json
+    assert set(texts) == set(NAMES)
+    for name, text in texts.items():
+        assert text.startswith("[Unit]\n")
+        assert node.run("units", name).out.rstrip("\n") == text.rstrip("\n")
+
+
+def test_they_start_what_is_there(node: Node) -> None:
+    for name in (*AGENT, *SPLIT, *WEB):
+        for line in settings(name).get("ExecStart", []):
+            words = shlex.split(line)
+            assert words[:2] == ["/usr/bin/env", "localpuppet"]
+            assert node.run(*words[2:], "--help").code == 0
+
+
+def test_the_parts_of_the_split_form_meet() -> None:
+    socket = settings("localpuppet-agent-run.socket")
+    network = settings("localpuppet-agent-net.service")
+    assert socket["ListenStream"] == ["/run/localpuppet/run.sock"]
+    assert socket["SocketGroup"] == network["Group"] == network["User"] == ["localpuppet"]
+    assert network["RuntimeDirectory"] == ["localpuppet-net"]
+    for name in ("localpuppet-agent.service", "localpuppet-agent-run.service"):
+        assert settings(name)["KillMode"] == ["mixed"]
+        assert settings(name)["RuntimeDirectoryPreserve"] == ["yes"]
+
+
+def calls_of(name: str) -> set[str]:
+    """Return the system calls in a set of systemd's."""
+    done = subprocess.run(
+        ["systemd-analyze", "syscall-filter", name],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found: set[str] = set()
+    for line in done.stdout.splitlines()[1:]:
+        word = line.strip()
+        if word.startswith("@"):
+            found |= calls_of(word)
+        elif word and not word.startswith("#"):
+            found.add(word)
+    return found
+
+
+def test_the_network_side_can_live_with_what_it_may_call(split: Split) -> None:
+    """From its start to its end, with a trigger and a lock in between, under strace."""
+    allowed: set[str] = set()
+    for value in settings("localpuppet-agent-net.service")["SystemCallFilter"]:
+        named = set().union(*(calls_of(word) for word in value.lstrip("~").split()))
+        allowed = allowed - named if value.startswith("~") else allowed | named
+    split.node.app("cluster_lock { 'migrate': } -> notify { 'hello': }")
+    run_side = split.run_side()
+    trace = split.bus.parent / "trace"
+    service = split.start(
+        *("strace", "-f", "-qq", "-o", str(trace), sys.executable, "-c", NO_NEW_CODE),
+        *(*COMMAND, "agent", "--side", "network"),
+        user=NETWORK,
+    )
+    split.wait_for(service, "network side of a.example.com on sqlite")
+    done = split.other.run("trigger", "a.example.com", "--wait")
+    assert done.code == 0, done.out + done.err + run_side.said()
+    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
+    subprocess.run(["kill", "-TERM", *children.read_text().split()], check=True)
+    assert service.process.wait(60) == 0, service.said()
+    used = set(re.findall(r"^\d+ +(\w+)\(", trace.read_text(errors="replace"), re.MULTILINE))
+    assert len(used) > 30
+    assert used - allowed == set()

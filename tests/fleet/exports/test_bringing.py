@@ -1,0 +1,381 @@
+"""How exports cross the bus: old or new and never half, whoever dies or lies."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.fleet.bus.key_value import Entry, KeyValue
+from localpuppet.fleet.bus.layout import exports_of
+from localpuppet.fleet.exports.bringing import MAX_TRIES, SELDOM, ExportsBaggage, ExportsFollower
+from localpuppet.fleet.exports.document import CHUNK, Packed, digest_of, pack
+from localpuppet.fleet.exports.held import HeldExports, NodeExports
+from localpuppet.fleet.exports.outbox import ExportsOutbox
+from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
+from localpuppet.fleet.inventory.publishing import Voice, publish
+from localpuppet.fleet.inventory.tombstone import Tombstone
+from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.trust.signing import MessageKind
+from tests.doubles.identities import person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeLog
+from tests.fleet.exports.offers import random_text, resource
+from tests.fleet.inventory.entries import entry
+
+WEB = person("web01.example.com")
+NAME = NodeName(WEB.name)
+NOW = 1_800_000_000.0
+OLD = [resource("Host", "old", ip="10.0.0.1")]
+# Three chunks, packed.
+NEW = [resource("Host", f"new{n}", comment=random_text(CHUNK // 12, n)) for n in range(30)]
+
+
+class Killed(BaseException):
+    """The writer died."""
+
+
+@dataclass
+class Rig:
+    """A node that publishes, and one that reads."""
+
+    directory: Path
+    store: MemoryStore = field(default_factory=MemoryStore)
+    log: FakeLog = field(default_factory=FakeLog)
+    at: float = NOW
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(exist_ok=True)
+        self.kv = MemoryKeyValue(self.store)
+        self.verifier = verifier(self.directory, WEB)
+        self.outbox = ExportsOutbox(self.directory / "writer")
+        self.view = View(self.directory / "reader" / "view.sqlite", now=lambda: self.at)
+        self.held = HeldExports(self.directory / "reader" / "held.sqlite")
+        self.follower = ExportsFollower(self.view, self.held, log=self.log)
+
+    def voice(self) -> Voice:
+        """Return the voice of the node as it is after a restart."""
+        return Voice(
+            node=NAME,
+            signer=WEB.signer,
+            verifier=self.verifier,
+            baggage=ExportsBaggage(NAME, self.outbox),
+        )
+
+    def entry_for(self, packed: Packed) -> InventoryEntry:
+        self.at += 1
+        summary = ExportsSummary(
+            count=packed.count, digest=packed.digest or None, size=len(packed.data)
+        )
+        return entry(NAME, at=self.at, exports=summary)
+
+    async def publish(
+        self, resources: list[ExportedResource], *, kv: KeyValue | None = None
+    ) -> InventoryEntry:
+        packed = pack(resources)
+        self.outbox.write(packed)
+        said = self.entry_for(packed)
+        await publish(kv or self.kv, said.to_payload(), self.voice())
+        self.arrive(said)
+        return said
+
+    def arrive(self, said: InventoryEntry) -> None:
+        """Have the view take an entry, as the inventory does."""
+        token = WEB.signer.sign(said.to_payload(), MessageKind.INVENTORY)
+        self.view.take([Arrived(node=NAME, token=token, found=said)])
+
+    async def join(self, number: int, *, said: int = 1) -> None:
+        """Have another node export a host; `said` is how many its entry says."""
+        name = NodeName(f"n{number}.example.com")
+        packed = pack([resource("Host", f"h{number}")])
+        await self.kv.put(f"{exports_of(name)}a/0", packed.digest.encode() + b"\n" + packed.data)
+        summary = ExportsSummary(count=said, digest=packed.digest, size=len(packed.data))
+        told = entry(name, at=NOW, exports=summary)
+        token = WEB.signer.sign(told.to_payload(), MessageKind.INVENTORY)
+        self.view.take([Arrived(node=name, token=token, found=told)])
+
+    async def read(self, kv: KeyValue | None = None) -> list[str]:
+        await self.follower.update(kv or self.kv)
+        return self.titles()
+
+    def titles(self) -> list[str]:
+        return [one.resource.title for one in self.held.find()]
+
+    def chunks(self) -> list[str]:
+        prefix = exports_of(NAME)
+        return sorted(key.removeprefix(prefix) for key in self.store.kept if prefix in key)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+async def test_what_is_published_is_held_and_unchanged_costs_nothing(rig: Rig) -> None:
+    await rig.publish(NEW)
+    assert len(await rig.read()) == 30
+    before = rig.store.revision
+    said = rig.entry_for(pack(NEW))
+    await publish(rig.kv, said.to_payload(), rig.voice())  # hourly, say: only the entry is news
+    assert rig.store.revision == before + 1
+    held = rig.held.digests()
+    rig.arrive(said)
+    assert (await rig.read(), rig.held.digests()) == (sorted(one.title for one in NEW), held)
+
+
+async def test_a_node_that_exports_nothing_any_more_has_nothing_held(rig: Rig) -> None:
+    await rig.publish(OLD)
+    assert await rig.read() == ["old"]
+    await rig.publish([])
+    assert await rig.read() == []
+
+
+class Dying(MemoryKeyValue):
+    """A bus to which a writer writes so often before it dies."""
+
+    def __init__(self, store: MemoryStore, writes: int) -> None:
+        super().__init__(store)
+        self.left = writes
+
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1
+        return await super().put(key, value, ttl=ttl)
+
+
+async def test_a_reader_finds_old_or_new_wherever_the_writer_dies(tmp_path: Path) -> None:
+    writes = 0
+    while True:
+        rig = Rig(tmp_path / str(writes))
+        # Twice, so that both slots are in use.
+        await rig.publish([resource("Host", "older")])
+        old = await rig.publish(OLD)
+        dying = Dying(rig.store, writes)
+        try:
+            await rig.publish(NEW, kv=dying)
+        except Killed:
+            rig.arrive(old)
+            assert await rig.read() == ["old"]
+            assert rig.held.refused() == {}
+            await rig.publish(NEW)  # after a restart
+            assert len(await rig.read()) == 30
+            assert len({key[0] for key in rig.chunks()}) == 2
+            writes += 1
+            continue
+        assert writes == 4  # three chunks and the entry
+        assert len(await rig.read()) == 30
+        return
+
+
+async def test_a_writer_that_may_not_read_keeps_what_the_entry_names(rig: Rig) -> None:
+    class Blind(MemoryKeyValue):
+        async def get(self, key: str) -> Entry | None:
+            raise UnavailableError("permission denied", where="bus")
+
+    blind = Blind(rig.store)
+    await rig.publish([resource("Host", "older")], kv=blind)
+    old = await rig.publish(OLD, kv=blind)
+    packed = pack(NEW)
+    rig.outbox.write(packed)
+    # All chunks are there, and the entry is not yet.
+    await ExportsBaggage(NAME, rig.outbox).bring(blind, rig.entry_for(packed), None)
+    rig.arrive(old)
+    assert await rig.read() == ["old"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "other", "replaced"])
+async def test_what_does_not_fit_the_entry_changes_nothing(rig: Rig, damage: str) -> None:
+    await rig.publish(OLD)
+    assert await rig.read() == ["old"]
+    await rig.publish(NEW)
+    key = next(key for key in sorted(rig.store.kept) if key.endswith("b/1"))
+    if damage == "missing":
+        rig.store.remove(key)
+    elif damage == "other":
+        await rig.kv.put(key, rig.store.kept[key].entry.value[:-1] + b"x")
+    else:
+        evil = pack([resource("Exec", "x")])
+        await rig.kv.put(key, evil.digest.encode() + b"\n" + evil.data)
+    for _ in range(MAX_TRIES + 3):
+        assert await rig.read() == ["old"]
+    (refused,) = rig.held.refused().values()
+    assert (refused.node, refused.tries) == (NAME, MAX_TRIES)
+    assert "does not hold the bytes" in refused.reason
+    assert rig.log.text.count("does not count") == 1
+    # The next publication heals it.
+    await rig.publish([resource("Host", "newer")])
+    assert await rig.read() == ["newer"]
+    assert rig.held.refused() == {}
+
+
+async def test_an_entry_that_names_too_much_or_rubbish_is_refused(rig: Rig) -> None:
+    await rig.publish(OLD)
+    assert await rig.read() == ["old"]
+    rubbish = b"not packed"
+    digest = digest_of(rubbish)
+    await rig.kv.put(f"{exports_of(NAME)}a/0", digest.encode() + b"\n" + rubbish)
+    packed = pack(NEW)
+    await rig.publish(NEW)
+    for summary, reason in (
+        (ExportsSummary(count=1, digest=digest, size=2**40), "are allowed"),
+        (ExportsSummary(count=1, digest=digest, size=len(rubbish)), "not hold the bytes"),
+        (ExportsSummary(count=7, digest=packed.digest, size=len(packed.data)), "entry names 7"),
+    ):
+        rig.at += 1
+        rig.arrive(entry(NAME, at=rig.at, exports=summary))
+        assert await rig.read() == ["old"]
+        assert reason in rig.held.refused()[NAME].reason
+
+
+async def test_a_bus_that_refuses_us_is_asked_again(rig: Rig) -> None:
+    await rig.publish(OLD)
+
+    class Away(MemoryKeyValue):
+        async def get(self, key: str) -> Entry | None:
+            raise UnavailableError("is away", where="bus")
+
+    for _ in range(MAX_TRIES + 1):
+        await rig.follower.update(Away(rig.store))
+    for ask in (rig.titles, lambda: rig.held.exporting(None)):
+        with pytest.raises(UnavailableError, match=f"{NAME} exports was never read: bus: is away"):
+            ask()
+    assert list(rig.held.find(node="other.example.com")) == []
+    assert await rig.read() == ["old"]
+    # What was read stays in force.
+    await rig.publish(NEW)
+    assert await rig.read(Away(rig.store)) == ["old"]
+    assert "is away" in rig.held.refused()[NAME].reason
+
+
+@pytest.mark.parametrize("anew", [True, False])
+async def test_a_bus_that_is_whole_again_is_noticed(rig: Rig, *, anew: bool) -> None:
+    passed = 0.0
+
+    def follow() -> ExportsFollower:
+        return ExportsFollower(rig.view, rig.held, log=rig.log, seconds=lambda: passed)
+
+    rig.follower = follow()
+    await rig.publish(OLD)
+    there = {key: one.entry.value for key, one in rig.store.kept.items()}
+    for key in there:
+        rig.store.remove(key)
+    for _ in range(MAX_TRIES + 1):
+        assert await rig.read() == []
+    for key, value in there.items():
+        await rig.kv.put(key, value)
+    assert await rig.read() == []  # enough is enough, for now
+    if anew:
+        rig.follower = follow()
+    else:
+        passed = SELDOM
+    assert await rig.read() == ["old"]
+
+
+async def test_who_is_out_of_the_view_has_nothing_held_and_does_not_come_back(rig: Rig) -> None:
+    await rig.publish(OLD)
+    assert await rig.read() == ["old"]
+    rig.view.forget(Tombstone(node=NAME, at=rig.at), by=SignerName("alice"))
+    assert await rig.read() == []
+    # A newer entry whose chunks are not there does not bring back what was forgotten.
+    rig.arrive(rig.entry_for(pack(NEW)))
+    assert await rig.read() == []
+
+
+async def test_who_is_out_while_exports_are_on_their_way_has_nothing_held(rig: Rig) -> None:
+    await rig.publish(OLD)
+
+    class Slow(MemoryKeyValue):
+        async def get(self, key: str) -> Entry | None:
+            rig.view.forget(Tombstone(node=NAME, at=rig.at), by=SignerName("alice"))
+            rig.follower.drop(NAME)
+            return await super().get(key)
+
+    assert await rig.read(Slow(rig.store)) == []
+
+
+async def test_a_damaged_copy_is_fetched_anew(rig: Rig) -> None:
+    await rig.publish(OLD)
+    assert await rig.read() == ["old"]
+    rig.held.close()
+    for path in (rig.directory / "reader").glob("held.sqlite*"):
+        path.write_bytes(b"rubbish" * 1000)
+    assert await rig.read() == ["old"]
+
+
+async def test_a_copy_that_begins_anew_is_no_answer_before_it_is_whole(rig: Rig) -> None:
+    await rig.publish(OLD)
+    rig.view.note(current=rig.at)
+    asked: list[str] = []
+
+    class Watched(MemoryKeyValue):
+        async def get(self, key: str) -> Entry | None:
+            with pytest.raises(UnavailableError, match="never read: not from the bus yet"):
+                rig.titles()
+            asked.append(key)
+            return await super().get(key)
+
+    assert await rig.read(Watched(rig.store)) == ["old"]
+    assert asked
+    rig.held.rebuild()
+    assert await rig.read(Watched(rig.store)) == ["old"]
+
+
+async def test_where_nobody_has_an_answer_the_others_wait_and_are_not_none(rig: Rig) -> None:
+    for number in range(9):
+        await rig.join(number)
+    asked: set[str] = set()
+
+    class Away(MemoryKeyValue):
+        async def get(self, key: str) -> Entry | None:
+            asked.add(key)
+            raise UnavailableError("is away", where="bus")
+
+    rig.follower = ExportsFollower(rig.view, rig.held, log=rig.log, at_once=2)
+    await rig.follower.update(Away(rig.store))
+    assert (len(asked), len(rig.held.refused())) == (2, 9)
+    with pytest.raises(UnavailableError, match="is away"):
+        rig.titles()
+    assert len(await rig.read()) == 9
+
+
+async def test_updates_do_not_overlap(rig: Rig) -> None:
+    await rig.publish(NEW)
+    await asyncio.gather(*(rig.follower.update(rig.kv) for _ in range(3)))
+    assert len(rig.titles()) == 30
+
+
+async def test_many_nodes_are_held_together(rig: Rig) -> None:
+    """Also where one of them offers rubbish, and where there is no room for another."""
+    wrote: list[int] = []
+
+    class Counted(HeldExports):
+        def hold_all(self, nodes: Sequence[NodeExports]) -> list[NodeExports]:
+            wrote.append(len(nodes))
+            return super().hold_all(nodes)
+
+    rig.held = Counted(rig.directory / "reader" / "held.sqlite")
+    rig.follower = ExportsFollower(rig.view, rig.held, log=rig.log, at_once=2, together=3)
+    for number in range(9):
+        await rig.join(number, said=2 if number == 4 else 1)
+    assert await rig.read() == [f"h{number}" for number in range(9) if number != 4]
+    assert list(rig.held.refused()) == ["n4.example.com"]
+    assert wrote == [3, 3, 2]
+    await rig.read()
+    assert wrote == [3, 3, 2]
+
+
+def test_the_outbox_keeps_what_it_is_told(tmp_path: Path) -> None:
+    outbox = ExportsOutbox(tmp_path)
+    assert outbox.landed() is None
+    old, new = pack(OLD), pack(NEW)
+    for one in (old, new, pack([])):
+        outbox.write(one)
+    outbox.keep({new.digest})
+    assert outbox.read(new.digest) == new.data
+    assert [path.name for path in (tmp_path / "exports" / "offered").iterdir()] == [new.digest]

@@ -1,0 +1,263 @@
+"""What a collector gets of what nodes offer, also where one of them was taken over."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.cli.record.collected import SHOWN, collectors
+from localpuppet.fleet.exports.choosing import (
+    MAX_LEFT_OUT,
+    MAX_TAKEN,
+    Choice,
+    choose,
+)
+from localpuppet.fleet.exports.guarding import is_guarded
+from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy, How
+from localpuppet.fleet.exports.recording import Collected, answered
+from localpuppet.fleet.exports.resource import Offer
+from localpuppet.fleet.exports.search import Search
+from tests.fleet.exports.offers import offer
+
+ME = "me.example.com"
+EVIL = "evil"
+
+
+def chosen(*offers: Offer, kind: str, lines: str | None, search: Any = None) -> Choice:
+    policy = DEFAULT if lines is None else CollectPolicy.parse(lines.encode(), where="p")
+    return choose(offers, kind, Search.parse(search), me=ME, policy=policy)
+
+
+def refs(choice: Choice) -> list[str]:
+    return [f"{one.node.partition('.')[0]} {one.resource.ref}" for one in choice.taken]
+
+
+def test_own_exports_and_other_types_are_not_collected() -> None:
+    offers = [offer("me", "Host", "a"), offer("b", "Host", "b"), offer("b", "File", "/x")]
+    assert refs(chosen(*offers, kind="Host", lines="*\tHost\t*")) == ["b Host[b]"]
+
+
+def test_a_type_without_a_line_stops_the_run_with_the_line() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        chosen(offer(EVIL, "Exec", "rm -rf /", command="x"), kind="Exec", lines=None)
+    said = str(caught.value)
+    assert "Exec[rm -rf /]" in said
+    assert "evil.example.com exports it" in said
+    assert "evil.example.com<TAB>Exec<TAB>*<TAB>guarded" in said
+    # Who exports what nobody asks for stops nobody.
+    nothing = chosen(
+        offer(EVIL, "Exec", "x"), kind="Exec", lines=None, search=["tag", "==", "other"]
+    )
+    assert nothing == Choice(taken=(), left_out=())
+
+
+def test_a_signer_without_a_line_is_left_out_before_titles_are_compared() -> None:
+    choice = chosen(
+        offer("web01", "Host", "www", ip="10.0.0.1"),
+        offer(EVIL, "Host", "www", ip="6.6.6.6"),
+        kind="Host",
+        lines="web01.example.com\tHost\t*",
+    )
+    assert refs(choice) == ["web01 Host[www]"]
+    (left,) = choice.left_out
+    assert (left.node, left.ref) == ("evil.example.com", "Host[www]")
+    assert "no line is about this signer and title" in left.reason
+
+
+def test_allowed_signers_that_clash_stop_the_run_with_both_places() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        chosen(offer("a", "Host", "x"), offer("b", "Host", "x"), kind="Host", lines="*\tHost\t*")
+    said = str(caught.value)
+    for part in ("Host[x]", "a.example.com (/etc/puppet/modules/app/init.pp:3)", "b.example.com ("):
+        assert part in said
+
+
+def test_guarded_parameters_do_not_count() -> None:
+    dangerous = {
+        "name": "root",
+        "alias": "sshd",
+        "require": "File[/x]",
+        "notify": "Service[x]",
+        "provider": "x",
+        "target": "/etc/sudoers",
+        "config_file": "/etc/sudoers",
+        "log_dir": "/",
+        "tag": "x",
+        "noop": True,
+        "stage": "last",
+        "loglevel": "debug",
+    }
+    choice = chosen(
+        offer(EVIL, "Concat::Fragment", "x", order="10", **dangerous),
+        kind="Concat::Fragment",
+        lines="evil.example.com\tConcat::Fragment\t*",
+    )
+    (taken,) = choice.taken
+    assert dict(taken.resource.parameters) == {"order": "10"}
+    assert taken.dropped == tuple(sorted(dangerous))
+    (whole,) = chosen(
+        offer(EVIL, "Host", "x", **dangerous), kind="Host", lines="*\tHost\t*\tas-is"
+    ).taken
+    assert whole.how is How.AS_IS
+    assert dict(whole.resource.parameters) == dangerous
+
+
+@pytest.mark.parametrize(
+    ("target", "search", "counts"),
+    [
+        ("/etc/motd", ["target", "==", "/etc/motd"], True),
+        ("/etc/motd", [["tag", "==", "app"], "and", ["target", "==", "/etc/motd"]], True),
+        ("/etc/shadow", [["target", "==", "/etc/motd"], "or", ["tag", "==", "app"]], False),
+        ("/etc/shadow", ["target", "!=", "/etc/motd"], False),
+    ],
+)
+def test_a_guarded_target_counts_where_the_collector_asks_for_its_very_value(
+    target: Any, search: Any, *, counts: bool
+) -> None:
+    lines = "*\tConcat::Fragment\t*"
+    evil = offer(EVIL, "Concat::Fragment", "x", target=target)
+    (taken,) = chosen(evil, kind="Concat::Fragment", lines=lines, search=search).taken
+    assert dict(taken.resource.parameters) == ({"target": target} if counts else {})
+
+
+@pytest.mark.parametrize("name", ["path", "name", "tag", "alias", "command"])
+def test_nothing_else_counts_because_a_collector_asks_for_it(name: str) -> None:
+    """A line about titles below /srv would be about /etc/motd with that path."""
+    evil = offer(EVIL, "File", "/srv/x", "web", **{name: "web"})
+    search = [["tag", "==", "web"], "and", [name, "==", "web"]]
+    (taken,) = chosen(evil, kind="File", lines="*\tFile\t/srv/*", search=search).taken
+    assert taken.dropped == (name,)
+
+
+@pytest.mark.parametrize(
+    ("title", "parameters", "reason"),
+    [
+        ("a..b", {}, "title"),
+        ("x", {"content": "a\nroot ALL"}, "content"),
+        ("x", {"content": ["a", {"b": "../../etc"}]}, "content"),
+        ("x", {"content": {"a\rb": 1}}, "content"),
+        ("x", {"content": {"__ptype": "Binary", "__pvalue": "YQpi"}}, "content"),
+    ],
+)
+def test_guarded_values_neither_leave_their_line_nor_their_directory(
+    title: str, parameters: dict[str, Any], reason: str
+) -> None:
+    good = offer("web01", "Host", "good")
+    choice = chosen(good, offer(EVIL, "Host", title, **parameters), kind="Host", lines="*\tHost\t*")
+    assert refs(choice) == ["web01 Host[good]"]
+    assert reason in choice.left_out[0].reason
+
+
+def test_a_guarded_parameter_may_hold_anything_for_it_does_not_count() -> None:
+    choice = chosen(offer("a", "Host", "x", target="../\n"), kind="Host", lines="*\tHost\t*")
+    assert len(choice.taken) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("File", "validate_cmd"),
+        ("Concat", "validate_cmd"),
+        ("Service", "start"),
+        ("Package", "install_options"),
+        ("Exec", "environment"),
+        ("Nagios_command", "command_line"),
+        ("Service", "flags"),
+        ("Service", "pattern"),
+        ("Service", "hasstatus"),
+        ("Augeas", "changes"),
+    ],
+)
+def test_guarded_resources_run_no_program_of_their_exporter(kind: str, name: str) -> None:
+    evil = offer(EVIL, kind, "/srv/x", content="a", **{name: "/bin/sh -c evil"})
+    (taken,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*").taken
+    assert taken.dropped == (name,)
+    assert dict(taken.resource.parameters) == {"content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("Host", "host_aliases", ["db01", "ldap"]),
+        ("Sshkey", "host_aliases", ["db01"]),
+        ("Augeas", "incl", "/etc/sudoers"),
+        ("Augeas", "context", "/files/etc/sudoers"),
+        ("Augeas", "lens", "Sudoers.lns"),
+        ("File", "recurse", True),
+        ("File", "purge", True),
+        ("File", "force", True),
+        ("Tidy", "recurse", True),
+        ("User", "allowdupe", True),
+    ],
+)
+def test_guarded_resources_of_core_types_stay_within_their_title(
+    kind: str, name: str, value: Any
+) -> None:
+    evil = offer(EVIL, kind, "/srv/x", **{name: value})
+    (taken,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*").taken
+    assert taken.dropped == (name,)
+    (whole,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*\tas-is").taken
+    assert dict(whole.resource.parameters) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("content", "counts"),
+    [("a\n", True), ("a\n\n", False), ("a\nb\n", False), ("a\r\n", False), (["a\n"], False)],
+)
+def test_guarded_content_may_end_in_one_newline(content: Any, *, counts: bool) -> None:
+    fragment = offer("web01", "Concat::Fragment", "x", content=content)
+    choice = chosen(fragment, kind="Concat::Fragment", lines="*\tConcat::Fragment\t*")
+    assert bool(choice.taken) is counts
+    if counts:
+        assert choice.taken[0].resource.parameters["content"] == content
+    other = offer("web01", "Host", "x", ip="10.0.0.1\n")
+    assert chosen(other, kind="Host", lines="*\tHost\t*").taken == ()
+
+
+def test_what_another_type_calls_so_counts() -> None:
+    service = offer("web01", "Nagios_service", "x", status="1", environment="a")
+    (taken,) = chosen(service, kind="Nagios_service", lines="*\tNagios_service\t*").taken
+    assert taken.dropped == ()
+
+
+@pytest.mark.parametrize("ensure", ["/etc/cron.d", "sub/dir", ["/etc"]])
+def test_a_guarded_file_is_no_link_to_elsewhere(ensure: Any) -> None:
+    """With one at /srv/d, the title /srv/d/evil would be within the line and not below /srv."""
+    evil = offer(EVIL, "File", "/srv/d", ensure=ensure)
+    choice = chosen(evil, kind="File", lines="*\tFile\t/srv/*")
+    assert choice.taken == ()
+    assert choice.left_out[0].reason.startswith("its ensure is a path, which a guarded line")
+    good = offer("web01", "File", "/srv/d", ensure="directory")
+    assert len(chosen(good, kind="File", lines="*\tFile\t/srv/*").taken) == 1
+
+
+@pytest.mark.parametrize("name", ["path", "mode", "conf_dir", "subscribe", "command", "onlyif"])
+def test_guarded(name: str) -> None:
+    assert is_guarded(name)
+
+
+@pytest.mark.parametrize("name", ["content", "paths", "dir", "ports", "ensure"])
+def test_not_guarded(name: str) -> None:
+    assert not is_guarded(name)
+
+
+def test_who_has_no_line_fills_nothing() -> None:
+    many = [offer(EVIL, "Host", f"h{n}") for n in range(MAX_LEFT_OUT + 2)]
+    choice = chosen(*many, kind="Host", lines="a.example.com\tHost\t*\n")
+    assert (choice.taken, len(choice.left_out), choice.more_left_out) == ((), MAX_LEFT_OUT, 2)
+    noted = answered(Collected(type="Host", filter=None, at="2026-11-20T14:00:00Z"), choice)
+    assert Collected.from_dict(noted.to_dict()) == noted
+    assert f"and {MAX_LEFT_OUT + 2 - SHOWN} more are left out" in "\n".join(collectors([noted]))
+
+
+def test_too_much_is_not_taken_and_whose_it_is_is_said() -> None:
+    half = MAX_TAKEN // 2
+    small, *large = (
+        replace(offer(node, "Host", title), size=size)
+        for node, title, size in (("a", "1", 100), ("b", "2", half), ("b", "3", half))
+    )
+    lines = "*\tHost\t*\n"
+    with pytest.raises(InvalidInputError, match=r"more than 64 MiB of Host.* 65536 KiB \(b\."):
+        chosen(small, *large, kind="Host", lines=lines)
+    assert refs(chosen(*large, kind="Host", lines=lines)) == ["b Host[2]", "b Host[3]"]

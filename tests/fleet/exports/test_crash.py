@@ -1,0 +1,136 @@
+"""`localpuppet publish` is killed at one system call after another: others read old or new, whole.
+
+A bounded sample runs with the tests; `scripts/crash` runs every call (CRASH_FULL=1).
+"""
+
+import asyncio
+import os
+import re
+import subprocess
+import time
+from itertools import count
+from pathlib import Path
+
+from localpuppet.fleet.bus.layout import INVENTORY, exports_of
+from localpuppet.fleet.exports.bringing import SLOTS, ExportsFollower
+from localpuppet.fleet.exports.document import Packed, digest_of, pack
+from localpuppet.fleet.exports.held import HeldExports
+from localpuppet.fleet.exports.outbox import ExportsOutbox
+from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
+from localpuppet.fleet.inventory.outbox import Outbox
+from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.trust.signing import claimed_payload
+from tests.doubles.ports import FakeLog
+from tests.fleet.exports.offers import resource
+from tests.fleet.inventory.entries import entry
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY
+
+FULL = os.environ.get("CRASH_FULL") == "1"
+# What SQLite, and our own durable files, do to the disk; how many of each are tried with the tests.
+CALLS = {"pwrite64": 3, "fdatasync": 2, "fsync": 2, "rename": 1}
+EACH = 3
+CHUNKS = 2
+
+
+class Publishing:
+    """A node with something to publish, and a reader of the bus."""
+
+    def __init__(self, fleet: Fleet, member: Member, directory: Path) -> None:
+        self.fleet, self.member = fleet, member
+        self.numbers = count(1)
+        self.at = time.time() - 3600
+        self.outboxes = Outbox(member.node.state), ExportsOutbox(member.node.state)
+        self.view = View(directory / "view.sqlite", now=time.time)
+        self.held = HeldExports(directory / "held.sqlite")
+        self.log = FakeLog()
+        self.follower = ExportsFollower(self.view, self.held, log=self.log)
+
+    def offer(self) -> str:
+        """Have other exports wait, of several chunks; return how their titles begin."""
+        word = f"version{next(self.numbers)}"
+        packed = pack(_large(word, number) for number in range(EACH))
+        assert len(packed.chunks) == CHUNKS
+        self.outboxes[1].write(packed)
+        self.at += 1
+        said = entry(self.member.name, at=self.at, exports=_summary(packed))
+        assert self.outboxes[0].offer(said, refresh=3600)
+        return word
+
+    def publish(self, *strace: str) -> "subprocess.CompletedProcess[str]":
+        """Publish under strace, which kills it."""
+        return subprocess.run(
+            ["strace", "-f", "-qq", "-o", self.member.root / "trace", *strace, *COMMAND, "publish"],
+            env=self.member.node.environment(PYTHONPATH=str(REPOSITORY)),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def calls(self) -> dict[str, int]:
+        """Publish; return how often it makes each call."""
+        done = self.publish("-e", f"trace={','.join(CALLS)}")
+        assert done.returncode == 0, done.stderr
+        text = (self.member.root / "trace").read_text()
+        return {call: len(re.findall(rf"\b{call}\(", text)) for call in CALLS}
+
+    def read(self) -> str:
+        """Return which exports another node has now: all of them, or this raises."""
+        return asyncio.run(asyncio.wait_for(self._read(), PATIENCE))
+
+    async def _read(self) -> str:
+        async with self.fleet.bus.open() as kv:
+            found = await kv.get(INVENTORY + self.member.name)
+            assert found is not None
+            said = InventoryEntry.parse(claimed_payload(found.value))
+            self.view.take([Arrived(node=said.node, token=found.value, found=said)])
+            await self.follower.update(kv)
+            chunks = await kv.list(exports_of(self.member.name))
+        assert self.held.refused() == {}, self.log.text
+        titles = sorted(one.resource.title for one in self.held.find())
+        words = {title.partition(" ")[0] for title in titles}
+        assert (len(titles), len(words)) == (EACH, 1), titles
+        places = {one.key.removeprefix(exports_of(self.member.name)) for one in chunks.entries}
+        assert places <= {f"{slot}/{number}" for slot in SLOTS for number in range(CHUNKS)}
+        return words.pop()
+
+
+def _large(word: str, number: int) -> ExportedResource:
+    """Return a resource that does not become smaller by packing."""
+    text = "".join(digest_of(f"{word} {number} {n}".encode()) for n in range(2500))
+    return resource("Host", f"{word} {number}", comment=text)
+
+
+def _summary(packed: Packed) -> ExportsSummary:
+    return ExportsSummary(count=packed.count, digest=packed.digest, size=len(packed.data))
+
+
+def test_whoever_dies_while_publishing_leaves_old_or_new(fleet: Fleet, tmp_path: Path) -> None:
+    (member,) = fleet.add("a")
+    rig = Publishing(fleet, member, tmp_path / "reader")
+    rig.offer()
+    assert rig.publish().returncode == 0
+    there = rig.offer()
+    totals = rig.calls()
+    assert rig.read() == there
+    killed = 0
+    for call, sample in CALLS.items():
+        total = totals[call]
+        assert total >= sample, totals
+        step = 1 if FULL else max(1, total // sample)
+        for number in range(1, total + 1, step):
+            offered = rig.offer()
+            done = rig.publish("-e", f"inject={call}:signal=KILL:when={number}")
+            killed += done.returncode == -9
+            found = rig.read()
+            assert found in (there, offered), f"{call} {number} of {total}: {done.stderr}"
+            there = found
+    assert killed > len(CALLS)
+    last = rig.offer()
+    assert rig.publish().returncode == 0  # whatever the dead left
+    assert rig.read() == last

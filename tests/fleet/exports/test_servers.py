@@ -1,0 +1,136 @@
+"""Servers among what a node exports, and who finds them by their role."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.fleet.exports.servers import servers_of
+from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.claims import ClaimPolicy
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer
+from localpuppet.fleet.inventory.view import View
+from tests.doubles.identities import person
+from tests.doubles.inventory import MemoryInventory
+from tests.fleet.exports.offers import resource
+from tests.fleet.inventory.entries import entry, signed
+
+NOW = 1_800_000_000.0
+
+
+def server(role: str = "web", address: str | None = "10.0.0.1", since: float = 0) -> ExportedServer:
+    return ExportedServer(role=role, ipaddress=address, ports=(80,), since=since)
+
+
+def said(name: str, *servers: ExportedServer, **more: Any) -> InventoryEntry:
+    return entry(f"{name}.example.com", at=NOW, servers=servers, **more)
+
+
+FLEET = [
+    said("a", server(since=30)),
+    said("b", server(since=10), server("db", since=5)),
+    said("c", server(since=1), roles=("web",)),
+    said("d", server(since=20, address=None)),
+    said("e", roles=("db",)),
+]
+
+
+def asked(function: str, *arguments: str) -> Any:
+    return Question.of(function, arguments).answer(MemoryInventory(FLEET))
+
+
+def test_exported_servers_come_behind_the_nodes_of_a_role_the_oldest_first() -> None:
+    reply = asked("servers_with_role", "web")
+    assert [one["fqdn"].partition(".")[0] for one in reply.result] == ["c", "b", "d", "a"]
+    assert reply.result[1] == {
+        "role": "web",
+        "fqdn": "b.example.com",
+        "hostname": "b",
+        "ipaddress": "10.0.0.1",
+        "ports": [80],
+    }
+    assert [name[0] for name in reply.names] == ["a", "b", "c", "d"]
+    assert set(reply.parts) == set(reply.names)
+    both = asked("servers_with_role", "db", "web").result
+    assert [one["fqdn"][0] for one in both] == ["c", "e", "b", "b", "d", "a"]
+
+
+def test_one_server_is_the_first_of_them() -> None:
+    assert asked("server_with_role", "web").result["fqdn"] == "c.example.com"
+    alone = asked("server_with_role", "web", "x")
+    assert alone.names == ("c.example.com",)
+    only: Any = Question.of("server_with_role", ["web"]).answer(MemoryInventory(FLEET[:2]))
+    assert (only.result["fqdn"], only.names) == ("b.example.com", ("b.example.com",))
+    none = Question.of("server_with_role", ["nosuch", "y"]).answer(MemoryInventory(FLEET))
+    assert (none.result, none.names) == ("y", ())
+
+
+def test_a_role_and_an_address_are_claims() -> None:
+    policy = ClaimPolicy.parse(b"a.example.com\tdb\t10.0.1.0/24\n", where="p")
+    for one, reason in (
+        (server("web", "10.0.1.1"), "may not claim the role 'web'"),
+        (server("db", "10.0.0.1"), "may not claim the address 10.0.0.1"),
+        (server("db", "010.0.1.1"), "what is not an address"),
+    ):
+        assert reason in str(policy.refusal(said("a", one)))
+    assert policy.refusal(said("a", server("db", "10.0.1.1"))) is None
+
+
+def test_a_view_finds_them(tmp_path: Path) -> None:
+    view = View(tmp_path / "view.sqlite", now=lambda: NOW)
+    view.take(
+        [
+            Arrived(node=one.node, token=signed(person(one.node), one), found=one)
+            for one in FLEET[:2]
+        ]
+    )
+    (reply,) = [Question.of("servers_with_role", ["db"]).answer(view)]
+    assert reply.names == ("b.example.com",)
+    view.close()
+
+
+def test_an_entry_says_them_and_an_older_one_says_nothing() -> None:
+    full = FLEET[1]
+    assert InventoryEntry.parse(full.to_payload()) == full
+    assert InventoryEntry.parse_again(full.to_payload()) == full
+    raw = full.to_dict()
+    del raw["servers"]
+    assert InventoryEntry.from_dict(raw).servers == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"role": ""}, "role is empty"),
+        ({"role": "a\nb"}, "control character"),
+        ({"ipaddress": 1}, "a string"),
+        ({"ports": [True]}, "neither a number nor a text"),
+        ({"ports": [{}]}, "neither a number nor a text"),
+        ({"ports": list(range(65))}, "more than 64 ports"),
+        ({"since": "x"}, "a number"),
+    ],
+)
+def test_what_is_not_a_server_is_refused(changed: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidInputError, match=reason):
+        ExportedServer.parse(Fields({**server().to_dict(), **changed}, where="server"))
+
+
+def test_a_catalogs_servers_are_those_of_its_type() -> None:
+    (found,) = servers_of(
+        [
+            resource("Server", "web", hostname="evil", ipaddress="10.0.0.1", ports=80),
+            resource("Host", "web"),
+        ]
+    )
+    assert found == server()
+    for wrong in (
+        [resource("Server", "web", ipaddress=1)],
+        [resource("Server", "web", ports={"a": 1})],
+        [resource("Server", f"r{n}") for n in range(MAX_SERVERS + 1)],
+    ):
+        with pytest.raises(InvalidInputError):
+            servers_of(wrong)

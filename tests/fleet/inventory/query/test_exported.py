@@ -1,0 +1,156 @@
+"""Exported resources in questions: beside classes, and nothing else of a catalog."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.exports.held import HeldExports
+from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
+from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.trust.signing import MessageKind
+from tests.doubles.identities import person
+from tests.doubles.inventory import MemoryInventory
+from tests.fleet.exports.offers import resource
+from tests.fleet.inventory.query.fleet import DB, LB, WEB1, WEB2
+
+_EXPORTS = {
+    str(WEB1.node): [
+        resource("Nagios_host", "web01", "web", "nagios", address="10.0.0.1", port=80),
+        resource("Sshkey", "web01", "ssh", key="AAAA", host_aliases=["a", "b"]),
+    ],
+    str(WEB2.node): [resource("Nagios_host", "web02", "web", address="10.0.0.2", port="80")],
+    # The entry says that it exports nothing any more.
+    str(DB.node): [resource("Nagios_host", "old", "web", address="10.0.0.9")],
+}
+_PEERS = [
+    DB,
+    LB,
+    *(replace(one, exports=ExportsSummary(count=1, digest="0" * 64)) for one in (WEB1, WEB2)),
+]
+
+
+def ask(function: str, *arguments: Json) -> Json:
+    reader = MemoryInventory(_PEERS, exports=_EXPORTS)
+    return Question.of(function, list(arguments)).answer(reader).result
+
+
+@pytest.mark.parametrize(
+    ("query", "titles"),
+    [
+        ("exported = true", ["web01", "web01", "web02"]),
+        ("type = 'Nagios_host' and exported = true", ["web01", "web02"]),
+        ("exported = true and tag = 'NAGIOS'", ["web01"]),
+        ("exported = true and tag ~ '^ss'", ["web01"]),
+        ("exported = true and ! (tag = 'web')", ["web01"]),
+        ("exported = true and parameters.port = 80", ["web01"]),
+        ("exported = true and parameters.port = '80'", ["web02"]),
+        ("exported = true and parameters.host_aliases = ['a']", ["web01"]),
+        ("exported = true and parameters.host_aliases = ['c']", []),
+        ("exported = true and parameters.host_aliases = ['a', 'b']", ["web01"]),
+        ("exported = true and ! (parameters.port = 80)", ["web01", "web02"]),
+        ("exported = true and certname = 'web02.example.com'", ["web02"]),
+        ("type = 'Nosuch' and exported = true", []),
+        ("type = 'Class' and exported = true", []),
+        ("(type = 'Class' and title = 'Apache') or exported = true", ["Apache", "web01"]),
+    ],
+)
+def test_rows(query: str, titles: list[str]) -> None:
+    rows = ask("puppetdb_query", f"resources[title] {{ {query} }}")
+    assert isinstance(rows, list)
+    found = [row["title"] for row in rows if isinstance(row, dict)]
+    assert found[: len(titles)] == titles
+    assert len(found) == len(titles) or "Apache" in titles
+
+
+def test_a_whole_row_has_what_is_known_of_it() -> None:
+    query = "resources { exported = true and type = 'Sshkey' }"
+    assert ask("puppetdb_query", query) == [
+        {
+            "certname": "web01.example.com",
+            "type": "Sshkey",
+            "title": "web01",
+            "exported": True,
+            "environment": "production",
+            "tags": ["app", "ssh"],
+            "file": "/etc/puppet/modules/app/init.pp",
+            "line": 3,
+            "parameters": {"key": "AAAA", "host_aliases": ["a", "b"]},
+        }
+    ]
+    assert ask("query_resources", "role=web", "@@Sshkey[web01]") == ask("puppetdb_query", query)
+
+
+@pytest.mark.parametrize(
+    ("query", "nodes"),
+    [
+        ("@@Nagios_host[web02]", ["web02.example.com"]),
+        ('@@nagios_host[~"^web"]', ["web01.example.com", "web02.example.com"]),
+        ("@@Nagios_host[~'web']{port=80 and tag=nagios}", ["web01.example.com"]),
+        ("not @@Nagios_host[~'.'] and Class[Haproxy]", ["lb01.example.com"]),
+        (["in", "certname", ["from", "resources", ["extract", "certname", ["and",
+            ["=", "exported", True], ["=", ["parameter", "host_aliases"], ["a"]]]]]], []),
+        (["in", "certname", ["extract", "certname", ["select_resources", ["and",
+            ["=", "exported", True], ["=", ["parameter", "address"], "10.0.0.2"]]]]],
+            ["web02.example.com"]),
+    ],
+)  # fmt: skip
+def test_nodes_by_what_they_export(query: Json, nodes: list[str]) -> None:
+    assert ask("query_nodes", query) == nodes
+
+
+def test_only_nodes_that_export_are_read() -> None:
+    reader = MemoryInventory(_PEERS, exports=_EXPORTS)
+    query = "resources[title] { exported = true and type = 'Sshkey' }"
+    Question.of("puppetdb_query", [query]).answer(reader)
+    assert reader.hints == [{"node": {"web01.example.com"}}]
+
+
+def test_a_parameter_that_changes_is_another_answer() -> None:
+    def digest(port: int) -> str:
+        exports = {str(WEB2.node): [resource("Nagios_host", "web02", port=port)]}
+        question = Question.of("query_resources", [False, "@@Nagios_host[web02]"])
+        return question.answer(MemoryInventory(_PEERS, exports=exports)).digest
+
+    assert digest(80) == digest(80)
+    assert digest(80) != digest(81)
+
+
+def _view(directory: Path, exports: HeldExports | None, *entries: InventoryEntry) -> View:
+    view = View(directory / "view.sqlite", now=lambda: 0.0, exports=exports)
+    view.take([Arrived(node=str(one.node), token=_token(one), found=one) for one in entries])
+    return view
+
+
+def _token(entry: InventoryEntry) -> bytes:
+    return person(str(entry.node)).signer.sign(entry.to_payload(), MessageKind.INVENTORY)
+
+
+def test_the_view_asks_who_holds_them(tmp_path: Path) -> None:
+    def titles(reader: InventoryReader) -> Json:
+        query = "resources[title] { exported = true and type = 'Nagios_host' }"
+        return Question.of("puppetdb_query", [query]).answer(reader).result
+
+    held = HeldExports(tmp_path / "held.sqlite")
+    for node, resources in _EXPORTS.items():
+        held.hold(node, "1", resources)
+    view = _view(tmp_path, held, *_PEERS)
+    try:
+        assert titles(view) == [{"title": "web01"}, {"title": "web02"}]
+    finally:
+        held.close()
+        view.close()
+
+
+def test_where_nobody_keeps_them_it_is_an_error_and_not_none(tmp_path: Path) -> None:
+    view = _view(tmp_path, None)
+    try:
+        with pytest.raises(StateError, match="nobody keeps what nodes export"):
+            Question.of("puppetdb_query", ["resources { exported = true }"]).answer(view)
+    finally:
+        view.close()

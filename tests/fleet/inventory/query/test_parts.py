@@ -1,0 +1,69 @@
+"""What in an answer is whose."""
+
+from typing import Any
+
+import pytest
+
+from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.parts import DETAILED, parts_of
+from tests.fleet.inventory.query.fleet import inventory
+
+
+def labels(function: str, *arguments: Any) -> dict[str, set[str]]:
+    parts = Question.of(function, arguments).answer(inventory()).parts
+    return {node.partition(".")[0]: set(about) for node, about in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "label"),
+    [
+        ("query_nodes", ["role=web", "ipaddress"], "ipaddress"),
+        ("query_facts", ["role=web", ["networking.ip"]], "networking_ip"),
+        ("query", ["role=web", ["networking.ip"]], "networking.ip"),
+        ("query_resources", ["role=web", "Class[Apache]"], "Class[Apache]"),
+        ("puppetdb_query", ["facts { name = 'ipaddress' and certname ~ 'web' }"], "ipaddress"),
+        (
+            "puppetdb_query",
+            ["inventory[certname, facts.role] { facts.role = 'web' }"],
+            "facts.role",
+        ),
+    ],
+)
+def test_what_is_told_is_known_by_its_name(function: str, arguments: list[Any], label: str) -> None:
+    found = labels(function, *arguments)
+    assert "web01" in found
+    assert label in found["web01"]
+
+
+def test_of_whole_fact_hashes_only_the_essential_is_told() -> None:
+    found = labels("servers_with_role", "web")
+    assert {"fqdn", "hostname", "ipaddress", "role"} <= found["web01"]
+    assert "processors" not in found["web01"]
+
+
+def test_of_one_server_only_that_is_told() -> None:
+    assert list(labels("server_with_role", "web")) == ["web01"]
+    assert labels("server_with_role", "nosuch", "x") == {}
+
+
+def test_names_alone_tell_nothing_else_and_a_count_nothing_of_nodes() -> None:
+    assert labels("query_nodes", "role=web") == {"web01": set(), "web02": set()}
+    counted = Question.of("puppetdb_query", ["inventory[count()] { facts.role = 'web' }"])
+    parts = counted.answer(inventory()).parts
+    assert set(map(str, parts)) == {"web01.example.com", "web02.example.com"}
+    assert not any(parts.values())
+
+
+def test_another_value_has_another_digest_and_no_value_is_kept() -> None:
+    parts = parts_of(["a", "b"], [("a", {"ip": "10.0.0.1"}), ("b", {"ip": "10.0.0.2"})])
+    assert parts["a"]["ip"] != parts["b"]["ip"]
+    assert parts == parts_of(["a", "b"], [("b", {"ip": "10.0.0.2"}), ("a", {"ip": "10.0.0.1"})])
+    assert "10.0.0" not in str(parts)
+
+
+def test_of_many_nodes_one_digest_each_is_kept() -> None:
+    names = [f"n{index}" for index in range(DETAILED + 1)]
+    told = [(name, {"ip": name, "os": "x"}) for name in names]
+    parts = parts_of(names, told)
+    assert all(set(about) == {""} for about in parts.values())
+    assert parts["n1"] != parts["n2"]

@@ -1,0 +1,253 @@
+"""PQL and PuppetDB's arrays over the small fleet.
+
+`benchmarks/puppetdb.py` holds the same evaluator against a real PuppetDB.
+"""
+
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.pql import to_array
+from tests.fleet.inventory.query.fleet import ask, short
+
+
+@pytest.mark.parametrize(
+    ("text", "array"),
+    [
+        ("nodes{}", ["from", "nodes"]),
+        ("\n nodes\n[certname]\n{\n}\n", ["from", "nodes", ["extract", ["certname"]]]),
+        (
+            "inventory { facts.a = 1 and (facts.b = 'x' or ! certname ~ \"\\\\d\") }",
+            [
+                "from",
+                "inventory",
+                [
+                    "and",
+                    ["=", "facts.a", 1],
+                    ["or", ["=", "facts.b", "x"], ["not", ["~", "certname", "\\d"]]],
+                ],
+            ],
+        ),
+        (
+            "nodes { certname != 'a' and certname !~ 'b' }",
+            [
+                "from",
+                "nodes",
+                ["and", ["not", ["=", "certname", "a"]], ["not", ["~", "certname", "b"]]],
+            ],
+        ),
+        (
+            "nodes { deactivated is null and expired is not null }",
+            ["from", "nodes", ["and", ["null?", "deactivated", True], ["null?", "expired", False]]],
+        ),
+        (
+            "facts[value, count()] { name in ['a', 'b'] group by value }",
+            [
+                "from",
+                "facts",
+                [
+                    "extract",
+                    ["value", ["function", "count"]],
+                    ["in", "name", ["array", ["a", "b"]]],
+                    ["group_by", "value"],
+                ],
+            ],
+        ),
+        (
+            "nodes { [certname] in facts[certname] { name = 'x' } "
+            "order by certname desc, facts_environment limit 5 offset 2 }",
+            [
+                "from",
+                "nodes",
+                [
+                    "in",
+                    ["certname"],
+                    ["from", "facts", ["extract", ["certname"], ["=", "name", "x"]]],
+                ],
+                ["order_by", [["certname", "desc"], "facts_environment"]],
+                ["limit", 5],
+                ["offset", 2],
+            ],
+        ),
+        (
+            "nodes { facts { name = 'x' } or inventory { } }",
+            [
+                "from",
+                "nodes",
+                ["or", ["subquery", "facts", ["=", "name", "x"]], ["subquery", "inventory"]],
+            ],
+        ),
+        (
+            'inventory { facts."a.b".c[0] = -1.5e3 and trusted.extensions.pp_role = true }',
+            [
+                "from",
+                "inventory",
+                [
+                    "and",
+                    ["=", 'facts."a.b".c[0]', -1500.0],
+                    ["=", "trusted.extensions.pp_role", True],
+                ],
+            ],
+        ),
+        ("nodes { certname = 'it\\'s' }", ["from", "nodes", ["=", "certname", "it's"]]),
+        ('nodes { certname = "a\nb" }', ["from", "nodes", ["=", "certname", "a\nb"]]),
+    ],
+)
+def test_pql_is_puppetdbs_array(text: str, array: Json) -> None:
+    assert to_array(text) == array
+
+
+@pytest.mark.parametrize(
+    ("query", "nodes"),
+    [
+        ('inventory[certname] { facts.role = "web" }', ["web01", "web02"]),
+        ("inventory[certname] { facts.cluster != 'blue' }", ["db01", "lb01", "web02"]),
+        ("inventory[certname] { facts.processors.count > 4 }", ["db01", "web02"]),
+        ("inventory[certname] { ! (facts.processors.count > 4) }", ["web01"]),
+        ("inventory[certname] { facts.processors.models[0] = 'AMD' }", ["db01"]),
+        ("inventory[certname] { facts.cluster is null }", ["db01", "lb01", "web02"]),
+        ("inventory[certname] { trusted.certname ~ '^l' }", ["lb01"]),
+        (
+            "nodes[certname] { resources { type = 'Class' and title = 'Apache' } }",
+            ["web01", "web02"],
+        ),
+        ("nodes[certname] { facts_environment = 'testing' }", ["db01"]),
+        ("nodes[certname] { order by certname desc limit 1 offset 1 }", ["web01"]),
+        ("facts[certname] { name = 'cluster' }", ["web01"]),
+        ("facts[certname] { name = 'uptime' and value ~ 'days' }", ["db01", "web01"]),
+        (
+            "fact_contents[certname] { path ~> ['processors', 'models', '.*'] and value = 'AMD' "
+            "limit 1 }",
+            ["db01"],
+        ),
+        ("resources[certname] { type in ['Class'] and title ~ '^Prof' }", ["web01"]),
+        ("inventory[certname] { facts.os.family in ['RedHat', 'Suse'] }", ["db01"]),
+        (["from", "nodes", ["=", ["node", "active"], True], ["limit", 1]], ["db01"]),
+        (["from", "nodes", ["=", ["node", "active"], False]], []),
+        (["from", "nodes", [">", ["fact", "processors.count"], 1]], []),
+        (["from", "nodes", ["in", ["fact", "cluster"], ["array", ["blue"]]]], ["web01"]),
+        (
+            [
+                "from",
+                "nodes",
+                [
+                    "in",
+                    "certname",
+                    ["extract", "certname", ["select_facts", ["=", "name", "cluster"]]],
+                ],
+            ],
+            ["web01"],
+        ),
+    ],
+)
+def test_answers(query: Json, nodes: list[str]) -> None:
+    rows: Any = ask("puppetdb_query", query)
+    assert short([row["certname"] for row in rows]) == nodes
+
+
+def test_results_have_the_keys_that_were_written() -> None:
+    assert ask(
+        "puppetdb_query", "inventory[facts.os.family, trusted.hostname] { certname ~ 'db' }"
+    ) == [{"facts.os.family": "RedHat", "trusted.hostname": "db01"}]
+    rows: Any = ask("puppetdb_query", "inventory[trusted] { certname ~ 'db' }")
+    assert rows[0]["trusted"] == {  # as PuppetDB has it of a node that runs puppet apply
+        "authenticated": "local",
+        "certname": "db01.example.com",
+        "domain": "example.com",
+        "extensions": {},
+        "hostname": "db01",
+    }
+    assert ask("puppetdb_query", "nodes { certname ~ 'db' }") == [
+        {
+            "certname": "db01.example.com",
+            "deactivated": None,
+            "expired": None,
+            "facts_environment": "testing",
+            "catalog_environment": "testing",
+            "facts_timestamp": "2026-11-18T11:06:40.250Z",
+            "catalog_timestamp": "2026-11-18T11:06:40.250Z",
+        }
+    ]
+    assert ask("puppetdb_query", "nodes[count()] { }") == [{"count": 4}]
+    assert ask("puppetdb_query", "nodes[count()] { certname = 'nobody' }") == [{"count": 0}]
+    counted = (
+        "facts[value, count()] { name = 'osfamily' group by value order by count() desc, value }"
+    )
+    assert ask("puppetdb_query", counted) == [
+        {"value": "Debian", "count": 1},
+        {"value": "RedHat", "count": 1},
+        {"value": "its own word", "count": 1},
+    ]
+    assert ask("puppetdb_query", "facts[count(value)] { name = 'osfamily' }") == [{"count": 3}]
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("", "the query is empty"),
+        ("nodes", "could not parse the query at its end"),
+        ("nodes { certname == 'a' }", "could not parse the query at line 1"),
+        ("nodes { certname = 'a\\q\" }", "could not parse"),
+        ('nodes { certname ~ "\\d" }', "an escape that JSON does not know"),
+        ("reports { }", "reports is not answered"),
+        ("nodes { reports { } }", "reports is not answered"),
+        ("catalogs { }", "catalogs is not answered"),
+        ("package_inventory { }", "package_inventory is not answered"),
+        ("factsets { }", "factsets is not answered"),
+        ("hosts { }", "'hosts' is not an entity"),
+        (
+            "nodes { latest_report_status = 'failed' }",
+            "latest_report_status of nodes is not answered",
+        ),
+        ("nodes[report_timestamp] { }", "report_timestamp of nodes is not answered"),
+        ("nodes { colour = 1 }", "'colour' is not a field of nodes"),
+        ("resources { }", "a query for all types is not answered"),
+        ("resources { type = 'Package' }", "resources of type Package are not answered"),
+        ("resources { type ~ 'Cl' }", "resources of type Cl are not answered"),
+        ("resources { ! type = 'Class' }", "a query for all types is not answered"),
+        ("resources { type in ['Class', 'File'] }", "resources of type File are not answered"),
+        ("resources { type = 'Class' or title = 'x' }", "a query for all types is not answered"),
+        ("resources { type = 'Class' or exported = false }", "a query for all types is not"),
+        ("resources { type = 'Class' and tag = 'x' }", "tag of a class is not answered"),
+        ("resources { type = 'Class' and parameters.port = 1 }", "parameters.port of a class"),
+        ("resources[tags] { type = 'Class' }", "tags of a class is not answered"),
+        ("resources[title] { type = 'Class' order by line }", "line of a class is not answered"),
+        ("resources[tag] { exported = true }", "the field tag is for conditions"),
+        ("resources[resource] { exported = true }", "resource of resources is not answered"),
+        ("resources { exported = true or tag = 'x' }", "a query for all types is not answered"),
+        ("resources { (exported = true or type = 'Class') and line = 1 }", "line of a class"),
+        ("nodes[certname] { resources { title = 'x' } }", "a query for all types is not answered"),
+        ("facts[avg(value)] { name = 'x' }", "the function avg is not answered"),
+        ("nodes[count(), count(certname)] { }", "the result has two counts"),
+        ("nodes[certname, count()] { }", "neither grouped nor counted"),
+        ("nodes[certname] { group by facts_environment }", "neither grouped nor counted"),
+        ("nodes { group by certname }", "needs the fields of the result"),
+        ('inventory { facts.match("a.*") = 1 }', "is malformed"),
+        ("inventory { facts.os > 'a' }", "with numbers or times only"),
+        ("nodes { certname > 'a' }", "with numbers or times only"),
+        ("nodes { certname ~> ['a'] }", "'~>' compares the field path only"),
+        ("nodes { certname ~ '[' }", "regular expression is refused"),
+        ("nodes { certname in facts[certname, name] { } }", "'in' compares 1 fields with 2"),
+        ("nodes { certname in facts { } }", "must say which field"),
+        ("nodes { " + "! " * 300 + "certname = 'a' }", "nested too deep"),
+        ("nodes { limit 1 limit 2 }", "there are two 'limit'"),
+        (["nodes"], "does not begin with 'from'"),
+        (["from"], "does not say what is asked for"),
+        (["from", "nodes", ["xor", 1, 2]], "the operator 'xor' is unknown"),
+        (["from", "nodes", ["=", "certname"]], "'=' has 1 arguments, not 2"),
+        (["from", "nodes", ["and"]], "'and' has no conditions"),
+        (["from", "nodes", ["=", "certname", "a"], ["=", "certname", "b"]], "two conditions"),
+        (["from", "nodes", ["in", "certname", ["array", "a"]]], "a list of at most"),
+        (["from", "nodes", ["limit", -1]], "'limit' wants a number"),
+        (["from", "facts", ["=", ["fact", "a"], 1]], "'fact' is not a field of facts"),
+        ({"from": "nodes"}, "must be a string or an array"),
+    ],
+)
+def test_refused_by_name(query: Json, reason: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        ask("puppetdb_query", query)
+    assert reason in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400

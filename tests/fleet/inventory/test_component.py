@@ -1,0 +1,71 @@
+"""Components of entries: what a node's own notes and the entries of others come to."""
+
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.fleet.inventory.component import (
+    MAX_COMPONENTS,
+    Component,
+    application_of,
+    read_components,
+)
+
+MYSQL: dict[str, Any] = {"name": "Lamp::Mysql[app1]", "produces": ["Sql[app1]"], "consumes": []}
+
+
+def fields(**more: Any) -> Fields:
+    return Fields({**MYSQL, **more}, where="components")
+
+
+def test_what_was_noted_is_read_and_sorted() -> None:
+    web = fields(name="Lamp::Web[app1-1]", application="Lamp[app1]", consumes=["Sql[app1]"])
+    found = read_components([web, fields()])
+    assert [(one.application, one.name) for one in found] == [
+        ("Lamp[app1]", "Lamp::Mysql[app1]"),
+        ("Lamp[app1]", "Lamp::Web[app1-1]"),
+    ]
+    for one in found:
+        assert Component.parse(Fields(one.to_dict(), where="")) == one
+        assert Component.parse_again(one.to_dict()) == one
+    assert Component.parse_again(MYSQL) == found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "application"),
+    [
+        ("Lamp::Mysql[app1]", "Lamp[app1]"),
+        ("Lamp[app1]", "Lamp[app1]"),
+        ("A::B::C[x [y] z]", "A[x [y] z]"),
+        ("mysql", "mysql"),
+        ("[x]", "[x]"),
+    ],
+)
+def test_the_application_of_a_reference(name: str, application: str) -> None:
+    assert application_of(name) == application
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"name": ""}, "name: the name is empty"),
+        ({"name": " x"}, "name: is not a name"),
+        ({"name": "x" * 256}, "name: is not a name"),
+        ({"name": "a\nb"}, "control character"),
+        ({"application": 7}, "application: must be a string"),
+        ({"produces": "x"}, "produces: must be a list"),
+        ({"consumes": ["x"] * 65}, "consumes: has 65 elements"),
+        ({"consumes": ["\u202e"]}, r"consumes\[0\]: the name has a control character"),
+    ],
+)
+def test_what_is_not_a_component(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Component.parse(fields(**more))
+
+
+def test_a_catalog_with_more_than_others_hear_of_is_an_error() -> None:
+    assert len(read_components([fields()] * MAX_COMPONENTS)) == MAX_COMPONENTS
+    with pytest.raises(InvalidInputError, match="has 257 components; others hear of at most 256"):
+        read_components([fields()] * (MAX_COMPONENTS + 1))

@@ -1,0 +1,174 @@
+"""An inventory entry: its form on the bus, its limits, what its digest is over."""
+
+import json
+import tracemalloc
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import ClassName, Environment, NodeName, RunId
+from localpuppet.fleet.inventory.component import Component
+from localpuppet.fleet.inventory.entry import (
+    MAX_INFLATED,
+    MAX_PACKED,
+    MAX_VALUES,
+    AskedQuery,
+    ExportsSummary,
+    InventoryEntry,
+    inflate,
+)
+
+WEB = NodeName.parse("web01.example.com")
+DB = NodeName.parse("db01.example.com")
+ENTRY = InventoryEntry(
+    node=WEB,
+    at=1_700_000_000.25,
+    run=RunId.parse("20260101T000000.000000Z-00aa"),
+    release="foo/tags/r1",
+    environment=Environment.parse("production", where=""),
+    facts={"os": {"family": "Debian"}, "networking": {"ip": "10.0.0.1"}, "text": "grüße\u2028"},
+    roles=("web", "cache"),
+    classes=(ClassName.parse("nginx::vhost", where=""),),
+    components=(
+        Component(name="Lamp::Web[a]", application="Lamp[b]", produces=("Http[a]",), consumes=()),
+    ),
+    kicks=("haproxy",),
+    queries=(AskedQuery(text="role=db", digest="00"),),
+    exports=ExportsSummary(count=2, digest="ff"),
+    paths=((DB,), ()),
+).digested()
+
+
+def test_an_entry_comes_back_as_it_was() -> None:
+    assert InventoryEntry.parse(ENTRY.to_payload()) == ENTRY
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"at": 1_800_000_000.0},
+        {"run": RunId.parse("20270101T000000.000000Z-00aa")},
+        {"paths": ()},
+        {"queries": (AskedQuery(text="role=db", digest="another answer"),)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_the_digest_is_not_over_when_and_why(change: dict[str, Any]) -> None:
+    assert replace(ENTRY, **change).digested().digest == ENTRY.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"facts": {"os": {"family": "RedHat"}}},
+        {"roles": ("web",)},
+        {"release": None},
+        {"queries": (AskedQuery(text="role=lb", digest="00"),)},
+        {"exports": ExportsSummary(count=2, digest="fe")},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_the_digest_is_over_all_that_it_says(change: dict[str, Any]) -> None:
+    assert replace(ENTRY, **change).digested().digest != ENTRY.digest
+
+
+def test_the_order_of_facts_is_not_a_difference() -> None:
+    turned = replace(ENTRY, facts=dict(reversed(list(ENTRY.facts.items()))))
+    assert turned.digested().digest == ENTRY.digest
+
+
+def test_a_field_of_a_newer_version_is_passed_over() -> None:
+    assert InventoryEntry.from_dict({**ENTRY.to_dict(), "moods": ["fine"]}) == ENTRY
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"node": "Web01.example.com"}, "node: node name"),
+        ({"at": True}, "at: must be a number"),
+        ({"run": "yesterday"}, "run: 'yesterday' is not a run id"),
+        ({"facts": []}, "facts: must be a mapping"),
+        ({"roles": [f"r{n}" for n in range(1000)]}, "roles: has 1000 elements; 0 to 64"),
+        ({"roles": ["web\nroot"]}, "control character"),
+        ({"classes": ["::Foo"]}, "classes[0]: '::Foo' is an invalid class name"),
+        ({"components": ["a"]}, "components[0]: must be a mapping, not a string"),
+        ({"queries": [{"text": "x", "digest": "0"}] * 257}, "queries: has 257 elements"),
+        ({"paths": [{"nodes": [WEB] * 19}]}, "paths[0].nodes: has 19 elements"),
+        ({"paths": [{"nodes": []}] * 33}, "paths: has 33 elements"),
+        ({"exports": {"count": -1, "digest": None}}, "exports.count: is -1"),
+        ({"environment": "Production"}, "environment: 'Production'"),
+    ],
+)
+def test_a_malformed_field_is_refused_with_its_place(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        InventoryEntry.from_dict({**ENTRY.to_dict(), **change})
+    assert said in str(refusal.value)
+
+
+def test_a_missing_field_is_refused() -> None:
+    raw = ENTRY.to_dict()
+    del raw["roles"]
+    with pytest.raises(InvalidInputError, match="'roles' is missing"):
+        InventoryEntry.from_dict(raw)
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked() -> None:
+    bomb = zlib.compress(b" " * (16 * MAX_INFLATED), 9)
+    assert len(bomb) < MAX_PACKED
+    with pytest.raises(InvalidInputError, match=f"more than {MAX_INFLATED} bytes"):
+        inflate(bomb)
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (b"{}", "not packed with zlib"),
+        (b"x" * (MAX_PACKED + 1), "bytes packed, the limit is"),
+        (zlib.compress(b"{}")[:-1], "not one whole zlib stream"),
+        (zlib.compress(b"{}") + b"more", "not one whole zlib stream"),
+        (zlib.compress(b'{"a":' * 101 + b"1" + b"}" * 101), "nested too deep"),
+        (zlib.compress(b'{"a":1,"a":2}'), "duplicate key"),
+    ],
+)
+def test_what_is_not_an_entry_is_refused(payload: bytes, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        InventoryEntry.parse(payload)
+
+
+def test_a_bomb_of_exactly_the_limit_passes_the_unpacking() -> None:
+    data = json.dumps({"a": ""}).encode().ljust(MAX_INFLATED)
+    assert inflate(zlib.compress(data)) == data
+
+
+def test_a_node_is_told_when_its_facts_are_too_large() -> None:
+    large = replace(ENTRY, facts={"blob": "x" * MAX_INFLATED})
+    with pytest.raises(InvalidInputError, match="hide"):
+        large.to_payload()
+
+
+@pytest.mark.parametrize("unit", [b"[],", b'{"":0},', b"1.5,", b"[[1]],"], ids=repr)
+def test_an_entry_of_countless_values_is_refused_before_it_takes_memory(unit: bytes) -> None:
+    raw = json.dumps({**ENTRY.to_dict(), "facts": {"many": [0]}}).encode()
+    payload = zlib.compress(raw.replace(b"[0]", b"[" + unit * (MAX_INFLATED // 8) + b"0]", 1))
+    assert len(payload) < 16 * 1024
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInputError, match="has more than 100000 values"):
+            InventoryEntry.parse(payload)
+        assert tracemalloc.get_traced_memory()[1] < 32 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_stands_in_a_text_is_not_counted() -> None:
+    facts: dict[str, Any] = {"text": '[{",' * (MAX_VALUES // 2)}
+    said = replace(ENTRY, facts=facts).digested()
+    assert InventoryEntry.parse(said.to_payload()) == said
+
+
+def test_a_release_is_one_plain_line() -> None:
+    with pytest.raises(InvalidInputError, match="release: the release has a control character"):
+        InventoryEntry.from_dict({**ENTRY.to_dict(), "release": "foo\x1b]0;owned\x07"})

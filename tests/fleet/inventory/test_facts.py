@@ -1,0 +1,158 @@
+"""Which facts leave a node."""
+
+import json
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import Environment, NodeName
+from localpuppet.fleet.inventory.claims import refusal
+from localpuppet.fleet.inventory.facts import (
+    GoodRun,
+    Selection,
+    entry_of,
+    named_for,
+    roles_of,
+    with_roles,
+)
+from tests.fleet.inventory.entries import RUN
+
+NODE = NodeName.parse("web01.example.com")
+CANARY = "canary-6f1e"
+FACTS: dict[str, Any] = {
+    "os": {"family": "Debian", "release": {"major": "12"}},
+    "networking": {"fqdn": "web01.lan", "hostname": "web01", "domain": "lan", "ip": "10.0.0.1"},
+    "hostname": "web01",
+    "domain": "lan",
+    "fqdn": "web01.lan",
+    "clientcert": "web01.lan",
+    "memory": {"system": {"total": "4 GiB", "used_bytes": 1, "available": "1 GiB", "capacity": 9}},
+    "mountpoints": {"/": {"size": "9 GiB", "used": "1 GiB", "available_bytes": 8}},
+    "load_averages": {"1m": 0.1},
+    "system_uptime": {"seconds": 9},
+    "uptime_seconds": 9,
+    "disks": {"sda": {"size": "9 GiB"}},
+    "nothing": None,
+    "empty": {},
+}
+
+
+def test_what_changes_with_every_run_stays_at_home() -> None:
+    found = Selection().of(FACTS)
+    assert found["memory"] == {"system": {"total": "4 GiB"}}
+    assert found["mountpoints"] == {"/": {"size": "9 GiB"}}
+    assert not {"load_averages", "system_uptime", "uptime_seconds"} & set(found)
+    assert found["os"] == FACTS["os"]
+    assert (found["nothing"], found["empty"]) == (None, {})
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {"ec2_userdata": CANARY},
+        {"ec2_metadata": {"user-data": CANARY}},
+        {"az_metadata": {"compute": {"customData": CANARY, "osProfile": [{"UserData": CANARY}]}}},
+        {"gce": {"instance": {"attributes": {"startup-script": CANARY, "sshKeys": CANARY}}}},
+        {"ec2_metadata": {"iam": {"security-credentials": {"role": {"Token": CANARY}}}}},
+        {"cloudstack_user_data": CANARY},
+        {"app": {"db": {"password": CANARY, "Password_Hash": CANARY}, "passwd": CANARY}},
+        {"list": [{"deep": [{"api-key": CANARY}]}]},
+        {"API_KEY": CANARY, "my_secret_thing": CANARY, "vault_token": {"a": [CANARY]}},
+        {"ssl": {"privateKey": CANARY, "private_key_pem": CANARY, "passphrase": CANARY}},
+        {"aws": {"AccessKeyId": CANARY, "access_key": CANARY}, "kubeconfig": CANARY},
+    ],
+    ids=lambda secret: next(iter(secret)),
+)
+@pytest.mark.parametrize("facts", [(), ("*",)], ids=["all", "selected"])
+def test_a_secret_never_leaves_the_node_wherever_it_stands(
+    secret: dict[str, Any], facts: tuple[str, ...]
+) -> None:
+    found = Selection(facts=facts).of({**FACTS, **secret})
+    assert CANARY not in json.dumps(found)
+    assert found["os"] == FACTS["os"]
+
+
+def test_a_site_selects_and_hides() -> None:
+    chosen = Selection(facts=("os", "networking.ip", "disks.*.size"), hide=("os.release",))
+    assert chosen.of(FACTS) == {
+        "os": {"family": "Debian"},
+        "networking": {"ip": "10.0.0.1"},
+        "disks": {"sda": {"size": "9 GiB"}},
+    }
+    assert "networking" not in Selection(hide=("net*",)).of(FACTS)
+
+
+def test_facts_of_the_cloud_leave_only_where_a_site_selects_them() -> None:
+    facts = {"os": "Debian", "tier": "front", "greeting": CANARY}
+    found = ("tier", "greeting")
+    assert Selection().of(facts, withheld=found) == {"os": "Debian"}
+    assert Selection(facts=("os", "ti*")).of(facts, withheld=found) == {
+        "os": "Debian",
+        "tier": "front",
+    }
+    assert Selection(facts=("*",), hide=("tier",)).of(facts, withheld=found) == {
+        "os": "Debian",
+        "greeting": CANARY,
+    }
+
+
+def test_the_names_in_an_entry_are_the_signers() -> None:
+    named = named_for(FACTS, NODE)
+    assert {named[key] for key in ("fqdn", "clientcert", "certname")} == {str(NODE)}
+    assert named["networking"] == {
+        "fqdn": str(NODE),
+        "hostname": "web01",
+        "domain": "example.com",
+        "ip": "10.0.0.1",
+    }
+    assert (named["hostname"], named["domain"]) == ("web01", "example.com")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "fact", "roles"),
+    [
+        ("web", "db", ("web",)),
+        (None, "db", ("db",)),
+        (["web", "cache", "web"], None, ("web", "cache")),
+        (None, None, ()),
+    ],
+)
+def test_a_role_is_the_parameter_or_else_the_fact(
+    parameter: Any, fact: Any, roles: tuple[str, ...]
+) -> None:
+    assert roles_of({"role": parameter}, {"role": fact}) == roles
+
+
+@pytest.mark.parametrize("role", [7, ["web", 7], [f"r{n}" for n in range(65)], {"a": "b"}, ""])
+def test_what_is_not_a_role_is_refused(role: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        roles_of({"role": role}, {})
+
+
+def test_the_fact_role_says_what_the_node_is_for() -> None:
+    assert with_roles({"role": "db"}, ("web",)) == {"role": "web"}
+    assert with_roles({"role": "db"}, ("a", "b")) == {"role": ["a", "b"]}
+    assert with_roles({"role": "db", "x": 1}, ()) == {"x": 1}
+
+
+def test_an_entry_of_a_run_is_one_that_others_believe() -> None:
+    run = GoodRun(
+        node=NODE,
+        at=1.0,
+        run=RUN,
+        release="app/tags/r1",
+        environment=Environment.parse("production", where=""),
+        parameters={"role": "web"},
+        facts={**FACTS, "role": "db", "trusted": {"certname": str(NODE)}, "instance_id": "i-1"},
+        withheld=["instance_id"],
+        classes=["main", "nginx::vhost", "Bad", "main"],
+        paths=((),) * 40,
+    )
+    entry = entry_of(run, Selection())
+    assert refusal(entry, NODE, None) is None
+    assert (entry.roles, entry.facts["role"]) == (("web",), "web")
+    assert entry.classes == ("main", "nginx::vhost")
+    assert "instance_id" not in entry.facts
+    assert len(entry.paths) == 32
+    assert entry.digest == entry.digested().digest

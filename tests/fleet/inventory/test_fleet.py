@@ -1,0 +1,136 @@
+"""Nodes that know each other: real agents on each bus, and an agent of two sides."""
+
+import json
+import time
+from pathlib import Path
+
+import yaml
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.inventory.outbox import Outbox
+from tests.fleet.inventory.entries import entry
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+from tests.rigs.node import Node
+from tests.rigs.split_member import Split
+from tests.rigs.waiting import wait_until
+
+
+def tell(root: Path, name: str, *roles: str) -> None:
+    """Leave what a good run would: the agent, or `publish`, brings it to the bus."""
+    Outbox(root / "var").offer(entry(name, at=time.time(), roles=roles), refresh=0)
+
+
+def known(node: Node, *roles: str) -> list[str]:
+    """Return the nodes of a role, as another node knows them."""
+    words = [word for role in roles for word in ("--role", role)]
+    done = node.run("nodes", *words, "--json")
+    assert done.code == 0, done.err
+    return [one["node"] for one in done.json["nodes"]]
+
+
+def wait_known(node: Node, role: str, *names: NodeName) -> None:
+    seen: list[list[str]] = [[]]
+
+    def look() -> bool:
+        seen[0] = known(node, role)
+        return seen[0] == sorted(names)
+
+    wait_until(look, lambda: f"not {names}, but {seen[0]}")
+
+
+def test_what_a_node_tells_is_known_to_others_and_forgotten_by_who_allows_it(
+    any_fleet: Fleet,
+) -> None:
+    a, b = any_fleet.add("a", "b")
+    a.node.write(
+        "policies/puppet.policy", f"policy default deny\nallow\tchoria={b.name}\tforget\t*\t*\n"
+    )
+    any_fleet.start()
+    tell(b.root, b.name, "web")
+    wait_known(a.node, "web", b.name)
+    shown = a.run("facts", b.name, "--json")
+    assert shown.json["entry"]["facts"]["fqdn"] == b.name
+    assert shown.json["revision"] > 0
+    assert 0 <= shown.json["age"] < 900
+
+    b.run("forget", b.name)
+    wait_known(a.node, "web")
+    wait_known(b.node, "web", b.name)  # its own policy does not allow it
+    assert "is not forgotten" in b.log
+    tell(b.root, b.name, "web", "db")
+    wait_known(a.node, "db", b.name)
+
+
+def test_a_key_that_is_revoked_takes_its_node_away(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b")
+    fleet.start()
+    tell(b.root, b.name, "web")
+    wait_known(a.node, "web", b.name)
+    assert a.run("keys", "revoke", b.name).code == 0
+    wait_known(a.node, "web")
+    a.wait_log(f"{b.name} is out of the inventory")
+
+
+def test_without_an_agent_the_bus_is_listed(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b")
+    tell(b.root, b.name, "web")
+    assert b.run("publish").out == "told the others\n"
+    assert b.run("publish").out == "the others know it already\n"
+    assert known(a.node, "web", "db") == [b.name]
+    assert known(a.node, "db") == []
+
+
+def test_what_a_node_says_cannot_write_on_a_terminal_or_lead_others_elsewhere(
+    fleet: Fleet,
+) -> None:
+    a, b = fleet.add("a", "b")
+    evil = "\x1b]0;owned\x07\n9  forged\u202e"
+    facts = {evil: evil, "kernel": evil, "networking": {"ip": "local://localhost"}}
+    said = entry(b.name, at=time.time(), roles=("web",), facts=facts)
+    Outbox(b.root / "var").offer(said, refresh=0)
+    assert b.run("publish").code == 0
+    for words in (
+        ("facts", b.name),
+        ("facts", "--summary", "kernel"),
+        ("query", "role=web", "--facts", "kernel"),
+        ("nodes", "--role", "web"),
+    ):
+        done = a.run(*words)
+        assert done.code == 0, done.err
+        assert all(line.isprintable() for line in done.out.splitlines()), words
+        assert not any(line.startswith("9  forged") for line in done.out.splitlines()), words
+    bolt = yaml.safe_load(a.run("query", "role=web", "--format", "bolt").out)
+    assert bolt["targets"] == [{"name": b.name, "uri": b.name}]
+
+
+def test_a_copy_that_cannot_be_kept_is_no_answer_to_any_question(fleet: Fleet) -> None:
+    (a,) = fleet.add("a")
+    (a.root / "var/inventory/view.sqlite").mkdir(parents=True)
+    for words in (("nodes", "--role", "web"), ("facts", a.name), ("query", "role=web")):
+        done = a.run(*words)
+        assert (done.code, done.out) == (69, ""), done
+
+
+def test_a_view_that_is_too_old_is_not_asked(nats_fleet: Fleet) -> None:
+    (a,) = nats_fleet.add("a", inventory={"max_stale": 0.001})
+    nats_fleet.start()
+    wait_until(lambda: _says(a, "last current"), lambda: a.log)
+
+
+def _says(member: Member, text: str) -> bool:
+    done = member.run("nodes", "--role", "web", "--json")
+    assert (done.code, done.out) == (69, ""), done
+    return text in done.err
+
+
+def test_an_agent_of_two_sides_tells_and_knows(split: Split) -> None:
+    split.run_side()
+    split.network_side()
+    tell(split.node.root, "a.example.com", "db")
+    wait_known(split.other, "db", NodeName("a.example.com"))
+    tell(split.other.root, "b.example.com", "web")
+    assert split.other.run("publish").code == 0
+    wait_known(split.node, "web", NodeName("b.example.com"))
+    listed = json.loads(split.node.run("facts", "--summary", "role", "--json").out)["values"]
+    assert [one["value"] for one in listed] == ["db", "web"]

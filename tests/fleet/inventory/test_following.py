@@ -1,0 +1,378 @@
+"""How the view follows the bus: real keys, a store in memory, files of trust that change."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import IntegrityError, NotInForceError, StateError, UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
+from localpuppet.fleet.bus.layout import FORGOTTEN
+from localpuppet.fleet.inventory.admission import EntryAdmission, Refusal
+from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.following import Pauses, Sources, ViewFollower
+from localpuppet.fleet.inventory.tombstone import Tombstone
+from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier
+from tests.doubles.identities import Person, person, trusting
+from tests.doubles.inventory import NoCompanion
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeClock, FakeLog
+from tests.fleet.inventory.entries import entry, key_of, signed
+
+WEB, DB, ALICE = person("web01.example.com"), person("db01.example.com"), person("alice")
+POLICY = "policy default deny\nallow\tchoria=alice\tforget\t*\t*\n"
+PAUSES = Pauses(look=0.01, beat=0.01, settle=0.02, again=0.01, refused=0.01)
+
+
+class Node:
+    """A node that follows a store in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = FakeClock()
+        self.store = MemoryStore(now=self.clock.monotonic)
+        self.changed = asyncio.Event()
+        self.kv = MemoryKeyValue(self.store)
+        self.log = FakeLog()
+        self.trusted: TrustedKeys = trusting(directory / "trusted", WEB, DB, ALICE)
+        self.policy = directory / "puppet.policy"
+        self.policy.write_text(POLICY)
+        self.claims = directory / "inventory.policy"
+        self.trust = "1"
+        self.verified = 0
+        self.companion = NoCompanion()
+        self.view = View(directory / "view.sqlite", now=self.seconds)
+
+    def seconds(self) -> float:
+        return self.clock.now().timestamp()
+
+    def follower(self) -> ViewFollower:
+        node = self
+
+        class Counting(Verifier):
+            def verify(self, token: bytes, kind: MessageKind):  # type: ignore[no-untyped-def]  # noqa: ANN202
+                node.verified += 1
+                return super().verify(token, kind)
+
+        async def store() -> KeyValue:
+            if self.store.away:
+                raise UnavailableError("is away", where="bus")
+            return self.kv
+
+        admission = EntryAdmission(
+            Counting(self.trusted, None, self.clock),
+            claims=self.claims,
+            policy=self.policy,
+            now=self.seconds,
+        )
+        sources = Sources(
+            store=store,
+            admission=admission,
+            trust=lambda: self.trust,
+            probe=key_of("me"),
+            companion=self.companion,
+        )
+        return ViewFollower(
+            self.view,
+            sources,
+            clock=self.clock,
+            log=self.log,
+            changed=self.changed.set,
+            pauses=PAUSES,
+        )
+
+    @asynccontextmanager
+    async def following(self) -> AsyncGenerator[None, None]:
+        leave = asyncio.Event()
+        task = asyncio.create_task(self.follower().follow(leave))
+        try:
+            yield
+        finally:
+            leave.set()
+            await task
+
+    async def says(
+        self, by: Person, node: str | None = None, *, age: float = 0.0, **more: object
+    ) -> None:
+        said = entry(str(by.name), at=self.seconds() - age, **more)
+        await self.kv.put(key_of(node or by.name), signed(by, said))
+
+    def nodes(self) -> list[str]:
+        return [one.node for one in self.view.entries()]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path)
+    yield made
+    made.view.close()
+
+
+async def test_whoever_waits_for_changes_hears_of_each(node: Node) -> None:
+    async with node.following():
+        await node.until(lambda: node.view.current_until() is not None)
+        node.changed.clear()
+        await node.says(WEB)
+        await node.changed.wait()
+        assert node.nodes() == [WEB.name]
+        node.changed.clear()
+        node.trust = "other"
+        await node.changed.wait()
+
+
+async def test_what_is_there_and_what_comes_is_in_the_view(node: Node) -> None:
+    await node.says(WEB)
+    async with node.following():
+        await node.until(lambda: node.nodes() == [WEB.name])
+        await node.says(DB, roles=("db",))
+        await node.until(lambda: node.nodes() == [DB.name, WEB.name])
+        await node.until(lambda: node.view.current_until() == node.seconds())
+    assert node.view.revision == 2
+
+
+async def test_nobody_there_is_known_to_be_current(node: Node) -> None:
+    async with node.following():
+        await node.until(lambda: node.view.current_until() is not None)
+    assert node.nodes() == []
+
+
+async def test_a_bus_that_is_away_ages_the_view_and_empties_nothing(node: Node) -> None:
+    await node.says(WEB)
+    async with node.following():
+        await node.until(lambda: node.view.current_until() is not None)
+        current = node.seconds()
+        node.store.away = True
+        node.store.wake()
+        await node.until(lambda: any("is not current" in text for _, text in node.log.lines))
+        node.clock.advance(60)
+        assert node.view.current_until() == current
+        assert node.nodes() == [WEB.name]
+        node.store.away = False
+        await node.says(DB)
+        await node.until(lambda: node.nodes() == [DB.name, WEB.name])
+        await node.until(lambda: node.view.current_until() == current + 60)
+
+
+async def test_a_key_that_vanishes_removes_nothing(node: Node) -> None:
+    await node.says(WEB)
+    async with node.following():
+        await node.until(node.nodes)
+        node.store.remove(key_of(WEB.name))
+        await node.says(DB)
+        await node.until(lambda: node.nodes() == [DB.name, WEB.name])
+    await node.follower().list_once()
+    assert node.nodes() == [DB.name, WEB.name]
+
+
+async def test_what_is_known_is_not_verified_again(node: Node) -> None:
+    await node.says(WEB)
+    await node.says(DB)
+    await node.follower().list_once()
+    assert node.verified == 2
+    await node.follower().list_once()
+    assert node.verified == 2
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        (signed(DB, entry(str(DB.name), at=0.0)), "stands at the key of web01"),
+        (signed(person("web01.example.com"), entry(str(WEB.name), at=9e9)), "signature is not"),
+        (b"rubbish", "three parts"),
+        (
+            WEB.signer.sign(zlib.compress(b" " * 2**26), MessageKind.INVENTORY),
+            "too large",
+        ),
+        (WEB.signer.sign(b"{}", MessageKind.INVENTORY), "not packed"),
+        (WEB.signer.sign(b"{}", MessageKind.PRESENCE), "lp-inventory is needed"),
+        (signed(WEB, entry(str(WEB.name), at=9e9)), "from the future"),
+        (
+            signed(WEB, entry(str(WEB.name), at=9e8, facts={"fqdn": "db01.example.com"})),
+            "its fqdn is not",
+        ),
+    ],
+    ids=["another's", "forged", "rubbish", "bomb", "unpacked", "kind", "future", "name"],
+)
+async def test_what_does_not_verify_changes_nothing_and_is_named(
+    node: Node, token: bytes, said: str
+) -> None:
+    await node.says(WEB, roles=("web",))
+    await node.follower().list_once()
+    before = node.view.entry(NodeName(WEB.name))
+    await node.kv.put(key_of(WEB.name), token)
+    await node.says(DB)
+    await node.follower().list_once()
+    assert node.view.entry(NodeName(WEB.name)) == before
+    assert node.nodes() == [DB.name, WEB.name]
+    (refused,) = node.view.refused()
+    assert (refused.node, said in refused.reason) == (WEB.name, True), refused
+
+
+async def test_claims_that_no_line_allows_are_refused(node: Node) -> None:
+    node.claims.write_text("web01.example.com\tweb\t10.0.0.0/8\n")
+    await node.says(WEB, roles=("db",))
+    await node.follower().list_once()
+    assert node.nodes() == []
+    assert "may not claim the role 'db'" in node.view.refused()[0].reason
+
+
+async def test_revocation_removes_at_once_and_trust_brings_back(node: Node) -> None:
+    await node.says(WEB)
+    async with node.following():
+        await node.until(node.nodes)
+        (node.directory / "trusted" / f"{WEB.name}.pem").unlink()
+        node.trust = "2"
+        await node.until(lambda: node.nodes() == [])
+        assert "no key of web01" in node.view.refused()[0].reason
+        node.trusted.pin(WEB.name, WEB.key.public_key())
+        node.trust = "3"
+        await node.until(node.nodes)
+    assert node.view.refused() == []
+
+
+async def test_a_key_that_was_replaced_takes_the_entry_of_the_old_one(node: Node) -> None:
+    await node.says(WEB)
+    await node.follower().list_once()
+    other = person(str(WEB.name))
+    node.trusted.pin(WEB.name, other.key.public_key(), replace=True)
+    node.trust = "2"
+    await node.follower().list_once()
+    assert node.nodes() == []
+
+
+async def test_a_revocation_while_nobody_followed_counts_too(node: Node) -> None:
+    await node.says(WEB)
+    await node.follower().list_once()
+    (node.directory / "trusted" / f"{WEB.name}.pem").unlink()
+    node.trust = "2"
+    node.store.away = True
+    with pytest.raises(UnavailableError):
+        await node.follower().list_once()
+    node.store.away = False
+    await node.follower().list_once()
+    assert node.nodes() == []
+
+
+async def test_a_policy_that_cannot_be_read_takes_nobody_away(node: Node) -> None:
+    await node.says(WEB)
+    await node.follower().list_once()
+    node.claims.write_text("not a policy\n")
+    node.trust = "2"
+    await node.follower().list_once()
+    assert node.nodes() == [WEB.name]
+
+
+async def _bury(node: Node, by: Person, *, about: str | None = None) -> None:
+    stone = Tombstone(node=NodeName(about or WEB.name), at=node.seconds())
+    token = by.signer.sign(stone.to_payload(), MessageKind.FORGOTTEN)
+    await node.kv.put(f"{FORGOTTEN}{WEB.name}", token)
+
+
+async def test_who_may_has_a_node_forgotten(node: Node) -> None:
+    await node.says(WEB, age=1)
+    async with node.following():
+        await node.until(node.nodes)
+        await _bury(node, ALICE)
+        await node.until(lambda: node.nodes() == [])
+        node.clock.advance(1)
+        await node.says(WEB)
+        await node.until(node.nodes)
+    await node.follower().list_once()
+    assert node.nodes() == [WEB.name]
+
+
+@pytest.mark.parametrize(
+    ("by", "about", "policy", "said"),
+    [
+        (DB, None, POLICY, "denied by policy"),
+        (ALICE, None, "policy default deny\nallow\tchoria=alice\t*\t*\t*\n", "denied by policy"),
+        (ALICE, DB.name, POLICY, "is about db01"),
+        (person("alice"), None, POLICY, "signature is not"),
+        (ALICE, None, None, "no policy"),
+    ],
+    ids=["not allowed", "a star is not forget", "another node", "forged", "no file"],
+)
+async def test_who_may_not_has_nobody_forgotten(
+    node: Node, by: Person, about: str | None, policy: str | None, said: str
+) -> None:
+    if policy is None:
+        node.policy.unlink()
+    else:
+        node.policy.write_text(policy)
+    await node.says(WEB, age=1)
+    await _bury(node, by, about=about)
+    await node.follower().list_once()
+    assert node.nodes() == [WEB.name]
+    assert any(said in text for _, text in node.log.lines), node.log.lines
+
+
+async def test_a_damaged_view_is_made_anew(node: Node) -> None:
+    await node.says(WEB)
+    await node.follower().list_once()
+    (node.directory / "view.sqlite").write_bytes(b"rubbish" * 999)
+    async with node.following():
+        await node.until(lambda: any("made anew" in text for _, text in node.log.lines))
+        await node.until(lambda: node.nodes() == [WEB.name])
+
+
+async def test_a_disk_that_refuses_ends_nothing(node: Node) -> None:
+    full = [True, True, True]
+
+    class Full(View):
+        def take(self, arrived: Iterable[Arrived], *, revision: int | None = None) -> None:
+            if full:
+                full.pop()
+                raise StateError("No space left on device", where="view.sqlite")
+            super().take(arrived, revision=revision)
+
+    node.view = Full(node.directory / "view.sqlite", now=node.seconds)
+    await node.says(WEB)
+    async with node.following():
+        await node.until(lambda: not full)
+        assert node.view.current_until() is None or not full
+        await node.until(node.nodes)
+    assert any("No space left" in text for _, text in node.log.lines)
+
+
+async def test_who_may_not_read_says_so_once_and_asks_seldom(node: Node) -> None:
+    follower = node.follower()
+    refused = RefusedError("permission denied", where="bus etcd")
+    assert [follower._pause(refused) for _ in range(3)] == [PAUSES.not_allowed] * 3
+    assert node.log.text.count("the inventory is not current: bus etcd: permission denied") == 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "believed"),
+    [
+        (NotInForceError("the certificate of web01, or of its CA, has expired"), True),
+        (IntegrityError("the certificate of web01 is revoked"), False),
+    ],
+    ids=["a date has passed", "revoked"],
+)
+def test_a_date_that_has_passed_takes_nobodys_trust_away(
+    tmp_path: Path, problem: IntegrityError, believed: bool
+) -> None:
+    """What was believed while a certificate or a list was in force stays so; nothing new does."""
+
+    class Dated(Verifier):
+        def verify(self, token: bytes, kind: MessageKind) -> Signed:
+            raise problem
+
+    admission = EntryAdmission(
+        Dated(TrustedKeys(tmp_path), None, FakeClock()),
+        claims=tmp_path / "none",
+        policy=tmp_path / "none",
+        now=lambda: 0.0,
+    )
+    assert (admission.distrust(WEB.name, b"token") is None) is believed
+    assert isinstance(admission.entry(WEB.name, b"token"), Refusal)

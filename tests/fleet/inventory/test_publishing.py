@@ -1,0 +1,153 @@
+"""What a node tells the others: news only, and what the bus holds is what the outbox does."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.outbox import STEP, Outbox
+from localpuppet.fleet.inventory.publishing import LOOK, Publisher, Voice, publish
+from localpuppet.fleet.trust.signing import MessageKind
+from tests.doubles.identities import person, verifier
+from tests.doubles.inventory import NoBaggage
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeLog
+from tests.doubles.simulated_loop import run_simulated
+from tests.fleet.inventory.entries import entry, key_of, signed
+
+WEB = person("web01.example.com")
+NOW, REFRESH = 1_800_000_000.0, 3600.0
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Outbox:
+    return Outbox(tmp_path / "state")
+
+
+@pytest.fixture
+def voice(tmp_path: Path) -> Voice:
+    return Voice(
+        node=NodeName(WEB.name),
+        signer=WEB.signer,
+        verifier=verifier(tmp_path, WEB),
+        baggage=NoBaggage(),
+    )
+
+
+def _entry(at: float, **more: object) -> InventoryEntry:
+    return entry(str(WEB.name), at=at, **more)
+
+
+def _offer(outbox: Outbox, at: float, **more: object) -> bool:
+    return outbox.offer(_entry(at, **more), refresh=REFRESH)
+
+
+def test_only_news_is_written_down(outbox: Outbox) -> None:
+    assert (outbox.payload(), outbox.stamp()) == (None, 0)
+    assert _offer(outbox, NOW)
+    stamp = outbox.stamp()
+    assert not _offer(outbox, NOW + REFRESH - 1)
+    assert (outbox.entry(), outbox.stamp()) == (_entry(NOW), stamp)
+    assert _offer(outbox, NOW + 1, roles=("web",))
+    assert _offer(outbox, NOW + 1 + REFRESH, roles=("web",))
+
+
+def test_entries_do_not_go_back_with_the_clock(outbox: Outbox) -> None:
+    assert _offer(outbox, NOW)
+    assert _offer(outbox, NOW - 60, roles=("web",))
+    found = outbox.entry()
+    assert found is not None
+    assert (found.at, found.roles) == (NOW + STEP, ("web",))
+
+
+def test_what_a_clock_wrote_that_was_far_ahead_holds_nothing_up(outbox: Outbox) -> None:
+    assert _offer(outbox, NOW + 1e6)
+    assert _offer(outbox, NOW)
+    assert outbox.entry() == _entry(NOW)
+
+
+def test_an_entry_that_is_too_large_leaves_the_last_one(outbox: Outbox) -> None:
+    assert _offer(outbox, NOW)
+    with pytest.raises(InvalidInputError):
+        _offer(outbox, NOW + 1, facts={"blob": "x" * 5_000_000})
+    assert outbox.entry() == _entry(NOW)
+
+
+def test_a_damaged_outbox_is_replaced(outbox: Outbox) -> None:
+    assert _offer(outbox, NOW)
+    outbox.path.write_bytes(b"rubbish")
+    assert outbox.entry() is None
+    assert _offer(outbox, NOW)
+
+
+def test_what_was_published_is_noted_until_there_is_news(outbox: Outbox) -> None:
+    assert outbox.is_published()  # there is nothing to tell
+    _offer(outbox, NOW)
+    assert not outbox.is_published()
+    outbox.note_published(outbox.payload() or b"")
+    assert outbox.is_published()
+    _offer(outbox, NOW + 1, roles=("web",))
+    assert not outbox.is_published()
+
+
+async def test_to_publish_is_to_compare(voice: Voice) -> None:
+    kv = MemoryKeyValue(MemoryStore())
+    payload = _entry(NOW).to_payload()
+    assert await publish(kv, payload, voice)
+    assert not await publish(kv, payload, voice)
+    found = await kv.get(key_of(WEB.name))
+    assert found is not None
+    assert voice.verifier.verify(found.value, MessageKind.INVENTORY).payload == payload
+
+
+@pytest.mark.parametrize("by", ["stranger", "older"])
+async def test_what_is_not_ours_on_the_bus_is_replaced(voice: Voice, by: str) -> None:
+    kv = MemoryKeyValue(MemoryStore())
+    other = person(str(WEB.name)) if by == "stranger" else WEB
+    await kv.put(key_of(WEB.name), signed(other, _entry(NOW - (by == "older"))))
+    assert await publish(kv, _entry(NOW).to_payload(), voice)
+
+
+def test_an_agent_tells_at_once_and_again_after_an_outage(outbox: Outbox, voice: Voice) -> None:
+    run_simulated(_tells_at_once_and_again_after_an_outage(outbox, voice))
+
+
+async def _tells_at_once_and_again_after_an_outage(outbox: Outbox, voice: Voice) -> None:
+    store, log, time = MemoryStore(away=True), FakeLog(), asyncio.get_running_loop().time
+    kv = MemoryKeyValue(store)
+    changed, leave = asyncio.Event(), asyncio.Event()
+
+    async def connected() -> KeyValue:
+        if store.away:
+            raise UnavailableError("is away", where="bus")
+        return kv
+
+    looks: list[bool] = []
+
+    async def then(told: bool) -> None:
+        looks.append(told)
+
+    publisher = Publisher(outbox, voice, store=connected, log=log, then=then)
+    task = asyncio.create_task(publisher.run(changed, leave))
+    _offer(outbox, NOW)
+    while not log.lines:
+        await asyncio.sleep(0.01)
+    store.away = False
+    back = time()
+    while store.revision < 1:
+        await asyncio.sleep(0.01)
+    assert time() <= back + LOOK  # nobody has told it
+    _offer(outbox, NOW + 1, roles=("web",))
+    changed.set()
+    news = time()
+    while store.revision < 2:
+        await asyncio.sleep(0.01)
+    leave.set()
+    await task
+    assert time() < news + LOOK / 10  # it has not waited for its next look
+    assert [level for level, _ in log.lines] == ["warning", "info", "info"]
+    assert (looks[0], looks[-1]) == (False, True)  # what follows is told whether the others know

@@ -1,0 +1,85 @@
+"""Asking the inventory: nobody there, and could not ask, are different answers."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.inventory.brief import KnownNode, WholeNode
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.reading import (
+    SKEW,
+    CouldNotAsk,
+    Equal,
+    Exported,
+    Found,
+    InventoryReader,
+    ask,
+)
+
+NOW = 1_700_000_000.0
+MAX_STALE = 900.0
+
+
+class Reader:
+    """Nobody is there; it was current at a time, or cannot be read."""
+
+    revision = 7
+
+    def __init__(self, current: float | None, *, damaged: bool = False) -> None:
+        self._current = current
+        self._damaged = damaged
+
+    def current_until(self) -> float | None:
+        return self._current
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        if self._damaged:
+            raise StateError("is damaged", where="view.sqlite")
+        return iter(())
+
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        return map(WholeNode, self.entries(equal))
+
+    def entry(self, node: NodeName) -> InventoryEntry | None:
+        return None
+
+    def exporting(self, kind: str | None) -> set[str]:
+        return set()
+
+    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+        return iter(())
+
+
+def _count(reader: InventoryReader) -> int:
+    return len(list(reader.entries()))
+
+
+def _ask(reader: Reader) -> Found[int] | CouldNotAsk:
+    return ask(reader, _count, now=NOW, max_stale=MAX_STALE)
+
+
+@pytest.mark.parametrize("age", [0.0, MAX_STALE, -SKEW])
+def test_nobody_is_an_answer_while_the_view_counts(age: float) -> None:
+    assert _ask(Reader(NOW - age)) == Found(answer=0, revision=7, age=max(0.0, age))
+
+
+@pytest.mark.parametrize(
+    ("current", "said"),
+    [
+        (None, "was not read from the bus yet"),
+        (NOW - MAX_STALE - 1, "last current 15m 1s ago; inventory.max_stale is 15m"),
+        (NOW + SKEW + 1, "the clock was set back by 31s"),
+    ],
+)
+def test_a_view_that_is_not_current_is_not_asked(current: float | None, said: str) -> None:
+    answer = _ask(Reader(current))
+    assert isinstance(answer, CouldNotAsk)
+    assert said in answer.reason
+    assert answer.current_until == current
+
+
+def test_a_view_that_cannot_be_read_is_not_nobody() -> None:
+    answer = _ask(Reader(NOW, damaged=True))
+    assert answer == CouldNotAsk(reason="view.sqlite: is damaged", current_until=NOW)

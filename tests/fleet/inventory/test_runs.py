@@ -1,0 +1,104 @@
+"""What a real run leaves for the others: after a good whole run, and without what is hidden."""
+
+import json
+from typing import Any
+
+from localpuppet.fleet.inventory.outbox import Outbox
+from tests.rigs.node import Node
+
+CANARY = "canary-90210"
+# What other processes of a machine change while nothing of the node does: tests beside this one
+# make network interfaces and mounts, as containers do.
+OTHERS_DO = (
+    *("networking.*", "interfaces", "scope6*", "ipaddress*", "macaddress*", "mtu_*"),
+    *("netmask*", "network*_*", "mountpoints.*", "filesystems"),
+)
+
+
+def _entry(node: Node) -> dict[str, Any] | None:
+    entry = Outbox(node.state).entry()
+    return None if entry is None else entry.to_dict()
+
+
+def test_a_good_whole_run_tells_the_others_and_no_other_run_does(node: Node) -> None:
+    hide = ["hidden.*", *OTHERS_DO]
+    node.settings(node="web01.example.com", bus="sqlite", inventory={"hide": hide})
+    facts = {
+        "app_userdata": CANARY,
+        "hidden": {"a": CANARY},
+        "deep": [{"db": {"password": CANARY}}],
+    }
+    node.write("puppet/var/facts.d/canary.json", json.dumps({**facts, "tier": "gold"}))
+    node.app('notify { "hello": }')
+    raw = json.loads((node.root / "input.yaml").read_text())
+    node.write("input.yaml", json.dumps({**raw, "parameters": {"role": ["web", "cache"]}}))
+    for options in (["--noop"], ["--tags", "nothing"]):
+        assert node.run("apply", *options).code == 0
+    assert _entry(node) is None
+
+    done = node.run("apply")
+    assert (done.code, "inventory" in done.err) == (0, False), done.err
+    entry = _entry(node)
+    assert entry is not None
+    told = json.dumps(entry)
+    assert CANARY not in told
+    assert (entry["node"], entry["roles"]) == ("web01.example.com", ["web", "cache"])
+    assert entry["release"] == "app/trunk"
+    assert "app" in json.loads(told)["classes"]
+    assert entry["facts"]["tier"] == "gold"
+    assert entry["facts"]["fqdn"] == "web01.example.com"
+    assert not list((node.state / "runs").glob("*/public"))
+
+    # Nobody's agent is there: a process of its own brought it to the bus.
+    node.wait_until(Outbox(node.state).is_published)
+    said = node.run("facts", "web01.example.com", "--json")
+    assert said.json["entry"] == entry, said.err
+    shown = node.run("nodes", "--role", "cache", "--json").json
+    listed = shown["nodes"]
+    assert (shown["revision"], shown["age"]) > (0, 0)
+    assert [one["node"] for one in listed] == ["web01.example.com"]
+    counted = node.run("facts", "--summary", "role", "--json").json["values"]
+    assert counted == [{"value": "cache", "nodes": 1}, {"value": "web", "nodes": 1}]
+
+    assert node.run("apply").code == 0
+    assert _entry(node) == entry  # nothing is news
+    node.app('fail("no")')
+    assert node.run("apply").code == 1
+    assert _entry(node) == entry
+
+
+def test_a_bus_that_cannot_be_asked_is_not_an_empty_answer(node: Node) -> None:
+    buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1}
+    node.settings(node="web01.example.com", bus="nats", buses=buses)
+    for words in (["facts", "--summary", "role"], ["nodes", "--role", "web"]):
+        done = node.run(*words, "--json")
+        assert (done.code, done.out) == (69, ""), done.err
+    assert node.run("publish").out.startswith("there is nothing to tell")
+
+
+def test_check_says_that_a_policy_lets_this_node_follow_nobody(node: Node) -> None:
+    node.app("")
+    allow = "policy default deny\nallow\t*\t{}\t*\t*\n"
+
+    def warned() -> bool:
+        return any("allows react" in one for one in node.run("check", "--json").json["warnings"])
+
+    assert not warned(), "without a policy every trusted node is followed"
+    node.write("policies/puppet.policy", allow.format("*"))
+    assert warned()
+    node.write("policies/puppet.policy", allow.format("status react"))
+    assert not warned()
+
+
+def test_check_reads_the_policy_of_claims_and_misses_it_in_a_fleet(node: Node) -> None:
+    buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}}
+    node.settings(node="web01.example.com", bus="nats", buses=buses)
+    node.app("")
+    warned = node.run("check", "--json").json["warnings"]
+    assert any("each node may claim any role" in one for one in warned)
+    node.write("policies/inventory.policy", "*\tweb\t*\n")
+    warned = node.run("check", "--json").json["warnings"]
+    assert not any("claim" in one for one in warned)
+    node.write("policies/inventory.policy", "*\tweb\n")
+    refused = node.run("check")
+    assert (refused.code, "inventory.policy: line 1" in refused.err) == (2, True), refused.err

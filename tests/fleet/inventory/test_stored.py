@@ -1,0 +1,51 @@
+"""How nodes stand in the view, told without their entries and without the other nodes'."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.inventory.admission import Refusal
+from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.entry import ExportsSummary
+from localpuppet.fleet.inventory.stored import Standing, standing
+from localpuppet.fleet.inventory.view import View
+from tests.fleet.inventory.entries import entry
+
+NOW = 1_800_000_000.0
+WEB, DB, STRANGER = (NodeName(f"{one}01.example.com") for one in ("web", "db", "new"))
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    with closing(View(tmp_path / "view.sqlite", now=lambda: NOW)) as made:
+        yield made
+
+
+def test_nodes_stand_here_by_their_entries_exports_and_refusals(view: View) -> None:
+    exporting = entry(DB, at=NOW, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
+    for one in (entry(WEB, at=NOW - 1), exporting):
+        view.take([Arrived(node=one.node, token=b"", found=one)])
+    view.take([Arrived(node=WEB, token=b"", found=Refusal(reason="is rubbish"))])
+    assert view.standing([WEB, STRANGER]) == {
+        WEB: Standing(at=NOW - 1, exports=None, refused="is rubbish"),
+        STRANGER: Standing(at=None, exports=None, refused=""),
+    }
+    assert view.standing([DB]) == {DB: Standing(at=NOW, exports="e" * 64, refused="")}
+    assert view.standing([]) == {}
+
+
+def test_how_nodes_stand_reads_nothing_of_others(view: View, tmp_path: Path) -> None:
+    """A step that waits asks five times a second, on nodes that know of thousands of others."""
+    view.standing([WEB])
+    with closing(sqlite3.connect(tmp_path / "view.sqlite")) as connection:
+        asked: list[str] = []
+        connection.set_trace_callback(asked.append)
+        standing(connection, [WEB])
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {asked[0]}")]
+    read = [line for line in plan if not line.startswith("SCAN asked VIRTUAL TABLE")]
+    assert len(read) == 3
+    assert all(line.startswith("SEARCH ") and "node=?" in line for line in read), read

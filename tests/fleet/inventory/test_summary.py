@@ -1,0 +1,31 @@
+"""What the nodes say, for people: counted, and as lines."""
+
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.brief import WholeNode
+from localpuppet.fleet.inventory.summary import counts, lines, with_roles
+from tests.fleet.inventory.entries import entry
+
+NODES = [
+    entry("a.example.com", at=1.0, roles=("web", "db"), facts={"os": {"family": "Debian"}, "n": 1}),
+    entry("b.example.com", at=1.0, roles=("web",), facts={"os": {"family": "Debian"}, "n": None}),
+    entry("c.example.com", at=1.0, facts={"os": "odd"}),
+]
+
+
+def test_values_are_counted_and_who_says_nothing_counts_too() -> None:
+    nodes = [WholeNode(entry) for entry in NODES]
+    assert counts(nodes, "os.family") == [("Debian", 2), ("-", 1)]
+    assert counts(nodes, "n") == [("-", 2), ("1", 1)]
+    assert counts(nodes, "role") == [("web", 2), ("-", 1), ("db", 1)]
+    assert counts(nodes, "osfamily") == [("Debian", 2), ("-", 1)]
+    assert counts([], "role") == []
+
+
+def test_facts_become_lines() -> None:
+    facts: dict[str, Json] = {"b": {"y": [1, "ü"], "x": {}}, "a": True}
+    assert list(lines(facts)) == [("a", "true"), ("b.x", "{}"), ("b.y", '[1, "ü"]')]
+
+
+def test_the_nodes_of_several_roles_are_those_of_any() -> None:
+    assert [one.node for one in with_roles(NODES, ["db", "x"])] == ["a.example.com"]
+    assert with_roles(NODES, []) == []

@@ -1,0 +1,388 @@
+"""The view: which entry of a node is in force, and what takes one away."""
+
+import sqlite3
+import weakref
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.names import Environment, NodeName
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.database import DamagedError
+from localpuppet.fleet.inventory.admission import Refusal
+from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.tombstone import Tombstone
+from localpuppet.fleet.inventory.view import View
+from tests.doubles.identities import person
+from tests.doubles.inventory import MemoryInventory
+from tests.fleet.inventory.entries import entry, signed
+from tests.fleet.inventory.query.fleet import FLEET
+
+NOW = 1_800_000_000.0
+WEB, DB = person("web01.example.com"), person("db01.example.com")
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def view(tmp_path: Path, clock: Clock) -> Iterator[View]:
+    with closing(View(tmp_path / "state" / "view.sqlite", now=clock, expire=1000.0)) as made:
+        yield made
+
+
+def _take(view: View, *entries: InventoryEntry) -> None:
+    people = {WEB.name: WEB, DB.name: DB}
+    view.take(
+        [Arrived(node=one.node, token=signed(people[WEB.name], one), found=one) for one in entries]
+    )
+
+
+def _nodes(view: View) -> list[str]:
+    return [one.node for one in view.entries()]
+
+
+def test_entries_that_come_together_are_not_held_together(view: View) -> None:
+    made: list[weakref.ref[Any]] = []
+
+    class Facts(dict[str, Any]):
+        """Facts that tell when they are let go."""
+
+    most = 0
+
+    def arrive() -> Iterator[Arrived]:
+        nonlocal most
+        for number in range(20):
+            said = entry(f"n{number}.example.com", at=NOW)
+            facts = Facts(said.facts)
+            made.append(weakref.ref(facts))
+            most = max(most, sum(one() is not None for one in made))
+            yield Arrived(node=said.node, token=b"x", found=replace(said, facts=facts))
+
+    view.take(arrive())
+    assert most <= 3
+
+
+def test_what_was_taken_is_read_as_it_was_said(view: View) -> None:
+    web = entry(WEB.name, at=NOW, roles=("web",), paths=((NodeName(DB.name),), ()))
+    _take(view, web, entry(DB.name, at=NOW))
+    assert view.entry(NodeName(WEB.name)) == web
+    assert _nodes(view) == [DB.name, WEB.name]
+    assert view.entry(NodeName("nobody.example.com")) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "found"),
+    [
+        ("role", ["web"], [WEB.name]),
+        ("role", ["web", "db"], [DB.name, WEB.name]),
+        ("role", ["x"], []),
+        ("role", [], []),
+        ("node", [DB.name], [DB.name]),
+        ("os.family", ["Debian"], [DB.name, WEB.name]),
+        ("os.release.major", [12], [WEB.name]),
+        ("virtual", [True], [DB.name]),
+        ("anything.else", ["x"], [DB.name, WEB.name]),
+    ],
+)
+def test_an_index_narrows(view: View, path: str, values: list[str], found: list[str]) -> None:
+    release = {"family": "Debian", "release": {"major": "12"}}
+    _take(
+        view,
+        entry(WEB.name, at=NOW, roles=("web",), facts={"os": release}),
+        entry(DB.name, at=NOW, roles=("db",), facts={"os": {"family": "Debian"}, "virtual": True}),
+    )
+    assert [one.node for one in view.entries({path: values})] == found
+
+
+def test_a_refused_entry_changes_nothing_but_a_line(view: View, clock: Clock) -> None:
+    web = entry(WEB.name, at=NOW)
+    _take(view, web)
+    clock.now += 5
+    view.take([Arrived(node=WEB.name, token=b"x", found=Refusal(reason="a stranger's"))])
+    assert view.entry(NodeName(WEB.name)) == web
+    (refused,) = view.refused()
+    assert (refused.node, refused.reason, refused.since) == (WEB.name, "a stranger's", NOW + 5)
+    _take(view, entry(WEB.name, at=NOW + 1))
+    assert view.refused() == []
+
+
+def test_nothing_goes_back(view: View) -> None:
+    _take(view, entry(WEB.name, at=NOW, roles=("new",)))
+    _take(view, entry(WEB.name, at=NOW - 1, roles=("old",)))
+    assert [one.roles for one in view.entries()] == [("new",)]
+    assert "older" in view.refused()[0].reason
+
+
+def test_nothing_goes_back_after_distrust_either(view: View) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    view.distrust(WEB.name, "its key was revoked")
+    assert _nodes(view) == []
+    assert view.refused()[0].reason == "its key was revoked"
+    _take(view, entry(WEB.name, at=NOW - 1))
+    assert _nodes(view) == []
+    _take(view, entry(WEB.name, at=NOW))
+    assert _nodes(view) == [WEB.name]
+
+
+def test_a_forgotten_node_is_gone_until_it_says_something_newer(view: View) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    stone = Tombstone(node=NodeName(WEB.name), at=NOW + 1)
+    assert view.forget(stone, by="alice")
+    assert not view.forget(stone, by="alice")
+    _take(view, entry(WEB.name, at=NOW + 1))
+    assert (_nodes(view), view.refused()) == ([], [])
+    _take(view, entry(WEB.name, at=NOW + 2))
+    assert _nodes(view) == [WEB.name]
+    assert not view.forget(stone, by="alice")
+    assert _nodes(view) == [WEB.name]
+
+
+def test_a_tombstone_that_comes_first_counts_too(view: View) -> None:
+    assert not view.forget(Tombstone(node=NodeName(WEB.name), at=NOW), by="alice")
+    _take(view, entry(WEB.name, at=NOW))
+    assert _nodes(view) == []
+
+
+def test_an_older_tombstone_does_not_shorten_a_newer_one(view: View) -> None:
+    for at in (NOW + 5, NOW + 1):
+        view.forget(Tombstone(node=NodeName(WEB.name), at=at), by="alice")
+    _take(view, entry(WEB.name, at=NOW + 3))
+    assert _nodes(view) == []
+
+
+def test_an_entry_expires_where_the_site_says_so(view: View, clock: Clock, tmp_path: Path) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    clock.now += 1000
+    assert _nodes(view) == [WEB.name]
+    clock.now += 1
+    assert _nodes(view) == []
+    assert view.entry(NodeName(WEB.name)) is None
+    view.close()
+    with closing(View(tmp_path / "state" / "view.sqlite", now=clock)) as again:
+        assert _nodes(again) == [WEB.name]
+
+
+def test_a_reader_sees_one_moment_whoever_writes(view: View) -> None:
+    _take(view, entry(DB.name, at=NOW), entry(WEB.name, at=NOW))
+    reading = view.entries()
+    assert str(next(reading).node) == DB.name
+    _take(view, entry(DB.name, at=NOW + 1, roles=("db",)), entry(WEB.name, at=NOW + 1))
+    view.distrust(WEB.name, "gone")
+    assert view.entry(NodeName(WEB.name)) is None
+    assert next(reading).at == NOW
+
+
+def test_only_what_is_new_is_unknown(view: View) -> None:
+    web = entry(WEB.name, at=NOW)
+    token = signed(WEB, web)
+    view.take([Arrived(node=WEB.name, token=token, found=web)])
+    assert view.unknown({WEB.name: token}) == set()
+    assert view.unknown({WEB.name: b"other", DB.name: token}) == {WEB.name, DB.name}
+
+
+def test_the_state_of_the_view_is_kept(view: View) -> None:
+    assert (view.current_until(), view.revision, view.trust) == (None, 0, "")
+    view.note(current=NOW, trust="keys")
+    view.take([], revision=9)
+    assert (view.current_until(), view.revision, view.trust) == (NOW, 9, "keys")
+    view.note(current=NOW + 1)
+    assert (view.current_until(), view.revision, view.trust) == (NOW + 1, 9, "keys")
+
+
+def test_strangers_cannot_fill_the_disk_with_refusals(tmp_path: Path, clock: Clock) -> None:
+    view = View(tmp_path / "view.sqlite", now=clock, refusals=3)
+    _take(view, entry(WEB.name, at=NOW))
+    names = [*(f"n{n}.example.com" for n in range(9)), WEB.name]
+    view.take([Arrived(node=name, token=b"x", found=Refusal(reason="no")) for name in names])
+    assert {one.node for one in view.refused()} == {*names[:3], WEB.name}
+
+
+def test_a_view_has_a_largest_size(tmp_path: Path, clock: Clock) -> None:
+    web = entry(WEB.name, at=NOW)
+    view = View(tmp_path / "view.sqlite", now=clock, most=len(signed(WEB, web)) + 10)
+    _take(view, web)
+    _take(view, entry(DB.name, at=NOW))
+    assert _nodes(view) == [WEB.name]
+    assert "no room" in view.refused()[0].reason
+    view.distrust(WEB.name, "gone")
+    _take(view, entry(DB.name, at=NOW))
+    assert _nodes(view) == [DB.name]
+
+
+def test_a_damaged_file_is_an_error_and_can_be_made_anew(view: View, tmp_path: Path) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    view.close()
+    file = tmp_path / "state" / "view.sqlite"
+    file.write_bytes(b"rubbish" * 1000)
+    with pytest.raises(DamagedError):
+        view.current_until()
+    view.rebuild()
+    assert view.current_until() is None
+    _take(view, entry(WEB.name, at=NOW))
+    assert _nodes(view) == [WEB.name]
+
+
+def test_a_damaged_entry_is_an_error_and_never_nobody(view: View, tmp_path: Path) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as file, file:
+        file.execute("UPDATE entries SET token = CAST('a.YQ.b' AS BLOB)")
+    with pytest.raises(StateError, match="damaged entry"):
+        list(view.entries())
+
+
+def test_who_has_said_something_since_a_revision(view: View) -> None:
+    said = [(WEB, 3), (DB, 5)]
+    view.take(
+        [
+            Arrived(
+                node=one.name,
+                token=signed(one, entry(one.name, at=NOW)),
+                found=entry(one.name, at=NOW),
+                revision=revision,
+            )
+            for one, revision in said
+        ]
+    )
+    assert view.since(2) == {WEB.name, DB.name}
+    assert view.since(3) == {DB.name}
+    assert view.since(5) == set()
+    assert view.since(None) == {WEB.name, DB.name}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_view_of_an_earlier_format_goes_on(view: View, tmp_path: Path, version: int) -> None:
+    """Entries that it had came before whatever is asked for, and are told of as ever."""
+    environment = Environment.parse("production", where="")
+    web = entry(WEB.name, at=NOW, roles=("web",), environment=environment)
+    _take(view, web)
+    view.close()
+    file = tmp_path / "state" / "view.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.execute("DROP TABLE briefs")
+        if version == 1:
+            connection.execute("ALTER TABLE entries DROP COLUMN revision")
+        connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+    assert _nodes(view) == [WEB.name]
+    assert view.since(0) == set()
+    told = [(one.node, one.at, one.roles, one.environment, one.entry()) for one in view.nodes()]
+    assert told == [(web.node, NOW, ("web",), environment, web)]
+
+
+def test_what_is_told_of_a_node_goes_with_its_entry(view: View, clock: Clock) -> None:
+    def told() -> list[tuple[str, tuple[str, ...]]]:
+        return [(one.node, one.roles) for one in view.nodes()]
+
+    _take(view, entry(WEB.name, at=NOW, roles=("web",)), entry(DB.name, at=NOW - 500))
+    _take(view, entry(WEB.name, at=NOW + 1, roles=("new",)))
+    assert told() == [(DB.name, ()), (WEB.name, ("new",))]
+    clock.now += 600
+    assert told() == [(WEB.name, ("new",))]
+    view.distrust(WEB.name, "its key is revoked")
+    clock.now -= 600
+    assert told() == [(DB.name, ())]
+    view.forget(Tombstone(node=NodeName(DB.name), at=NOW), by="user=alice")
+    assert told() == []
+
+
+def test_what_is_told_of_a_node_does_not_need_its_entry(view: View, tmp_path: Path) -> None:
+    facts = {"os": {"family": "Debian"}, "networking": {"hostname": "web01"}, "odd": 1}
+    _take(view, entry(WEB.name, at=NOW, roles=("web",), facts=facts))
+    with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
+        connection.execute("UPDATE entries SET token = x'00'")
+    connection.close()
+
+    def names(query: str) -> Json:
+        return Question.of("puppetdb_query", [query]).answer(view).result
+
+    for query in ('facts.role = "web"', 'facts.os.family = "Debian"', 'facts.hostname = "web01"'):
+        assert names(f"inventory[certname] {{ {query} }}") == [{"certname": WEB.name}]
+    with pytest.raises(DamagedError, match="damaged entry"):
+        names("inventory[certname] { facts.odd = 1 }")
+    with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
+        connection.execute("DELETE FROM entries")
+    connection.close()
+    with pytest.raises(DamagedError, match="no entry of web01"):
+        names("inventory[certname] { facts.odd = 1 }")
+
+
+@pytest.mark.parametrize("damage", ["told = '{'", "told = '5'", "roles = '5'", "roles = '['"])
+def test_damage_beside_an_entry_is_not_nobody(view: View, tmp_path: Path, damage: str) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
+        connection.execute(f"UPDATE briefs SET {damage}")  # noqa: S608
+    connection.close()
+    query = 'inventory[certname] { facts.os.family = "Debian" }'
+    with pytest.raises(DamagedError, match="damaged entry"):
+        Question.of("puppetdb_query", [query]).answer(view)
+
+
+def test_an_entry_is_not_taken_for_another_that_was_written_before(view: View) -> None:
+    for at, odd in ((NOW, 1), (NOW, 2)):
+        _take(view, entry(WEB.name, at=at, facts={"odd": odd}, roles=("web",)))
+        for _ in range(2):
+            servers: Any = Question.of("servers_with_role", ["web"]).answer(view).result
+            assert [server["odd"] for server in servers] == [odd]
+
+
+def test_an_index_of_scalars_hides_no_array(view: View) -> None:
+    _take(view, entry(WEB.name, at=NOW, facts={"tier": ["front", "back"]}))
+    assert Question.of("servers_with_facts", ["tier=back"]).answer(view).names == (WEB.name,)
+
+
+QUESTIONS: list[tuple[str, ...]] = [
+    ("servers_with_role", "web"),
+    ("server_with_role", "nobody", "none"),
+    ("servers_with_facts", "uptime>10"),
+    ("servers_with_facts", "os.family=Debian", "kernel=Linux"),
+    ("query_nodes", "osfamily=Debian or os.release.major=10"),
+    ("query_nodes", "role=web", "ipaddress"),
+    ("query_nodes", "not datacenter=x"),
+    ("query", "role=web", "os.family"),
+    ("query_facts", "", "hostname"),
+    ("puppetdb_query", 'inventory { facts.role = "web" }'),
+    ("puppetdb_query", "inventory[facts, certname] { facts.ipaddress is not null }"),
+    ("puppetdb_query", "inventory[facts, count()] { group by facts }"),
+    ("puppetdb_query", 'inventory[certname, timestamp] { trusted.domain = "example.com" }'),
+    ("puppetdb_query", 'inventory[certname] { facts in inventory[facts] { facts.role = "lb" } }'),
+    ("puppetdb_query", "inventory[facts.os.release] { order by facts.hostname }"),
+    ("puppetdb_query", "inventory[certname] { ! (facts.virtual = true) }"),
+    ("puppetdb_query", "nodes[certname] { facts { name = 'domain' } }"),
+    ("puppetdb_query", "facts[certname, value] { name = 'operatingsystem' }"),
+]
+
+
+@pytest.mark.parametrize("asked", QUESTIONS, ids=" ".join)
+def test_a_view_answers_as_the_entries_do(asked: tuple[str, ...], view: View, clock: Clock) -> None:
+    """What stands beside an entry, and what was written before, is what the entry says."""
+    clock.now = max(one.at for one in FLEET)
+    view.take(Arrived(node=one.node, token=signed(WEB, one), found=one) for one in FLEET)
+    question = Question.of(asked[0], asked[1:])
+    whole = question.answer(MemoryInventory(FLEET))
+    for _ in range(2):
+        reply = question.answer(view)
+        assert (reply.text, reply.names, reply.warnings) == (
+            whole.text,
+            whole.names,
+            whole.warnings,
+        )
+        assert (reply.digest, reply.parts) == (whole.digest, whole.parts)

@@ -1,0 +1,392 @@
+"""Leases that are kept: renewed, given back, fenced; a store in memory, a clock of our own."""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
+from localpuppet.base.machine.ports import ProcessId
+from localpuppet.fleet.leases.book import LockUser, Noted
+from localpuppet.fleet.leases.keeper import GIVE_UP_AT, LOCK_TTL, LOOK_AGAIN, RENEW_AT, Keeper
+from localpuppet.fleet.leases.lease import Leases, Use
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeBook, FakeClock, FakeLog
+
+RUN = LockUser(run="20261120T140000.000000Z-abcd")
+OTHER_RUN = LockUser(run="20261120T150000.000000Z-abcd")
+PROCESS = LockUser(process=ProcessId(pid=7, boot_id="b", started=1))
+
+
+class FullBook(FakeBook):
+    """A disk that is full."""
+
+    def note(self, noted: Noted) -> None:
+        raise StateError("the disk is full", where="leases.sqlite")
+
+
+class Rig:
+    """A node's keeper, and another node."""
+
+    def __init__(self, book: FakeBook | None = None) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(now=self.clock.monotonic)
+        self.log = FakeLog()
+        self.lost: list[LockUser] = []
+        self.over: list[LockUser] = []
+        self.connected = True
+        self.slow = False
+        self.book = book or FakeBook()
+        self.keeper = self.start("1")
+        self.other = Leases(
+            MemoryKeyValue(self.store), self.clock, holder="b.example.com", session="1"
+        )
+
+    def start(self, session: str) -> Keeper:
+        """Start an agent; the one before is no more."""
+        self.keeper = Keeper(
+            partial(self.leases, session),
+            self.clock,
+            self.log,
+            book=self.book,
+            relies=lambda user: user not in self.over,
+            lost=self.lost.append,
+        )
+        self.keeper.resume()
+        return self.keeper
+
+    async def leases(self, session: str) -> Leases:
+        if not self.connected:
+            raise UnavailableError("there is no connection", where="bus")
+        kv = (SlowToAnswer if self.slow else MemoryKeyValue)(self.store)
+        return Leases(kv, self.clock, holder="a.example.com", session=session)
+
+    async def rob(self, name: str) -> None:
+        """Let somebody else have a lease, as after a pause of ours."""
+        self.store.kept.pop(f"/localpuppet/leases/{name}")
+        assert await self.other.take(name, ttl=1000, use=Use.LEADER) is not None
+
+    async def is_free(self, name: str) -> bool:
+        return await self.other.holder(name) is None
+
+
+async def test_a_lock_is_renewed_in_time_and_not_before() -> None:
+    rig = Rig()
+    revision = await rig.keeper.lock("db", wait=0, user=RUN)
+    rig.clock.advance(LOCK_TTL * RENEW_AT - 1)
+    await rig.keeper.step()
+    assert rig.store.revision == revision
+    for _ in range(10):
+        rig.clock.advance(LOCK_TTL * RENEW_AT + 1)
+        await rig.keeper.step()
+        assert await rig.other.take("db", ttl=1) is None
+    assert await rig.keeper.unlock("db", user=RUN)
+    assert await rig.other.take("db", ttl=1) is not None
+    assert rig.book.entries() == []
+
+
+async def test_a_lock_is_had_once() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    with pytest.raises(InvalidInputError, match=r"already \(run .* relies on it"):
+        await rig.keeper.lock("db", wait=0, user=RUN)
+    await rig.other.take("theirs", ttl=1000)
+    with pytest.raises(BusyError, match=r"b\.example\.com has it"):
+        await rig.keeper.lock("theirs", wait=0, user=RUN)
+
+
+async def test_a_lock_for_nobody_is_refused() -> None:
+    rig = Rig()
+    rig.over.append(PROCESS)
+    with pytest.raises(InvalidInputError, match="no run or process goes on here"):
+        await rig.keeper.lock("db", wait=0, user=PROCESS)
+    assert await rig.is_free("db")
+
+
+async def test_a_lock_that_somebody_else_has_ends_its_run() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    await rig.rob("db")
+    rig.clock.advance(LOCK_TTL * RENEW_AT)
+    await rig.keeper.step()
+    assert rig.lost == [RUN]
+    assert "lost the lease db: somebody else has it" in rig.log.text
+    assert await rig.other.holder("db") == "b.example.com"
+    await rig.keeper.step()
+    assert rig.lost == [RUN], "once"
+    assert rig.book.entries() == []
+
+
+async def test_in_an_outage_a_lock_is_given_up_before_another_could_have_it() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    rig.connected = False
+    rig.clock.advance(LOCK_TTL * GIVE_UP_AT - 1)
+    await rig.keeper.step()
+    assert rig.lost == []
+    rig.clock.advance(1)
+    await rig.keeper.step()
+    assert rig.lost == [RUN]
+    assert rig.store.get("/localpuppet/leases/db") is not None, "theirs only later"
+
+
+async def test_an_outage_that_ends_in_time_costs_nothing() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    rig.store.away = True
+    rig.clock.advance(LOCK_TTL * 0.8)
+    await rig.keeper.step()
+    rig.store.away = False
+    await rig.keeper.step()
+    rig.clock.advance(LOCK_TTL * 0.8)
+    assert await rig.other.take("db", ttl=1) is None
+    assert rig.lost == []
+
+
+async def test_a_renewal_whose_answer_was_lost_costs_nothing() -> None:
+    """The store has it, under a revision that we were not told."""
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    rig.clock.advance(LOCK_TTL * RENEW_AT)
+    entry = rig.store.get("/localpuppet/leases/db")
+    assert entry is not None
+    rig.store.away = True
+    await rig.keeper.step()
+    rig.store.away = False
+    rig.store.write(entry.key, entry.value, LOCK_TTL)
+    await rig.keeper.step()
+    assert rig.lost == []
+    assert await rig.keeper.unlock("db", user=RUN)
+    assert await rig.is_free("db")
+
+
+@pytest.mark.parametrize("user", [RUN, PROCESS])
+async def test_what_was_left_behind_is_given_back(user: LockUser) -> None:
+    rig = Rig()
+    await rig.keeper.lock("one", wait=0, user=user)
+    await rig.keeper.lock("two", wait=0, user=OTHER_RUN)
+    rig.over.append(user)
+    await rig.keeper.step()
+    assert await rig.other.take("one", ttl=1) is not None
+    assert await rig.other.take("two", ttl=1) is None
+    assert [noted.name for noted in rig.book.entries()] == ["two"]
+
+
+async def test_what_cannot_be_given_back_is_tried_again_until_it_has_expired() -> None:
+    rig = Rig()
+    await rig.keeper.lock("one", wait=0, user=RUN)
+    await rig.keeper.lock("two", wait=0, user=OTHER_RUN)
+    rig.over += [RUN, OTHER_RUN]
+    rig.connected = False
+    await rig.keeper.step()
+    with pytest.raises(UnavailableError):
+        await rig.keeper.unlock("two", user=OTHER_RUN)
+    rig.connected = True
+    await rig.keeper.step()
+    assert await rig.is_free("one")
+    assert await rig.is_free("two")
+
+    rig.over.clear()
+    await rig.keeper.lock("one", wait=0, user=RUN)
+    rig.over.append(RUN)
+    rig.connected = False
+    await rig.keeper.step()
+    rig.clock.advance(LOCK_TTL)
+    await rig.keeper.step()
+    assert "the lock one expires by itself" in rig.log.text
+    assert rig.lost == []
+
+
+async def test_the_next_run_need_not_wait_until_it_is_noticed_that_one_is_over() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    rig.over.append(RUN)
+    assert await rig.keeper.lock("db", wait=0, user=OTHER_RUN) > 0
+    await rig.keeper.step()
+    assert await rig.other.holder("db") == "a.example.com"
+
+
+async def test_unlock_says_whether_it_was_ours_to_the_end() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    await rig.rob("db")
+    assert not await rig.keeper.unlock("db", user=RUN)
+    assert await rig.keeper.unlock("never", user=RUN)
+    assert await rig.other.holder("db") == "b.example.com"
+
+
+async def test_a_lock_is_given_back_by_whom_it_was_asked_for() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    await rig.keeper.leader("lead", ttl=30, take=True)
+    for name in ("db", "lead"):
+        assert await rig.keeper.unlock(name, user=PROCESS), "it never had it"
+        assert await rig.other.take(name, ttl=1) is None
+
+
+async def test_a_lock_is_unlocked_while_it_is_renewed() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    rig.clock.advance(LOCK_TTL * RENEW_AT)
+    renewing = asyncio.create_task(rig.keeper.step())
+    await asyncio.sleep(0)
+    assert await rig.keeper.unlock("db", user=RUN)
+    await renewing
+    assert await rig.is_free("db")
+
+
+class SlowToAnswer(MemoryKeyValue):
+    """Others come first, between what the store does and its answer."""
+
+    async def remove_if_revision(self, key: str, revision: int) -> bool:
+        done = await super().remove_if_revision(key, revision)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return done
+
+
+async def test_one_lock_is_handed_from_one_to_the_next_on_this_node() -> None:
+    rig = Rig()
+    held = await rig.other.take("db", ttl=1000)
+    assert held is not None
+    askers = {PROCESS, RUN}
+    waiting = {
+        asyncio.create_task(rig.keeper.lock("db", wait=100, user=user)): user for user in askers
+    }
+    while len(rig.store.watchers) < 2:
+        await asyncio.sleep(0)
+    rig.slow = True
+    await rig.other.give_back(held)
+    (first,), _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    assert await rig.keeper.unlock("db", user=waiting.pop(first))
+    (second,) = waiting
+    await second
+    rig.clock.advance(LOCK_TTL * RENEW_AT)
+    await rig.keeper.step()
+    rig.clock.advance(LOCK_TTL * RENEW_AT * 2)
+    assert await rig.other.take("db", ttl=1) is None, "it is renewed"
+    assert [noted.user for noted in rig.book.entries()] == [waiting[second]]
+    assert await rig.keeper.unlock("db", user=waiting[second])
+    assert await rig.is_free("db")
+
+
+async def test_what_cannot_be_written_down_is_no_lock() -> None:
+    rig = Rig(FullBook())
+    with pytest.raises(StateError, match="the disk is full"):
+        await rig.keeper.lock("db", wait=0, user=RUN)
+    await rig.keeper.step()
+    assert await rig.is_free("db")
+    assert await rig.keeper.leader("lead", ttl=30, take=True) == "a.example.com"
+    assert "not written down for the next agent" in rig.log.text
+
+
+async def test_a_leader_leads_only_while_its_lease_is_good() -> None:
+    rig = Rig()
+    assert await rig.keeper.leader("db", ttl=30, take=False) is None
+    assert await rig.keeper.leader("db", ttl=30, take=True) == "a.example.com"
+    rig.connected = False
+    assert await rig.keeper.leader("db", ttl=30, take=True) == "a.example.com", "it knows"
+    rig.clock.advance(30 * GIVE_UP_AT)
+    with pytest.raises(UnavailableError):
+        await rig.keeper.leader("db", ttl=30, take=True)
+    await rig.keeper.step()
+    assert rig.lost == [], "nobody's run relied on it"
+    rig.connected = True
+    await rig.rob("db")
+    assert await rig.keeper.leader("db", ttl=30, take=True) == "b.example.com"
+
+
+@pytest.mark.parametrize("use", [Use.COMMAND, Use.LOCK])
+async def test_what_a_command_of_this_node_has_is_not_taken_by_leader(use: Use) -> None:
+    rig = Rig()
+    command = Leases(
+        MemoryKeyValue(rig.store), rig.clock, holder="a.example.com", session="command"
+    )
+    held = await command.take("db", ttl=30, use=use)
+    assert held is not None
+    assert await rig.keeper.leader("db", ttl=30, take=True) is None, "nobody leads"
+    assert await command.renew(held) is not None, "it still has it"
+
+
+async def test_the_next_agent_goes_on_with_what_the_one_before_had() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    await rig.keeper.leader("lead", ttl=30, take=True)
+    rig.clock.advance(10)
+    rig.connected = False
+    rig.start("2")
+    await rig.keeper.step()
+    assert await rig.keeper.leader("lead", ttl=30, take=False) == "a.example.com", "it knows"
+    rig.connected = True
+    await rig.keeper.step()
+    assert "took up the lock db again for run 2026" in rig.log.text
+    rig.clock.advance(29)
+    await rig.keeper.step()
+    rig.clock.advance(29)
+    for name in ("db", "lead"):
+        assert await rig.other.take(name, ttl=1) is None
+    rig.start("3")
+    assert await rig.keeper.unlock("db", user=RUN), "before it was looked at"
+    assert await rig.is_free("db")
+    assert rig.lost == []
+
+
+async def test_the_next_agent_gives_back_what_nobody_relies_on() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    rig.over.append(RUN)
+    rig.connected = False
+    rig.start("2")
+    await rig.keeper.step()
+    rig.connected = True
+    await rig.keeper.step()
+    assert await rig.is_free("db")
+    assert rig.lost == []
+    assert rig.book.entries() == []
+
+
+@pytest.mark.parametrize("robbed", [True, False])
+async def test_the_next_agent_ends_the_run_whose_lock_is_lost(robbed: bool) -> None:
+    """Somebody else has it; or nobody has it now, and somebody may have had it."""
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    rig.clock.advance(LOCK_TTL)
+    rig.store.get("/localpuppet/leases/db")
+    if robbed:
+        assert await rig.other.take("db", ttl=1000) is not None
+    rig.start("2")
+    await rig.keeper.step()
+    assert rig.lost == [RUN]
+    assert await rig.other.holder("db") == ("b.example.com" if robbed else None)
+    rig.start("3")
+    await rig.keeper.step()
+    assert rig.lost == [RUN], "once"
+
+
+async def test_the_next_agent_has_a_moment_to_reach_the_bus() -> None:
+    rig = Rig()
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    rig.clock.advance(LOCK_TTL * GIVE_UP_AT)
+    rig.connected = False
+    rig.start("2")
+    await rig.keeper.step()
+    assert rig.lost == []
+    rig.clock.advance(LOOK_AGAIN)
+    await rig.keeper.step()
+    assert rig.lost == [RUN]
+
+
+async def test_at_the_end_all_is_given_back_that_nobody_relies_on() -> None:
+    rig = Rig()
+    await rig.keeper.lock("one", wait=0, user=RUN)
+    await rig.keeper.leader("two", ttl=30, take=True)
+    await rig.keeper.lock("three", wait=0, user=PROCESS)
+    rig.over.append(RUN)
+    stop = asyncio.Event()
+    stop.set()
+    await rig.keeper.keep(stop)
+    for name in ("one", "two"):
+        assert await rig.other.take(name, ttl=1) is not None
+    assert await rig.other.take("three", ttl=1) is None
+    assert "left the lock three to the next agent: process 7 relies on it" in rig.log.text
+    assert [noted.name for noted in rig.book.entries()] == ["three"]

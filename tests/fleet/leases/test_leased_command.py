@@ -1,0 +1,256 @@
+"""A command under a lease: renewed, given back, and ended before another can have the lease."""
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.bus.key_value import Entry
+from localpuppet.fleet.bus.layout import LEASES
+from localpuppet.fleet.leases.command import RETRY, LeasedCommand
+from localpuppet.fleet.leases.lease import Held, Leases
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeClock
+
+# So short that its third is over at once; our own clock stands still meanwhile.
+TTL = 0.03
+
+
+class FakeGuarded:
+    """A command that ends when the test says, or by a signal.
+
+    Attributes:
+        more: What it found in its environment; `None` before it was started.
+        untils: Until when it might go on, one after the other.
+        signals: Every signal that it got.
+        allowed: Set whenever it was let go on.
+    """
+
+    def __init__(
+        self, *, dies_of: tuple[int, ...] = (signal.SIGTERM,), problem: OSError | None = None
+    ) -> None:
+        self.more: Mapping[str, str] | None = None
+        self.untils: list[float] = []
+        self.signals: list[int] = []
+        self.allowed = asyncio.Event()
+        self._dies_of = dies_of
+        self._problem = problem
+        self._ended: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+    async def start(self, *, until: float, more: Mapping[str, str]) -> None:
+        if self._problem is not None:
+            raise self._problem
+        self.more = more
+        self.untils.append(until)
+
+    def good_until(self, until: float) -> None:
+        self.untils.append(until)
+        self.allowed.set()
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+        if number in self._dies_of:
+            self.exit(-number)
+
+    def kill(self) -> None:
+        self.signals.append(signal.SIGKILL)
+        self.exit(-signal.SIGKILL)
+
+    async def wait(self) -> int | None:
+        return await self._ended
+
+    def exit(self, code: int | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(code)
+
+
+class Site:
+    """A store, a clock, one who has the lease and one who would like it."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(now=self.clock.monotonic)
+        self.fails: list[str] = []
+        self.notes: list[str] = []
+        self.ours = self._leases("a.example.com")
+        self.theirs = self._leases("b.example.com")
+
+    def _leases(self, holder: str) -> Leases:
+        return Leases(MemoryKeyValue(self.store), self.clock, holder=holder, session="1")
+
+    async def held(self, ttl: float = TTL) -> Held:
+        held = await self.ours.take("db", ttl=ttl)
+        assert held is not None
+        return held
+
+    async def lost(self) -> None:
+        """Let the lease be another's."""
+        self.store.kept.clear()
+        assert await self.theirs.take("db", ttl=600) is not None
+
+    def run(self, command: FakeGuarded, held: Held) -> "asyncio.Task[int]":
+        leased = LeasedCommand(
+            self.ours,
+            command,
+            program="backup",
+            clock=self.clock,
+            fail=self.fails.append,
+            note=self.notes.append,
+        )
+        return asyncio.create_task(leased.run(held))
+
+    @property
+    def entry(self) -> Entry | None:
+        return self.store.get(LEASES + "db")
+
+
+@pytest.mark.parametrize(
+    ("code", "returned"), [(0, 0), (3, 3), (-signal.SIGKILL, 137), (-signal.SIGTERM, 143)]
+)
+async def test_the_commands_exit_code_is_ours_and_the_lease_is_given_back(
+    code: int, returned: int
+) -> None:
+    site, command = Site(), FakeGuarded()
+    run = site.run(command, await site.held(600))
+    command.exit(code)
+    assert await run == returned
+    assert (site.entry, site.fails, site.notes, command.signals) == (None, [], [], [])
+
+
+async def test_a_command_knows_its_lease_and_is_killed_before_another_can_have_it() -> None:
+    site, command = Site(), FakeGuarded()
+    held = await site.held(600)
+    command.exit(0)
+    await site.run(command, held)
+    assert command.more == {"LOCALPUPPET_LEASE_REVISION": str(held.revision)}
+    assert command.untils == [held.until - RETRY]
+
+
+async def test_a_command_that_cannot_be_run_gives_the_lease_back() -> None:
+    site = Site()
+    command = FakeGuarded(problem=FileNotFoundError(2, "No such file or directory"))
+    with pytest.raises(InvalidInputError, match="backup: cannot be run: No such file"):
+        await site.run(command, await site.held())
+    assert site.entry is None
+
+
+async def test_a_lease_is_renewed_while_the_command_runs_and_so_is_its_time() -> None:
+    site, command = Site(), FakeGuarded()
+    held = await site.held()
+    run = site.run(command, held)
+    for number in range(1, 4):
+        await command.allowed.wait()
+        command.allowed.clear()
+        assert command.untils[-1] == pytest.approx(
+            site.clock.monotonic() + TTL - RETRY, rel=0, abs=1e-4
+        )
+        assert site.entry is not None
+        assert site.entry.revision >= held.revision + number
+        site.clock.advance(TTL / 2)
+    command.exit(0)
+    assert await run == 0
+    assert (site.entry, site.fails, command.signals) == (None, [], [])
+    assert command.untils == sorted(command.untils)
+    assert len(set(command.untils)) == 3, "later each time that the clock had moved"
+
+
+async def test_a_lease_that_is_anothers_ends_the_command_and_stays_the_others() -> None:
+    site, command = Site(), FakeGuarded()
+    held = replace(await site.held(), until=site.clock.monotonic() + 600)
+    run = site.run(command, held)
+    await site.lost()
+    assert await run == 1
+    assert command.signals == [signal.SIGTERM], "it has time to end by itself"
+    assert site.fails == ["the lease db was lost: somebody else has it; ending the command"]
+    assert site.entry is not None
+    assert b"b.example.com" in site.entry.value
+
+
+async def test_a_command_that_does_not_listen_is_killed_in_time() -> None:
+    site, command = Site(), FakeGuarded(dies_of=())
+    run = site.run(command, await site.held())  # its time is up when the loss is noticed
+    await site.lost()
+    assert await run == 1
+    assert command.signals == [signal.SIGTERM, signal.SIGKILL]
+
+
+async def test_a_bus_that_is_away_ends_the_command_when_its_time_runs_out() -> None:
+    site, command = Site(), FakeGuarded()
+    held = await site.held()
+    run = site.run(command, held)
+    site.store.away = True
+    site.clock.advance(TTL * 0.8)
+    assert await run == 1
+    assert command.signals[0] == signal.SIGTERM
+    assert len(site.fails) == 1
+    assert "cannot be reached" in site.fails[0]
+
+
+async def test_a_bus_that_is_away_for_a_moment_harms_nothing() -> None:
+    class AwayOnce(MemoryKeyValue):
+        tries = 0
+
+        async def set_if_revision(
+            self, key: str, value: bytes, revision: int, *, ttl: float | None = None
+        ) -> int | None:
+            self.tries += 1
+            self.store.away = self.tries == 1
+            return await super().set_if_revision(key, value, revision, ttl=ttl)
+
+    site, command = Site(), FakeGuarded()
+    kv = AwayOnce(site.store)
+    site.ours = Leases(kv, site.clock, holder="a.example.com", session="1")
+    run = site.run(command, await site.held())
+    await command.allowed.wait()
+    assert (kv.tries, command.signals) == (2, [])
+    command.exit(0)
+    assert (await run, site.fails) == (0, [])
+
+
+async def test_a_bus_that_does_not_answer_ends_the_command_when_its_time_runs_out() -> None:
+    class Hanging(MemoryKeyValue):
+        async def set_if_revision(
+            self, key: str, value: bytes, revision: int, *, ttl: float | None = None
+        ) -> int | None:
+            site.clock.advance(TTL)
+            await asyncio.get_running_loop().create_future()
+            return None
+
+    site, command = Site(), FakeGuarded()
+    site.ours = Leases(Hanging(site.store), site.clock, holder="a.example.com", session="1")
+    assert await site.run(command, await site.held()) == 1
+    assert command.signals[0] == signal.SIGTERM
+    assert "the bus does not answer" in site.fails[0]
+
+
+async def test_a_lease_that_was_lost_before_the_command_ended_makes_no_success_of_it() -> None:
+    site, command = Site(), FakeGuarded()
+    held = await site.held(600)
+    await site.lost()
+    command.exit(0)
+    assert await site.run(command, held) == 1
+    assert site.fails == ["the lease db was lost before the command ended"]
+    assert site.entry is not None, "it is another's"
+
+
+@pytest.mark.parametrize(("late", "code"), [(False, 3), (True, 1)])
+async def test_a_lease_that_cannot_be_given_back_expires_by_itself(late: bool, code: int) -> None:
+    site, command = Site(), FakeGuarded()
+    held = await site.held(600)
+    site.store.away = True
+    site.clock.advance(601 if late else 0)
+    command.exit(3)
+    assert await site.run(command, held) == code
+    assert ["expires by itself" in note for note in site.notes] == [True]
+    assert len(site.fails) == int(late)
+
+
+async def test_a_guard_that_was_killed_is_a_failure() -> None:
+    site, command = Site(), FakeGuarded()
+    command.exit(None)
+    assert await site.run(command, await site.held(600)) == 1
+    assert "what watches over the command was killed" in site.fails[0]
+    assert site.entry is None

@@ -1,0 +1,251 @@
+"""Locks of this node, with the real Puppet: over kills of the agent and of those who have them."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.leases.lease import Leases
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member, open_fifo, read_line
+from tests.rigs.node import PATIENCE, Node
+from tests.rigs.split_member import Split
+
+MODULES = Path(__file__).parents[3] / "modules" / "localpuppet"
+KEY = "/localpuppet/leases/migrate"
+
+
+def migration(directory: Path) -> str:
+    """Return a manifest that works under a lock until the gate is opened."""
+    os.mkfifo(directory / "gate")
+    return f"""
+        cluster_lock {{ 'migrate': wait => 10 }}
+        -> exec {{ '/bin/sh -c "touch {directory}/here; exec cat {directory}/gate"': }}
+        """
+
+
+def begun(member: Member, directory: Path) -> dict[str, Any]:
+    """Wait until a run works under its lock; return its record."""
+    member.node.wait_until((directory / "here").exists)
+    return member.node.wait_running()
+
+
+def rob(fleet: Fleet) -> None:
+    """Let another node have the lease, as when it had expired."""
+
+    async def take() -> None:
+        async with asyncio.timeout(PATIENCE), fleet.bus.open() as kv:
+            entry = await kv.get(KEY)
+            assert entry is not None
+            assert await kv.remove_if_revision(KEY, entry.revision)
+            other = Leases(kv, SystemClock(), holder="c.example.com", session="x")
+            assert await other.take("migrate", ttl=1000) is not None
+
+    asyncio.run(take())
+
+
+def ask(member: Member, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Put a question before an agent, from this process."""
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.settimeout(PATIENCE)
+        path = json.loads((member.root / "localpuppet.yaml").read_text())["socket"]
+        peer.connect(path)
+        peer.sendall(json.dumps(question).encode() + b"\n")
+        with peer.makefile("rb") as stream:
+            answer: dict[str, Any] = json.loads(stream.readline())
+            return answer
+
+
+@pytest.fixture
+def two(fleet: Fleet, tmp_path: Path) -> tuple[Member, Member]:
+    """A node, and another whose Puppet works under a lock."""
+    (a,) = fleet.add("a")
+    (b,) = fleet.add("b", puppet=True)
+    b.node.app(migration(tmp_path))
+    fleet.start()
+    fleet.send(a, b)
+    begun(b, tmp_path)
+    return a, b
+
+
+def test_an_agent_that_was_killed_goes_on_with_the_lock_of_a_run_that_lives(
+    fleet: Fleet, tmp_path: Path, two: tuple[Member, Member]
+) -> None:
+    a, b = two
+    run = b.node.recorded()["id"]
+    b.kill()
+    b.start()
+    b.wait_log(f"took up the lock migrate again for run {run}")
+    busy = a.run("lease", "migrate", "--", "true")
+    assert busy.code == 75
+    assert f"{b.name} has it" in busy.err
+    b.node.app("notify { 'hello': }")  # what the run after this one does
+    open_fifo(tmp_path / "gate")
+    done = a.run("lease", "migrate", "--wait", "1m", "--", "echo", "mine")
+    assert (done.code, done.out) == (0, "mine\n"), done.err
+    fleet.settle()
+    status = json.loads((b.node.state / "runs" / run / "status.json").read_text())
+    assert status["outcome"] == "changed"
+
+
+def test_a_puppet_that_outlives_its_supervisor_keeps_its_lock(
+    tmp_path: Path, two: tuple[Member, Member]
+) -> None:
+    a, b = two
+    record = b.node.recorded()
+    os.kill(record["supervisor"]["pid"], signal.SIGKILL)
+    b.wait_log("interrupted: its supervisor died")
+    assert a.run("lease", "migrate", "--", "true").code == 75
+    b.kill()
+    b.start()
+    b.wait_log(f"took up the lock migrate again for run {record['id']}")
+    os.kill(record["puppet"]["pid"], signal.SIGKILL)
+    b.wait_log(f"giving back the lock migrate: run {record['id']} is over")
+    assert a.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
+    open_fifo(tmp_path / "gate")
+
+
+def test_an_agent_gives_back_the_lock_of_a_run_that_ended_with_the_one_before(
+    tmp_path: Path, two: tuple[Member, Member]
+) -> None:
+    a, b = two
+    record = b.node.recorded()
+    b.node.app("notify { 'hello': }")
+    b.kill()
+    for process in ("supervisor", "puppet"):
+        os.kill(record[process]["pid"], signal.SIGKILL)
+    open_fifo(tmp_path / "gate")
+    b.start()
+    b.wait_log(f"giving back the lock migrate: run {record['id']} is over")
+    assert a.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
+
+
+@pytest.mark.parametrize("supervised", [True, False])
+def test_a_run_whose_lock_another_got_while_its_agent_was_away_is_ended(
+    fleet: Fleet, two: tuple[Member, Member], supervised: bool
+) -> None:
+    a, b = two
+    record = b.node.recorded()
+    b.node.app("notify { 'hello': }")
+    b.kill()
+    if not supervised:
+        os.kill(record["supervisor"]["pid"], signal.SIGKILL)
+    rob(fleet)
+    b.start()
+    b.wait_log(f"ending run {record['id']}: its lock was lost")
+    b.wait_log("run .* changed")  # of the causes that the agent before owed
+    status = b.run("status", record["id"], "--json").json["run"]
+    assert status["outcome"] == ("cancelled" if supervised else "interrupted")
+    assert "c.example.com has it" in a.run("lease", "migrate", "--", "true").err
+
+
+def puppet_apply(node: Node, code: str, socket_path: str) -> "subprocess.Popen[str]":
+    """Start a Puppet with no supervisor around it."""
+    place = node.root / "plain"
+    for name in ("conf", "var", "public"):
+        (place / name).mkdir(parents=True)
+    (place / "site.pp").write_text(code)
+    process = subprocess.Popen(
+        [
+            *("puppet", "apply", "--confdir", "conf", "--vardir", "var", "--publicdir", "public"),
+            *("--modulepath", str(MODULES), "site.pp"),
+        ],
+        cwd=place,
+        env={"PATH": os.environ["PATH"], "HOME": str(place), "LOCALPUPPET_SOCKET": socket_path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    node.running.append(process)
+    return process
+
+
+def test_the_lock_of_a_puppet_without_a_run_ends_with_it(fleet: Fleet, tmp_path: Path) -> None:
+    a, b = fleet.add("a", "b")
+    fleet.start()
+    puppet = puppet_apply(b.node, migration(tmp_path), str(fleet.sockets / "b"))
+    b.node.wait_until((tmp_path / "here").exists)
+    b.wait_log(f"took the lock migrate for process {puppet.pid}")
+    b.stop()
+    b.start()
+    b.wait_log(f"took up the lock migrate again for process {puppet.pid}")
+    assert a.run("lease", "migrate", "--", "true").code == 75
+    puppet.kill()
+    b.wait_log(f"giving back the lock migrate: process {puppet.pid} is over")
+    assert a.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
+    open_fifo(tmp_path / "gate")
+
+
+def test_a_puppet_without_a_run_is_ended_when_its_lock_is_lost(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    _, b = fleet.add("a", "b")
+    fleet.start()
+    puppet = puppet_apply(b.node, migration(tmp_path), str(fleet.sockets / "b"))
+    b.node.wait_until((tmp_path / "here").exists)
+    rob(fleet)
+    b.kill()
+    b.start()
+    b.wait_log(f"ending process {puppet.pid}: its lock was lost")
+    assert puppet.wait(PATIENCE) != 0
+
+    def nobody_reads() -> bool:
+        try:
+            os.close(os.open(tmp_path / "gate", os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return True
+        return False
+
+    b.node.wait_until(nobody_reads)
+
+
+def test_the_lock_of_a_puppet_without_a_run_ends_with_it_on_two_sides(split: Split) -> None:
+    run_side = split.run_side()
+    split.network_side()
+    path = split.node.root / "var" / "agent.sock"
+    puppet = puppet_apply(split.node, migration(split.node.root), str(path))
+    split.wait_for(run_side, f"took the lock migrate for process {puppet.pid}")
+    run_side.end(signal.SIGKILL)
+    again = split.run_side()
+    split.wait_for(again, f"took up the lock migrate again for process {puppet.pid}")
+    assert split.other.run("lease", "migrate", "--", "true").code == 75
+    puppet.kill()
+    split.wait_for(again, f"giving back the lock migrate: process {puppet.pid} is over")
+    assert split.other.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
+
+
+def test_leader_does_not_take_what_a_command_on_its_node_has(fleet: Fleet, tmp_path: Path) -> None:
+    a, b = fleet.add("a", "b")
+    fleet.start()
+    os.mkfifo(tmp_path / "gate")
+    command = a.node.start("lease", "db", "--", "sh", "-c", f"echo mine; cat {tmp_path}/gate")
+    assert read_line(command) == "mine\n"
+    question = {"verb": "leader", "name": "db", "ttl": 30}
+    nobody = {"ok": True, "holder": None, "mine": False}
+    assert ask(a, question) == nobody
+    assert ask(b, question) == nobody
+    open_fifo(tmp_path / "gate")
+    assert a.node.finish(command).code == 0, "it had it to its end"
+    assert ask(a, question) == {"ok": True, "holder": a.name, "mine": True}
+
+
+def test_who_leads_leads_on_when_its_agent_was_killed(any_fleet: Fleet) -> None:
+    a, b = any_fleet.add("a", "b")
+    any_fleet.start()
+    question = {"verb": "leader", "name": "db", "ttl": 30}
+    assert ask(a, question)["mine"] is True
+    a.kill()
+    a.start()
+    a.wait_log("took up the lease db again")
+    assert ask(b, question)["holder"] == a.name
+    a.stop()
+    assert ask(b, question)["mine"] is True

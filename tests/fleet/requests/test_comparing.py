@@ -1,0 +1,120 @@
+"""What nodes tell of the changes that a release would bring, and what is believed of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName
+from localpuppet.fleet.requests import comparing
+from localpuppet.fleet.requests.client import Answer, RequestClient
+from localpuppet.fleet.requests.comparing import Compared, by_change, compare_on
+from localpuppet.fleet.requests.reply import Reply
+from localpuppet.fleet.requests.request import Arguments
+from localpuppet.node.releases.difference import CatalogChanges
+from tests.doubles.simulated_loop import run_simulated
+
+NODES = [NodeName(f"n{number}.example.com") for number in range(11)]
+R2 = ReleasePath("app/tags/r2")
+GOOD: dict[str, Any] = {
+    "state": "done",
+    "added": ["File[/x]"],
+    "removed": [],
+    "changed": {"File[/y]": ["mode"]},
+    "left_out": 3,
+}
+SILENT = Answer(reply=None, problem="silent")
+FOUND = CatalogChanges(added=("File[/x]",), changed={"File[/y]": ("mode",)}, left_out=3)
+
+
+def replied(told: Any) -> Answer:
+    ok = isinstance(told, dict)
+    reply = Reply(
+        node=SignerName(NODES[0]),
+        caller=SignerName("alice"),
+        iat=1,
+        exp=2,
+        in_reply_to="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+        ok=ok,
+        result=told if ok else {},
+        error=None if ok else told,
+    )
+    return Answer(reply=reply)
+
+
+class Client(RequestClient):
+    """Nodes that say `working` twice, and then what a test says."""
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        self.answers = dict(zip(NODES, answers, strict=False))
+        self.asked: list[NodeName] = []
+
+    async def ask(self, node: NodeName, action: str, args: Arguments, *, patience: float) -> Answer:
+        assert (action, args.to_dict()) == ("compile", {"release": R2})
+        self.asked.append(node)
+        if self.asked.count(node) < 3:
+            return replied({"state": "working"})
+        return self.answers[node]
+
+
+def compared(*answers: Answer) -> list[Compared]:
+    nodes = NODES[: len(answers)]
+    found = run_simulated(compare_on(Client(answers), nodes, R2, patience=60))
+    assert list(found) == nodes
+    return list(found.values())
+
+
+def test_nodes_are_asked_until_they_know() -> None:
+    answers = compared(replied(GOOD), replied("denied by policy line 1"), SILENT)
+    assert answers == [
+        Compared(changes=FOUND),
+        Compared(problem="denied by policy line 1"),
+        Compared(problem="silent"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"added": None},
+        {"removed": "x"},
+        {"changed": []},
+        {"left_out": -1},
+        {"left_out": True},
+        {"added": ["File[/x]"] * (comparing.MOST_TOLD + 1)},
+    ],
+)
+def test_what_cannot_be_understood_is_not_taken_for_no_change(change: dict[str, Any]) -> None:
+    (found,) = compared(replied(GOOD | change))
+    assert found.changes is None
+    assert "can be understood" in found.problem
+
+
+def test_what_nodes_say_is_shown_as_lines() -> None:
+    told = GOOD | {"added": ["a\nb\x1b[2J", 3, "x" * 1000], "changed": {"y": "z"}}
+    (found,) = compared(replied(told))
+    assert found.changes is not None
+    assert [len(name) for name in found.changes.added][1:] == [1, comparing.MAX_NAME]
+    assert "\n" not in found.changes.added[0]
+    assert found.changes.changed == {"y": ()}
+
+
+def test_only_so_much_is_kept_of_all() -> None:
+    names = [f"File[/{number}]" for number in range(comparing.MOST_TOLD)]
+    full = replied({"added": names, "removed": [], "changed": {}, "left_out": 0})
+    fitting = comparing.MOST_KEPT // comparing.MOST_TOLD
+    *first, last = compared(*[full] * fitting, replied(GOOD))
+    assert [one.changes for one in first] == [CatalogChanges(added=tuple(names))] * fitting
+    assert last.changes == CatalogChanges(left_out=5)
+
+
+def test_nodes_that_change_alike_stand_together() -> None:
+    found = dict(zip(NODES, [Compared(changes=FOUND), Compared(problem="x")], strict=False))
+    found[NODES[2]] = Compared(changes=FOUND)
+    assert by_change(found) == [(FOUND, [NODES[0], NODES[2]])]
+
+
+async def test_only_tags_are_compared() -> None:
+    with pytest.raises(InvalidInputError, match="app/trunk is not a tag"):
+        await compare_on(Client([]), [], ReleasePath("app/trunk"), patience=1)

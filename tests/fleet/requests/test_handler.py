@@ -1,0 +1,337 @@
+"""What is done for a request, and what its caller is told."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, OnHoldError
+from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, RunId
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.requests.admission import RequestAdmission
+from localpuppet.fleet.requests.deploy import Deed, Deploy
+from localpuppet.fleet.requests.handler import Actions, RequestHandler
+from localpuppet.fleet.requests.messages import ask, read_answer
+from localpuppet.fleet.requests.request import (
+    Arguments,
+    Disable,
+    Enable,
+    Nothing,
+    OfRun,
+    RunOnce,
+)
+from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.status import StatusRequest
+from localpuppet.fleet.trust.seen import Seen
+from localpuppet.node.runs.holds import Holds
+from tests.doubles.certificates import write
+from tests.doubles.identities import person, verifier
+from tests.doubles.ports import FakeClock, FakeLog
+
+GONE = RunId.parse("20261120T140000.000000Z-dead")
+NODE = NodeName.parse("lb01.example.net")
+POLICY = b"""policy default deny
+allow	choria=alice	log report deploy:foo/tags/*	*	*
+allow	choria=alice	*	*	*
+allow	choria=bob	enable disable takeover	*	*
+allow	choria=carol	enable	*	*
+"""
+
+
+class Rollouts:
+    """What a node does for rollouts, written down."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, int]] = []
+        self.held = ""
+        self.awaits = True
+        self.over: str | None = None  # the run of the step, when it is over
+
+    def awaits_entries(self) -> bool:
+        return self.awaits
+
+    def hear(self, caller: str, rollout: OfRollout) -> None:
+        self.asked.append(("hear", rollout.owner(caller), rollout.epoch))
+
+    def speaks(self, owner: str) -> dict[str, Json]:
+        return {"epoch": 2, "by": owner, "since": "now"}
+
+    def check_hold(self, owner: str) -> None:
+        if self.held:
+            raise OnHoldError(self.held)
+
+    def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> dict[str, Json]:
+        self.asked.append(("run", rollout.owner(caller), rollout.step))
+        return {"accepted": True, "step": {"run": self.over}}
+
+
+class Site:
+    """A desk, and two people before it."""
+
+    def __init__(self, directory: Path, *, ours: bool = True) -> None:
+        self.clock = FakeClock()
+        self.log = FakeLog()
+        self.alice, self.bob, self.node = person("alice"), person("bob"), person(NODE)
+        self.carol = person("carol")
+        self.runs: list[tuple[str, bool, Sequence[str]]] = []
+        self.changes = 0
+        self.asked_of: list[tuple[str, str]] = []
+        self.rollout = Rollouts()
+        self.problem: str | None = None
+        self.holds = Holds(directory / "holds", None, self.clock)
+        self.verifier = verifier(directory, self.alice, self.bob, self.carol, self.node)
+        policy = directory / "policies" / "puppet.policy"
+        policy.parent.mkdir()
+        write(policy, POLICY)
+        self.desk = RequestHandler(
+            reception=RequestAdmission(
+                me=NODE,
+                verifier=self.verifier,
+                policy=policy,
+                seen=Seen(directory / "seen.sqlite", self.clock),
+                clock=self.clock,
+            ),
+            signer=self.node.signer,
+            holds=lambda: self.holds,
+            actions=Actions(
+                status=lambda: {"state": "idle"},
+                durations=lambda: [12.5, 10.0],
+                last_run=lambda: {"id": "1"},
+                report=self.tell,
+                log=self.tell,
+                changes=self.foresee if ours else None,
+                run=self.run,
+                changed=self.change,
+                deploy=self.deploy,
+                confirm=lambda caller, args: {"confirmed": f"{caller} {args.nonce}"},
+                compile=lambda caller, args: {"compiled": f"{caller} {args.release}"},
+                rollout=self.rollout,
+            ),
+            clock=self.clock,
+            log=self.log,
+        )
+
+    def run(self, caller: str, noop: bool, only: Sequence[str]) -> str | None:
+        self.runs.append((caller, noop, only))
+        return self.problem
+
+    def foresee(self, run: str, salt: str) -> dict[str, Json]:
+        self.asked_of.append((run, salt))
+        if run == str(GONE):
+            raise InvalidInputError("is not a run")
+        return {"total": 3}
+
+    def deploy(self, caller: str, args: Deploy) -> dict[str, Json] | str:
+        return {"state": caller} if args.serial > 1 else "too late"
+
+    def tell(self, run: RunId | None) -> dict[str, Json]:
+        if run == GONE:
+            raise InvalidInputError("is not a run")
+        return {"run": run}
+
+    def change(self) -> None:
+        self.changes += 1
+
+    async def ask(self, action: str, args: Arguments, *, who: str = "alice") -> Any:
+        """Return the result, or the text of the error."""
+        signer = {"alice": self.alice, "bob": self.bob, "carol": self.carol}[who].signer
+        request, token = ask(signer, NODE, action, args, clock=self.clock)
+        served = await self.desk.serve(token)
+        assert served is not None
+        caller, identifier, answer = served
+        assert (caller, identifier) == (who, request.jti)
+        reply = read_answer(self.verifier, answer, request, clock=self.clock)
+        return dict(reply.result) if reply.ok else reply.error
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_a_confirmation_is_the_newest_epochs_and_no_deployment(site: Site) -> None:
+    args = Deploy(
+        release=ReleasePath("foo/tags/r2"),
+        deed=Deed.CONFIRM,
+        serial=2,
+        nonce="9b2c3f70-0000-4000-8000-000000000000",
+        rollout=OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=3),
+    )
+    assert await site.ask("deploy", args) == {"confirmed": f"choria=alice {args.nonce}"}
+    owner = "choria=alice/rollout/20261122T110000Z-0a1b"
+    assert site.rollout.asked == [("hear", owner, 3)]
+
+
+async def test_a_deployment_is_begun_in_its_callers_name_or_refused(site: Site) -> None:
+    args = Deploy(release=ReleasePath("foo/tags/r2"), deed=Deed.APPLY, serial=2)
+    assert await site.ask("deploy", args) == {"state": "choria=alice"}
+    assert await site.ask("deploy", replace(args, serial=1)) == "too late"
+    other = replace(args, release=ReleasePath("bar/tags/r2"))
+    denied = "denied by policy line 1 (default): choria=alice deploy:bar/tags/r2"
+    assert await site.ask("deploy", other) == denied
+
+
+async def test_what_is_only_asked(site: Site) -> None:
+    assert await site.ask("status", Nothing()) == {"state": "idle"}
+    assert await site.ask("last_run_summary", Nothing()) == {"id": "1"}
+    assert "asked for status by choria=alice" in site.log.text
+    assert site.changes == 0
+
+
+@pytest.mark.parametrize("action", ["report", "log"])
+async def test_what_is_asked_of_a_run(site: Site, action: str) -> None:
+    assert await site.ask(action, OfRun()) == {"run": None}
+    run = RunId.parse("20261120T140000.000000Z-00aa")
+    assert await site.ask(action, OfRun(run=run)) == {"run": run}
+    assert await site.ask(action, OfRun(run=GONE)) == "is not a run"
+    assert "denied by policy" in await site.ask(action, OfRun(), who="bob")
+
+
+async def test_a_run(site: Site) -> None:
+    assert await site.ask("runonce", RunOnce(noop=True, tags=("web",))) == {"accepted": True}
+    assert site.runs == [("choria=alice", True, ("web",))]
+    site.problem = "20000 causes wait for a run already"
+    assert await site.ask("runonce", RunOnce()) == site.problem
+
+
+async def test_a_hold_and_its_end(site: Site) -> None:
+    found = await site.ask("disable", Disable(message="migration", length="2h"))
+    assert found["hold"]["owner"] == "choria=alice"
+    assert found["hold"]["until"] == "2026-11-20T16:00:00.000000Z"
+    assert [hold.reason for hold in site.holds.active()] == ["migration"]
+    again = await site.ask("disable", Disable(message="for ever"))
+    assert again["hold"]["until"] is None
+    assert [hold.reason for hold in site.holds.active()] == ["for ever"], "one an owner"
+    ended = await site.ask("enable", Nothing(), who="bob")
+    assert ended["ended"] == []
+    assert [hold["reason"] for hold in ended["holds"]] == ["for ever"], "only one's own"
+    ended = await site.ask("enable", Nothing())
+    assert [hold["reason"] for hold in ended["ended"]] == ["for ever"]
+    assert site.holds.active() == []
+    assert site.changes == 4
+
+
+async def test_what_the_policy_denies_is_told(site: Site) -> None:
+    denied = await site.ask("runonce", RunOnce(), who="bob")
+    assert "denied by policy" in denied
+    assert site.runs == []
+    assert "refused a request: denied by policy" in site.log.text
+
+
+async def test_a_disk_that_refuses_is_told(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "holds").write_text("no directory")
+    error = await site.ask("disable", Disable(message="migration"))
+    assert isinstance(error, str)
+    assert error.isprintable()
+
+
+async def test_nobody_is_answered_who_cannot_be_believed(site: Site) -> None:
+    request, token = ask(site.alice.signer, NODE, "runonce", RunOnce(), clock=site.clock)
+    forged = ask(person("alice").signer, NODE, "runonce", RunOnce(), clock=site.clock)[1]
+    elsewhere = ask(
+        site.alice.signer, NodeName("x.example.net"), "runonce", RunOnce(), clock=site.clock
+    )[1]
+    for bad in (b"", b"rubbish", token[:-3], forged, elsewhere):
+        assert await site.desk.serve(bad) is None
+    assert await site.desk.serve(token) is not None
+    assert await site.desk.serve(token) is None, "a second time"
+    assert len(site.runs) == 1
+    assert json.dumps(request.to_dict())
+
+
+async def test_a_rollout_has_a_hold_of_its_own_whose_owner_the_node_sets(site: Site) -> None:
+    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=2)
+    owner = "choria=alice/rollout/20261122T110000Z-0a1b"
+    await site.ask("disable", Disable(message="mine"))
+    found = await site.ask("disable", Disable(message="r", length="10m", rollout=rollout))
+    assert found["hold"]["owner"] == owner
+    assert [hold.owner for hold in site.holds.active()] == ["choria=alice", owner]
+    site.clock.advance(60)
+    renewed = await site.ask("disable", Disable(message="r", length="10m", rollout=rollout))
+    assert renewed["hold"]["since"] == found["hold"]["since"]
+    assert renewed["hold"]["until"] > found["hold"]["until"]
+    ended = await site.ask("enable", Enable(rollout=rollout))
+    assert [hold["owner"] for hold in ended["ended"]] == [owner]
+    assert [hold.owner for hold in site.holds.active()] == ["choria=alice"]
+    site.rollout.held = "on hold: work"
+    asked = Disable(message="r", length="10m", rollout=rollout)
+    assert await site.ask("disable", asked) == "on hold: work"
+    assert site.rollout.asked == [("hear", owner, 2)] * 4
+    step = OfRollout(id=rollout.id, epoch=2, step=7)
+    assert await site.ask("runonce", RunOnce(rollout=step)) == {
+        "accepted": True,
+        "step": {"run": None},
+    }
+    assert site.rollout.asked[-1] == ("run", owner, 7)
+    assert site.runs == []
+
+
+async def test_who_takes_a_rollout_over_speaks_for_its_caller_by_a_right_of_its_own(
+    site: Site,
+) -> None:
+    rollout = OfRollout(
+        id=RolloutId("20261122T110000Z-0a1b"), epoch=2, caller=site.alice.name.caller
+    )
+    owner = "choria=alice/rollout/20261122T110000Z-0a1b"
+    asked = Disable(message="r", length="10m", rollout=rollout)
+    found = await site.ask("disable", asked, who="bob")
+    assert found["hold"]["owner"] == owner
+    assert await site.ask("enable", Enable(rollout=rollout), who="bob")
+    denied = await site.ask("enable", Enable(rollout=rollout), who="carol")
+    assert denied == "denied by policy line 1 (default): choria=carol takeover"
+    # One's own rollout needs no such right, whoever is named.
+    own = replace(rollout, caller="choria=carol")
+    assert await site.ask("enable", Enable(rollout=own), who="carol")
+
+
+async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
+    asked = StatusRequest(may=("status", "enable", "log"))
+    assert await site.ask("status", asked) == {
+        "state": "idle",
+        "denied": {},
+        "durations": [12.5, 10.0],
+        "awaits_entries": True,
+        "tells_changes": True,
+    }
+    site.rollout.awaits = False
+    assert (await site.ask("status", asked))["awaits_entries"] is False
+    found = await site.ask("status", asked, who="bob")
+    assert "denied by policy" in found, "status itself"
+
+
+async def test_a_caller_can_ask_who_speaks_for_a_rollout(site: Site) -> None:
+    """One's own, or with the right to take rollouts over: nothing is noted of who asks."""
+    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=1)
+    told = await site.ask("status", StatusRequest(rollout=rollout))
+    owner = f"choria=alice/rollout/{rollout.id}"
+    assert told == {"state": "idle", "spoken_for": {"epoch": 2, "by": owner, "since": "now"}}
+    others = StatusRequest(rollout=replace(rollout, caller="choria=bob"))
+    assert "takeover" in await site.ask("status", others)
+    assert site.rollout.asked == []
+
+
+async def test_a_step_that_is_over_tells_what_would_change_where_that_is_asked(site: Site) -> None:
+    """Where it cannot be told the reply says why: the step is what was asked for."""
+    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
+    args = RunOnce(noop=True, rollout=rollout, changes="5a" * 16)
+    assert "changes" not in await site.ask("runonce", args)
+    site.rollout.over = "20261120T140000.000000Z-00aa"
+    assert (await site.ask("runonce", args))["changes"] == {"total": 3}
+    assert site.asked_of == [(site.rollout.over, "5a" * 16)]
+    assert "changes" not in await site.ask("runonce", RunOnce(noop=True, rollout=rollout))
+    site.rollout.over = str(GONE)
+    assert (await site.ask("runonce", args))["changes"] == {"problem": "is not a run"}
+
+
+async def test_where_a_command_of_the_sites_own_runs_nobody_can_tell_that(tmp_path: Path) -> None:
+    site = Site(tmp_path, ours=False)
+    site.rollout.over = "20261120T140000.000000Z-00aa"
+    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
+    args = RunOnce(noop=True, rollout=rollout, changes="5a" * 16)
+    told = await site.ask("runonce", args)
+    assert told["changes"] == {"problem": "a command of the site's own runs here"}
+    told = await site.ask("status", StatusRequest(may=("status",)))
+    assert told["tells_changes"] is False

@@ -1,0 +1,245 @@
+"""Claims of requests and replies: strict types, each refusal with its place."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.fleet.inventory.awaited import MAX_AWAITED, Awaited
+from localpuppet.fleet.requests import reply as replies
+from localpuppet.fleet.requests.lifetime import lifetime_problem
+from localpuppet.fleet.requests.reply import Reply
+from localpuppet.fleet.requests.request import (
+    Disable,
+    Request,
+    RunOnce,
+    misdirection,
+    refusal,
+)
+from localpuppet.fleet.requests.status import StatusRequest
+from localpuppet.fleet.trust.policy import Policy
+
+NOW = 1795000000
+ALICE = SignerName.parse("alice")
+LB01 = NodeName.parse("lb01.example.net")
+POLICY = Policy.parse(b"policy default deny\nallow\tchoria=alice\trunonce\t*\t*\n", where="p")
+AFTER = {"node": "db.example.net", "digest": "d" * 64, "at": 1795000000.5}
+JTI = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+
+
+def claims(**changes: Any) -> dict[str, Any]:
+    good = {
+        "iss": "choria=alice",
+        "aud": "lb01.example.net",
+        "iat": NOW - 2,
+        "exp": NOW + 58,
+        "jti": JTI,
+        "action": "runonce",
+        "args": {},
+    }
+    changed = {**good, **changes}
+    return {key: value for key, value in changed.items() if value is not ...}
+
+
+def parse(**changes: Any) -> Request:
+    return Request.parse(json.dumps(claims(**changes)).encode())
+
+
+def test_a_request_is_what_it_was() -> None:
+    request = parse(args={"noop": True, "tags": ["web", "a::b"]})
+    assert request.args == RunOnce(noop=True, tags=("web", "a::b"))
+    assert Request.parse(json.dumps(request.to_dict()).encode()) == request
+    rollout = {"id": "20261122T110000Z-0a1b", "epoch": 1, "step": 2}
+    name = ".".join(["n" * 60] * 4) + ".example"
+    one = {"node": name, "digest": "d" * 64, "at": 1795000000.123456}
+    step = parse(args={"noop": False, "rollout": rollout, "after": [one] * MAX_AWAITED})
+    assert isinstance(step.args, RunOnce)
+    assert step.args.after == (Awaited.from_dict(one),) * MAX_AWAITED
+    assert Request.parse(json.dumps(step.to_dict()).encode()) == step, "there is room for all"
+    disable = parse(action="disable", args={"message": "db migration", "for": "2h"})
+    assert disable.args == Disable(message="db migration", length="2h")
+    assert isinstance(disable.args, Disable)
+    assert disable.args.seconds == 7200
+    assert Request.parse(json.dumps(disable.to_dict()).encode()) == disable
+    assert parse(action="status").args == StatusRequest()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"iss": ...}, "request: the key 'iss' is missing"),
+        ({"iss": "alice"}, "request.iss: 'alice' is not a caller id"),
+        ({"iss": "choria=../alice"}, "request.iss: '../alice' is not a signer's name"),
+        ({"iss": 7}, "request.iss: must be a string, not a number"),
+        ({"aud": ...}, "request: the key 'aud' is missing"),
+        ({"aud": ["lb01.example.net"]}, "request.aud: must be a string, not a list"),
+        ({"aud": "*"}, "request.aud: node name"),
+        ({"aud": "LB01.example.net"}, "request.aud: node name.*lower case"),
+        ({"aud": "lb01.example.net."}, "request.aud"),
+        ({"args": {"changes": "5a" * 16}}, "request.args.changes: goes with noop in a rollout"),
+        ({"args": {"noop": True, "changes": "5a"}}, "request.args.changes: is not a salt"),
+        ({"args": {"after": [AFTER]}}, "request.args.after: goes with a rollout only"),
+        ({"args": {"after": [{**AFTER, "at": "1"}]}}, "request.args.after.*must be a number"),
+        ({"iat": True}, "request.iat: must be an integer from 0, not a boolean"),
+        ({"iat": "1795000000"}, "request.iat"),
+        ({"iat": None}, "request.iat"),
+        ({"iat": -1}, "request.iat: is -1, must be an integer from 0"),
+        ({"iat": 1795000000.0}, "request.iat: must be an integer from 0, not a number"),
+        ({"exp": False}, "request.exp"),
+        ({"jti": "1"}, "request.jti: '1' is not a uuid"),
+        ({"jti": JTI.upper()}, "request.jti"),
+        ({"jti": JTI + "\n"}, "request.jti"),
+        ({"action": "exec"}, "request.action: the action 'exec' is unknown"),
+        ({"action": "trigger"}, "request.action"),
+        ({"action": ["status"]}, "request.action"),
+        ({"args": ...}, "request: the key 'args' is missing"),
+        ({"args": []}, "request.args: must be a mapping, not a list"),
+        ({"args": {"force": True}}, "request.args: unknown key 'force'"),
+        ({"args": {"noop": 1}}, "args.noop: must be true or false, not a number"),
+        ({"args": {"noop": None}}, "args.noop"),
+        ({"args": {"tags": []}}, "args.tags: has 0 elements; 1 to 64 are allowed"),
+        ({"args": {"tags": "web"}}, "args.tags"),
+        ({"args": {"tags": ["a,b"]}}, r"args.tags\[0\]: 'a,b' is not a tag"),
+        ({"args": {"tags": ["web", "--noop"]}}, r"args.tags\[1\]"),
+        ({"args": {"tags": ["web"] * 65}}, "args.tags"),
+        ({"action": "status", "args": {"x": 1}}, "args: unknown key 'x'"),
+        ({"action": "disable", "args": {}}, "args: the key 'message' is missing"),
+        ({"action": "disable", "args": {"message": " "}}, "args.message: the message is empty"),
+        ({"action": "disable", "args": {"message": "a\x1b[2J"}}, "args.message.*control"),
+        ({"action": "disable", "args": {"message": "a\u202eb"}}, "args.message.*control"),
+        ({"action": "disable", "args": {"message": "x" * 1025}}, "args.message.*too long"),
+        ({"action": "disable", "args": {"message": "m", "for": 60}}, "args.for: must be a string"),
+        ({"action": "disable", "args": {"message": "m", "for": "-1h"}}, "args.for: '-1h'"),
+        ({"nbf": NOW}, "request: unknown key 'nbf'"),
+    ],
+)
+def test_claims_are_refused_with_their_place(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        parse(**changes)
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        (b"", "is not JSON"),
+        (b"[]", "a list, not a JSON object"),
+        (b"null", "a null, not a JSON object"),
+        (b'{"iss": "choria=alice", "iss": "choria=root"}', "duplicate key 'iss'"),
+        (b'{"args": {"noop": true, "noop": false}}', "duplicate key 'noop'"),
+        (b'{"iat": NaN}', "NaN is not JSON"),
+        (b'{"iat": 99999999999999999999}', "64 bits"),
+        (b'{"iat": ' + b"9" * 5000 + b"}", "64 bits"),
+        (b'{"iss": "\\ud800"}', "lone surrogate"),
+        (b'{"a":' * 101 + b"1" + b"}" * 101, "nested too deep"),
+        (b'\xef\xbb\xbf{"a": 1}', "is not JSON"),
+        ('{"a": "ü"}'.encode("latin-1"), "not UTF-8"),
+        ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
+        (b'{"a": 1} {"b": 1}', "is not JSON"),
+        (b'{"a": "\x01"}', "is not JSON"),
+    ],
+)
+def test_json_that_two_readers_could_read_differently(payload: bytes, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Request.parse(payload)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_request_or_one_refusal(payload: bytes) -> None:
+    with pytest.raises(InvalidInputError):
+        Request.parse(payload)
+
+
+@pytest.mark.parametrize(
+    ("iat", "exp", "message"),
+    [
+        (0, 300, ""),
+        (0, 301, "lifetime may be 300"),
+        (30, 60, ""),
+        (31, 60, "in the future"),
+        (-60, 0, "expired"),
+        (-60, 1, ""),
+        (10, 10, "exp is not after iat"),
+        (20, 10, "exp is not after iat"),
+        (-(10**9), 10**9, "lifetime"),
+    ],
+)
+def test_the_life_of_a_message(iat: int, exp: int, message: str) -> None:
+    problem = lifetime_problem(iat=NOW + iat, exp=NOW + exp, now=NOW)
+    assert message in problem
+    assert bool(message) == bool(problem)
+
+
+def test_admission_asks_in_order() -> None:
+    def ask(request: Request, policy: Policy | None = POLICY) -> str:
+        return misdirection(request, signer=ALICE, me=LB01) or refusal(
+            request, now=NOW, policy=policy
+        )
+
+    assert ask(parse()) == ""
+    wrong = parse(iss="choria=root", aud="lb02.example.net", exp=NOW - 1, action="status")
+    assert "is not the signer" in ask(wrong)
+    wrong = parse(aud="lb02.example.net", exp=NOW - 1, action="status")
+    assert "not for lb01.example.net" in ask(wrong)
+    wrong = parse(exp=NOW - 1, action="status")
+    assert "expired" in ask(wrong)
+    assert "denied by policy line 1" in ask(parse(action="status"))
+    assert "no policy" in ask(parse(), policy=None)
+
+
+def reply(**changes: Any) -> dict[str, Any]:
+    good = {
+        "iss": "choria=lb01.example.net",
+        "aud": "choria=alice",
+        "iat": NOW,
+        "exp": NOW + 60,
+        "in_reply_to": JTI,
+        "ok": True,
+        "result": {"state": "idle"},
+    }
+    return {key: value for key, value in {**good, **changes}.items() if value is not ...}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ok": 1}, "reply.ok"),
+        ({"error": "no"}, "either ok and a result, or an error"),
+        ({"ok": False}, "either"),
+        ({"ok": False, "result": ...}, "either"),
+        ({"ok": False, "result": ..., "error": "a\nb"}, "reply.error"),
+        ({"result": []}, "reply.result"),
+        ({"extra": 1}, "unknown key"),
+        ({"in_reply_to": None}, "reply.in_reply_to"),
+    ],
+)
+def test_replies_are_refused_with_their_place(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Reply.parse(json.dumps(reply(**changes)).encode())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, ""),
+        ({"iss": "choria=lb02.example.net"}, "is not the signer"),
+        ({"aud": "choria=bob"}, "not for choria=alice"),
+        ({"in_reply_to": JTI.replace("3", "4")}, "another request"),
+        ({"iat": NOW - 100, "exp": NOW - 40}, "expired"),
+    ],
+)
+def test_a_reply_answers_one_request(changes: dict[str, Any], message: str) -> None:
+    found = Reply.parse(json.dumps(reply(**changes)).encode())
+    signer = SignerName.parse(LB01)
+    problem = replies.refusal(found, signer=signer, request=parse(), now=NOW)
+    assert message in problem
+    assert bool(message) == bool(problem)
+
+
+def test_another_node_cannot_answer() -> None:
+    found = Reply.parse(json.dumps(reply(iss="choria=web01")).encode())
+    problem = replies.refusal(found, signer=SignerName.parse("web01"), request=parse(), now=NOW)
+    assert problem == "lb01.example.net was asked, web01 answered"

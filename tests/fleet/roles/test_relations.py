@@ -1,0 +1,295 @@
+"""Who makes whom run, from entries: links, roles and cycles."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.exports.recording import Collected
+from localpuppet.fleet.exports.search import Search, as_query
+from localpuppet.fleet.inventory.entry import AskedQuery, ExportsSummary, InventoryEntry
+from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.reading import Equal
+from localpuppet.fleet.roles.closing import asks_the_same, closed_cycles
+from localpuppet.fleet.roles.links import By, links_of
+from localpuppet.fleet.roles.readers import WithEntry
+from localpuppet.fleet.roles.relations import Relations, relations
+from tests.doubles.inventory import MemoryInventory
+from tests.fleet.exports.offers import resource
+from tests.fleet.inventory.entries import entry
+
+
+def node(
+    name: str,
+    *roles: str,
+    kicks: tuple[str, ...] = (),
+    asks: tuple[str, ...] = (),
+    paths: tuple[tuple[str, ...], ...] = (),
+) -> InventoryEntry:
+    queries = tuple(AskedQuery(text=text, digest="0") for text in asks)
+    more: dict[str, Any] = {"kicks": kicks, "queries": queries, "paths": paths}
+    return entry(f"{name}.example.com", at=1, roles=roles, **more)
+
+
+def role(name: str) -> str:
+    return f'role="{name}"'
+
+
+def asks(name: str) -> str:
+    return f'servers_with_role("{name}")'
+
+
+def collects(kind: str, condition: Json) -> str:
+    return Collected(type=kind, filter=condition, at="").question
+
+
+def of(*entries: InventoryEntry, by: tuple[By, ...] = tuple(By)) -> Relations:
+    inventory = MemoryInventory(sorted(entries, key=lambda one: one.node))
+    return relations(links_of(inventory), by=by)
+
+
+def edges(found: Relations) -> list[tuple[str, str, str]]:
+    return [(edge.start, edge.end, str(edge.by)) for edge in found.edges]
+
+
+def shown(found: Relations) -> list[str]:
+    return [cycle.shown for cycle in found.cycles]
+
+
+def test_a_load_balancer_that_asks_and_is_kicked_is_no_cycle() -> None:
+    kicks = (role("haproxy"),)
+    found = of(
+        node("web01", "web", kicks=kicks),
+        node("web02", "web", kicks=kicks),
+        node("lb01", "haproxy", asks=(asks("web"),)),
+    )
+    assert edges(found) == [("web", "haproxy", "kick"), ("web", "haproxy", "query")]
+    assert found.cycles == ()
+    assert [(one.name, len(one.nodes)) for one in found.roles] == [("haproxy", 1), ("web", 2)]
+    assert found.edges[0].texts == (role("haproxy"),)
+
+
+def test_the_predecessors_cycle_is_named() -> None:
+    found = of(
+        node("n", "web", kicks=(role("haproxy"),)), node("lb", "haproxy", kicks=(role("web"),))
+    )
+    assert shown(found) == ["haproxy -> web -> haproxy"]
+    assert not found.cycles[0].settles
+
+
+def test_a_cycle_of_roles_without_one_of_nodes_is_none() -> None:
+    found = of(
+        node("web01", "web", kicks=('fqdn="lb01.example.com"',)),
+        node("web02", "web"),
+        node("lb01", "haproxy"),
+        node("lb02", "haproxy", kicks=('fqdn="web02.example.com"',)),
+    )
+    assert len(found.edges) == 2
+    assert found.cycles == ()
+
+
+def test_nobody_makes_itself_run_but_two_of_one_role_do_by_kicks_and_not_by_queries() -> None:
+    kicks = (role("db"),)
+    assert edges(of(node("db01", "db", kicks=kicks))) == []
+    both = of(node("db01", "db", kicks=kicks), node("db02", "db", kicks=kicks))
+    assert shown(both) == ["db -> db"]
+    cluster = of(node("db01", "db", asks=(asks("db"),)), node("db02", "db", asks=(asks("db"),)))
+    assert edges(cluster) == [("db", "db", "query")]
+    assert cluster.cycles == ()
+
+
+def test_a_cycle_through_an_answer_settles_and_can_be_left_out() -> None:
+    entries = [
+        node("web01", "web", kicks=(role("haproxy"),), asks=('server_with_role("haproxy", null)',)),
+        node("lb01", "haproxy"),
+    ]
+    found = of(*entries)
+    assert shown(found) == ["haproxy -> web -> haproxy"]
+    assert found.cycles[0].settles
+    assert found.cycles[0].to_dict()["by"] == [["query"], ["kick"]]
+    assert of(*entries, by=(By.KICK, By.TRIGGER)).cycles == ()
+
+
+def test_each_cycle_of_a_tangle_is_named_once_and_the_shortest_first() -> None:
+    found = of(
+        node("a", "a", kicks=(role("b"),)),
+        node("b", "b", kicks=(role("a"), role("c"))),
+        node("c", "c", kicks=(role("d"),)),
+        node("d", "d", kicks=(role("a"),)),
+        node("e", "e", kicks=(role("a"),)),
+    )
+    assert shown(found) == ["a -> b -> a", "a -> b -> c -> d -> a"]
+
+
+def test_a_trigger_is_seen_where_neither_kick_nor_query_explains_it() -> None:
+    found = of(
+        node("web01", "web", kicks=(role("haproxy"),)),
+        node("lb01", "haproxy", paths=(("web01.example.com",),)),
+        node("db01", paths=(("gone.example.com",), ("web01.example.com", "lb01.example.com"))),
+    )
+    assert edges(found) == [
+        ("haproxy", "db01.example.com", "trigger"),
+        ("web", "haproxy", "kick"),
+    ]
+
+
+def test_what_cannot_be_understood_and_whom_nobody_finds_is_said() -> None:
+    found = of(
+        node(
+            "a", "a", kicks=("role=", role("nosuch")), asks=('servers_with_role("a…)', "x", "no()")
+        ),
+        node("b", "b"),
+    )
+    assert edges(found) == [("a", 'nobody: role="nosuch"', "kick")]
+    assert len(found.notes) == 4
+    assert all("of a.example.com is not understood" in note for note in found.notes)
+
+
+def test_a_collector_leads_from_those_who_export_what_it_asks_for() -> None:
+    exports = {
+        f"{name}.example.com": [resource("Sshkey", name, tag, key="AAAA", port=22)]
+        for name, tag in (("web01", "dmz"), ("web02", "lan"), ("lb01", "lan"))
+    }
+    nodes = [
+        node("lb01", "haproxy", asks=(collects("Sshkey", ["tag", "==", "DMZ"]),)),
+        node("web01", "web", asks=(collects("Sshkey", None), 'collect("Sshkey", [1])')),
+        node("web02", "web", asks=('collect("Sshkey")',)),
+    ]
+    said = [replace(one, exports=ExportsSummary(count=1, digest="0" * 64)) for one in nodes]
+    links = links_of(MemoryInventory(said, exports=exports))
+    found = relations(links)
+    assert edges(found) == [
+        ("haproxy", "web", "collect"),
+        ("web", "haproxy", "collect"),
+        ("web", "web", "collect"),
+    ]
+    assert shown(found) == ["haproxy -> web -> haproxy"]
+    assert found.cycles[0].settles
+    assert len(found.notes) == 2
+    (dmz,) = [one for one in links.links if "DMZ" in one.text]
+    assert dmz.starts == {"web01.example.com"}
+    assert dmz.written == "Sshkey <<| tag == 'DMZ' |>>"
+
+
+@pytest.mark.parametrize(
+    ("condition", "titles"),
+    [
+        (["port", "==", 22], ["lb01", "web01", "web02"]),
+        (["port", "!=", 22], []),
+        (["opts", "==", {"on": [1]}], ["web02"]),
+        (["tag", "==", ["dmz", "nosuch"]], ["web01"]),
+        ([["title", "==", "web02"], "or", ["tag", "!=", "lan"]], ["web01", "web02"]),
+        ([["key", "==", "AAAA"], "and", ["title", "!=", "lb01"]], ["web01", "web02"]),
+    ],
+)
+def test_a_question_finds_whom_a_collector_would_take_of(
+    condition: Json, titles: list[str]
+) -> None:
+    offers = [
+        resource("Sshkey", name, tag, key="AAAA", port=22, opts={"on": on})
+        for name, tag, on in (("lb01", "lan", []), ("web01", "dmz", [2]), ("web02", "lan", [1]))
+    ]
+    search = Search.parse(condition)
+    assert [one.title for one in offers if search.matches(one)] == titles
+    summary = ExportsSummary(count=3, digest="0" * 64)
+    reader = MemoryInventory(
+        [replace(node("a"), exports=summary)], exports={"a.example.com": offers}
+    )
+    question = Question.of("query_resources", [False, as_query("Sshkey", condition)])
+    rows = question.answer(reader).result
+    assert isinstance(rows, list)
+    assert [one["title"] for one in rows if isinstance(one, dict)] == titles
+
+
+def test_a_long_condition_of_a_collector_is_left_out() -> None:
+    text = collects("File", [["tag", "==", "x" * 600], "or", ["tag", "==", "y" * 600]])
+    assert text == 'collect("File", null)'
+
+
+def test_questions_that_take_too_long_are_counted_and_no_cycle_passes_for_new() -> None:
+    fleet = MemoryInventory(
+        [node("a", "a", kicks=(role("b"), role("c"))), node("b", "b", kicks=(role("a"),))]
+    )
+    found = links_of(fleet, lambda: True)
+    assert (found.left, found.links) == (3, ())
+    assert relations(found).to_dict()["left"] == 3
+    asked = iter([False] * 4)
+    now = fleet.listed[1]
+    assert closed_cycles(fleet, None, now, lambda: next(asked, True)) == []
+
+
+@pytest.mark.parametrize("name", ["a", "m", "z"])
+def test_another_entry_stands_in_the_place_of_a_nodes_own(name: str) -> None:
+    before = MemoryInventory([node("b"), node("m")])
+    after = WithEntry(before, node(name, "new"))
+    names = [str(one.node).partition(".")[0] for one in after.entries()]
+    assert names == sorted({"b", "m", name})
+    assert next(one for one in after.entries() if one.node.startswith(name)).roles == ("new",)
+
+
+def test_a_node_hears_of_the_cycles_that_it_closes_and_of_no_other() -> None:
+    fleet = MemoryInventory(
+        [
+            node("a", "a", kicks=(role("b"),)),
+            node("b", "b", kicks=(role("a"),)),
+            node("lb", "haproxy", asks=(asks("web"),)),
+            node("w", "web"),
+        ]
+    )
+    _, _, lb, web = fleet.listed
+    assert closed_cycles(fleet, lb, node("lb", "haproxy", kicks=(role("a"),))) == []
+    now = node("w", "web", asks=(asks("haproxy"),))
+    for holds in (fleet, MemoryInventory([*fleet.listed[:3], now])):
+        for before in (web, None):
+            found = closed_cycles(holds, before, now)
+            assert [one.shown for one in found] == ["haproxy -> web -> haproxy"]
+        assert closed_cycles(holds, now, now) == []
+    assert asks_the_same(now, now)
+    assert not asks_the_same(now, web)
+
+
+class Joined(MemoryInventory):
+    """An inventory to which a node comes once its entries have been read.
+
+    Args:
+        before: The entries, sorted by the node's name.
+        comes: What the node says, whose name is the last.
+    """
+
+    def __init__(self, *before: InventoryEntry, comes: InventoryEntry) -> None:
+        super().__init__(before)
+        self._comes = comes
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        yield from super().entries(equal)
+        if self._comes not in self.listed:
+            self.listed.append(self._comes)
+
+
+@pytest.mark.parametrize(
+    "lb",
+    [node("lb", "haproxy", asks=(asks("web"),)), node("lb", "haproxy", kicks=(role("web"),))],
+    ids=["asks", "kicks"],
+)
+def test_a_node_that_comes_while_questions_are_answered_is_linked_at_the_next_look(
+    lb: InventoryEntry,
+) -> None:
+    comes = node("web02", "web", kicks=(role("haproxy"),), asks=(asks("haproxy"),))
+    for others in [(), (node("web01", "web"),)]:
+        fleet = Joined(lb, *others, comes=comes)
+        found = relations(links_of(fleet))
+        # A kick that finds nobody but whoever has just come is not lost.
+        assert [one.name for one in found.roles] == (["haproxy", "web"] if others else [])
+        assert not found.cycles
+        assert shown(relations(links_of(fleet))) == ["haproxy -> web -> haproxy"]
+
+
+def test_one_question_of_another_does_not_take_longer_than_there_is_time() -> None:
+    others = [node(f"n{number}") for number in range(20)]
+    inventory = MemoryInventory([node("evil", kicks=("a=1",)), *others])
+    looks = iter(range(100))
+    found = links_of(inventory, lambda: next(looks) >= 5)
+    assert (found.left, found.links, found.lost) == (1, (), ())
+    assert next(looks) < 10, "it went on reading"

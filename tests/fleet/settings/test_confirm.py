@@ -1,0 +1,47 @@
+"""How long a deployed release may wait for its confirmation, as settings say it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.settings.fleet import AgentSettings
+from localpuppet.node.wiring.node import NodeWiring
+
+
+def read(root: Path, agent: dict[str, Any]) -> AgentSettings:
+    (root / "localpuppet.yaml").write_text(json.dumps({"agent": agent}))
+    return NodeWiring(str(root)).fleet_settings.agent
+
+
+@pytest.mark.parametrize(
+    ("agent", "within", "command"),
+    [
+        ({}, 90.0, None),
+        ({"confirm": "2m", "confirm_command": ["/bin/look", "a b"]}, 120.0, ("/bin/look", "a b")),
+        ({"confirm": False}, None, None),
+    ],
+)
+def test_what_counts(
+    tmp_path: Path, agent: dict[str, Any], within: float | None, command: tuple[str, ...] | None
+) -> None:
+    found = read(tmp_path, agent)
+    assert (found.confirm, found.confirm_command) == (within, command)
+
+
+@pytest.mark.parametrize(
+    ("agent", "place"),
+    [
+        ({"confirm": "soon"}, "agent"),
+        ({"confirm": "0"}, "agent"),
+        ({"confirm": True}, "agent.confirm"),
+        ({"confirm_command": "/bin/look a"}, "agent.confirm_command"),
+        ({"confirm_command": []}, "agent.confirm_command"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, agent: dict[str, Any], place: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        read(tmp_path, agent)
+    assert place in str(caught.value)

@@ -1,0 +1,23 @@
+"""The setting `kick`: when the report processor kicks."""
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.wiring.puppet_environment import own_variables
+from localpuppet.node.wiring.node import NodeWiring
+from tests.rigs.node import Node
+
+
+def variables(node: Node) -> dict[str, str]:
+    return own_variables(NodeWiring(str(node.root)).settings)
+
+
+def test_puppet_hears_of_it_only_where_the_site_wants_the_old_way(node: Node) -> None:
+    node.settings(kick="always")
+    assert variables(node)["LOCALPUPPET_KICK"] == "always"
+    for settings in ({}, {"kick": "changed"}):
+        node.settings(**settings)
+        assert "LOCALPUPPET_KICK" not in variables(node)
+    node.settings(kick="sometimes")
+    with pytest.raises(InvalidInputError, match="kick"):
+        variables(node)

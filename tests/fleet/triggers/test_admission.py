@@ -1,0 +1,355 @@
+"""The message, the cause that is kept of it, and the order in which messages are judged."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.fleet.triggers.admission import Admission, Admitted, Dropped, Unsigned
+from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.trigger import MAX_PAYLOAD, Trigger
+
+NOW = 1_795_000_000
+ME = NodeName("lb01.example.com")
+UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+FIELDS: dict[str, Any] = {
+    "hostname": "web01.example.com",
+    "tags": ["haproxy"],
+    "hosts": ["lb01.example.com", "lb02.example.com"],
+    "timestamp": NOW - 5,
+    "uuid": UUID,
+    "ttl": 180,
+    "hops": 0,
+    "path": ["web01.example.com"],
+}
+
+
+def payload(**changes: Any) -> bytes:
+    return json.dumps({**FIELDS, **changes}).encode()
+
+
+def judge(
+    message: bytes,
+    *,
+    now: float = NOW,
+    signer: str | Unsigned = "web01.example.com",
+    policy: str | None = None,
+    seen: bool = False,
+) -> Admitted | Dropped:
+    admission = Admission(me=ME, trigger_refusal=lambda _: policy, seen=lambda _: seen)
+    return admission.admit(message, now=now, signer=lambda: signer)
+
+
+def reason(message: bytes, **context: Any) -> str:
+    verdict = judge(message, **context)
+    assert isinstance(verdict, Dropped)
+    assert verdict.reason.isprintable()
+    return verdict.reason
+
+
+names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?(\.[a-z0-9]{1,5}){0,3}", fullmatch=True)
+tags = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_:.-]{0,20}", fullmatch=True)
+integers = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    hosts=st.lists(names, max_size=20),
+    words=st.lists(tags, max_size=10),
+    path=st.lists(names, min_size=1, max_size=9),
+    timestamp=integers,
+    ttl=integers,
+    uuid=st.uuids().map(str),
+)
+def test_what_is_sent_is_what_is_read(
+    hosts: list[str], words: list[str], path: list[str], timestamp: int, ttl: int, uuid: str
+) -> None:
+    trigger = Trigger(
+        hostname=NodeName(path[-1]),
+        tags=tuple(words),
+        hosts=tuple(map(NodeName, hosts)),
+        timestamp=timestamp,
+        uuid=uuid,
+        ttl=ttl,
+        hops=len(path) - 1,
+        path=tuple(map(NodeName, path)),
+    )
+    sent = trigger.to_payload()
+    assert Trigger.parse(sent) == trigger
+    assert list(json.loads(sent)) == list(FIELDS)
+    assert sent.isascii()
+    cause = Cause.of_trigger(trigger)
+    assert Cause.from_dict(json.loads(json.dumps(cause.to_dict()))) == cause
+
+
+def test_a_trigger_for_too_many_is_not_sent() -> None:
+    many = tuple(NodeName(f"{number:060}.example.com") for number in range(1000))
+    trigger = Trigger.from_dict({**FIELDS, "hosts": [ME]})
+    with pytest.raises(InvalidInputError, match="name fewer of the 1000 hosts"):
+        Trigger(**{**{key: getattr(trigger, key) for key in FIELDS}, "hosts": many}).to_payload()
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (b"[]", "a list, not a JSON object"),
+        (b"", "is not JSON"),
+        (b"{}", "the key 'hostname' is missing"),
+        (b" " * (MAX_PAYLOAD + 1), "too large: 65537 bytes"),
+        (b'{"hostname": "\xff"}', "not UTF-8"),
+        ("\ufeff{}".encode(), "is not JSON"),
+        (b'{"a": 1, "a": 1}', "duplicate key 'a'"),
+        (b'{"a": [{"b": {"c": 1, "\\u0063": 2}}]}', "duplicate key 'c'"),
+        (b'{"a": NaN}', "NaN is not JSON"),
+        (b'{"a": -Infinity}', "-Infinity is not JSON"),
+        (b'{"a": 1e999}', "too large"),
+        (b'{"a": 9223372036854775808}', "too large for 64 bits"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "too large for 64 bits"),
+        (b'{"a": "\\ud800"}', "lone surrogate"),
+        (b'{"\\uDFFF": 1}', "lone surrogate"),
+        (b'{"a":' + b"[" * 60000, "nested too deep"),
+        (b'{"a\x1b[31m": 1}', "control character"),
+        (payload(**{"\x1b[31m\u202e": 1}), r"unknown key '\\x1b\[31m\\u202e'"),
+        (payload(ttl=True), "ttl: must be an integer, not a boolean"),
+        (payload(ttl=180.0), "ttl: must be an integer"),
+        (payload(hops=False), "hops: must be an integer"),
+        (payload(timestamp="1795000000"), "timestamp: must be an integer, not a string"),
+        (payload(timestamp=None), "timestamp: must be an integer, not a null"),
+        (payload(uuid=UUID.upper()), "uuid: '3F2504E0.*canonical form"),
+        (payload(uuid=UUID + "\n"), "uuid: .*canonical form"),
+        (payload(uuid="{" + UUID + "}"), "canonical form"),
+        (payload(uuid=7), "uuid: must be a string"),
+        (payload(hosts={}), "hosts: must be a list, not a mapping"),
+        (payload(hosts=["LB01.example.com"]), r"hosts\[0\]: .*lower case"),
+        (payload(hosts=["lb01.example.com", "*.example.com"]), r"hosts\[1\]: .*wildcards"),
+        (payload(hosts=["lb01.example.com."]), r"hosts\[0\]: node name"),
+        (payload(hosts=[["lb01"]]), r"hosts\[0\]: must be a string"),
+        (payload(hosts=["a"] * 1001), "hosts: has 1001 elements"),
+        (payload(hostname="web01.example.com\n"), "hostname: node name"),
+        (payload(tags="haproxy"), "tags: must be a list"),
+        (payload(tags=["a b"]), r"tags\[0\]: 'a b' is not a tag"),
+        (payload(tags=["a,b"]), r"tags\[0\]: 'a,b' is not a tag"),
+        (payload(tags=["a" * 1025]), "is not a tag"),
+        (payload(tags=["a"] * 101), "tags: has 101 elements"),
+        (payload(path="web01.example.com"), "path: must be a list"),
+        (payload(path=["a"] * 19), "path: has 19 elements"),
+    ],
+)
+def test_what_is_no_trigger_is_refused_in_one_line(message: bytes, text: str) -> None:
+    with pytest.raises(InvalidInputError, match=text):
+        Trigger.parse(message)
+
+    def refuse_to_be_asked() -> str:
+        raise AssertionError("no signature is verified for rubbish")
+
+    admission = Admission(me=ME, trigger_refusal=lambda _: None, seen=lambda _: False)
+    verdict = admission.admit(message, now=NOW, signer=refuse_to_be_asked)
+    assert isinstance(verdict, Dropped)
+    assert verdict.reason.isprintable()
+    assert not verdict.quiet
+
+
+@given(st.binary(max_size=200) | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_no_message_raises(data: bytes) -> None:
+    assert reason(data)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(list(FIELDS)),
+        st.none() | st.booleans() | integers | st.text(max_size=5) | st.lists(integers, max_size=2),
+    )
+)
+def test_no_field_raises(changes: dict[str, Any]) -> None:
+    verdict = judge(payload(**changes))
+    assert isinstance(verdict, Admitted) or verdict.reason.isprintable()
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | integers
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(), json_values, max_size=4), st.booleans())
+def test_strict_json_is_json(value: dict[str, Any], ascii_only: bool) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    assert parse_object(text.encode(), where="test", limit=10**6) == value
+
+
+# In the order of the checks: each message has all the faults that come later, too.
+ORDER: list[tuple[str, dict[str, Any]]] = [
+    ("too large", {"tags": ["a" * 1000] * 66}),
+    ("unknown key", {"extra": 1}),
+    ("no valid signature: the key is unknown", {}),
+    ("expired: 500 s old, its ttl is 180 s", {"timestamp": NOW - 500}),
+    ("its ttl is 4000 s", {"ttl": 4000}),
+    ("not addressed to lb01", {"hosts": ["lb02.example.com"]}),
+    ("not allowed to trigger this node: rule 3 denies", {}),
+    ("hops is 5, but there are 2 nodes", {"hops": 5}),
+    ("the loop ends here", {"path": ["lb01.example.com", "web01.example.com"], "hops": 1}),
+    ("a duplicate: uuid 3f2504e0", {}),
+]
+
+
+@pytest.mark.parametrize("position", range(len(ORDER)))
+def test_the_first_reason_is_the_one_that_is_given(position: int) -> None:
+    changes: dict[str, Any] = {}
+    for _, more in reversed(ORDER[position:]):
+        changes |= more
+    context: dict[str, Any] = {"seen": True}
+    if position <= 2:
+        context["signer"] = Unsigned(reason="the key is unknown")
+    if position <= 6:
+        context["policy"] = "rule 3 denies"
+    if position == 3:
+        changes["ttl"] = 180
+    assert ORDER[position][0] in reason(payload(**changes), **context)
+
+
+@pytest.mark.parametrize(
+    ("age", "ttl", "text"),
+    [
+        (180, 180, ""),
+        (180.999, 180, ""),
+        (181, 180, "expired: 181 s old"),
+        (-30, 180, ""),
+        (-31, 180, "31 s in the future"),
+        (3600, 3600, ""),
+        (3601, 3600, "expired"),
+        (0, 3600, ""),
+        (0, 3601, "its ttl is 3601 s"),
+        (0, 0, "its ttl is 0 s"),
+        (-20, -10, "its ttl is -10 s"),
+        (0, -1, "expired"),
+    ],
+)
+def test_age_and_ttl(age: float, ttl: int, text: str) -> None:
+    verdict = judge(payload(timestamp=NOW, ttl=ttl), now=NOW + age)
+    if text:
+        assert isinstance(verdict, Dropped)
+        assert text in verdict.reason
+    else:
+        assert isinstance(verdict, Admitted)
+        assert verdict.cause.expires == NOW + ttl
+
+
+@given(ttl=st.integers(1, 3600), skew=st.integers(-30, 3600), later=st.floats(0, 10_000, width=32))
+def test_who_is_remembered_for_as_long_as_asked_cannot_come_back(
+    ttl: int, skew: int, later: float
+) -> None:
+    message = payload(timestamp=NOW, ttl=ttl)
+    first = judge(message, now=NOW + skew)
+    if isinstance(first, Admitted):
+        now = NOW + skew + later
+        again = judge(message, now=now, seen=now <= first.remember_until)
+        assert isinstance(again, Dropped)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"hops": -1, "path": []}, "its path is empty, and hops is -1"),
+        ({"hops": 0, "path": []}, "its path is empty"),
+        ({"path": ["web02.example.com"]}, "path ends with web02.example.com, not with its sender"),
+        (
+            {"hops": 2, "path": ["web01.example.com", "a", "web01.example.com"]},
+            "its path is a loop: web01.example.com -> a -> web01.example.com",
+        ),
+        ({"hops": 9, "path": [*"abcdefghi", "web01.example.com"]}, "it made 9 hops"),
+    ],
+)
+def test_paths_that_are_none(changes: dict[str, Any], text: str) -> None:
+    assert text in reason(payload(**changes))
+
+
+def test_eight_hops_are_allowed() -> None:
+    assert isinstance(judge(payload(hops=8, path=[*"abcdefgh", "web01.example.com"])), Admitted)
+
+
+def test_a_signature_is_the_senders_own() -> None:
+    text = reason(payload(), signer="web02.example.com")
+    assert text == (
+        "the signature is web02.example.com's, but the trigger says it is from web01.example.com"
+    )
+
+
+def test_what_others_wrote_is_never_printed_raw() -> None:
+    assert reason(payload(), policy="no\x1b[31m\nno").endswith(r"no\x1b[31m\x0ano")
+    assert "\\x1b" in reason(payload(), signer=Unsigned(reason="\x1b"))
+
+
+def test_only_what_is_ordinary_is_quiet() -> None:
+    assert [
+        verdict.quiet
+        for verdict in (
+            judge(payload(hosts=[])),
+            judge(payload(), seen=True),
+            judge(payload(), policy="no"),
+            judge(b""),
+        )
+        if isinstance(verdict, Dropped)
+    ] == [True, True, False, False]
+
+
+def test_ids_belong_to_their_sender() -> None:
+    asked: list[str] = []
+
+    def seen(cause_id: str) -> bool:
+        asked.append(cause_id)
+        return False
+
+    admission = Admission(me=ME, trigger_refusal=lambda _: None, seen=seen)
+    admission.admit(payload(), now=NOW, signer=lambda: "web01.example.com")
+    assert asked == [f"web01.example.com/{UUID}"]
+
+
+CAUSE = Cause.of_trigger(Trigger.from_dict(FIELDS)).to_dict()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "rumour"},
+        {"kind": "timer"},
+        {"path": []},
+        {"path": "a"},
+        {"tags": "a"},
+        {"path": ["*"]},
+        {"path": None},
+        {"tags": ["a b"]},
+        {"tags": [1]},
+        {"sender": "\x1b"},
+        {"sender": 1},
+        {"uuid": "x"},
+        {"timestamp": True},
+        {"expires": "never"},
+        {"more": 1},
+    ],
+)
+def test_a_damaged_cause_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(StateError, match="cause: is damaged"):
+        Cause.from_dict({**CAUSE, **changes})
+
+
+@pytest.mark.parametrize("key", list(CAUSE))
+def test_a_cause_has_all_its_fields(key: str) -> None:
+    raw = {name: value for name, value in CAUSE.items() if name != key}
+    with pytest.raises(StateError, match="damaged"):
+        Cause.from_dict(raw)
+
+
+def test_causes_for_people() -> None:
+    timer = Cause(kind=CauseKind.TIMER, sender=ME, uuid=UUID, timestamp=NOW, expires=None)
+    request = Cause(kind=CauseKind.REQUEST, sender="alice", uuid=UUID, timestamp=NOW, expires=NOW)
+    texts = [str(timer), str(request), str(Cause.from_dict(CAUSE))]
+    assert texts == ["timer", "request from alice", "trigger from web01.example.com"]

@@ -1,0 +1,223 @@
+"""The inbox and the file below it: what was said to be there is there after a kill -9."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import BusyError, StateError
+from localpuppet.base.machine.database import Database, Format
+from localpuppet.fleet.triggers import step_table
+from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
+from localpuppet.fleet.triggers.step_table import Voice
+from localpuppet.fleet.trust.quota import Quota
+from tests.doubles.ports import FakeClock
+from tests.rigs.node import REPOSITORY
+
+WRITER = """
+import sys
+from pathlib import Path
+from localpuppet.fleet.triggers.inbox import Inbox
+from tests.doubles.ports import FakeClock
+from tests.fleet.triggers.test_inbox import cause
+clock = FakeClock()
+inbox = Inbox(Path(sys.argv[1]), clock)
+until = int(clock.now().timestamp()) + 100
+for index in range(1000):
+    inbox.accept([(cause(index), until)])
+    print(index, flush=True)
+    if index % 3 == 2:
+        inbox.settle([cause(index).id])
+        print(-index, flush=True)
+"""
+
+
+def cause(index: int) -> Cause:
+    return Cause(
+        kind=CauseKind.TIMER,
+        sender="b.example.com",
+        uuid=f"00000000-0000-4000-8000-{index:012}",
+        timestamp=index,
+        expires=None,
+    )
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 7, 20])
+def test_a_kill_between_any_two_steps(tmp_path: Path, after: int) -> None:
+    path = tmp_path / "inbox.sqlite"
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    ) as process:
+        assert process.stdout is not None
+        said = [int(process.stdout.readline()) for _ in range(after + 1)]
+        process.send_signal(signal.SIGKILL)
+        said += [int(line) for line in process.stdout.read().splitlines()]
+    inbox = Inbox(path, FakeClock())
+    owed = {found.timestamp for found in inbox.causes()}
+    accepted = {index for index in said if index >= 0}
+    forgotten = {-index for index in said if index < 0}
+    assert accepted - forgotten - owed <= {max(accepted)}, "forgotten, and not yet said so"
+    assert not owed & forgotten
+    assert owed - accepted <= {max(accepted) + 1}, "accepted, and not yet said so"
+    assert all(inbox.seen(cause(index).id) for index in accepted)
+    inbox.close()
+
+
+def test_order_and_ids(tmp_path: Path) -> None:
+    clock = FakeClock()
+    inbox = Inbox(tmp_path / "agent" / "inbox.sqlite", clock, always=1)
+    now = int(clock.now().timestamp())
+    inbox.accept([(cause(index), now + 10) for index in (3, 1, 2)])
+    inbox.accept([(cause(3), now + 10)])  # again: no second one
+    assert [found.timestamp for found in inbox.causes()] == [3, 1, 2]
+    inbox.settle([cause(1).id, "unknown"])
+    assert [found.timestamp for found in inbox.causes()] == [3, 2]
+    assert inbox.seen(cause(1).id), "it may come again"
+    clock.advance(11)
+    inbox.accept([(cause(4), now + 100)])
+    assert not inbox.seen(cause(1).id)
+    inbox.close()
+    assert (tmp_path / "agent" / "inbox.sqlite").stat().st_mode & 0o777 == 0o600
+    assert [found.timestamp for found in inbox.causes()] == [3, 2, 4], "opened again"
+    inbox.close()
+
+
+def test_what_became_of_the_newest_causes_is_known_after_a_restart(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path / "inbox.sqlite", FakeClock())
+    assert inbox.settled() == []
+    ends = [
+        TriggerOutcome.of_cause(cause(index).id, index, run=str(index), outcome="changed")
+        for index in range(MOST + 5)
+    ]
+    for end in ends:
+        inbox.settle([f"{end.sender}/{end.uuid}"], [end])
+    inbox.close()
+    again = Inbox(tmp_path / "inbox.sqlite", FakeClock())
+    assert again.settled() == ends[5:]
+    again.close()
+
+
+def test_a_clock_that_is_set_back_makes_nothing_new(tmp_path: Path) -> None:
+    clock = FakeClock()
+    inbox = Inbox(tmp_path / "inbox.sqlite", clock, always=3)
+    until = int(clock.now().timestamp()) + 10
+    inbox.accept([(cause(1), until)])
+    clock.advance(86400)
+    for index in (2, 3):
+        inbox.accept([(cause(index), until + 86400)])
+    clock.advance(-86400)
+    assert inbox.seen(cause(1).id)
+    clock.advance(2 * 86400)
+    inbox.accept([(cause(4), until + 2 * 86400)])
+    assert not inbox.seen(cause(1).id), "it is not one of the newest"
+    assert all(inbox.seen(cause(index).id) for index in (2, 3, 4))
+    inbox.close()
+
+
+def test_all_or_none(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path / "inbox.sqlite", FakeClock())
+    with pytest.raises(StateError):
+        inbox.accept([(cause(1), 5), (cause(2), "soon")])  # type: ignore[list-item]
+    assert inbox.causes() == []
+    inbox.close()
+
+
+@pytest.mark.parametrize("text", ["{}", "no JSON", json.dumps({**cause(1).to_dict(), "path": 5})])
+def test_a_damaged_cause_is_an_error_and_never_lost_in_silence(tmp_path: Path, text: str) -> None:
+    inbox = Inbox(tmp_path / "inbox.sqlite", FakeClock())
+    inbox.accept([(cause(1), 5)])
+    inbox.close()
+    with sqlite3.connect(tmp_path / "inbox.sqlite") as connection:
+        connection.execute("UPDATE causes SET cause = ?", (text,))
+    connection.close()
+    with pytest.raises(StateError, match=r"inbox\.sqlite: holds a damaged cause"):
+        inbox.causes()
+    inbox.close()
+
+
+def database(path: Path, version: int = 1) -> Database:
+    return Database(
+        path,
+        Format(tables="CREATE TABLE IF NOT EXISTS t (x INTEGER) STRICT;", version=version),
+        damaged="move it away",
+    )
+
+
+def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.sqlite"
+    old = database(path)
+    with old.transaction() as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+    old.close()
+    with pytest.raises(StateError, match="another version of localpuppet"):
+        database(path, version=2).use().__enter__()
+    old.close()
+
+
+def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "file.sqlite"
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(StateError, match=r"is damaged: .*move it away"), database(path).use():
+        pass
+    assert path.read_bytes() == b"no database" * 1000
+
+
+def test_a_block_that_raises_is_undone(tmp_path: Path) -> None:
+    found = database(tmp_path / "file.sqlite")
+    with pytest.raises(ZeroDivisionError), found.transaction() as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+        raise ZeroDivisionError
+    with found.use() as connection:
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    found.close()
+
+
+def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
+    found = database(tmp_path / "file.sqlite")
+    with found.transaction() as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+    for file in tmp_path.iterdir():
+        file.rename(tmp_path / f"{file.name}.away")
+    with found.transaction() as connection:
+        connection.execute("INSERT INTO t VALUES (2)")
+    found.close()
+    assert os.path.exists(tmp_path / "file.sqlite")  # noqa: PTH110
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "file.sqlite").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StateError), database(tmp_path / "file.sqlite").use():
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_nobody_fills_the_memory_of_steps_for_others(tmp_path: Path) -> None:
+    clock = FakeClock()
+    steps = Quota(shared=4, reserve=2, few=2, each=3)
+    inbox = Inbox(tmp_path / "inbox.sqlite", clock, steps=steps)
+    for epoch in (1, 2, 3):
+        inbox.hear_rollout(Voice(owner=f"choria=mallory/rollout/{epoch}", epoch=epoch))
+    refusal = "3 steps of choria=mallory are remembered already"
+    with pytest.raises(BusyError, match=refusal):
+        inbox.hear_rollout(Voice(owner="choria=mallory/rollout/4", epoch=1))
+    mine = replace(cause(1), sender="choria=alice/rollout/1")
+    ours = Voice(owner=mine.sender, epoch=1)
+    assert inbox.step(mine, 1, voice=ours, problem=lambda: None).new
+    with pytest.raises(BusyError, match=refusal):
+        theirs = replace(cause(2), sender="choria=mallory/rollout/1")
+        voice = Voice(owner=theirs.sender, epoch=1)
+        inbox.step(theirs, 1, voice=voice, problem=lambda: None)
+    clock.advance(step_table.KEPT + 1)
+    inbox.hear_rollout(Voice(owner="choria=mallory/rollout/4", epoch=1))
+    inbox.close()

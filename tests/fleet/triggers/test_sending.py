@@ -1,0 +1,156 @@
+"""What is sent to whom, and what a call of many receivers leaves on the bus."""
+
+import asyncio
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.triggers import sending
+from localpuppet.fleet.triggers.trigger import Trigger
+from localpuppet.fleet.trust.signing import MessageKind, claimed_payload
+from tests.doubles.identities import person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeClock
+from tests.rigs.engines import EtcdEngine, SqliteEngine
+
+A, B, C = (NodeName.parse(f"{letter}.example.com") for letter in "abc")
+UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+ORIGIN: tuple[NodeName, ...] = ()
+RECEIVERS = tuple(NodeName.parse(f"n{number}.example.com") for number in range(45))
+SENDER = person("web01.example.com")
+CALL = sending.Outgoing(hosts=RECEIVERS, tags=("x",), ttl=60, keyprefix="/t", keyttl=60)
+
+
+class Site:
+    """A store in memory, a clock of our own, and clients."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(now=self.clock.monotonic)
+        self.sender = person(A)
+
+    def client(self) -> MemoryKeyValue:
+        return MemoryKeyValue(self.store)
+
+    async def send(
+        self, *hosts: NodeName, paths: list[tuple[NodeName, ...]], tags: tuple[str, ...] = ("web",)
+    ) -> sending.Sent:
+        call = sending.Outgoing(hosts=hosts, tags=tags, ttl=60, keyprefix="/t/events", keyttl=90)
+        return await sending.send(
+            call,
+            kv=self.client(),
+            signer=self.sender.signer,
+            paths=paths,
+            clock=self.clock,
+            uuid=UUID,
+        )
+
+    def message(self, host: NodeName) -> Trigger:
+        entry = self.store.get(f"/t/events/hosts/{host}/{A}")
+        assert entry is not None
+        return Trigger.parse(claimed_payload(entry.value))
+
+
+async def test_a_trigger_is_signed_and_lies_below_its_receiver(tmp_path: Path) -> None:
+    site = Site()
+    sent = await site.send(B, C, B, paths=[ORIGIN])
+    assert (sent.uuid, sent.sent, sent.dropped) == (UUID, (B, C), {})
+    message = site.message(B)
+    assert (message.hostname, message.hosts, message.path, message.ttl) == (A, (B, C), (A,), 60)
+    entry = site.store.get(f"/t/events/hosts/{B}/{A}")
+    assert entry is not None
+    assert (
+        verifier(tmp_path, site.sender).verify(entry.value, MessageKind.TRIGGER).signer
+        == site.sender.name
+    )
+    site.clock.advance(91)
+    assert site.store.get(f"/t/events/hosts/{B}/{A}") is None
+
+
+async def test_what_no_receiver_would_take_is_not_sent() -> None:
+    site = Site()
+    with pytest.raises(InvalidInputError, match=r"trigger\.tags: has 101 elements"):
+        await site.send(B, paths=[ORIGIN], tags=("web",) * 101)
+    site.sender = person("alice_b")
+    with pytest.raises(InvalidInputError, match=r"trigger\.hostname: node name 'alice_b'"):
+        await site.send(B, paths=[ORIGIN])
+    assert site.store.kept == {}
+
+
+async def test_each_receiver_gets_a_path_without_it_and_loops_are_dropped() -> None:
+    site = Site()
+    d = NodeName("d.example.com")
+    sent = await site.send(A, B, C, d, paths=[(B,), (C, d)])
+    assert sent.sent == (B, C, d)
+    assert list(sent.dropped) == [A]
+    assert sent.dropped[A].startswith("the loop ends here")
+    assert site.message(B).path == (C, d, A)
+    assert site.message(C).path == (B, A)
+    assert site.message(d).path == (B, A)
+    assert site.message(C).hosts == (C, d), "one message for those of a path"
+
+
+async def test_more_receivers_than_a_message_names() -> None:
+    site = Site()
+    hosts = [NodeName(f"n{index}.example.com") for index in range(sending.TOGETHER + 1)]
+    sent = await site.send(*hosts, paths=[ORIGIN])
+    assert len(sent.sent) == sending.TOGETHER + 1
+    assert site.message(hosts[0]).hosts == tuple(hosts[: sending.TOGETHER])
+    assert site.message(hosts[-1]).hosts == (hosts[-1],)
+
+
+async def test_a_store_that_is_away_raises_its_own_error() -> None:
+    site = Site()
+    site.store.away = True
+    with pytest.raises(UnavailableError):
+        await site.send(B, C, paths=[ORIGIN])
+
+
+async def test_messages_stay_small_however_many_receivers_there_are(tmp_path: Path) -> None:
+    identifier = str(uuid.uuid4())
+    async with SqliteEngine(tmp_path).open() as store:
+        sent = await sending.send(
+            CALL,
+            kv=store,
+            signer=SENDER.signer,
+            paths=[()],
+            clock=FakeClock(),
+            uuid=identifier,
+        )
+        messages = []
+        for receiver in RECEIVERS:
+            (entry,) = (await store.list(layout.triggers_for(receiver, "/t"))).entries
+            message = json.loads(claimed_payload(entry.value))
+            assert receiver in message["hosts"]
+            assert len(message["hosts"]) <= sending.TOGETHER
+            messages.append(message)
+    assert sent.sent == RECEIVERS
+    assert {message["uuid"] for message in messages} == {identifier}
+    named = {tuple(message["hosts"]) for message in messages}
+    assert sorted(name for part in named for name in part) == sorted(RECEIVERS)
+
+
+async def test_writes_of_one_moment_share_a_lease_of_etcd(tmp_path: Path) -> None:
+    engine = EtcdEngine(tmp_path)
+    engine.server.start()
+    try:
+        async with engine.open() as store:
+            await asyncio.gather(
+                *(store.put(f"/t/{number}", b"value", ttl=60.0) for number in range(20)),
+                *(store.put(f"/u/{number}", b"value", ttl=90.0) for number in range(20)),
+            )
+        _, *leases = engine.server.ctl("lease", "list").splitlines()
+        kept = [engine.server.ctl("lease", "timetolive", "--keys", lease) for lease in leases]
+        assert [text.count("/t/") for text in sorted(kept, key=_starts_with_u)] == [20, 0]
+        assert [text.count("/u/") for text in sorted(kept, key=_starts_with_u)] == [0, 20]
+    finally:
+        engine.server.stop()
+
+
+def _starts_with_u(text: str) -> bool:
+    return "/u/" in text

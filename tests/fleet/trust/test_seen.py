@@ -1,0 +1,236 @@
+"""The memory of ids: on disk before it answers, over processes, kills and damage."""
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.fleet.trust.seen import Seen
+from tests.doubles.ports import FakeClock
+from tests.rigs.node import REPOSITORY
+
+CLOCK = FakeClock()
+NOW = int(CLOCK.now().timestamp())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "seen.sqlite"
+
+
+@pytest.fixture
+def seen(path: Path) -> Iterator[Seen]:
+    opened = Seen(path, FakeClock())
+    yield opened
+    opened.close()
+
+
+def test_an_id_is_new_once(seen: Seen, path: Path) -> None:
+    assert seen.add("request", "a", NOW + 60)
+    assert not seen.add("request", "a", NOW + 60)
+    assert seen.add("other", "a", NOW + 60), "another owner"
+    seen.close()
+    again = Seen(path, FakeClock())
+    assert not again.add("request", "a", NOW + 60), "after a restart"
+    again.close()
+
+
+def test_nobody_else_reads_it(seen: Seen, path: Path) -> None:
+    before = os.umask(0)
+    try:
+        seen.add("request", "a", NOW + 60)
+    finally:
+        os.umask(before)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    for file in path.parent.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600, file
+
+
+def test_what_has_expired_is_forgotten_and_nothing_before(path: Path) -> None:
+    clock = FakeClock()
+    seen = Seen(path, clock, always=1)
+    seen.add("request", "short", NOW + 60)
+    seen.add("request", "long", NOW + 600)
+    clock.advance(60)
+    seen.add("request", "b", NOW + 600)
+    assert not seen.add("request", "short", NOW + 60), "the last second counts"
+    clock.advance(1)
+    seen.add("request", "c", NOW + 600)
+    assert not seen.add("request", "long", NOW + 600)
+    seen.close()
+    with sqlite3.connect(path) as connection:
+        kept = {row[0] for row in connection.execute("SELECT id FROM seen")}
+    connection.close()
+    assert kept == {"long", "b", "c"}
+
+
+def test_an_id_that_has_expired_already_is_still_new_only_once(seen: Seen) -> None:
+    assert seen.add("request", "old", NOW - 10)
+    assert not seen.add("request", "old", NOW - 10)
+
+
+def test_when_it_is_full_nothing_new_is_taken(path: Path) -> None:
+    clock = FakeClock()
+    seen = Seen(path, clock, limit=3)
+    for name in "abc":
+        assert seen.add("request", name, NOW + 60)
+    for _ in range(2):
+        with pytest.raises(StateError, match="3 ids are remembered already: nothing more is taken"):
+            seen.add("request", "d", NOW + 60)
+    assert not seen.add("request", "a", NOW + 60), "what is known is still known"
+    clock.advance(61)
+    assert seen.add("request", "d", NOW + 200), "and there is room again when some expired"
+    seen.close()
+
+
+def test_one_caller_has_a_quota(path: Path) -> None:
+    clock = FakeClock()
+    seen = Seen(path, clock, limit=100, each=10)
+    for number in range(10):
+        assert seen.add("mallory", str(number), NOW + 60)
+    with pytest.raises(StateError, match="10 ids of mallory are remembered already: nothing more"):
+        seen.add("mallory", "10", NOW + 60)
+    assert seen.add("alice", "1", NOW + 60)
+    clock.advance(61)
+    assert seen.add("mallory", "10", NOW + 200)
+    seen.close()
+
+
+def test_when_many_have_filled_it_who_has_little_finds_room(path: Path) -> None:
+    seen = Seen(path, FakeClock(), limit=10, each=5)
+    for owner in ("m1", "m2"):
+        for number in range(5):
+            assert seen.add(owner, str(number), NOW + 60)
+    assert seen.add("alice", "1", NOW + 60)
+    assert seen.add("bob", "1", NOW + 60)
+    with pytest.raises(StateError, match="12 ids are remembered already: nothing more is taken"):
+        seen.add("carol", "1", NOW + 60)
+    seen.close()
+
+
+def test_a_clock_that_is_set_back_makes_nothing_new(path: Path) -> None:
+    clock = FakeClock()
+    seen = Seen(path, clock, always=2)
+    assert seen.add("request", "a", NOW + 60)
+    clock.advance(86400)
+    assert seen.add("request", "b", NOW + 86400)
+    clock.advance(-86400)
+    assert not seen.add("request", "a", NOW + 60)
+    seen.close()
+
+
+def test_what_is_kept_longer_takes_nobodys_room(path: Path) -> None:
+    clock = FakeClock()
+    seen = Seen(path, clock, limit=3, always=3)
+    for name in "abc":
+        assert seen.add("request", name, NOW + 60)
+    clock.advance(61)
+    for name in "def":
+        assert seen.add("request", name, NOW + 600)
+    with pytest.raises(StateError, match="3 ids are remembered already"):
+        seen.add("request", "g", NOW + 600)
+    seen.close()
+
+
+def _add_all(path: Path, count: int, results: "multiprocessing.Queue[list[int]]") -> None:
+    seen = Seen(path, FakeClock())
+    results.put([n for n in range(count) if seen.add("request", str(n), NOW + 60)])
+    seen.close()
+
+
+def test_of_several_processes_one_is_told_that_it_is_new(path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    results: multiprocessing.Queue[list[int]] = context.Queue()
+    workers = [context.Process(target=_add_all, args=(path, 40, results)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    told = sorted(number for _ in workers for number in results.get(timeout=60))
+    for worker in workers:
+        worker.join(60)
+    results.close()
+    results.join_thread()
+    assert told == list(range(40))
+
+
+ENDLESS = """
+import sys
+from pathlib import Path
+from localpuppet.fleet.trust.seen import Seen
+from tests.doubles.ports import FakeClock
+seen = Seen(Path(sys.argv[1]), FakeClock())
+number = 0
+while True:
+    assert seen.add("request", str(number), 2**40)
+    print(number, flush=True)
+    number += 1
+"""
+
+
+def test_what_was_answered_survives_kill_9(path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": str(REPOSITORY)},
+    ) as process:
+        assert process.stdout is not None
+        told = [int(process.stdout.readline()) for _ in range(20)]
+        process.send_signal(signal.SIGKILL)
+        told += [int(line) for line in process.stdout.read().split("\n")[:-1]]
+    seen = Seen(path, FakeClock())
+    assert [number for number in told if seen.add("request", str(number), 2**40)] == []
+    seen.close()
+
+
+@pytest.mark.parametrize("damage", [b"not a database" * 400, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_damaged_file_takes_nothing(path: Path, damage: bytes) -> None:
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(damage)
+    seen = Seen(path, FakeClock())
+    for _ in range(2):
+        with pytest.raises(StateError, match=r"seen\.sqlite: .*(damaged|cannot be used)") as caught:
+            seen.add("request", "a", NOW + 60)
+        assert "\n" not in str(caught.value)
+    assert path.read_bytes() == damage, "it is left for somebody to look at"
+    path.rename(path.with_suffix(".bad"))
+    assert seen.add("request", "a", NOW + 60)
+    seen.close()
+
+
+def test_a_file_that_is_moved_away_is_not_written_any_more(seen: Seen, path: Path) -> None:
+    seen.add("request", "a", NOW + 60)
+    for file in list(path.parent.iterdir()):
+        file.rename(path.parent.parent / file.name)
+    assert seen.add("request", "b", NOW + 60)
+    assert path.exists()
+
+
+def test_a_file_of_a_later_version_takes_nothing(seen: Seen, path: Path) -> None:
+    seen.add("request", "a", NOW + 60)
+    seen.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    with pytest.raises(StateError, match="another version"):
+        seen.add("request", "b", NOW + 60)
+
+
+def test_a_place_that_cannot_be_written_takes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where the directory should be")
+    with pytest.raises(StateError):
+        Seen(tmp_path / "state" / "seen.sqlite", FakeClock()).add("request", "a", NOW + 60)
+
+
+def test_a_symlink_is_not_followed(path: Path) -> None:
+    path.parent.mkdir(mode=0o700)
+    path.symlink_to(path.parent.parent / "elsewhere")
+    with pytest.raises(StateError):
+        Seen(path, FakeClock()).add("request", "a", NOW + 60)
+    assert not (path.parent.parent / "elsewhere").exists()

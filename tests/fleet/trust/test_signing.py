@@ -1,0 +1,313 @@
+"""Signed messages, and the ways in which people have got around signatures."""
+
+import hashlib
+import hmac
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.fleet.trust.keys import public_pem
+from localpuppet.fleet.trust.signing import (
+    MAX_PAYLOAD,
+    MAX_TOKEN,
+    MessageKind,
+    Signed,
+    Signer,
+    Verifier,
+    claimed_payload,
+)
+from tests.doubles.certificates import Ca, pem, rsa_key
+from tests.doubles.identities import (
+    ALICE,
+    WEB01,
+    Person,
+    decode,
+    encode,
+    forge,
+    person,
+    trusting,
+    verifier,
+)
+from tests.doubles.ports import FakeClock
+from tests.rigs.node import REPOSITORY
+
+PAYLOAD = b'{"any": "bytes \xff"}'
+
+
+@pytest.fixture
+def alice() -> Person:
+    return person("alice")
+
+
+@pytest.fixture
+def trust(tmp_path: Path, alice: Person) -> Verifier:
+    return verifier(tmp_path, alice)
+
+
+def header(**changes: Any) -> dict[str, Any]:
+    good = {"alg": "EdDSA", "kid": "alice", "typ": "lp-request"}
+    return {key: value for key, value in {**good, **changes}.items() if value is not ...}
+
+
+@pytest.mark.parametrize("payload", [PAYLOAD, b"", b"x" * MAX_PAYLOAD])
+def test_what_is_signed_is_what_is_verified(alice: Person, trust: Verifier, payload: bytes) -> None:
+    token = alice.signer.sign(payload, MessageKind.REQUEST)
+    assert trust.verify(token, MessageKind.REQUEST) == Signed(signer=ALICE, payload=payload)
+    assert len(token) <= MAX_TOKEN
+    assert json.loads(decode(token.split(b".")[0])) == header()
+
+
+def test_a_payload_that_no_receiver_would_take_is_not_signed(alice: Person) -> None:
+    with pytest.raises(InvalidInputError, match="the limit is"):
+        alice.signer.sign(b"x" * (MAX_PAYLOAD + 1), MessageKind.REQUEST)
+
+
+def test_what_a_message_claims_is_not_verified(alice: Person) -> None:
+    token = alice.signer.sign(PAYLOAD, MessageKind.REQUEST)
+    assert claimed_payload(token) == PAYLOAD
+    assert claimed_payload(token[:-3]) == PAYLOAD, "nobody vouches for it"
+    for bad in (b"", b"a.b", b"a.b.c", b"a.b=.c", b"." * (MAX_TOKEN + 1)):
+        with pytest.raises(IntegrityError):
+            claimed_payload(bad)
+
+
+@pytest.mark.parametrize("made", list(MessageKind))
+def test_one_kind_is_never_another(alice: Person, trust: Verifier, made: MessageKind) -> None:
+    token = alice.signer.sign(PAYLOAD, made)
+    for wanted in MessageKind:
+        if wanted is made:
+            assert trust.verify(token, wanted).signer == ALICE
+            continue
+        with pytest.raises(IntegrityError, match=f"typ is '{made}' where {wanted} is needed"):
+            trust.verify(token, wanted)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alg": "none"}, "alg is 'none', alice's key is for EdDSA"),
+        ({"alg": "None"}, "alg is 'None'"),
+        ({"alg": "HS256"}, "alg is 'HS256'"),
+        ({"alg": "Ed25519"}, "alg is 'Ed25519'"),
+        ({"alg": "RS256"}, "alg is 'RS256'"),
+        ({"alg": "ES256"}, "alg is 'ES256'"),
+        ({"alg": ["EdDSA"]}, "alg is no text"),
+        ({"alg": ...}, "alg is None"),
+        ({"alg": "\x1b[2J"}, r"alg is '\\x1b\[2J'"),
+        ({"typ": ...}, "typ is None"),
+        ({"typ": "JWT"}, "typ is 'JWT'"),
+        ({"typ": "LP-REQUEST"}, "typ is"),
+        ({"kid": ...}, "no kid"),
+        ({"kid": 7}, "no kid"),
+        ({"kid": "bob"}, "no key of bob is trusted here.*keys trust bob FILE"),
+        ({"kid": "../trusted/alice"}, "kid '../trusted/alice' is not a signer's name"),
+        ({"kid": "/etc/passwd"}, "not a signer's name"),
+        ({"kid": "alice\x00"}, "not a signer's name"),
+        ({"kid": "alice\n"}, "not a signer's name"),
+        ({"kid": "Alice"}, "not a signer's name"),
+        ({"kid": ".alice"}, "not a signer's name"),
+        ({"kid": "a" * 252}, "not a signer's name"),
+        ({"kid": ""}, "not a signer's name"),
+        ({"crit": ["exp"]}, "'crit' in the header"),
+        ({"crit": []}, "'crit' in the header"),
+        ({"b64": False, "crit": ["b64"]}, "in the header"),
+        ({"b64": True}, "'b64' in the header"),
+        ({"jwk": {"kty": "OKP"}}, "'jwk' in the header"),
+        ({"jku": "https://evil.example.com/keys"}, "'jku' in the header"),
+        ({"x5u": "https://evil.example.com/cert"}, "'x5u' in the header"),
+        ({"zip": "DEF"}, "'zip' in the header"),
+        ({"x5c": ["MIIB"]}, "a key of alice is pinned"),
+    ],
+)
+def test_headers_that_are_refused_though_the_signature_holds(
+    alice: Person, trust: Verifier, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(IntegrityError, match=message) as caught:
+        trust.verify(forge(alice.key, header(**changes)), MessageKind.REQUEST)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b'{"alg":"EdDSA","kid":"alice","kid":"root","typ":"lp-request"}', "duplicate key 'kid'"),
+        (b'{"alg":"none","alg":"EdDSA","kid":"alice","typ":"lp-request"}', "duplicate key 'alg'"),
+        (b"[]", "not a JSON object"),
+        (b'"alice"', "not a JSON object"),
+        (b"{", "is not JSON"),
+        (b"\xff", "not UTF-8"),
+        (b'{"alg":' + b"[" * 100 + b"]" * 100 + b"}", "nested too deep"),
+        (b'{"kid":"' + b"a" * 20000 + b'"}', "three parts of base64url"),
+    ],
+)
+def test_headers_that_are_no_json_object(
+    alice: Person, trust: Verifier, raw: bytes, message: str
+) -> None:
+    with pytest.raises(IntegrityError, match=message):
+        trust.verify(forge(alice.key, raw), MessageKind.REQUEST)
+
+
+def test_no_signature_and_an_empty_signature_are_none(alice: Person, trust: Verifier) -> None:
+    body = encode(json.dumps(header()).encode()) + b"." + encode(b"{}")
+    for token in (body, body + b".", body + b"." + encode(b"\0" * 64)):
+        with pytest.raises(IntegrityError, match="signature"):
+            trust.verify(token, MessageKind.REQUEST)
+    unsigned = encode(json.dumps(header(alg="none")).encode()) + b".e30."
+    with pytest.raises(IntegrityError, match="alg is 'none'"):
+        trust.verify(unsigned, MessageKind.REQUEST)
+
+
+def test_a_public_key_is_no_secret_for_hmac(alice: Person, trust: Verifier) -> None:
+    """The classic confusion: the receiver's public key used as the key of an HMAC."""
+    public = alice.key.public_key()
+    for secret in (
+        public_pem(public),
+        public.public_bytes_raw(),
+        public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+    ):
+        body = encode(json.dumps(header(alg="HS256")).encode()) + b"." + encode(b"{}")
+        token = body + b"." + encode(hmac.new(secret, body, hashlib.sha256).digest())
+        with pytest.raises(IntegrityError, match="alg is 'HS256'"):
+            trust.verify(token, MessageKind.REQUEST)
+
+
+def test_a_key_of_one_signer_is_not_anothers(tmp_path: Path, alice: Person) -> None:
+    bob = person("bob")
+    both = verifier(tmp_path, alice, bob)
+    with pytest.raises(IntegrityError, match="the signature is not alice's"):
+        both.verify(forge(bob.key, header()), MessageKind.REQUEST)
+    with pytest.raises(IntegrityError, match="the signature is not bob's"):
+        both.verify(forge(alice.key, header(kid="bob")), MessageKind.REQUEST)
+
+
+def test_every_byte_of_a_message_counts(alice: Person, trust: Verifier) -> None:
+    token = alice.signer.sign(b'{"action": "status"}', MessageKind.REQUEST)
+    for place in range(len(token)):
+        for other in (b"A", b"B", b"_", b".", b"=", b"+", b"\n", b" ", b"\xff", b""):
+            changed = token[:place] + other + token[place + 1 :]
+            if changed == token:
+                continue
+            with pytest.raises(IntegrityError) as caught:
+                trust.verify(changed, MessageKind.REQUEST)
+            assert str(caught.value).isprintable()
+    for length in range(len(token)):
+        with pytest.raises(IntegrityError):
+            trust.verify(token[:length], MessageKind.REQUEST)
+    for more in (b".", b"=", b"\n", b"A", b".e30"):
+        with pytest.raises(IntegrityError):
+            trust.verify(token + more, MessageKind.REQUEST)
+
+
+def test_size_is_asked_first(trust: Verifier) -> None:
+    with pytest.raises(IntegrityError, match="the limit is"):
+        trust.verify(b"." * (MAX_TOKEN + 1), MessageKind.REQUEST)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200) | st.from_regex(rb"[\w-]{0,40}\.[\w-]{0,40}\.[\w-]{0,40}"))
+def test_any_bytes_are_refused_in_one_line(trust: Verifier, token: bytes) -> None:
+    with pytest.raises(IntegrityError) as caught:
+        trust.verify(token, MessageKind.REQUEST)
+    assert str(caught.value).isprintable()
+
+
+def test_a_node_trusts_itself_but_for_its_name_alone(tmp_path: Path) -> None:
+    web = person("web01.example.com")
+    own = Verifier(trusting(tmp_path / "t"), None, FakeClock(), own=(WEB01, web.key.public_key()))
+    assert (
+        own.verify(web.signer.sign(b"{}", MessageKind.PRESENCE), MessageKind.PRESENCE).signer
+        == WEB01
+    )
+    with pytest.raises(IntegrityError, match="no key of alice"):
+        own.verify(forge(web.key, header()), MessageKind.REQUEST)
+
+
+def test_keys_of_other_kinds_do_not_sign(alice: Person) -> None:
+    with pytest.raises(InvalidInputError, match="Ed25519 without a certificate"):
+        Signer(ALICE, rsa_key())
+    with pytest.raises(InvalidInputError, match="RSA or EC with one"):
+        Signer(ALICE, alice.key, certificate=Ca().issue("alice").der)
+
+
+def openssl(*arguments: str | Path) -> str:
+    done = subprocess.run(
+        ["openssl", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    return done.stdout + done.stderr
+
+
+def test_openssl_agrees_with_our_signatures(tmp_path: Path, alice: Person) -> None:
+    body, _, signature = alice.signer.sign(b"{}", MessageKind.REQUEST).rpartition(b".")
+    (tmp_path / "body").write_bytes(body)
+    (tmp_path / "signature").write_bytes(decode(signature))
+    (tmp_path / "key.pem").write_bytes(public_pem(alice.key.public_key()))
+    verify: list[str | Path] = [
+        "pkeyutl",
+        "-verify",
+        "-pubin",
+        "-inkey",
+        tmp_path / "key.pem",
+        "-rawin",
+    ]
+    files: list[str | Path] = ["-in", tmp_path / "body", "-sigfile", tmp_path / "signature"]
+    assert "Signature Verified Successfully" in openssl(*verify, *files)
+    (tmp_path / "body").write_bytes(body + b"A")
+    assert "Verified Successfully" not in openssl(*verify, *files)
+
+
+def test_we_agree_with_signatures_of_openssl(tmp_path: Path) -> None:
+    key = tmp_path / "alice.pem"
+    openssl("genpkey", "-algorithm", "ed25519", "-out", key)
+    openssl("pkey", "-in", key, "-pubout", "-out", tmp_path / "public.pem")
+    (tmp_path / "trusted").mkdir()
+    (tmp_path / "public.pem").rename(tmp_path / "trusted" / "alice.pem")
+    body = encode(json.dumps(header()).encode()) + b"." + encode(PAYLOAD)
+    (tmp_path / "body").write_bytes(body)
+    sign: list[str | Path] = ["pkeyutl", "-sign", "-inkey", key, "-rawin", "-in", tmp_path / "body"]
+    openssl(*sign, "-out", tmp_path / "signature")
+    token = body + b"." + encode((tmp_path / "signature").read_bytes())
+    assert verifier(tmp_path).verify(token, MessageKind.REQUEST).payload == PAYLOAD
+
+
+@pytest.mark.parametrize("rsa", [True, False])
+def test_openssl_agrees_with_signatures_by_certificate(tmp_path: Path, rsa: bool) -> None:
+    issued = Ca().issue("alice", key=rsa_key() if rsa else None)
+    signer = Signer(ALICE, issued.key, certificate=issued.der)
+    body, _, signature = signer.sign(b"{}", MessageKind.REQUEST).rpartition(b".")
+    raw = decode(signature)
+    if not rsa:
+        from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+        raw = encode_dss_signature(int.from_bytes(raw[:32]), int.from_bytes(raw[32:]))
+    (tmp_path / "body").write_bytes(body)
+    (tmp_path / "signature").write_bytes(raw)
+    (tmp_path / "key.pem").write_bytes(pem(issued.key))
+    padding = ["-sigopt", "rsa_padding_mode:pss"] if rsa else []
+    files = [tmp_path / name for name in ("key.pem", "signature", "body")]
+    said = openssl("dgst", "-sha256", *padding, "-prverify", files[0], "-signature", *files[1:])
+    assert "Verified OK" in said
+
+
+def test_nobody_pays_for_the_libraries_before_a_signature() -> None:
+    code = (
+        "import sys\n"
+        "import localpuppet.fleet.requests.admission\n"
+        "import localpuppet.fleet.trust.keys, localpuppet.fleet.trust.authority\n"
+        "print([name for name in sys.modules if name in ('joserfc', 'cryptography')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(REPOSITORY)},
+        check=True,
+    )
+    assert done.stdout == "[]\n"

@@ -1,0 +1,75 @@
+"""What an agent keeps in memory, and what a run loads before Puppet: nothing that others need."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.rigs.node import PATIENCE, REPOSITORY
+
+READ = """
+import sys
+from localpuppet.fleet.wiring.agent_child import learn
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.node.wiring.node import NodeWiring
+learn(sys.argv[1])
+fleet = FleetWiring(NodeWiring(sys.argv[1]))
+print(fleet.node.fleet_settings.bus.engine, fleet.name)
+print(sorted({"yaml", "jsonschema", "sh"} & set(sys.modules)))
+"""
+
+
+def read(root: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", READ, str(root)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_new_settings_are_read_without_what_only_reading_them_needs(tmp_path: Path) -> None:
+    (tmp_path / "localpuppet.yaml").write_text("node: web01.example.com\nbus: sqlite\n")
+    done = read(tmp_path)
+    assert done.stdout == "sqlite web01.example.com\n[]\n", done.stderr
+
+
+def test_what_supervises_a_run_and_leaves_its_entry_loads_nothing_of_the_bus() -> None:
+    """asyncio and ssl are 30 ms, for which every run would have to wait."""
+    rooms = "localpuppet.node.wiring.run, localpuppet.fleet.wiring.telling"
+    rooms += ", localpuppet.fleet.inventory.outbox"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, {rooms}; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "localpuppet.fleet.wiring.kicks" in done.stdout
+    assert not {"asyncio", "ssl", "sqlite3"} & set(done.stdout.split())
+
+
+def test_what_is_wrong_with_them_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "localpuppet.yaml").write_text("node: web01.example.com\nbus: carrier-pigeon\n")
+    done = read(tmp_path)
+    assert done.stdout == ""
+    assert done.stderr.count("InvalidInputError") == 1
+
+
+def test_a_library_that_is_missing_ends_the_agent_in_one_line(tmp_path: Path) -> None:
+    """The engines' libraries are extras: an agent without its own can do nothing."""
+    settings = (
+        "node: web01.example.com\nbus: etcd\nbuses: {etcd: {servers: ['http://127.0.0.1:9']}}"
+    )
+    root, shadow = tmp_path / "root", tmp_path / "shadow"
+    root.mkdir()
+    shadow.mkdir()
+    (root / "localpuppet.yaml").write_text(settings)
+    (shadow / "grpclib.py").write_text("raise ModuleNotFoundError('no grpclib', name='grpclib')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "localpuppet", "--root", str(root), "agent"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        env={**os.environ, "PYTHONPATH": f"{shadow}:{REPOSITORY}"},
+    )
+    assert done.returncode == 2
+    (error,) = [line for line in done.stderr.splitlines() if "error" in line]
+    assert "needs the Python package grpclib" in error
+    assert "/opt/localpuppet[etcd]" in error  # on PyPI that name is another project

@@ -1,0 +1,90 @@
+"""From settings to what signs and what verifies: the wiring, with real files and keys."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.fleet.requests.admission import Refusal
+from localpuppet.fleet.requests.messages import ask
+from localpuppet.fleet.requests.request import RunOnce
+from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.fleet.wiring.identity import Identity
+from localpuppet.node.wiring.node import NodeWiring
+from tests.doubles.certificates import Ca, pem, rsa_key, write
+from tests.doubles.identities import person
+from tests.rigs.node import Node
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def web(node: Node) -> Node:
+    node.settings(node="web01.example.com")
+    return node
+
+
+def identity(node: Node) -> Identity:
+    """Return the identity as a new process finds it."""
+    return Identity(NodeWiring(str(node.root)))
+
+
+def test_with_nothing_configured_a_node_signs_and_believes_itself(web: Node) -> None:
+    token = identity(web).signer().sign(b"{}", MessageKind.PRESENCE)
+    assert (web.state / "keys" / "node.pem").exists()
+    assert (
+        identity(web).verifier().verify(token, MessageKind.PRESENCE).signer == "web01.example.com"
+    )
+
+
+def test_who_only_looks_makes_no_key(web: Node) -> None:
+    with pytest.raises(InvalidInputError, match="there is no key yet"):
+        identity(web).signer(make=False)
+    identity(web).verifier()
+    assert not (web.state / "keys").exists()
+
+
+def test_a_request_passes_through_the_settings(web: Node) -> None:
+    alice = person("alice")
+    found = identity(web)
+    clock = NodeWiring(str(web.root)).clock
+    node = NodeWiring(str(web.root)).node_name()
+
+    def received() -> object:
+        return (
+            identity(web)
+            .reception()
+            .receive(ask(alice.signer, node, "runonce", RunOnce(), clock=clock)[1])
+        )
+
+    first = received()
+    assert isinstance(first, Refusal)
+    assert "no key of alice is trusted here" in first.reason
+    found.trusted.pin(alice.name, alice.key.public_key())
+    second = received()
+    assert isinstance(second, Refusal)
+    assert "this node has no policy" in second.reason
+    web.write("policies/puppet.policy", "policy default deny\nallow\tchoria=alice\trunonce\t*\t*\n")
+    request, token = ask(alice.signer, node, "runonce", RunOnce(), clock=clock)
+    assert identity(web).reception().receive(token) == request
+    assert (web.state / "seen.sqlite").exists()
+    again = identity(web).reception().receive(token)
+    assert isinstance(again, Refusal), "another process"
+    assert "replay" in again.reason
+
+
+def test_a_certificate_from_the_settings(node: Node) -> None:
+    now = datetime.now(UTC)
+    ca = Ca(until=now + 1000 * DAY)
+    issued = ca.issue("web01.example.com", key=rsa_key(), since=now - DAY, until=now + DAY)
+    write(node.root / "cert.pem", issued.text)
+    write(node.root / "key.pem", pem(issued.key), mode=0o600)
+    write(node.root / "ca.pem", ca.text)
+    files = {"certificate": "cert.pem", "key": "key.pem", "ca": "ca.pem"}
+    node.settings(identity=files)
+    token = identity(node).signer().sign(b"{}", MessageKind.REPLY)
+    assert identity(node).verifier().verify(token, MessageKind.REPLY).signer == "web01.example.com"
+    write(node.root / "crl.pem", ca.revoke(issued.certificate, next_update=now + DAY))
+    node.settings(identity={**files, "crl": "crl.pem"})
+    with pytest.raises(IntegrityError, match="is revoked"):
+        identity(node).verifier().verify(token, MessageKind.REPLY)

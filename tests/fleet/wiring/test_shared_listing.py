@@ -1,0 +1,48 @@
+"""Without an agent, the questions of one run share a listing of the bus; all others list it."""
+
+from datetime import UTC, datetime
+
+from localpuppet.base.formats.names import RunId, SignerName
+from localpuppet.fleet.bus.layout import INVENTORY
+from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.signing import MessageKind, Signer
+from localpuppet.fleet.wiring.inventory import InventoryWiring
+from localpuppet.node.wiring.node import NodeWiring
+from tests.fleet.inventory.entries import entry
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+
+
+def run_of_now() -> RunId:
+    return RunId.parse(f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-00aa")
+
+
+async def says(fleet: Fleet, member: Member) -> None:
+    """Have a node publish an entry."""
+    said = entry(str(member.name), at=datetime.now(UTC).timestamp())
+    signer = Signer(SignerName(member.name), member.key.load())
+    async with fleet.bus.open() as kv:
+        token = signer.sign(said.to_payload(), MessageKind.INVENTORY)
+        await kv.put(INVENTORY + member.name, token)
+
+
+async def test_questions_of_a_run_see_one_moment(fleet: Fleet) -> None:
+    a, b, me = fleet.add("a", "b", "me")
+    inventory = InventoryWiring(NodeWiring(str(me.root)))
+
+    async def nodes(run: RunId | None) -> list[str]:
+        async with inventory.reader(lambda _: None, run) as view:
+            return [one.node for one in view.entries()]
+
+    await says(fleet, a)
+    first = run_of_now()
+    assert await nodes(first) == [a.name]
+    await says(fleet, b)
+    assert await nodes(first) == [a.name]
+    assert await nodes(run_of_now()) == [a.name, b.name]
+    assert await nodes(first) == [a.name, b.name]  # a moment later, and newer
+
+    TrustedKeys(me.root / "trusted").remove(SignerName(a.name))
+    assert await nodes(first) == [b.name]  # whoever is not trusted any more is out at once
+    TrustedKeys(me.root / "trusted").remove(SignerName(b.name))
+    assert await nodes(None) == []

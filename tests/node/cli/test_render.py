@@ -1,0 +1,58 @@
+"""Tables for people."""
+
+import click
+
+from localpuppet.node.cli import render
+
+HEAD = ("NODE", "ABOUT")
+
+
+def lines(width: int | None, *about: str) -> list[str]:
+    rows = [("a.example.com", text) for text in about]
+    return [click.unstyle(line) for line in render.table(HEAD, rows, width=width).splitlines()]
+
+
+def test_a_table_is_cut_off_where_lines_end() -> None:
+    head, short, long, exact = lines(25, "short", "a reason that is too long", "0123456789")
+    assert head == "NODE           ABOUT"
+    assert short == "a.example.com  short"
+    assert (long, len(long)) == ("a.example.com  a reason …", 25)
+    assert exact == "a.example.com  0123456789"
+
+
+def test_a_program_gets_all_of_it() -> None:
+    assert lines(None, "x" * 500)[1] == f"a.example.com  {'x' * 500}"
+
+
+def test_where_there_is_no_room_the_longest_cell_is_cut_too() -> None:
+    assert lines(20, "a reason that is too long")[1] == "a.example…  a reaso…"
+    assert lines(17, "a reason that is too long")[1] == "a.example.com  a reason that is too long"
+
+
+def test_a_table_leaves_out_what_a_reader_can_spare_before_it_cuts() -> None:
+    head = ("NODE", "ENDED", "RELEASE", "ABOUT")
+    rows = [("a.example.com", "3m 20s ago", "web/tags/r1", "a reason that is long")]
+    text = click.unstyle(render.table(head, rows, width=40, spare=("ENDED", "RELEASE")))
+    assert text.splitlines() == [
+        "NODE           RELEASE      ABOUT",
+        "a.example.com  web/tags/r1  a reason th…",
+    ]
+
+
+def test_counted() -> None:
+    assert [render.counted(count, "class") for count in (0, 1, 2)] == [
+        "0 classes",
+        "1 class",
+        "2 classes",
+    ]
+    assert render.counted(3, "repository") == "3 repositories"
+    assert render.counted(2, "node") == "2 nodes"
+
+
+def test_two_long_columns_are_both_cut_and_a_styled_word_never() -> None:
+    head = ("RUN", "STARTED (UTC)", "OUTCOME", "RELEASE", "DETAILS")
+    styled = click.style("interrupted", fg="red") + " (noop)"
+    rows = [("a063", "11-20 20:37", styled, "control/tags/2026-11-20", "a long reason")]
+    text = click.unstyle(render.table(head, rows, width=60))
+    assert [len(line) <= 60 for line in text.splitlines()] == [True, True]
+    assert "interrupted (noop)  control/…  a long" in text

@@ -1,0 +1,209 @@
+"""A metadata service of a test's own: EC2's, OpenStack's and CloudStack's pages, and bad manners.
+
+As a program it listens on an address and port, with pages from a JSON file, and writes each request
+into a file: `python -m tests.node.enc.instance.metadata 169.254.169.254 80 PAGES REQUESTS`.
+"""
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+TOKEN = "AQAEAE3b0a=="
+SHOWN = "X-aws-ec2-metadata-token"
+EC2 = "/latest/api/token"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: "MetadataService"
+
+    def do_GET(self) -> None:
+        self.server.requests.append(f"{self.command} {self.path}")
+        self.server.noted(self.server.requests[-1])
+        manners = self.server.manners
+        if manners is not None:
+            manners(self)
+            return
+        if self.path == EC2 and self.command == "PUT" and self.server.tokens:
+            self.send(200, TOKEN.encode())
+        elif self.server.tokens and self.headers[SHOWN] != TOKEN:
+            self.send(401, b"")
+        elif self.command == "GET" and self.path in self.server.pages:
+            self.send(200, self.server.pages[self.path])
+        else:
+            self.send(404, b"<html>not found</html>")
+
+    def do_PUT(self) -> None:
+        self.do_GET()
+
+    def send(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+Manners = Callable[[_Handler], None]
+
+
+class MetadataService(ThreadingHTTPServer):
+    """A metadata service.
+
+    Args:
+        address: Where it listens.
+        pages: Bodies by path.
+
+    Attributes:
+        tokens: Whether it wants EC2's tokens: it does where `pages` are EC2's.
+        manners: What it does instead of answering.
+        requests: What it was asked for.
+    """
+
+    daemon_threads = True
+    # Lets a burst of connections wait; the default of 5 drops them.
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], pages: dict[str, bytes]) -> None:
+        super().__init__(address, _Handler)
+        self.pages = pages
+        self.tokens = "/latest/meta-data/instance-id" in pages
+        self.manners: Manners | None = None
+        self.requests: list[str] = []
+        self.finished = threading.Event()
+
+    def noted(self, request: str) -> None:
+        """Take a request; for whoever wants it written down."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that went away: it was right to."""
+
+
+@contextmanager
+def metadata_service(pages: dict[str, bytes]) -> Iterator[MetadataService]:
+    """Serve on a port of this machine."""
+    service = MetadataService(("127.0.0.1", 0), pages)
+    thread = threading.Thread(target=service.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield service
+    finally:
+        service.finished.set()
+        service.shutdown()
+        thread.join()
+        service.server_close()
+
+
+def ec2(instance_id: str, user_data: bytes | None) -> dict[str, bytes]:
+    return _pages("/latest/meta-data/instance-id", instance_id, "/latest/user-data", user_data)
+
+
+def cloudstack(instance_id: str, user_data: bytes | None) -> dict[str, bytes]:
+    return _pages("/latest/instance-id", instance_id, "/latest/user-data", user_data)
+
+
+def openstack(instance_id: str, user_data: bytes | None) -> dict[str, bytes]:
+    said = json.dumps({"uuid": instance_id, "name": "web01", "meta": {"kernel": "evil"}})
+    path = "/openstack/latest/meta_data.json"
+    return _pages(path, said, "/openstack/latest/user_data", user_data)
+
+
+def _pages(path: str, instance_id: str, other: str, user_data: bytes | None) -> dict[str, bytes]:
+    return {path: instance_id.encode()} | ({} if user_data is None else {other: user_data})
+
+
+# Bad manners.
+
+
+def never(handler: _Handler) -> None:
+    """Connect, and say nothing."""
+    handler.server.finished.wait(60)
+
+
+def trickle(handler: _Handler) -> None:
+    """Say a byte now and then, so that something always comes."""
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\nX-Slow: ")
+    while not handler.server.finished.wait(0.02):
+        handler.wfile.write(b"x")
+
+
+def trickling_body(handler: _Handler) -> None:
+    """Promise a body, and send it byte by byte."""
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 4000\r\n\r\n")
+    while not handler.server.finished.wait(0.02):
+        handler.wfile.write(b"x")
+
+
+def huge(handler: _Handler) -> None:
+    """Send more than anybody asked for."""
+    handler.send(200, b"x" * 3_000_000)
+
+
+def endless(handler: _Handler) -> None:
+    """Send without saying how much, and stop."""
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\ni-0a")
+
+
+def cut(handler: _Handler) -> None:
+    """Stop in the middle."""
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 4000\r\n\r\ni-0a")
+
+
+def redirect(handler: _Handler) -> None:
+    """Send the client elsewhere."""
+    port = handler.server.server_port
+    handler.send(302, b"", Location=f"http://127.0.0.1:{port}/elsewhere")
+
+
+def error(handler: _Handler) -> None:
+    """Be out of order."""
+    handler.send(500, b"")
+
+
+def no_http(handler: _Handler) -> None:
+    """Speak another protocol."""
+    handler.wfile.write(b"SECRET-2.0\r\n\x00\x1b[31m\r\n")
+
+
+def no_chunks(handler: _Handler) -> None:
+    """Promise chunks, and send none."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSECRET\r\n")
+
+
+def many_headers(handler: _Handler) -> None:
+    """Send more headers than there are pages."""
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\n" + b"X-More: y\r\n" * 10_000 + b"\r\n")
+
+
+def rubbish(handler: _Handler) -> None:
+    """Answer what nobody asked for."""
+    handler.send(200, b"\xff\x00 <html>\r\nX-Evil: \x1b[31m</html>")
+
+
+def reset(handler: _Handler) -> None:
+    """Hang up."""
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    handler.connection.close()
+
+
+def main(address: str, port: str, pages: str, requests: str) -> None:
+    """Serve until killed."""
+    said = {path: body.encode() for path, body in json.loads(Path(pages).read_text()).items()}
+    service = MetadataService((address, int(port)), said)
+    with Path(requests).open("a", buffering=1) as log:
+        service.noted = lambda request: print(request, file=log)  # type: ignore[method-assign]
+        print("listening", file=log)
+        service.serve_forever()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,108 @@
+"""Facts of instance data: which lines are, which names are not ours to give, what leaves a node."""
+
+import subprocess
+
+import pytest
+
+from localpuppet.base.formats.names import RESERVED_PARAMETERS
+from localpuppet.node.enc.instance.data import InstanceData
+from localpuppet.node.enc.instance.fact_names import is_own_fact
+from localpuppet.node.enc.instance.facts import MAX_FACTS, MAX_VALUE, facts_of, withheld
+
+SCRIPT = b"""#!/bin/sh
+# Who this is for, and https://example.com/?a=b
+#role=web
+## tier = front
+PATH=/evil
+DB_URL=postgres://db/app?sslmode=require
+  indented=no
+export SHELL_VARIABLE=no
+if [ "$1" = x ]; then echo a=b; fi
+role=db
+empty=
+"""
+
+
+def data(user_data: bytes) -> InstanceData:
+    return InstanceData(source="ec2", instance_id="i-0a1b", user_data=user_data)
+
+
+def test_lines_of_the_predecessor_and_of_a_script() -> None:
+    found = facts_of(data(SCRIPT))
+    assert found.facts == {
+        "instance_id": "i-0a1b",
+        "role": "db",
+        "tier": "front",
+        "db_url": "postgres://db/app?sslmode=require",
+        "empty": "",
+    }
+    assert set(found.left_out) == {"path"}
+
+
+@pytest.mark.parametrize(
+    "user_data", [b"", b"\x1f\x8b\x08role=web\n", b"#localpuppet-input\nrole=web\n", b"nothing\n"]
+)
+def test_no_lines_leave_the_id_alone(user_data: bytes) -> None:
+    assert facts_of(data(user_data)).facts == {"instance_id": "i-0a1b"}
+
+
+def test_carriage_returns_of_another_editor_are_no_values() -> None:
+    assert facts_of(data(b"role=web\r\ntier=front\r\n")).facts["role"] == "web"
+
+
+def test_the_id_is_the_instances_own() -> None:
+    found = facts_of(data(b"instance_id=i-evil\nINSTANCE_ID=i-evil\n"))
+    assert found.facts == {"instance_id": "i-0a1b"}
+    assert "own id" in found.left_out["instance_id"]
+
+
+def test_what_is_too_much_is_left_out_and_named() -> None:
+    lines = [b"long=" + b"x" * (MAX_VALUE + 1), b"fits=" + b"x" * MAX_VALUE, b"escape=\x1b[31m"]
+    lines += [b"n%d=x" % number for number in range(MAX_FACTS)]
+    found = facts_of(data(b"\n".join(lines)))
+    assert len(found.facts) == MAX_FACTS
+    assert "fits" in found.facts
+    assert f"{MAX_VALUE} bytes" in found.left_out["long"]
+    assert "control character" in found.left_out["escape"]
+    assert f"more than {MAX_FACTS}" in found.left_out[f"n{MAX_FACTS - 1}"]
+    assert not any("x" * 9 in reason for reason in found.left_out.values())
+
+
+def test_every_fact_that_facter_knows_of_any_system_is_its_own() -> None:
+    """Also those that are not on this machine: an empty place would be filled."""
+    asked = """
+        require 'facter'
+        require 'facter/config'
+        library = $LOADED_FEATURES.grep(%r{/facter\\.rb$}).first.delete_suffix('.rb')
+        names = Facter::Config::FACT_GROUPS.values.flatten
+        Dir["#{library}/facts/**/*.rb"].each do |file|
+          text = File.read(file)
+          names += text.scan(/FACT_NAME\\s*=\\s*'([^']+)'/).flatten
+          text.scan(/ALIASES\\s*=\\s*(?:%w\\[(.*?)\\]|'([^']+)')/m) { names += ($1 || $2).split }
+        end
+        puts names
+    """
+    done = subprocess.run(
+        ["ruby", "-e", asked], capture_output=True, text=True, timeout=60, check=True
+    )
+    names = {name.split(".")[0] for name in done.stdout.split()}
+    assert len(names) > 150
+    samples = {
+        name.replace("[0-9]+", "7").replace(".*", "x").replace("*", "x") for name in names
+    } | {"ipaddress_eth9", "processor12", "sshed448key", "mtu_lo"}
+    assert sorted(name for name in samples if not is_own_fact(name)) == []
+
+
+@pytest.mark.parametrize("name", [*sorted(RESERVED_PARAMETERS), "certname", "puppetversion"])
+def test_what_puppet_says_itself_is_its_own(name: str) -> None:
+    found = facts_of(data(f"{name}=evil\n".encode()))
+    assert found.facts == {"instance_id": "i-0a1b"}
+
+
+@pytest.mark.parametrize("name", ["role", "tier", "datacenter", "processor_kind", "db_network"])
+def test_names_that_are_nobodys(name: str) -> None:
+    assert facts_of(data(f"{name}=x\n".encode())).facts[name] == "x"
+
+
+def test_only_the_role_leaves_the_node_by_itself() -> None:
+    assert withheld(("role", "db_password", "instance_id")) == {"db_password", "instance_id"}

@@ -1,0 +1,142 @@
+"""Metadata services over real http: what they are asked, and what bad manners come to."""
+
+import socket
+from collections.abc import Callable
+from ipaddress import IPv4Address
+
+import pytest
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.node.enc.instance.client import TIMEOUT, MetadataClient
+from localpuppet.node.enc.instance.data import InstanceData
+from localpuppet.node.enc.instance.lease import Lease
+from localpuppet.node.enc.instance.places import Service
+from localpuppet.node.enc.instance.services import Server, ask_service, server_of
+from tests.node.enc.instance import metadata
+from tests.node.enc.instance.metadata import Manners, MetadataService, metadata_service
+
+HERE = Server(address=IPv4Address("127.0.0.1"), source=None)
+USER_DATA = b"role=web\n"
+PAGES = {
+    Service.EC2: metadata.ec2,
+    Service.OPENSTACK: metadata.openstack,
+    Service.CLOUDSTACK: metadata.cloudstack,
+}
+EVERY = pytest.mark.parametrize("service", list(Service))
+
+
+def client(running: MetadataService, *, timeout: float = TIMEOUT) -> MetadataClient:
+    return MetadataClient(HERE, port=running.server_port, timeout=timeout)
+
+
+@EVERY
+def test_a_service_says_who_this_machine_is(service: Service) -> None:
+    with metadata_service(PAGES[service]("i-0a1b", USER_DATA)) as running:
+        found = ask_service(service, client(running))
+    assert found == InstanceData(source=service, instance_id="i-0a1b", user_data=USER_DATA)
+
+
+@EVERY
+def test_no_user_data_is_an_answer(service: Service) -> None:
+    with metadata_service(PAGES[service]("i-0a1b", None)) as running:
+        assert ask_service(service, client(running)).user_data == b""
+
+
+@EVERY
+def test_no_id_is_none(service: Service) -> None:
+    with (
+        metadata_service({}) as running,
+        pytest.raises(UnavailableError, match="does not have it"),
+    ):
+        ask_service(service, client(running))
+
+
+def test_ec2_is_asked_with_a_token_and_never_without() -> None:
+    with metadata_service(metadata.ec2("i-0a1b", USER_DATA)) as running:
+        running.tokens = False  # a service that knows version 1 only
+        with pytest.raises(UnavailableError, match="does not have it"):
+            ask_service(Service.EC2, client(running))
+        assert running.requests == ["PUT /latest/api/token"]
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("manners", "message"),
+    [
+        (metadata.never, "timed out"),
+        (metadata.trickle, "timed out"),
+        (metadata.trickling_body, "timed out"),
+        (metadata.huge, "too large"),
+        (metadata.endless, "said no length"),
+        (metadata.cut, "broke after 4 of 4000 bytes"),
+        (metadata.redirect, "answered 302"),
+        (metadata.error, "answered 500"),
+        (metadata.no_http, "does not speak http"),
+        (metadata.many_headers, "does not speak http"),
+        (metadata.reset, "cannot be asked"),
+        (metadata.no_chunks, "does not speak http"),
+        (metadata.rubbish, "answered rubbish"),
+    ],
+)
+def test_bad_manners_end_in_an_error(service: Service, manners: Manners, message: str) -> None:
+    with metadata_service(PAGES[service]("i-0a1b", USER_DATA)) as running:
+        running.manners = manners
+        with pytest.raises(UnavailableError, match=message) as refused:
+            ask_service(service, client(running, timeout=0.2 if "timed" in message else 5))
+        assert len(running.requests) == 1  # no redirect is followed, nothing is tried again
+    assert "\x1b" not in str(refused.value)
+    assert "SECRET" not in str(refused.value)
+
+
+@EVERY
+def test_user_data_may_have_bad_manners_of_its_own(service: Service) -> None:
+    """The service answers as it should until it comes to the user data."""
+    with (
+        metadata_service(PAGES[service]("i-0a1b", b"x" * 1_100_000)) as running,
+        pytest.raises(UnavailableError, match="too large"),
+    ):
+        ask_service(service, client(running))
+
+
+def test_a_service_that_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(UnavailableError, match="refused"):
+        ask_service(Service.EC2, MetadataClient(HERE, port=port))
+
+
+def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with metadata_service({}) as proxy, metadata_service(metadata.ec2("i-0a1b", None)) as running:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
+        assert ask_service(Service.EC2, client(running)).instance_id == "i-0a1b"
+        assert proxy.requests == []
+
+
+def _no_lease() -> Lease | None:
+    raise AssertionError("no lease is looked for")
+
+
+@pytest.mark.parametrize("service", [Service.EC2, Service.OPENSTACK])
+def test_a_service_at_a_fixed_address_is_link_local(service: Service) -> None:
+    server = server_of(service, _no_lease)
+    assert server.address.is_link_local
+    assert server.source is None
+
+
+def test_cloudstack_is_asked_from_the_address_that_the_lease_gave() -> None:
+    lease = Lease(address=IPv4Address("10.1.1.57"), server=IPv4Address("10.1.1.1"))
+    nobody: Callable[[], Lease | None] = lambda: None  # noqa: E731 - a name for its type
+    server = server_of(Service.CLOUDSTACK, lambda: lease)
+    assert (server.address, server.source) == (lease.server, lease.address)
+    with pytest.raises(UnavailableError, match="no DHCP lease"):
+        server_of(Service.CLOUDSTACK, nobody)
+
+
+def test_a_lease_of_another_machine_reaches_nobody() -> None:
+    """An image was copied with the lease in it: the address is not this machine's."""
+    with metadata_service(metadata.cloudstack("i-0a1b", None)) as running:
+        elsewhere = Server(address=HERE.address, source=IPv4Address("192.0.2.57"))
+        with pytest.raises(UnavailableError, match="cannot be asked"):
+            ask_service(Service.CLOUDSTACK, MetadataClient(elsewhere, port=running.server_port))
+        assert running.requests == []

@@ -1,0 +1,225 @@
+"""Whom a node asks for its instance data, how often, and what it keeps."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.node.enc.instance.data import InstanceData
+from localpuppet.node.enc.instance.handover import hand_over
+from localpuppet.node.enc.instance.places import CloudInitFiles, Service
+from localpuppet.node.enc.instance.source import InstanceSource
+
+USER_DATA = b"role=web\npassword=hunter2\n"
+
+
+class Site:
+    """A machine, and a service that is asked.
+
+    Attributes:
+        boot: The boot's id.
+        away: Whether the service does not answer.
+        asked: Which services were asked.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.boot = "boot-1"
+        self.away = False
+        self.user_data = USER_DATA
+        self.asked: list[Service] = []
+
+    @property
+    def memory(self) -> Path:
+        return self.root / "instance" / "answer.json"
+
+    def source(
+        self, service: Service | None = Service.EC2, *, files: CloudInitFiles | None = None
+    ) -> InstanceSource:
+        """Return the source as a new process has it."""
+        return InstanceSource(
+            files=files,
+            service=service,
+            ask=self._ask,
+            memory=self.memory,
+            boot_id=lambda: self.boot,
+        )
+
+    def _ask(self, service: Service) -> InstanceData:
+        self.asked.append(service)
+        if self.away:
+            raise UnavailableError("is away")
+        return InstanceData(source=service, instance_id="i-0a1b", user_data=self.user_data)
+
+    def knows(self, user_data: bytes | None = b"", **v1: Any) -> CloudInitFiles:
+        """Leave files as cloud-init does."""
+        files = CloudInitFiles(run_dir=self.root / "run", cloud_dir=self.root / "lib")
+        said = {"instance_id": "i-cloud", "cloud_id": "aws", **v1}
+        files.run_dir.mkdir(exist_ok=True)
+        (files.run_dir / "instance-data.json").write_text(json.dumps({"v1": said}))
+        if user_data is not None:
+            own = files.cloud_dir / "instances" / "i-cloud"
+            own.mkdir(parents=True, exist_ok=True)
+            (own / "user-data.txt").write_bytes(user_data)
+        return files
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_nobody_is_asked_where_no_service_is_set(site: Site) -> None:
+    source = site.source(None)
+    assert source.data is None
+    assert source.facts() == {}
+    assert site.asked == []
+    assert not site.memory.parent.exists()
+
+
+def test_a_service_is_asked_once_a_boot(site: Site) -> None:
+    for _ in range(3):
+        assert site.source().facts()["role"] == "web"
+    assert site.asked == ["ec2"]
+    site.boot = "boot-2"
+    assert site.source().facts()["role"] == "web"
+    assert site.asked == ["ec2", "ec2"]
+
+
+def test_another_service_is_another_question(site: Site) -> None:
+    _ = site.source(Service.EC2).data
+    assert site.source(Service.OPENSTACK).facts()["role"] == "web"
+    assert site.asked == ["ec2", "openstack"]
+
+
+def test_what_could_not_be_asked_is_not_remembered(site: Site) -> None:
+    site.away = True
+    for _ in range(2):
+        with pytest.raises(UnavailableError):
+            site.source().facts()
+    assert site.asked == ["ec2", "ec2"]
+    site.away = False
+    assert site.source().facts()["role"] == "web"
+
+
+def test_an_answer_outlives_the_service(site: Site) -> None:
+    _ = site.source().data
+    site.away = True
+    assert site.source().facts()["role"] == "web"
+
+
+def test_another_boots_answer_does_not_stand_in(site: Site) -> None:
+    """An image may have been started as another machine."""
+    _ = site.source().data
+    site.boot, site.away = "boot-2", True
+    with pytest.raises(UnavailableError):
+        site.source().facts()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"boot_id": "boot-1"}',
+        b'{"boot_id": "boot-1", "data": {"source": "ec2", "instance_id": "../x", "user_data": ""}}',
+        b'{"boot_id": "boot-1", "data": {"source": "ec2", "instance_id": "i", "user_data": "?"}}',
+    ],
+)
+def test_a_damaged_memory_is_asked_for_anew(site: Site, damage: bytes) -> None:
+    site.memory.parent.mkdir()
+    site.memory.write_bytes(damage)
+    assert site.source().facts()["role"] == "web"
+    assert site.asked == ["ec2"]
+
+
+def test_what_is_forgotten_is_asked_for_again(site: Site) -> None:
+    _ = site.source().data
+    site.user_data = b"role=db\n"
+    site.source().forget()
+    assert site.source().facts()["role"] == "db"
+
+
+def test_the_memory_is_roots_alone(site: Site) -> None:
+    _ = site.source().data
+    assert stat.S_IMODE(site.memory.stat().st_mode) == 0o600
+    assert stat.S_IMODE(site.memory.parent.stat().st_mode) == 0o700
+    assert b"hunter2" not in site.memory.read_bytes()  # base64, so that a grep does not show it
+
+
+def test_cloud_init_comes_first_and_is_read_each_time(site: Site) -> None:
+    files = site.knows(b"role=db\n")
+    assert site.source(files=files).facts() == {"instance_id": "i-cloud", "role": "db"}
+    site.knows(b"role=web\n")
+    assert site.source(files=files).facts()["role"] == "web"
+    assert site.asked == []
+    assert not site.memory.exists()
+
+
+@pytest.mark.parametrize("left", ["nothing", "no cloud"])
+def test_without_a_cloud_the_service_is_asked(site: Site, left: str) -> None:
+    files = site.knows(cloud_id="none")
+    if left == "nothing":
+        (files.run_dir / "instance-data.json").unlink()
+    assert site.source(files=files).facts()["role"] == "web"
+    assert site.asked == ["ec2"]
+
+
+def test_cloud_init_that_is_not_so_far_yet_is_no_empty_user_data(site: Site) -> None:
+    files = site.knows(user_data=None)
+    with pytest.raises(UnavailableError, match="not there yet"):
+        site.source(files=files).facts()
+    assert site.asked == []
+
+
+@pytest.mark.parametrize("instance_id", ["../../etc", "/etc", "", "a b", "x" * 256, 7, None, "é"])
+def test_an_id_that_is_not_one_names_no_directory(site: Site, instance_id: object) -> None:
+    files = site.knows(instance_id=instance_id)
+    with pytest.raises(InvalidInputError) as refused:
+        site.source(files=files).facts()
+    assert "instance-data.json" in refused.value.where
+    assert "cloud_init: false" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b"{}", b'{"v1": 7}', b"\xff", b"x" * 5_000_000]
+)
+def test_damaged_files_are_refused(site: Site, damage: bytes) -> None:
+    files = site.knows()
+    (files.run_dir / "instance-data.json").write_bytes(damage)
+    with pytest.raises(InvalidInputError, match=r"instance-data\.json"):
+        site.source(files=files).facts()
+
+
+def test_user_data_that_is_an_input(site: Site) -> None:
+    site.user_data = b"#localpuppet-input\r\napp: foo/trunk\n"
+    assert site.source().input() == site.user_data
+    assert site.source().facts() == {"instance_id": "i-0a1b"}
+
+
+@pytest.mark.parametrize(
+    "user_data", [b"", USER_DATA, b"#localpuppet-inputs\n", b" #localpuppet-input"]
+)
+def test_other_user_data_is_not_an_input(site: Site, user_data: bytes) -> None:
+    site.user_data = user_data
+    with pytest.raises(InvalidInputError, match="is not an input") as refused:
+        site.source().input()
+    assert "hunter2" not in str(refused.value)
+
+
+def test_no_instance_data_is_not_an_input(site: Site) -> None:
+    with pytest.raises(InvalidInputError, match="no service is set"):
+        site.source(None).input()
+
+
+def test_facts_are_handed_over_and_taken_back(tmp_path: Path) -> None:
+    path = hand_over({"role": "web"}, tmp_path)
+    assert path is not None
+    assert json.loads(path.read_text()) == {"role": "web"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert hand_over({}, tmp_path) is None
+    assert not path.exists()

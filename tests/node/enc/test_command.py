@@ -1,0 +1,93 @@
+"""The site's own ENC, as the real program that it is."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import EncError, InvalidInputError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.processes import SystemProcesses
+from localpuppet.node.enc.command import EncCommand
+from localpuppet.node.enc.document import EncData
+from tests.rigs.limited import limited
+
+NODE = NodeName("web01.example.com")
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return tmp_path / "enc.py"
+
+
+def write(script: Path, body: str) -> str:
+    script.write_text(f"#!{sys.executable}\nimport os, sys, time\n{body}")
+    script.chmod(0o755)
+    return str(script)
+
+
+def ask(command: str, *, timeout: float = 60) -> EncData:
+    enc = EncCommand.parse(command, timeout=timeout, env={}, where="localpuppet.yaml: enc")
+    return enc.ask(NODE, processes=SystemProcesses(), documents=Documents(None))
+
+
+def test_an_answer_of_the_largest_size_is_taken(script: Path) -> None:
+    size = 1024 * 1024
+    body = "text = 'classes: [{}]\\n'.format(sys.argv[1].split('.')[0])\n"
+    body += f"sys.stdout.write(text + '#' * ({size} - len(text) - 1) + '\\n')\n"
+    assert list(ask(write(script, body)).classes) == ["web01"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("while True: os.write(1, b'x' * 65536)", "answered more than 1048576 bytes"),
+        ("os.write(1, b'x' * 2_000_000); sys.exit(3)", "answered more than 1048576 bytes"),
+        ("os.kill(os.getpid(), 9)", "was killed by signal 9"),
+        ("os.write(2, b'no such node'); sys.exit(3)", "exited 3: no such node"),
+        ("os.write(2, b'x' * 3_000_000 + b' the reason'); sys.exit(3)", "exited 3: …x"),
+    ],
+)
+def test_what_went_wrong_is_said(script: Path, body: str, message: str) -> None:
+    with pytest.raises(EncError, match=message):
+        ask(write(script, body))
+
+
+def test_a_flood_of_errors_is_held_nowhere(script: Path) -> None:
+    body = "for _ in range(6000): os.write(2, b'x' * 65536)\n"
+    body += "print(f'parameters: {{held: {os.fstat(2).st_size}}}')"
+    asked = (
+        "from tests.node.enc.test_command import ask; "
+        f"print(ask({write(script, body)!r}).parameters)"
+    )
+    done = limited(asked, seconds=20)
+    assert done.code == 0, done.err
+    held = ast.literal_eval(done.out)["held"]
+    assert held < 1024 * 1024, "375 MiB were written, twice the memory that there is"
+
+
+def test_errors_beside_an_answer_do_no_harm(script: Path) -> None:
+    body = "os.write(2, b'x' * 3_000_000); print('classes: [a]'); os.write(2, b'x' * 3_000_000)"
+    assert list(ask(write(script, body)).classes) == ["a"]
+
+
+def test_what_an_enc_left_running_is_not_waited_for(script: Path) -> None:
+    body = "os.fork() or time.sleep(600)\nprint('classes: [a]')"
+    assert list(ask(write(script, body)).classes) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("relative/enc", "must start with an absolute path"),
+        ("/bin/enc 'unclosed", "is not a command"),
+        (" ", "must start with an absolute path"),
+        ("/bin/enc\0", "holds a NUL"),
+    ],
+)
+def test_commands_that_are_none_name_their_file(text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        EncCommand.parse(text, timeout=1, env={}, where="localpuppet.yaml: enc")
+    assert str(caught.value).startswith("localpuppet.yaml: enc: ")

@@ -1,0 +1,118 @@
+"""What a run with noop would have changed: which events count, and what their marks tell."""
+
+import json
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.puppet.changes import (
+    MAX_CHANGES,
+    Change,
+    Foreseen,
+    foreseen,
+    key_of,
+    parse_salt,
+    together,
+)
+
+KEY = key_of(b"s" * 32, "5a" * 16)
+
+
+def event(old: Any, new: Any, *, status: str = "noop", name: str = "mode") -> dict[str, Any]:
+    return {"property": name, "status": status, "previous_value": old, "desired_value": new}
+
+
+def report(**resources: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a report of files with these events."""
+    return {
+        "resource_statuses": {
+            f"File[/{title}]": {"resource_type": "File", "title": f"/{title}", "events": events}
+            for title, events in resources.items()
+        }
+    }
+
+
+def marks(raw: dict[str, Any], key: bytes = KEY) -> list[str]:
+    return [one.mark for one in foreseen(raw, release="r", key=key).changes]
+
+
+def test_only_what_would_change_counts_and_no_value_is_told() -> None:
+    raw = report(
+        b=[event("0644", "0600"), event("a", "b", status="success", name="owner")],
+        a=[event(None, ["secret"], name="content")],
+        c=[],
+    )
+    found = foreseen(raw, release="shop/tags/r7", key=KEY)
+    assert [str(one) for one in found.changes] == ["File[/a] content", "File[/b] mode"]
+    assert (found.release, found.total, found.whole) == ("shop/tags/r7", 2, True)
+    text = json.dumps(found.to_dict())
+    assert "secret" not in text
+    assert "0600" not in text
+    assert Foreseen.from_dict(json.loads(text)) == found
+
+
+def test_a_mark_is_over_resource_property_and_both_values_and_the_key() -> None:
+    first = marks(report(a=[event("0644", "0600")]))
+    assert marks(report(a=[event("0644", "0600")])) == first
+    others = [
+        marks(report(b=[event("0644", "0600")])),
+        marks(report(a=[event("0644", "0600", name="owner")])),
+        marks(report(a=[event("0640", "0600")])),
+        marks(report(a=[event("0644", "0601")])),
+        marks(report(a=[event("0644", ["0600"])])),
+        marks(report(a=[event("0644", "0600")]), key_of(b"s" * 32, "5b" * 16)),
+        marks(report(a=[event("0644", "0600")]), key_of(b"t" * 32, "5a" * 16)),
+    ]
+    assert len({str(one) for one in [first, *others]}) == 8
+
+
+def test_too_many_are_counted_and_not_told() -> None:
+    many = {f"f{number}": [event("a", "b")] for number in range(MAX_CHANGES + 1)}
+    found = foreseen(report(**many), release="r", key=KEY)
+    assert (found.total, found.changes, found.whole) == (MAX_CHANGES + 1, (), False)
+    long = {"x" * 900 + str(number): [event("a", "b")] for number in range(600)}
+    assert foreseen(report(**long), release="r", key=KEY).changes == ()
+
+
+def test_what_two_runs_would_change_is_told_once() -> None:
+    one = foreseen(report(a=[event("a", "b")]), release="r1", key=KEY)
+    two = foreseen(report(a=[event("a", "b")], b=[event("a", "b")]), release="r2", key=KEY)
+    assert together(None, one) == one
+    both = together(one, two)
+    assert (both.release, both.total, both.changes) == ("r2", 2, two.changes)
+    many = {f"f{number}": [event("a", "b")] for number in range(MAX_CHANGES)}
+    most = foreseen(report(**many), release="r1", key=KEY)
+    assert most.whole
+    both = together(most, one)
+    assert (both.total, both.changes) == (MAX_CHANGES + 1, ()), "as if one had told too many"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"release": "r", "total": 0, "changes": [["File", "/a", "mode", "00"]]},
+        {"release": "r", "total": 1, "changes": [["File", "/a", "mode", "00"]]},
+        {"release": "r", "total": 1, "changes": [["File", "/a", 3, "0" * 32]]},
+        {"release": "r", "total": 1, "changes": ["File"]},
+        {"release": "r", "total": True, "changes": []},
+        {"release": 7, "total": 0, "changes": []},
+        {"total": 0, "changes": []},
+        {"release": "r", "total": 5000, "changes": [["F", "/a", "m", "0" * 32]] * 1001},
+    ],
+)
+def test_what_a_node_says_is_read_strictly(told: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match="changes"):
+        Foreseen.from_dict(told)
+
+
+def test_what_is_told_is_fit_to_be_shown() -> None:
+    told = {"release": "r", "total": 1, "changes": [["File", "a\x1b[2J\nb", "m", "0" * 32]]}
+    (found,) = Foreseen.from_dict(told).changes
+    assert found == Change(type="File", title="a\\x1b[2J\\x0ab", property="m", mark="0" * 32)
+    with pytest.raises(InvalidInputError):
+        parse_salt("5A" * 16)
+    with pytest.raises(ValueError, match="not a Puppet report"):
+        foreseen(
+            {"resource_statuses": {"x": {"events": [{"status": "noop"}]}}}, release="r", key=KEY
+        )

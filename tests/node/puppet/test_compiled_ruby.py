@@ -1,0 +1,304 @@
+"""Compiled Ruby, kept from run to run: used where nothing changed, and never otherwise."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.share.files import shared_file
+from tests.rigs.node import PATIENCE, Node
+
+# Loads each file of a library from each pack that is named, and says what that came to.
+DRIVER = """
+require ENV['COMPILED_RUBY']
+$LOAD_PATH.unshift(ENV['LIBRARY'])
+$taken = 0
+RubyVM::InstructionSequence.singleton_class.prepend(Module.new do
+  def load_from_binary(bytes)
+    $taken += 1
+    super
+  end
+end)
+ARGV.each do |directory|
+  LocalpuppetCompiledRuby.start(directory)
+  $taken = 0
+  values = Dir.glob("#{ENV['LIBRARY']}/*.rb").sort.map do |path|
+    $value = nil
+    load path
+    $value
+  end
+  puts [$taken, *values].join(' ')
+end
+"""
+
+
+class Library:
+    """Three files of Ruby, and packs of them."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.files = top / "library"
+        self.files.mkdir()
+        self.pack = top / "cache" / "pack"
+        for number in range(3):
+            (self.files / f"f{number}.rb").write_text(f"$value = {number}\n")
+
+    def load(self, *directories: Path, flags: tuple[str, ...] = ()) -> list[str]:
+        """Return for each directory how many files came from its pack, and what all files said."""
+        done = subprocess.run(
+            ["ruby", *flags, "-e", DRIVER, *map(str, directories or (self.pack.parent,))],
+            env={
+                **os.environ,
+                "COMPILED_RUBY": str(shared_file("compiled_ruby.rb")),
+                "LIBRARY": str(self.files),
+            },
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        )
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    def compile(self) -> None:
+        subprocess.run(
+            ["ruby", shared_file("compile_ruby.rb"), self.pack.parent], check=True, timeout=PATIENCE
+        )
+
+    def warm(self) -> None:
+        """Make the pack, as a run and what comes after it do."""
+        assert self.load() == ["0 0 1 2"]
+        self.compile()
+        assert self.load() == ["3 0 1 2"]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    made = Library(tmp_path)
+    made.warm()
+    return made
+
+
+def test_a_file_that_is_another_is_read(library: Library) -> None:
+    file = library.files / "f1.rb"
+    before = file.stat()
+    file.write_text("$value = 9\n")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert library.load() == ["2 0 9 2"], "of the same size and time"
+    shutil.copy2(library.files / "f0.rb", library.files / "new")
+    (library.files / "new").rename(library.files / "f0.rb")
+    assert library.load() == ["1 0 9 2"], "of the same content, even"
+    assert (library.pack.parent / "wanted").read_text().count("\n") == 2
+    library.compile()
+    assert library.load() == ["3 0 9 2"]
+    assert not (library.pack.parent / "wanted").exists()
+
+
+def test_what_cannot_be_compiled_is_not_wanted_for_ever(library: Library) -> None:
+    (library.files / "f0.rb").write_text("$value = 7 # " + "x" * 3 * 1024 * 1024 + "\n")
+    (library.files / "f1.rb").unlink()
+    assert library.load() == ["1 7 2"]
+    library.compile()
+    assert library.load() == ["1 7 2"]
+    assert not (library.pack.parent / "wanted").exists()
+
+
+@pytest.mark.parametrize("flags", [("-w",), ("--enable=frozen-string-literal",)])
+def test_it_is_not_for_other_options_of_ruby(library: Library, flags: tuple[str, ...]) -> None:
+    assert library.load(flags=flags) == ["0 0 1 2"]
+
+
+def _another_key(pack: Path) -> None:
+    head, _, rest = pack.read_bytes().partition(b"\n")
+    pack.write_bytes(head[:-1] + (b"0" if head[-1:] != b"0" else b"1") + b"\n" + rest)
+
+
+def _in_place_of(pack: Path, make: Callable[[Path], object]) -> None:
+    pack.rename(pack.with_name("elsewhere"))
+    make(pack)
+
+
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "another's": lambda pack: os.chown(pack, 1, 1),
+    "readable for others": lambda pack: pack.chmod(0o644),
+    "a link": lambda pack: _in_place_of(pack, lambda at: at.symlink_to("elsewhere")),
+    "a pipe": lambda pack: _in_place_of(pack, os.mkfifo),
+    "a directory": lambda pack: _in_place_of(pack, Path.mkdir),
+    "empty": lambda pack: pack.write_bytes(b""),
+    "of another Ruby": _another_key,
+}
+
+
+@pytest.mark.parametrize("made", FOREIGN)
+def test_a_foreign_pack_is_never_loaded(library: Library, made: str) -> None:
+    FOREIGN[made](library.pack)
+    assert library.load() == ["0 0 1 2"]
+
+
+def test_a_damaged_pack_gives_what_was_written_or_nothing(library: Library) -> None:
+    good = library.pack.read_bytes()
+    dice = random.Random(17)  # noqa: S311 # the same damage each time
+    directories = []
+    for number in range(600):
+        damaged = bytearray(good)
+        at = dice.randrange(len(good))
+        kind = number % 4
+        if kind == 0:
+            damaged[at] ^= 1 << dice.randrange(8)
+        elif kind == 1:
+            del damaged[at:]
+        elif kind == 2:
+            damaged[at:at] = dice.randbytes(dice.randrange(1, 40))
+        else:
+            other = dice.randrange(len(good))
+            damaged[at : at + 30] = good[other : other + 30]
+        directory = library.top / "damaged" / str(number)
+        directory.mkdir(parents=True, mode=0o700)
+        (directory / "pack").touch(0o600)
+        (directory / "pack").write_bytes(damaged)
+        directories.append(directory)
+    found = library.load(*directories)
+    assert {line.partition(" ")[2] for line in found} == {"0 1 2"}
+    taken = [int(line.partition(" ")[0]) for line in found]
+    assert len(taken) == 600
+    assert min(taken) == 0
+    assert 2 in taken, "what is damaged in one file leaves the others"
+
+
+def test_what_a_killed_one_left_is_taken_away(library: Library) -> None:
+    cache = library.pack.parent
+    for name in ("pack.123", "wanted.123"):
+        (cache / name).write_text("half")
+    (library.files / "f0.rb").write_text("$value = 3\n")
+    library.load()
+    library.compile()
+    assert sorted(path.name for path in cache.iterdir()) == ["lock", "pack"]
+    assert library.load() == ["3 3 1 2"]
+
+
+def test_where_it_cannot_be_kept_all_is_read(tmp_path: Path) -> None:
+    library = Library(tmp_path)
+    (tmp_path / "cache").write_text("a file in the way")
+    assert library.load() == ["0 0 1 2"]
+
+
+def features(node: Node, *start: Path) -> list[str]:
+    """Return what Ruby has loaded at the end of an apply, in order."""
+    shutil.rmtree(node.root / "v", ignore_errors=True)
+    end = node.write("end.rb", "at_exit { STDOUT.puts($LOADED_FEATURES.map { |f| 'F ' + f }) }\n")
+    options = " ".join(f"-r{file}" for file in (end, *start))
+    code = "file { '/tmp/x': } -> exec { '/bin/x': } -> user { 'x': } -> package { 'x': }"
+    done = subprocess.run(
+        [
+            "puppet",
+            "apply",
+            "--noop",
+            f"--confdir={node.root}",
+            f"--vardir={node.root}/v",
+            "-e",
+            code,
+        ],
+        env={**os.environ, "RUBYOPT": options},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    return [line for line in done.stdout.splitlines() if line.startswith("F ")]
+
+
+def test_ruby_has_loaded_the_same_files_in_the_same_order(node: Node) -> None:
+    index = shared_file("feature_index.rb")
+    assert [name for name in features(node, index) if name != f"F {index}"] == features(node)
+
+
+@pytest.fixture
+def unprepared(node: Node) -> Node:
+    """A node that has nothing compiled yet."""
+    shutil.rmtree(node.compiled)
+    return node
+
+
+TROUBLE = {
+    "good": "notify { 'hello': }\nfile { '/nonexistent/x': ensure => absent }",
+    "does not compile": "notify { 'hello': \n",
+    "fails": "exec { '/bin/false': }\nnotify { 'after': require => Exec['/bin/false'] }",
+    "raises": "$x = 1 / 0",
+}
+
+
+@pytest.mark.parametrize("code", TROUBLE)
+def test_a_run_says_the_same(unprepared: Node, code: str) -> None:
+    node = unprepared
+    node.app(TROUBLE[code])
+
+    def said() -> tuple[int, list[str], str]:
+        done = node.run("apply", "--", "--trace")
+        lines = [line for line in done.out.splitlines() if not line.startswith("#")]
+        # Facter takes facts in the order in which Ruby happens to list constants.
+        untimed = sorted(line for line in lines if " seconds" not in line)
+        return done.code, untimed, node.status()["state"]
+
+    first = said()
+    node.wait_until(node.has_compiled)
+    made = (node.compiled / "pack").stat()
+    assert said() == first
+    assert (made.st_mode & 0o777, node.compiled.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert node.has_compiled(), "nothing was missed"
+    assert (node.compiled / "pack").stat().st_ino == made.st_ino
+
+
+def test_a_module_sees_nothing_of_it_and_is_not_kept(unprepared: Node) -> None:
+    node = unprepared
+    node.app("notice(app::seen())")
+    function = node.write(
+        "modules/app/trunk/app/lib/puppet/functions/app/seen.rb",
+        "Puppet::Functions.create_function(:'app::seen') do\n"
+        "  def seen\n"
+        "    require 'puppet_x/app/more'\n"
+        "    ENV.keys.grep(/LOCALPUPPET_(COMPILED|UNSET)/).join\n"
+        "  end\n"
+        "end\n",
+    )
+    node.write("modules/app/trunk/app/lib/puppet_x/app/more.rb", "APP_MORE = 1\n")
+    done = node.run("apply")
+    assert done.code == 0, done.out + done.err
+    node.wait_until(node.has_compiled)
+    assert "Class[App]): \n" in done.out + "\n", "the environment is the caller's"
+    assert str(function.parent.parent.parent).encode() not in (node.compiled / "pack").read_bytes()
+
+
+def test_a_site_may_have_none_of_it(unprepared: Node) -> None:
+    unprepared.settings(puppet={"compiled_ruby": False})
+    unprepared.app("notify { 'hello': }")
+    assert unprepared.run("apply").code == 0
+    assert not unprepared.compiled.exists()
+
+
+def test_a_disk_that_is_nearly_full_is_left_alone(unprepared: Node) -> None:
+    small = unprepared.root / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m,mode=700", "x", small], check=True)
+    try:
+        unprepared.settings(state="small")
+        unprepared.app("notify { 'hello': }")
+        assert unprepared.run("apply").code == 0
+        assert [path.name for path in (small / "cache" / "ruby").iterdir()] == ["wanted"]
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+def test_puppet_that_is_killed_leaves_it_as_it_was(unprepared: Node) -> None:
+    node = unprepared
+    node.app("exec { '/bin/sleep 60': }")
+    process = node.start("apply")
+    record = node.wait_running()
+    os.kill(record["puppet"]["pid"], signal.SIGKILL)
+    assert node.finish(process).code != 0
+    assert not node.compiled.exists()

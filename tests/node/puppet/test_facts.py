@@ -1,0 +1,71 @@
+"""The facts of a run, as Puppet leaves them, with the corpus of bad ones."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import Environment, NodeName, RunId
+from localpuppet.fleet.inventory.facts import GoodRun, Selection, entry_of
+from localpuppet.node.puppet.command import CLIENT_DATA
+from localpuppet.node.puppet.facts import MAX_FACTS, parse_facts, read_facts
+
+CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "bad-inputs.yaml").read_text())[
+    "cases"
+]
+MINE = [case for case in CASES if case["kind"] == "facts_doc"]
+
+
+def content(case: dict[str, Any]) -> bytes:
+    text = str(case["input"])
+    if case.get("encoding") == "python":
+        text = eval(text)  # noqa: S307 - our own data file
+    return b'{"name": "web01.example.com", "values": ' + text.encode() + b"}"
+
+
+@pytest.mark.parametrize("case", MINE, ids=lambda case: case["id"])
+def test_corpus(case: dict[str, Any]) -> None:
+    """What is accepted becomes an entry; what a role in it is worth is `tests/inventory`'s."""
+    if case["expect"] == "reject":
+        with pytest.raises(InvalidInputError) as caught:
+            parse_facts(content(case), where="facts")
+        assert re.search(case["message"], str(caught.value)), str(caught.value)
+        assert len(str(caught.value)) < 200
+        return
+    facts = parse_facts(content(case), where="facts")
+    run = GoodRun(
+        node=NodeName("web01.example.com"),
+        at=1.0,
+        run=RunId("20261122T040000.000000Z-abcd"),
+        release="foo/tags/r1",
+        environment=Environment("production"),
+        parameters={},
+        facts=facts,
+        withheld=(),
+        classes=(),
+        paths=(),
+    )
+    entry = entry_of(run, Selection())
+    assert entry.to_payload()
+    assert entry.node == "web01.example.com"
+    assert facts.keys() <= entry.facts.keys()
+
+
+def test_every_case_of_the_corpus_is_used() -> None:
+    assert len(MINE) == 4
+
+
+def test_a_run_without_facts_is_told_from_one_with_bad_ones(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="left no facts"):
+        read_facts(tmp_path)
+    file = tmp_path / CLIENT_DATA / "facts" / "web01.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"values": {"a": "x" * MAX_FACTS}}))
+    with pytest.raises(InvalidInputError, match=r"web01\.json: is too large: .* the limit is"):
+        read_facts(tmp_path)
+    file.write_text(json.dumps({"values": {"a": 1}}))
+    assert read_facts(tmp_path) == {"a": 1}

@@ -1,0 +1,137 @@
+"""What of Puppet's messages leaves a node: a corpus of real ones, and attempts to smuggle."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.node.puppet.fault import MAX_ERROR, Fault, normalized
+
+# From runs of Puppet 7.23, each of a manifest with one mistake in it.
+CORPUS = json.loads((Path(__file__).parents[2] / "data/puppet-errors.json").read_text())
+
+
+def fault_of(case: dict[str, Any]) -> Fault | None:
+    resource = case.get("resource_status")
+    if resource is None:
+        return Fault.of_message(case["error"])
+    (message,) = [one["message"] for one in resource["events"] if one["status"] == "failure"]
+    return Fault.of_resource(resource, message)
+
+
+@pytest.mark.parametrize("case", CORPUS, ids=[case["name"] for case in CORPUS])
+def test_a_message_is_told_without_what_differs(case: dict[str, Any]) -> None:
+    fault = fault_of(case)
+    assert fault is not None
+    assert fault.to_dict() == case["fault"]
+    assert "hunter2" not in json.dumps(fault.to_dict())
+
+
+def test_the_same_mistake_on_many_nodes_is_one() -> None:
+    text = (
+        "Evaluation Error: Error while evaluating a Function Call, Could not find class ::{0} for"
+        " {1} (file: /var/lib/localpuppet/store/{2}/site/web/manifests/init.pp, line: 7, column: 3)"
+        " on node {1}"
+    )
+    faults = {
+        Fault.of_message(text.format("nginx", f"web{number}.example.com", f"{number:064x}"))
+        for number in range(300)
+    }
+    assert faults == {Fault(error="Could not find class … for …", place="web/manifests/init.pp:7")}
+
+
+def test_a_mistake_in_a_defined_type_is_one_whoever_uses_the_type() -> None:
+    text = (
+        "Evaluation Error: Error while evaluating a Resource Statement, Evaluation Error: Error"
+        " while evaluating a Function Call, Could not find class ::{0} for {0} (file:"
+        " /etc/puppet/modules/shop/manifests/vhost.pp, line: 12, column: 5) (file:"
+        " /etc/puppet/modules/profile/manifests/{0}.pp, line: {1}) on node {0}"
+    )
+    faults = {Fault.of_message(text.format(f"n{number}", number)) for number in range(1, 4)}
+    assert faults == {
+        Fault(error="Could not find class … for …", place="shop/manifests/vhost.pp:12")
+    }
+
+
+def test_the_place_of_what_is_declared_twice_is_where_it_cannot_be() -> None:
+    fault = Fault.of_message(
+        "Evaluation Error: Error while evaluating a Resource Statement, Evaluation Error: Error"
+        " while evaluating a Resource Statement, Duplicate declaration: User[deploy] is already"
+        " declared at (file: /m/base/manifests/users.pp, line: 3); cannot redeclare (file:"
+        " /m/shop/manifests/user.pp, line: 7) (file: /m/shop/manifests/user.pp, line: 7, column: 5)"
+        " (file: /m/shop/manifests/init.pp, line: 27) on node web01"
+    )
+    assert fault is not None
+    assert fault.place == "shop/manifests/user.pp:7"
+    assert fault.error.startswith("Duplicate declaration: ")
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        "-- No entries --",
+        "-- Logs begin at Mon 2026-11-16 12:07:17 UTC. --\nweb01 systemd[1]: shop.service failed.",
+        "Nov 22 10:00:00 web02 shop[991]: shop: bind() failed (98: Address already in use)",
+    ],
+)
+def test_a_service_that_does_not_start_is_one_mistake_whatever_its_journal_says(
+    journal: str,
+) -> None:
+    message = f"Systemd start for shop failed!\njournalctl log for shop:\n{journal}\n"
+    assert normalized(message) == "Systemd start for … failed!"
+
+
+def test_of_what_apt_prints_only_its_errors_are_looked_at() -> None:
+    packages = "\n".join(f"  libshop{number} using the latest" for number in range(500))
+    executed = "Execution of '/usr/bin/apt-get -q -y install shop' returned 100: "
+    missing = f"{executed}Reading package lists...\nThe following:\n{packages}\n"
+    assert normalized(f"{missing}E: Failed to fetch http://x/shop.deb: 404  Not Found") == (
+        "Execution of … returned …: Failed to fetch … Not Found"
+    )
+    assert normalized(
+        f"{missing}E: Unable to correct problems, you have held broken packages."
+    ) == ("Execution of … returned …: Unable to correct problems, you have held broken packages")
+    locked = "E: Could not get lock /x. It is held by process 42 (unattended-upgr)\nN: Be aware"
+    assert normalized(f"{executed}{locked}\nE: Unable to acquire the dpkg frontend lock") == (
+        "Execution of … returned … Could not get lock …. It is held by process … Unable to acquire"
+        " the dpkg frontend lock"
+    )
+
+
+@pytest.mark.parametrize(
+    "secret", ["s3cret", "Tr0ub4dor&3", "correcthorse", "a1b2c3d4e5", "10.0.0.1", "geheim,", "(x9)"]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "Could not find class {} for node",
+        "the password is {}",
+        "value '{}",
+        "got '{}' \"and {}\" `{}`",
+        "it didn't accept {} as user's password",
+        "failed:{}",
+        "failed: {}.",
+        "[{}] ({}) {{{}}}",
+        "(file: /etc/{}, line: 3, column: 1)",
+    ],
+)
+def test_a_word_that_is_not_puppets_never_leaves(text: str, secret: str) -> None:
+    assert secret.strip("(),") not in normalized(text.replace("{}", secret))
+
+
+def test_titles_and_places_that_are_more_than_names_are_left_out() -> None:
+    status = {"resource": "Exec[curl -u me:s3cret]", "file": "/a/b c.pp", "line": 3}
+    assert Fault.of_resource(status, "x") == Fault(error="…", resource="Exec[…]")
+    status = {"resource": "File[/etc/motd]", "file": "/a/site.pp", "line": None}
+    assert Fault.of_resource(status, "x") == Fault(
+        error="…", resource="File[/etc/motd]", place="site.pp"
+    )
+    assert Fault.of_resource({}, "") == Fault(error="")
+
+
+def test_a_message_of_any_length_is_short() -> None:
+    assert len(normalized("could not find " * 100_000)) == MAX_ERROR
+    assert len(normalized("'\"`([{" * 100_000)) <= MAX_ERROR
+    assert Fault.of_message("  ") is None

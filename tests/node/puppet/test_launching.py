@@ -1,0 +1,133 @@
+"""How a run's Puppet is started: warm where that can be had, cold otherwise, and never twice."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.base.machine.ports import Child
+from localpuppet.node.puppet.environment import LeanStart
+from localpuppet.node.puppet.installation import Installation
+from localpuppet.node.puppet.launching import LIMITS, Launch, launch, server_command
+from tests.doubles.ports import FakeChild, FakeProcesses, Started
+
+PUPPET = "/usr/bin/puppet"
+INSTALLATION = Installation(
+    command=PUPPET, version="7.23.0", settings={"libdir": "/var/lib/puppet/lib"}, lean=("--x",)
+)
+LEAN = LeanStart(flags=("--x",), file=Path("/lean.rb"), compiled=Path("/ruby"))
+RUN = Launch(
+    installation=INSTALLATION,
+    argv=[PUPPET, "apply", "--noop"],
+    base={"PATH": "/bin", "LC_ALL": "C"},
+    more={"LOCALPUPPET_RUN": "1"},
+    lock=0,
+    group="localpuppet-1",
+)
+
+
+class FakeForkServer:
+    """A `ForkServer` that makes a child, or says why not."""
+
+    def __init__(self, problem: Exception | None = None) -> None:
+        self.problem = problem
+        self.asked: list[tuple[Mapping[str, Any], Path, int, str]] = []
+
+    def start(self, request: Mapping[str, Any], *, cwd: Path, keep: int, group: str) -> Child:
+        self.asked.append((request, cwd, keep, group))
+        if self.problem is not None:
+            raise self.problem
+        return FakeChild()
+
+    def memory(self) -> int | None:
+        return 1
+
+
+@pytest.fixture
+def cold() -> list[Started]:
+    return []
+
+
+@pytest.fixture
+def processes(cold: list[Started]) -> FakeProcesses:
+    def start(started: Started) -> FakeChild:
+        cold.append(started)
+        return FakeChild()
+
+    made = FakeProcesses()
+    made.programs[PUPPET] = start
+    return made
+
+
+def test_a_run_starts_warm_with_what_a_cold_one_has_once_it_runs(
+    processes: FakeProcesses, cold: list[Started]
+) -> None:
+    server = FakeForkServer()
+    launched = launch(RUN, processes=processes, lean=LEAN, fork_server=server)
+    assert (launched.warm, launched.cold_reason, cold) == (True, "", [])
+    request = {
+        "argv": [PUPPET, "apply", "--noop"],
+        "env": {"PATH": "/bin", "LC_ALL": "C", "LOCALPUPPET_RUN": "1"},
+        "version": "7.23.0",
+        "libdir": "/var/lib/puppet/lib",
+        "facter": None,
+    }
+    assert server.asked == [(request, Path("/"), 0, "localpuppet-1")]
+
+
+def test_what_cannot_be_warm_starts_cold_and_says_why(
+    processes: FakeProcesses, cold: list[Started]
+) -> None:
+    server = FakeForkServer(UnavailableError("is not there", where="the fork server"))
+    launched = launch(RUN, processes=processes, lean=LEAN, fork_server=server)
+    assert (launched.warm, launched.cold_reason) == (False, "the fork server: is not there")
+    assert [started.argv for started in cold] == [(PUPPET, "apply", "--noop")]
+    assert cold[0].env["RUBYOPT"] == "--x -r/lean.rb"
+
+
+def test_a_child_that_may_live_is_not_run_again(
+    processes: FakeProcesses, cold: list[Started]
+) -> None:
+    server = FakeForkServer(StateError("does not die of KILL"))
+    with pytest.raises(StateError):
+        launch(RUN, processes=processes, lean=LEAN, fork_server=server)
+    assert cold == []
+
+
+def test_a_node_without_a_server_says_nothing_of_one(processes: FakeProcesses) -> None:
+    launched = launch(RUN, processes=processes, lean=LEAN, fork_server=None)
+    assert (launched.warm, launched.cold_reason) == (False, "")
+
+
+def _command(lean: LeanStart, script: str) -> tuple[list[str], dict[str, str]]:
+    path, socket = Path(script), Path("/s")
+    return server_command(
+        INSTALLATION, base={}, lean=lean, script=path, socket=socket, limits=LIMITS
+    )
+
+
+def test_the_server_is_puppets_own_command_with_our_file_after_the_lean_start() -> None:
+    command, env = _command(LEAN, "/fork.rb")
+    assert command == [PUPPET, "--version"], "harmless where Ruby does not load our file"
+    assert env["RUBYOPT"] == "--x -r/lean.rb -r/fork.rb"
+    assert env["LOCALPUPPET_FORK_SERVER"] == (
+        '["/s", "/usr/bin/puppet", "/ruby/pack",'
+        ' {"runs": 100, "seconds": 43200, "memory": 167772160}]'
+    )
+
+
+@pytest.mark.parametrize(
+    ("lean", "script"),
+    [
+        (LeanStart(flags=(), file=Path("/lean.rb")), "/fork.rb"),
+        (LEAN, "/with space/fork.rb"),
+        (LeanStart(flags=("--x",), file=Path("/a b/lean.rb")), "/fork.rb"),
+    ],
+)
+def test_there_is_no_server_where_ruby_would_not_load_it(lean: LeanStart, script: str) -> None:
+    with pytest.raises(UnavailableError, match="RUBYOPT"):
+        server_command(
+            INSTALLATION, base={}, lean=lean, script=Path(script), socket=Path("/s"), limits=LIMITS
+        )

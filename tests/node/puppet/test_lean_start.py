@@ -1,0 +1,122 @@
+"""The lean start of Ruby, with the real Puppet: what processes that a module starts get from us."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.node import REPOSITORY, Node
+
+STARTS = {
+    "spawn": "spawn('/bin/sleep', '600', in: File::NULL, out: File::NULL, err: File::NULL)",
+    "system": "system('/bin/sleep 600 </dev/null >/dev/null 2>&1 & echo $! >FILE')",
+    "backquotes": "`/bin/sleep 600 </dev/null >/dev/null 2>&1 & echo $! >FILE`",
+    "popen": "IO.popen(['/bin/sleep', '600'], in: File::NULL, err: File::NULL).pid",
+}
+
+
+@pytest.fixture
+def daemon(node: Node) -> Iterator[Path]:
+    """Yield the file in which a daemon's process id is; end the daemon."""
+    file = node.root / "daemon"
+    yield file
+    if file.exists():
+        os.kill(int(file.read_text()), signal.SIGKILL)
+
+
+def module(node: Node, start: str, file: Path, then: str = "") -> None:
+    """Make an app whose function, written in Ruby, starts a daemon."""
+    node.app(f"app::daemon()\n{then}")
+    node.write(
+        "modules/app/trunk/app/lib/puppet/functions/app/daemon.rb",
+        "Puppet::Functions.create_function(:'app::daemon') do\n"
+        "  dispatch(:start) {}\n"
+        "  def start\n"
+        f"    pid = {start.replace('FILE', str(file))}\n"
+        f"    File.write('{file}', pid.to_s) if pid.is_a?(Integer)\n"
+        "    nil\n"
+        "  end\n"
+        "end\n",
+    )
+
+
+def open_files(pid: int) -> set[str]:
+    directory = Path(f"/proc/{pid}/fd")
+    return {os.readlink(directory / name) for name in os.listdir(directory)}  # noqa: PTH115, PTH208
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_what_a_module_starts_has_not_the_lock(node: Node, daemon: Path, start: str) -> None:
+    module(node, STARTS[start], daemon)
+    done = node.run("apply")
+    assert done.code == 0, done.err + done.out
+    assert not [name for name in open_files(int(daemon.read_text())) if "/var/lock" in name]
+
+
+def test_a_daemon_does_not_keep_a_node_busy_whose_supervisor_was_killed(
+    node: Node, daemon: Path
+) -> None:
+    module(node, STARTS["spawn"], daemon, "exec { '/bin/sleep 3': }")
+    process = node.start("apply")
+    record = node.wait_running()
+    node.wait_until(daemon.exists)
+    process.kill()
+    node.finish(process)
+    puppet = Path(f"/proc/{record['puppet']['pid']}")
+    assert str(node.state / "lock") in open_files(record["puppet"]["pid"])
+    assert node.run("apply").code == 75, "Puppet lives, and so its lock"
+    node.wait_until(lambda: not puppet.exists())
+    assert open_files(int(daemon.read_text())), "the daemon lives"
+    assert node.run("status").code == 1
+    node.app("notify { 'healed': }")
+    done = node.run("apply")
+    assert done.code == 0, done.err
+
+
+def test_puppets_own_children_see_nothing_of_it(node: Node, tmp_path: Path) -> None:
+    node.app(f"exec {{ '/usr/bin/env > {tmp_path}/env': path => '/bin', provider => shell }}")
+    assert node.run("apply").code == 0
+    assert "LOCALPUPPET_LOCK" not in (tmp_path / "env").read_text()
+
+
+def test_a_wrapper_that_closes_descriptors_does_not_stop_puppet(node: Node) -> None:
+    wrapper = node.write(
+        "bin/puppet",
+        "#!/bin/bash\nfor fd in /proc/$$/fd/*; do fd=${fd##*/};"
+        ' [ "$fd" -gt 2 ] && [ "$fd" -ne 255 ] && eval "exec $fd>&-"; done\n'
+        'exec /usr/bin/puppet "$@"\n',
+        0o755,
+    )
+    node.settings(puppet={"command": str(wrapper)})
+    node.app("notify { 'hello': }")
+    done = node.run("apply")
+    assert done.code == 0, done.err + done.out
+    assert "hello" in done.out
+
+
+AUGEAS = """
+require 'facter'
+require 'augeas'
+Augeas.singleton_class.prepend(Module.new do
+  def open3(root, path, flags)
+    puts "flags #{flags}"
+    super
+  end
+end)
+puts "version #{Facter.value('augeas')['version']}"
+"""
+
+
+def test_facter_learns_the_version_of_augeas_without_having_all_lenses_read() -> None:
+    said = []
+    for options in ([], [f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb"]):
+        command = ["/usr/bin/ruby", *options, "-e", AUGEAS]
+        done = subprocess.run(command, capture_output=True, check=True)
+        said.append(done.stdout.decode().splitlines())
+    assert said[0][0] == "flags 0", "Facter's own way"
+    assert said[1][0] == "flags 64", "NO_MODL_AUTOLOAD"
+    assert said[0][1] == said[1][1]
+    assert said[0][1].startswith("version 1.")

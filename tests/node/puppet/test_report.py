@@ -1,0 +1,50 @@
+"""Puppet's own report: what of it is taken."""
+
+from typing import Any
+
+import pytest
+
+from localpuppet.node.puppet.fault import Fault
+from localpuppet.node.puppet.report import Report
+
+WHEN = "2026-11-20T14:03:12Z"
+
+
+def raw(**more: Any) -> dict[str, Any]:
+    return {"status": "changed", "time": WHEN, "metrics": {}, "resource_statuses": {}, **more}
+
+
+def test_a_correction_is_told_apart_from_a_change() -> None:
+    assert Report.from_dict(raw(corrective_change=True)).corrective
+    assert not Report.from_dict(raw(corrective_change=False)).corrective
+    assert not Report.from_dict(raw()).corrective
+
+
+def test_the_resource_that_failed_first_is_the_fault() -> None:
+    event = {"status": "failure", "message": "'/bin/x s3cret' returned 1 instead of one of [0]"}
+    late = {"resource": "Exec[b]", "failed": True, "time": "2026-11-20T14:03:14Z", "events": []}
+    early = {"resource": "Exec[a]", "failed": True, "time": WHEN, "events": [event]}
+    fine = {"resource": "Exec[c]", "failed": False, "time": "2026-11-20T14:03:11Z"}
+    report = Report.from_dict(raw(resource_statuses={"1": late, "2": early, "3": fine}))
+    assert report.fault == Fault(error="… returned … instead of one of …", resource="Exec[a]")
+    assert report.first_failed.startswith("Exec[a]: '/bin/x s3cret' returned 1")
+    assert Report.from_dict(raw(resource_statuses={"3": fine})).fault is None
+
+
+def test_a_resource_that_failed_without_an_event_is_told_by_what_was_logged_of_it() -> None:
+    status = {"resource": "Package[shop]", "failed": True, "time": WHEN, "events": []}
+    status["containment_path"] = ["Stage[main]", "Shop", "Package[shop]"]
+    logs = [
+        {"level": "err", "source": "Puppet", "message": "Facter: Permission denied"},
+        {"level": "notice", "source": "/Stage[main]/Shop/Package[shop]", "message": "begins"},
+        {"level": "err", "source": "/Stage[main]/Shop/Package[shop]", "message": "Provider dnf is"},
+    ]
+    report = Report.from_dict(raw(resource_statuses={"1": status}, logs=logs))
+    assert report.first_failed == "Package[shop]: Provider dnf is"
+    assert report.fault == Fault(error="Provider … is", resource="Package[shop]")
+
+
+@pytest.mark.parametrize("wrong", [{}, {"status": "changed"}, raw(resource_statuses=[1])])
+def test_what_is_not_a_report_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Report.from_dict(wrong)

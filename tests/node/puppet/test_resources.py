@@ -1,0 +1,46 @@
+"""What a report says of each resource."""
+
+from typing import Any
+
+import pytest
+
+from localpuppet.node.puppet.resources import Fate, resources_of, slowest
+
+
+def status(name: str, **more: Any) -> dict[str, Any]:
+    plain = {"resource": f"Exec[{name}]", "time": f"2026-11-20T14:00:0{len(name)}Z", "events": []}
+    return {**plain, "file": "/m/init.pp", "line": 3, "evaluation_time": 0.5, **more}
+
+
+@pytest.mark.parametrize(
+    ("more", "fate"),
+    [
+        ({"failed": True, "changed": True}, Fate.FAILED),
+        ({"failed_to_restart": True, "changed": True}, Fate.FAILED),
+        ({"changed": True}, Fate.CHANGED),
+        ({"events": [{"property": "ensure", "status": "noop"}]}, Fate.WOULD_CHANGE),
+        ({"skipped": True}, Fate.SKIPPED),
+        ({"events": [{"property": "mode", "status": "audit"}]}, Fate.UNCHANGED),
+        ({}, Fate.UNCHANGED),
+    ],
+)
+def test_the_fate_of_a_resource(more: dict[str, Any], fate: Fate) -> None:
+    (found,) = resources_of({"resource_statuses": {"x": status("x", **more)}})
+    assert found.fate is fate
+    assert found.place == "init.pp:3"
+
+
+def test_resources_stand_in_their_order_and_the_slowest_first() -> None:
+    raw = [status("aaa"), status("b", evaluation_time=2), status("cc", evaluation_time=None)]
+    found = resources_of({"resource_statuses": {str(i): one for i, one in enumerate(raw)}})
+    assert [one.ref for one in found] == ["Exec[b]", "Exec[cc]", "Exec[aaa]"]
+    assert [one.ref for one in slowest(found, 5)] == ["Exec[b]", "Exec[aaa]"]
+
+
+@pytest.mark.parametrize("raw", [{"resource_statuses": []}, {"resource_statuses": {"x": {}}}])
+def test_what_is_not_a_report_is_refused(raw: dict[str, Any]) -> None:
+    if raw["resource_statuses"]:
+        with pytest.raises(ValueError, match="not a Puppet report"):
+            resources_of(raw)
+    else:
+        assert resources_of(raw) == []

@@ -1,0 +1,170 @@
+"""Types decided from their text, each answer held against Puppet's own."""
+
+import json
+import subprocess
+
+import pytest
+
+from localpuppet.base.formats.values import Json
+from localpuppet.node.puppet.types import fits, read
+from tests.rigs.limited import limited
+
+TYPES = [
+    "Any",
+    "Undef",
+    "Boolean",
+    "Boolean[true]",
+    "Integer",
+    "Integer[1]",
+    "Integer[default, 5]",
+    "Integer[-3, -1]",
+    "Float",
+    "Float[0.5, 2.5]",
+    "Numeric",
+    "String",
+    "String[1]",
+    "String[0, 2]",
+    "Pattern[/^a/]",
+    "Enum['a', 'b']",
+    'Enum["a"]',
+    "Enum['A', true]",
+    "Array",
+    "Array[String]",
+    "Array[Integer, 1]",
+    "Array[Variant[Integer, String], 1, 2]",
+    "Array[Array[Integer[0]]]",
+    "Hash",
+    "Hash[String, Integer]",
+    "Hash[String[2], Any, 1]",
+    "Hash[Enum['a', 'k1'], Optional[Integer]]",
+    "Optional[Integer]",
+    "Optional['a']",
+    "Optional",
+    "NotUndef",
+    "NotUndef[Variant[String, Undef]]",
+    "Variant[Integer, Boolean]",
+    "Variant[Pattern[/x/], Integer]",
+    "Variant[Enum['a'],\n   Array[Enum['a']]]",
+    "::Integer",
+    "Scalar",
+    "Data",
+    "Struct[{'k1' => Integer}]",
+    "Integer[0x10]",
+    "Enum['it\\'s']",
+    "Tuple[Integer, String]",
+    "Collection",
+    "Sensitive[String]",
+    "Type[Integer]",
+]
+VALUES: list[Json] = [
+    None,
+    True,
+    False,
+    -2,
+    0,
+    1,
+    5,
+    6,
+    17,
+    1.0,
+    2.5,
+    3.5,
+    "",
+    "a",
+    "A",
+    "k1",
+    "abc",
+    "1",
+    "ü",
+    "it's",
+    [],
+    [1],
+    ["a"],
+    [1, "a"],
+    [1, 2, 3],
+    [[1], []],
+    [[-1]],
+    [None],
+    {},
+    {"a": 1},
+    {"k1": 1},
+    {"k1": None, "a": 2},
+    {"k1": "x"},
+]
+RUBY = """
+require 'json'; require 'puppet'
+Puppet.initialize_settings(%w[--confdir /nonexistent --vardir /nonexistent])
+types, values = JSON.parse($stdin.read)
+parser = Puppet::Pops::Types::TypeParser.singleton
+puts JSON.generate(types.map { |t|
+  type = parser.parse(t)
+  values.map { |v| Puppet::Pops::Types::TypeCalculator.instance?(type, v) }
+})
+"""
+
+
+def test_no_answer_contradicts_puppet() -> None:
+    done = subprocess.run(
+        ["ruby", "-e", RUBY],
+        input=json.dumps([TYPES, VALUES]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = 0
+    for text, answers in zip(TYPES, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        type_ = read(text)
+        for value, puppets in zip(VALUES, answers, strict=True):
+            ours = fits(type_, value) if type_ else None
+            assert ours in (None, puppets), f"{value!r} as {text}"
+            told += ours is not None
+    assert told > len(TYPES) * len(VALUES) * 0.6, "most of these are decided"
+
+
+def test_what_only_puppet_can_read_is_left_to_it() -> None:
+    for text in (
+        "Stdlib::Port",
+        "Integer[$x]",
+        'Enum["a${b}"]',
+        "Integer[1",
+        "Integer]",
+        "[Integer]",
+        "Integer Integer",
+        "Enum['a',]",
+        "Variant[" * 100 + "Integer" + "]" * 100,
+        "",
+    ):
+        type_ = read(text)
+        assert type_ is None or fits(type_, []) is None, text
+
+
+HOSTILE = {
+    "a long enumeration": "'Enum[' + ', '.join(f\"'v{n}'\" for n in range(50_000)) + ']', 'x'",
+    "many of many": "'Array[Enum[' + \"'a',\" * 8_000 + \"'b']]\", ['x'] * 200_000",
+    "deep": "'Array[' * 10_000, []",
+    "deep and broad": "'Array[' * 40 + 'Variant[' + 'Integer,' * 5_000 + 'Float]' + ']' * 40, []",
+    "spaces": "'Integer[' + ' ' * 400_000, 1",
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_type_is_left_to_puppet_or_read_in_no_time(case: str) -> None:
+    done = limited(
+        "from localpuppet.node.puppet.types import fits, read\n"
+        f"text, value = {HOSTILE[case]}\n"
+        "found = read(text)\n"
+        "print(found if found is None else fits(found, value))\n",
+        seconds=3,
+    )
+    assert done.code == 0, done.err[-500:]
+    assert done.out in ("None\n", "True\n"), "what is not certain is for Puppet to say"
+
+
+def test_an_enumeration_of_a_real_size_is_decided() -> None:
+    found = read("Enum[" + ", ".join(f"'value{number}'" for number in range(500)) + "]")
+    assert found is not None
+    assert fits(found, "value499") is True
+    assert fits(found, "value500") is False
+    many = read("Array[Enum['a', 'b']]")
+    assert many is not None
+    assert fits(many, ["a"] * 100_000) is True

@@ -1,0 +1,107 @@
+"""How a forge is reached: through a proxy, with a token, and what neither may hear of the other."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.node.releases.forge.transfer import Access, Transfer
+from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
+from tests.rigs.forge import Forge, klass, make
+from tests.rigs.module_forge import ModuleForge, serve
+from tests.rigs.node import Node
+from tests.rigs.tls import Authority
+
+NTP = "acme-ntp-1.0.0.tar.gz"
+BEHIND = "https://localhost:1"  # only the proxy gets there
+
+
+@pytest.fixture
+def modules() -> ModuleForge:
+    forge = ModuleForge(token="s3cret")
+    forge.publish("acme/ntp", "1.0.0")
+    return forge
+
+
+@pytest.fixture
+def url(modules: ModuleForge, tmp_path: Path) -> Iterator[str]:
+    with serve(modules, Authority(tmp_path)) as url:
+        yield url
+
+
+def address(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return str(parts.hostname), int(parts.port or 0)
+
+
+def transfer(url: str, tmp_path: Path, proxy: str | None, total: float = 20) -> Transfer:
+    ca = tmp_path / "ca.pem"
+    return Transfer(Access(url=url, ca=ca, proxy=proxy, token="s3cret", timeout=5, total=total))
+
+
+def test_modules_come_through_the_proxy_for_the_token(
+    node: Node, forge: Forge, modules: ModuleForge, url: str, tmp_path: Path
+) -> None:
+    node.write("token", "s3cret\n", 0o600)
+    web = forge.repo("web")
+    web.commit({"web/manifests/init.pp": klass("web", "web")})
+    web.write({"manifest.yaml": "modules:\n  ntp: {forge: acme/ntp, version: latest}\n"})
+    proxy = ConnectProxy(elsewhere=address(url))
+    with serve_proxy(proxy) as place:
+        reached = {"url": BEHIND, "ca": str(tmp_path / "ca.pem"), "proxy": place}
+        node.settings(forge=reached)
+        refused = make(node, "lock", str(web.path))
+        assert refused.code == 69
+        assert "the forge answered 401 ('forge: {token_file: FILE}' in" in refused.err
+        assert modules.paths("files") == []
+        node.settings(forge={**reached, "token_file": str(node.root / "token")})
+        locked = make(node, "lock", str(web.path), "--json")
+        assert locked.code == 0, locked.err
+        assert locked.json["modules"]["ntp"]["version"] == "1.0.0"
+    assert set(proxy.places) == {"localhost:1"}
+    assert "s3cret" not in str(proxy.heard)
+
+
+def test_a_proxy_that_wants_a_password_is_named(url: str, tmp_path: Path) -> None:
+    with (
+        serve_proxy(ConnectProxy(password="Basic x", elsewhere=address(url))) as place,
+        pytest.raises(UnavailableError, match=r"407 Proxy Authentication Required.*a proxy"),
+    ):
+        transfer(BEHIND, tmp_path, place).document(f"{BEHIND}/v3/modules/acme-ntp")
+
+
+def test_the_password_of_a_proxy_goes_to_no_server(
+    modules: ModuleForge, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forge is behind the proxy, and redirects to a server that is not."""
+    mirror = ModuleForge(files=modules.files)
+    second = tmp_path / "second"
+    second.mkdir()
+    proxy = ConnectProxy(elsewhere=address(url))
+    with serve(mirror, Authority(second)) as other, serve_proxy(proxy) as place:
+        with (tmp_path / "ca.pem").open("a") as both:
+            both.write((second / "ca.pem").read_text())
+        monkeypatch.setenv("https_proxy", place.replace("//", "//user:pr0xy@"))
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        modules.elsewhere = other
+        transfer(BEHIND, tmp_path, None).file(f"{BEHIND}/v3/files/{NTP}", tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == modules.files[NTP]
+    ((_, said),) = proxy.heard
+    assert said["Proxy-Authorization"].startswith("Basic ")
+    ((_, headers),) = modules.asked
+    assert headers["Authorization"] == "Bearer s3cret"
+    ((_, others),) = mirror.asked
+    for known in (headers, others):
+        assert "Proxy-Authorization" not in known
+    assert "Authorization" not in others
+
+
+def test_a_proxy_that_answers_a_byte_now_and_then_is_left(tmp_path: Path) -> None:
+    Authority(tmp_path)
+    with (
+        serve_proxy(ConnectProxy(slow=True)) as place,
+        pytest.raises(UnavailableError, match=r"did not come within 0\.5 s|cannot be fetched"),
+    ):
+        transfer(BEHIND, tmp_path, place, total=0.5).document(f"{BEHIND}/v3/modules/x")

@@ -1,0 +1,122 @@
+"""Transfers from a forge whose server, or whoever stands before it, is not to be trusted."""
+
+import hashlib
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.node.releases.forge.client import Forge
+from localpuppet.node.releases.forge.directory import DirectoryForge
+from localpuppet.node.releases.forge.names import Slug
+from localpuppet.node.releases.forge.ports import ForgeRelease
+from localpuppet.node.releases.forge.transfer import Access, MissingError, Transfer
+from localpuppet.node.releases.forge.versions import Version
+from tests.rigs.module_forge import ModuleForge, serve
+from tests.rigs.tls import Authority
+
+NTP = "acme-ntp-1.0.0.tar.gz"
+RELEASE = ForgeRelease(Slug.parse("acme/ntp", where=""), Version.parse("1.0.0", where=""))
+
+
+@pytest.fixture
+def modules() -> ModuleForge:
+    forge = ModuleForge()
+    forge.publish("acme/ntp", "1.0.0")
+    return forge
+
+
+@pytest.fixture
+def url(modules: ModuleForge, tmp_path: Path) -> Iterator[str]:
+    with serve(modules, Authority(tmp_path)) as url:
+        yield url
+
+
+def transfer(url: str, tmp_path: Path, token: str = "", total: float = 20) -> Transfer:
+    ca = tmp_path / "ca.pem"
+    return Transfer(Access(url=url, ca=ca, proxy=None, token=token, timeout=5, total=total))
+
+
+@pytest.mark.parametrize("token", ["", "s3cret"])
+@pytest.mark.parametrize(
+    "place",
+    ["https://127.0.0.1:99999", "https://127.0.0.1:port", "https://[bad", "https://", "https://:1"],
+)
+def test_a_redirect_to_an_address_that_is_not_one_is_an_answer_of_the_forge(
+    modules: ModuleForge, url: str, tmp_path: Path, place: str, token: str
+) -> None:
+    modules.elsewhere = place
+    with pytest.raises(UnavailableError, match=r"cannot be fetched|answered 302") as refused:
+        transfer(url, tmp_path, token).file(f"{url}/v3/files/{NTP}", tmp_path / "part")
+    assert "s3cret" not in str(refused.value)
+
+
+def test_what_a_redirect_says_besides_is_not_read(
+    modules: ModuleForge, url: str, tmp_path: Path
+) -> None:
+    modules.elsewhere, modules.said = f"{url}/nowhere", 64
+    tracemalloc.start()
+    try:
+        with pytest.raises(MissingError):
+            transfer(url, tmp_path).file(f"{url}/v3/files/{NTP}", tmp_path / "part")
+        assert tracemalloc.get_traced_memory()[1] < 16 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("port", ["99999", "port"])
+def test_an_archive_at_an_address_that_is_not_one_is_refused(
+    url: str, tmp_path: Path, port: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="is not an https URL"):
+        transfer(url, tmp_path, "s3cret").file(f"https://127.0.0.1:{port}/x", tmp_path / "part")
+
+
+def test_a_part_without_a_digest_is_not_taken_for_the_beginning_of_this_archive(
+    modules: ModuleForge, url: str, tmp_path: Path
+) -> None:
+    modules.silent = True
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    (cache / f".{NTP}.unknown.part").write_bytes(b"of another file")
+    forge = Forge(url=url, transfer=transfer(url, tmp_path), cache=cache)
+    ((_, archive, sha256),) = forge.archives({RELEASE: ""})
+    assert archive.read_bytes() == modules.files[NTP]
+    assert sha256 == hashlib.sha256(modules.files[NTP]).hexdigest()
+
+
+def test_an_archive_of_a_directory_that_changes_is_the_one_that_was_hashed(
+    modules: ModuleForge, tmp_path: Path
+) -> None:
+    modules.write(tmp_path / "mirror")
+    file = tmp_path / "mirror" / NTP
+    forge = DirectoryForge(tmp_path / "mirror", scratch=tmp_path / "forge")
+    pinned = hashlib.sha256(modules.files[NTP]).hexdigest()
+    for _, archive, sha256 in forge.archives({RELEASE: pinned}):
+        file.write_bytes(b"something else")
+        assert sha256 == pinned
+        assert archive.read_bytes() == modules.files[NTP]
+    assert list((tmp_path / "forge").iterdir()) == []
+    with pytest.raises(IntegrityError, match="other bytes"):
+        list(forge.archives({RELEASE: pinned}))
+    assert list((tmp_path / "forge").iterdir()) == []
+
+
+@pytest.mark.parametrize("slow", ["headers", "body"])
+def test_a_server_that_sends_a_byte_now_and_then_is_left(
+    modules: ModuleForge, url: str, tmp_path: Path, slow: str
+) -> None:
+    """Each byte is within the timeout of the socket, which would never end."""
+    modules.slow = slow
+    with pytest.raises(UnavailableError, match=r"did not come within 0\.5 s|cannot be fetched"):
+        transfer(url, tmp_path, total=0.5).file(f"{url}/v3/files/{NTP}", tmp_path / "part")
+    with pytest.raises(UnavailableError, match=r"did not come within 0\.5 s|cannot be fetched"):
+        transfer(url, tmp_path, total=0.5).document(f"{url}/v3/modules/acme-ntp")
+
+
+def test_authorities_that_others_could_write_are_refused(url: str, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").chmod(0o666)
+    with pytest.raises(InvalidInputError, match=r"ca\.pem"):
+        transfer(url, tmp_path)

@@ -1,0 +1,60 @@
+"""Versions and ranges: what Puppet's metadata.json and Puppetfiles write."""
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.forge.versions import Range, Version, newest
+
+VERSIONS = ("0.9.0", "1.0.0", "1.2.0", "1.2.9", "1.10.0", "2.0.0-rc1", "2.0.0", "3.1.4")
+
+
+def best(text: str) -> str | None:
+    return newest(Range.parse(text, where=""), [Version(v) for v in VERSIONS])
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("latest", "3.1.4"),
+        ("1.2.0", "1.2.0"),
+        ("= 1.2.0", "1.2.0"),
+        (">= 1.0.0 < 2.0.0", "1.10.0"),
+        (">=1.0.0 <2.0.0", "1.10.0"),
+        ("> 1.2.0 < 1.2.9", None),
+        ("<= 1.2.9", "1.2.9"),
+        ("1.x", "1.10.0"),
+        ("1.2.x", "1.2.9"),
+        ("1", "1.10.0"),
+        ("x", "3.1.4"),
+        ("~ 1.2", "1.2.9"),
+        ("~> 1.2.0", "1.2.9"),
+        ("^1.2.0", "1.10.0"),
+        ("^0.9.0", "0.9.0"),
+        ("1.0.0 - 1.2.9", "1.2.9"),
+        ("< 1.0.0 || 2.x", "2.0.0"),
+        (">= 2.0.0-rc1 < 2.0.0", "2.0.0-rc1"),
+        (">= 4.0.0", None),
+    ],
+)
+def test_the_newest_in_a_range(text: str, version: str | None) -> None:
+    assert best(text) == version
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1.2.3.4", "newest", "> ", ">= 1 <", "01.2.3.", "||", "1" * 300]
+)
+def test_what_is_not_a_range_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not a version or a range"):
+        Range.parse(text, where="")
+
+
+@pytest.mark.parametrize("text", ["1.2", "v1.2.3", "1.2.3-", "1.02.3", "1.2.3\n", ""])
+def test_what_is_not_a_version_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not a version"):
+        Version.parse(text, where="")
+
+
+def test_the_order_is_that_of_semantic_versioning() -> None:
+    names = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0"]
+    mixed = sorted(names)
+    assert sorted(mixed, key=lambda name: Version(name).order) == names

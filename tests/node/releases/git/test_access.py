@@ -1,0 +1,237 @@
+"""How repositories are reached: proxies, ssh keys, credentials that only their host's git sees."""
+
+import base64
+import http.server
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.node.releases.git.access import (
+    GitAccess,
+    access_for,
+    check_credentials,
+    rewrite_url,
+)
+from localpuppet.node.releases.git.mirrors import Git
+from localpuppet.node.releases.git.names import GitUrl
+from localpuppet.node.releases.git.program import GitProgram
+from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
+from tests.rigs.node import Node
+from tests.rigs.tls import Authority
+
+SECRET = b"username=oauth2\npassword=glpat-s3cret\n"
+
+
+def test_a_source_decides_for_its_repository_and_then_for_its_host() -> None:
+    shop, infra = GitAccess(proxy="http://shop:1"), GitAccess(proxy="http://infra:1")
+    known = {
+        "https://git.example.com/shop/control.git": shop,
+        "https://git.example.com/infra/control.git": infra,
+        "git@ssh.example.com:shop/control.git": shop,
+    }
+    for url, expected in (
+        ("https://git.example.com/infra/control.git", infra),
+        ("https://git.example.com/shop/ntp.git", shop),
+        ("https://git.example.com/infra/ntp.git", infra),
+        ("ssh://git@ssh.example.com/other.git", shop),
+        ("https://git.example.com.evil.example/infra/ntp.git", GitAccess()),
+        ("https://github.com/acme/ntp", GitAccess()),
+    ):
+        assert access_for(url, known) == expected, url
+
+
+def test_a_key_and_known_hosts_are_told_to_ssh(tmp_path: Path) -> None:
+    raw = {"ssh_key": "keys/my key", "known_hosts": "keys/known"}
+    access = GitAccess.from_dict(raw, where="sources.a", root=tmp_path)
+    assert access.environment() == {
+        "GIT_SSH_COMMAND": f"ssh -oBatchMode=yes -oIdentitiesOnly=yes -i '{tmp_path}/keys/my key'"
+        f" -oUserKnownHostsFile={tmp_path}/keys/known -oStrictHostKeyChecking=yes"
+    }
+    assert GitAccess().environment() == {}
+    assert GitAccess().options("https://git.example.com/a.git") == []
+
+
+def test_a_proxy_with_credentials_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"sources\.a\.proxy: is not a URL") as refused:
+        raw = {"proxy": "http://user:s3cret@proxy"}
+        GitAccess.from_dict(raw, where="sources.a", root=tmp_path)
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"token", b"username=a\n", b"username=a\npassword=\n", SECRET + b"host=evil\n"],
+)
+def test_a_file_that_is_not_credentials_is_refused_without_its_words(data: bytes) -> None:
+    with pytest.raises(InvalidInputError, match="is not a file of credentials") as refused:
+        check_credentials(data, where="keys/git")
+    assert "s3cret" not in str(refused.value)
+    check_credentials(SECRET, where="keys/git")
+
+
+class _Asking(http.server.BaseHTTPRequestHandler):
+    heard: list[tuple[str, str | None]]
+
+    def do_GET(self) -> None:
+        said = self.headers.get("Authorization")
+        self.heard.append((self.path, said))
+        self.send_response(404 if said else 401)
+        self.send_header("WWW-Authenticate", 'Basic realm="git"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """A server that wants a password, and what it heard."""
+    heard: list[tuple[str, str | None]] = []
+    handler = type("Handler", (_Asking,), {"heard": heard})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    tls = Authority(tmp_path).server()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.certificate, tls.key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_address[1]}", heard
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_git_gives_the_credentials_to_their_host_and_to_no_other(
+    tmp_path: Path, asking: tuple[str, list[tuple[str, str | None]]]
+) -> None:
+    url, heard = asking
+    (tmp_path / "git credentials").write_bytes(SECRET)
+    mine = GitAccess(credentials=tmp_path / "git credentials")
+    known = {f"{url}/a.git": mine, "https://elsewhere.example/a.git": mine}
+    noted = tmp_path / "noted"
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\n{{ printf '%s\\n' \"$@\"; env; }} >> {noted}\n"
+        f'GIT_SSL_CAINFO={tmp_path}/ca.pem exec /usr/bin/git "$@"\n'
+    )
+    program.chmod(0o755)
+    git = Git(
+        tmp_path / "mirrors",
+        GitProgram(
+            env={"PATH": f"{program.parent}:/usr/bin:/bin"},
+            allow_file=False,
+            timeout=60,
+            access=lambda asked: access_for(asked, known),
+        ),
+    )
+    with pytest.raises(UnavailableError):
+        git.refs([GitUrl.parse(f"{url}/b.git", where="")])
+    basic = "Basic " + base64.b64encode(b"oauth2:glpat-s3cret").decode()
+    assert [said for _, said in heard] == [None, basic]
+    heard.clear()
+    known[f"{url}/a.git"] = GitAccess()
+    with pytest.raises(UnavailableError):
+        git.refs([GitUrl.parse(f"{url}/a.git", where="")])
+    assert [said for _, said in heard] == [None]
+    assert "ls-remote" in noted.read_text()
+    assert "s3cret" not in noted.read_text()
+
+
+def test_the_proxy_of_a_source_is_gone_through_and_hears_no_credentials(
+    tmp_path: Path, asking: tuple[str, list[tuple[str, str | None]]]
+) -> None:
+    url, heard = asking
+    (tmp_path / "credentials").write_bytes(SECRET)
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nGIT_SSL_CAINFO={tmp_path}/ca.pem exec /usr/bin/git "$@"\n')
+    program.chmod(0o755)
+    host, _, port = url.removeprefix("https://").partition(":")
+    proxy = ConnectProxy(elsewhere=(host, int(port)))
+    with serve_proxy(proxy) as place:
+        mine = GitAccess(proxy=place, credentials=tmp_path / "credentials")
+        git = Git(
+            tmp_path / "mirrors",
+            GitProgram(
+                env={
+                    "PATH": f"{program.parent}:/usr/bin:/bin",
+                    "https_proxy": "http://127.0.0.1:1",
+                },
+                allow_file=False,
+                timeout=60,
+                access=lambda _asked: mine,
+            ),
+        )
+        with pytest.raises(UnavailableError):
+            git.refs([GitUrl.parse("https://localhost:1/a.git", where="")])
+    basic = "Basic " + base64.b64encode(b"oauth2:glpat-s3cret").decode()
+    assert [said for _, said in heard] == [None, basic]
+    assert set(proxy.places) == {"localhost:1"}
+    assert all("authorization" not in str(headers).lower() for _, headers in proxy.heard)
+
+
+def test_only_a_git_that_goes_out_hears_of_the_proxy(tmp_path: Path) -> None:
+    noted = tmp_path / "noted"
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n{{ echo "$*"; env; }} >> {noted}\nexit 1\n')
+    program.chmod(0o755)
+    env = {"PATH": f"{program.parent}:/bin", "https_proxy": "http://u:pw@p", "no_proxy": "x"}
+    git = GitProgram(env=env, allow_file=False, timeout=60)
+    with pytest.raises(IntegrityError):
+        git.run(tmp_path, "cat-file")
+    assert "http://u:pw@p" not in noted.read_text()
+    with pytest.raises(IntegrityError):
+        git.ask("https://git.example.com/a.git", tmp_path, "fetch")
+    assert "https_proxy=http://u:pw@p\n" in noted.read_text()
+    assert "no_proxy=x\n" in noted.read_text()
+
+
+def test_settings_of_a_source_are_read_and_refused_with_their_place(node: Node) -> None:
+    git = "https://git.invalid/a.git"
+    for body, problem in (
+        ({"proxy": "ftp://x"}, "sources.a.proxy: is not a URL for this"),
+        ({"credentials": "keys/git"}, "sources.a.credentials"),
+        ({"ssh_key": 1}, "sources.a.ssh_key"),
+    ):
+        node.settings(sources={"a": {"git": git, **body}})
+        refused = node.run("status")
+        assert refused.code == 2
+        assert problem in refused.err
+    node.write("keys/git", "glpat-s3cret\n", mode=0o600)
+    node.settings(sources={"a": {"git": git, "credentials": {"file": "keys/git"}}})
+    refused = node.run("stage", "a/tags/r1")
+    assert refused.code == 2
+    assert "keys/git: is not a file of credentials" in refused.err
+    assert "s3cret" not in refused.err
+
+
+def test_a_file_url_says_which_setting_allows_it() -> None:
+    with pytest.raises(InvalidInputError, match="'allow_file_urls: true'"):
+        GitUrl.parse("file:///srv/a.git", where="git")
+
+
+def test_the_longest_beginning_that_fits_is_rewritten_once() -> None:
+    rewrite = {
+        "https://a.example/": "https://b.example/",
+        "https://a.example/x/": "ssh://git@c.example/",
+        "https://b.example/": "https://d.example/",
+        "https://a.example/one.git": "https://e.example/other.git",
+        "git@a.example:": "https://b.example/",
+    }
+    for url, address in (
+        ("https://a.example/y/z.git", "https://b.example/y/z.git"),
+        ("https://a.example/x/z.git", "ssh://git@c.example/z.git"),
+        ("https://a.example/one.git", "https://e.example/other.git"),
+        ("https://a.example/one.git2", "https://b.example/one.git2"),
+        ("git@a.example:y/z.git", "https://b.example/y/z.git"),
+        ("https://a.example.evil/y", "https://a.example.evil/y"),
+    ):
+        assert rewrite_url(url, rewrite) == address

@@ -1,0 +1,125 @@
+"""The program git: what a server has it say and remember is bounded."""
+
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import IntegrityError, UnavailableError
+from localpuppet.base.machine.processes import SystemProcesses
+from localpuppet.node.releases.git.limits import GIT_LIMITS, GitLimits
+from localpuppet.node.releases.git.mirrors import Git
+from localpuppet.node.releases.git.program import GitProgram
+from tests.rigs.forge import Forge
+from tests.rigs.signing import payload, put_tag
+from tests.rigs.waiting import wait_until
+
+URL = "ssh://host/repository"
+MEGABYTE = 1024 * 1024
+# A server of git's, as ssh(1) would start it: it has a tag and, after that, no end.
+SERVER = """\
+#!{python}
+import os, sys
+if "-G" in sys.argv: sys.exit()
+def packet(data): os.write(1, b"%04x" % (len(data) + 4) + data)
+def heard():
+    size = int(sys.stdin.buffer.read(4) or b"0", 16)
+    return size and sys.stdin.buffer.read(size - 4)
+commit = b"1" * 40
+packet(commit + b" refs/tags/r1\\0side-band-64k shallow\\n")
+while {refs}: packet(commit + b" refs/tags/x%060d\\n" % 1)
+os.write(1, b"0000")
+while heard(): pass
+packet(b"shallow " + commit + b"\\n")
+os.write(1, b"0000")
+while heard() != b"done\\n": pass
+packet(b"NAK\\n")
+for _ in range({lines}): packet(b"\\2" + b"remote words " * 4000 + b"\\n")
+"""
+
+
+def git(
+    tmp_path: Path, *, refs: bool = False, lines: int = 0, limits: GitLimits = GIT_LIMITS
+) -> Git:
+    """Return a git whose every ssh server is one of ours."""
+    server = tmp_path / "server"
+    server.write_text(SERVER.format(python=sys.executable, refs=refs, lines=lines))
+    server.chmod(0o755)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_SSH_COMMAND": str(server)}
+    program = GitProgram(env=env, allow_file=True, timeout=60, limits=limits)
+    return Git(tmp_path / "mirrors", program)
+
+
+def test_what_a_server_wants_to_be_shown_is_not_kept(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnavailableError, match="cannot fetch r1") as caught:
+            git(tmp_path, lines=600).fetch([(URL, "r1")], refresh=True)
+        assert tracemalloc.get_traced_memory()[1] < 4 * MEGABYTE
+    finally:
+        tracemalloc.stop()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("verb", ["fetch", "ls-remote"])
+def test_a_list_of_refs_without_an_end_ends_git(verb: str, tmp_path: Path) -> None:
+    asking = git(tmp_path, refs=True, limits=GitLimits(memory=64 * MEGABYTE))
+    with pytest.raises(UnavailableError):
+        if verb == "fetch":
+            asking.fetch([(URL, "r1")], refresh=True)
+        else:
+            asking.refs([URL])
+
+
+def test_a_tag_of_any_size_is_not_held(tmp_path: Path, forge: Forge) -> None:
+    up = forge.repo("up")
+    up.commit({"init.pp": "class up {}\n"})
+    put_tag(up, "r1", payload(up, "r1", "words " * MEGABYTE))
+    git(tmp_path).fetch([(up.url, "r1")], refresh=True)
+    with pytest.raises(IntegrityError, match=f"printed more than {MEGABYTE} bytes"):
+        git(tmp_path, limits=GitLimits(said=MEGABYTE)).tag(up.url, "r1")
+
+
+def test_git_reads_what_it_is_given_and_says_all_of_it(tmp_path: Path, forge: Forge) -> None:
+    up = forge.repo("up")
+    data = os.urandom(MEGABYTE)
+    program = GitProgram(env={"PATH": os.environ["PATH"]}, allow_file=False, timeout=60)
+    place = up.path / ".git"
+    name = program.run(place, "hash-object", "-w", "--stdin", stdin=data).decode().strip()
+    assert program.run(place, "cat-file", "blob", name) == data
+
+
+def test_the_transport_of_a_stalled_fetch_ends_with_git(tmp_path: Path) -> None:
+    transport = tmp_path / "transport"
+    transport.write_text(
+        '#!/bin/sh\necho $$ >"$0.pid.new"\nmv "$0.pid.new" "$0.pid"\nexec sleep 600\n'
+    )
+    transport.chmod(0o755)
+    number = tmp_path / "transport.pid"
+    env = {"PATH": os.environ["PATH"], "GIT_SSH_COMMAND": str(transport)}
+    for seconds in (1, 4, 16, 64):  # until git was fast enough to start its transport
+        program = GitProgram(env=env, allow_file=False, timeout=seconds)
+        with pytest.raises(UnavailableError, match=f"did not end within {seconds} s"):
+            Git(tmp_path / "mirrors", program).fetch([(URL, "r1")], refresh=True)
+        if number.exists():
+            break
+    pid, processes = int(number.read_text()), SystemProcesses()
+    wait_until(lambda: not processes.identify(pid).started, lambda: f"{pid} is still running")
+
+
+def test_a_repository_of_another_user_comes_with_a_cure_that_works(
+    tmp_path: Path, forge: Forge
+) -> None:
+    up = forge.repo("up")
+    up.commit({"init.pp": "class up {}\n"}, "r1")
+    subprocess.run(["chown", "-R", "daemon", up.path], check=True)
+    with pytest.raises(UnavailableError, match="belongs to another user") as caught:
+        git(tmp_path).fetch([(up.url, "r1")], refresh=True)
+    assert caught.value.where == str(up.path / ".git")
+    assert "chown -R" in caught.value.hint
+    assert "safe.directory" not in str(caught.value)
+    subprocess.run(["chown", "-R", "root", up.path], check=True)
+    git(tmp_path).fetch([(up.url, "r1")], refresh=True)

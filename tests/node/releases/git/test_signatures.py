@@ -1,0 +1,164 @@
+"""Whose signature counts: the one block at the end of the tag, by a pinned key; nothing else."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import IntegrityError
+from localpuppet.node.releases.git import signatures
+from localpuppet.node.releases.git.program import GitProgram
+from tests.rigs.forge import Forge, Repo
+from tests.rigs.signing import Signing, payload, put_tag
+
+WORDS = "release r1\n\nsigned: BEGIN SSH SIGNATURE"
+BLOCK = b"-----BEGIN %s-----\nbm90aGluZw==\n-----END %s-----\n"
+
+
+@pytest.fixture(scope="module")
+def signing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signing]:
+    """Keys of the release (`ssh`, `pgp`) and of others; both OpenPGP keys are in root's keyring."""
+    made = Signing(tmp_path_factory.mktemp("home"))
+    for name in ("ssh", "other-ssh"):
+        made.ssh_key(name)
+    for name in ("pgp", "other-pgp"):
+        made.pgp_key(name)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def repo(forge: Forge) -> Repo:
+    made = forge.repo("up")
+    made.commit({"init.pp": "class up {}\n"})
+    return made
+
+
+def verify(signing: Signing, repo: Repo, body: bytes, signers: Path, **env: str) -> None:
+    found = put_tag(repo, "r1", body)
+    program = GitProgram(env={**signing.env, **env}, allow_file=True, timeout=60)
+    with signatures.pinned(program, signers) as keys:
+        keys.verify(repo.path / ".git", found, where="up tag r1")
+
+
+def refused(signing: Signing, repo: Repo, body: bytes, signers: Path, **env: str) -> str:
+    with pytest.raises(IntegrityError) as caught:
+        verify(signing, repo, body, signers, **env)
+    return str(caught.value)
+
+
+def test_the_pinned_key_of_either_kind_counts(signing: Signing, repo: Repo) -> None:
+    text = payload(repo, "r1", WORDS)
+    verify(signing, repo, text + signing.ssh_sign("ssh", text), signing.ssh_signers("ssh"))
+    verify(signing, repo, text + signing.pgp_sign("pgp", text), signing.pgp_signers("pgp"))
+
+
+def test_any_other_key_of_the_same_kind_does_not(signing: Signing, repo: Repo) -> None:
+    text = payload(repo, "r1", WORDS)
+    refused(signing, repo, text + signing.ssh_sign("other-ssh", text), signing.ssh_signers("ssh"))
+    refused(signing, repo, text + signing.pgp_sign("other-pgp", text), signing.pgp_signers("pgp"))
+
+
+def test_a_key_of_roots_own_keyring_does_not_count_for_openssh_signers(
+    signing: Signing, repo: Repo
+) -> None:
+    text = payload(repo, "r1", WORDS)
+    said = refused(signing, repo, text + signing.pgp_sign("pgp", text), signing.ssh_signers("ssh"))
+    assert "is signed with OpenPGP, and the source's signers are OpenSSH keys" in said
+
+
+def test_words_in_a_message_are_not_a_signature(signing: Signing, repo: Repo) -> None:
+    for message in (WORDS, "-----BEGIN SSH SIGNATURE----", " -----BEGIN SSH SIGNATURE-----"):
+        said = refused(signing, repo, payload(repo, "r1", message), signing.ssh_signers("ssh"))
+        assert "is not signed" in said
+
+
+def test_two_blocks_are_refused_whoever_made_them(signing: Signing, repo: Repo) -> None:
+    text = payload(repo, "r1", "release r1")
+    ssh, pgp = signing.ssh_sign("ssh", text), signing.pgp_sign("pgp", text)
+    with_ssh, with_pgp = text + ssh, text + pgp
+    others = [
+        with_ssh + signing.pgp_sign("pgp", with_ssh),
+        with_ssh + signing.ssh_sign("other-ssh", with_ssh),
+        with_pgp + signing.ssh_sign("ssh", with_pgp),
+        with_ssh + pgp,
+        with_ssh + ssh,
+    ]
+    for body in others:
+        said = refused(signing, repo, body, signing.ssh_signers("ssh"))
+        assert "has more than one signature" in said
+    said = refused(signing, repo, with_ssh + pgp, signing.pgp_signers("pgp"))
+    assert "has more than one signature" in said
+
+
+def test_nothing_stands_behind_the_block(signing: Signing, repo: Repo) -> None:
+    text = payload(repo, "r1", "release r1")
+    signed = text + signing.ssh_sign("ssh", text)
+    for tail in (b"Localpuppet-Source: other\n", b"\nmore\n", BLOCK % (b"CERT", b"CERT")):
+        said = refused(signing, repo, signed + tail, signing.ssh_signers("ssh"))
+        assert "text that the signature does not cover" in said
+    cut = signed.removesuffix(b"-----END SSH SIGNATURE-----\n")
+    assert "is cut off" in refused(signing, repo, cut, signing.ssh_signers("ssh"))
+
+
+def test_a_block_in_the_header_is_refused(signing: Signing, repo: Repo) -> None:
+    text = payload(repo, "r1", "release r1")
+    head, _, message = text.partition(b"\n\n")
+    for body in (
+        head + b"\n" + signing.ssh_sign("ssh", head + b"\n") + b"\n" + message,
+        head
+        + b"\ngpgsig "
+        + signing.ssh_sign("ssh", text).replace(b"\n", b"\n ")
+        + b"\n\n"
+        + message,
+    ):
+        done = put_raw(repo, body)
+        program = GitProgram(env=signing.env, allow_file=True, timeout=60)
+        signers = signing.ssh_signers("ssh")
+        with signatures.pinned(program, signers) as keys, pytest.raises(IntegrityError):
+            keys.verify(repo.path / ".git", done, where="t")
+
+
+def put_raw(repo: Repo, body: bytes) -> str:
+    """Write a tag object that git itself would not make."""
+    file = repo.path.parent / "raw"
+    file.write_bytes(body)
+    return repo.git("hash-object", "-t", "tag", "-w", "--literally", str(file))
+
+
+def test_a_signed_commit_does_not_sign_its_tag(signing: Signing, repo: Repo) -> None:
+    repo.git(
+        *["-c", "gpg.format=ssh", "-c", f"user.signingkey={signing.home}/ssh"],
+        *["commit", "-q", "--allow-empty", "-S", "-m", "signed"],
+    )
+    assert "BEGIN SSH SIGNATURE" in repo.git("cat-file", "commit", "HEAD")
+    said = refused(signing, repo, payload(repo, "r1", "r1"), signing.ssh_signers("ssh"))
+    assert "is not signed" in said
+
+
+@pytest.mark.parametrize("kind", [b"SIGNED MESSAGE", b"PGP MESSAGE"])
+def test_other_kinds_count_for_nobody_even_where_root_believes_them(
+    signing: Signing, repo: Repo, tmp_path: Path, kind: bytes
+) -> None:
+    for name in ("gpgsm", "gpg"):
+        credulous = tmp_path / name
+        credulous.write_text(
+            "#!/bin/sh\ncat >/dev/null\n"
+            "echo '[GNUPG:] NEWSIG'\necho '[GNUPG:] GOODSIG 0123456789ABCDEF anybody'\n"
+            "echo '[GNUPG:] TRUST_ULTIMATE'\n"
+        )
+        credulous.chmod(0o755)
+    path = f"{tmp_path}:{signing.env['PATH']}"
+    body = payload(repo, "r1", WORDS) + BLOCK % (kind, kind)
+    for signers in (signing.ssh_signers("ssh"), signing.pgp_signers("pgp")):
+        said = refused(signing, repo, body, signers, PATH=path)
+        assert "signers are" in said
+
+
+def test_the_home_of_who_verifies_is_not_asked(signing: Signing, repo: Repo) -> None:
+    """Neither a keyring nor a configuration below HOME or GNUPGHOME makes anybody trusted."""
+    text = payload(repo, "r1", "release r1")
+    body = text + signing.pgp_sign("other-pgp", text)
+    home = str(signing.home / ".gnupg")
+    refused(signing, repo, body, signing.pgp_signers("pgp"), GNUPGHOME=home)
+    verify(signing, repo, body, signing.pgp_signers("other-pgp"), HOME="/nonexistent")

@@ -1,0 +1,42 @@
+"""What git's words about a server mean."""
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.node.releases.git.words import ask_failure, fetch_failure
+
+URL = "https://git.example.com/web.git"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown", "hint"),
+    [
+        (
+            "ssh: Could not resolve hostname git.example.com: Name or service not known;"
+            " fatal: Could not read from remote repository.;"
+            " Please make sure you have the correct access rights; and the repository exists.",
+            "Name or service not known",
+            "DNS",
+        ),
+        (f"fatal: unable to access '{URL}/': Could not resolve host: x", "resolve host", "DNS"),
+        ("fatal: Failed to connect to x port 443: Connection refused", "refused", "firewall"),
+        ("git@x: Permission denied (publickey).", "publickey", "may this node read it"),
+        ("fatal: repository 'https://x/' not found", "not found", "is the URL right"),
+        ("Host key verification failed.", "verification", "known_hosts"),
+        ("something new", "something new", ""),
+    ],
+)
+def test_a_failure_says_what_to_do(said: str, shown: str, hint: str) -> None:
+    for error in (fetch_failure(URL, ["r1"], said, name="web"), ask_failure(URL, said, name="web")):
+        assert isinstance(error, UnavailableError)
+        assert error.where == f"source web, {URL}"
+        assert shown in error.what
+        assert "Please make sure" not in error.what
+        assert hint in error.hint
+        assert "tag" not in error.hint
+
+
+def test_a_tag_that_is_not_there_is_the_inputs_fault() -> None:
+    error = fetch_failure(URL, ["r9"], "fatal: couldn't find remote ref refs/tags/r9")
+    assert isinstance(error, InvalidInputError)
+    assert str(error).startswith(f"{URL}: has no tag r9 (")

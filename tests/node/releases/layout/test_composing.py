@@ -1,0 +1,60 @@
+"""Where things are in a release: its manifest decides whether it is a control repository."""
+
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.layout.composing import Layout, layout
+from tests.rigs.node import Node
+
+CONF = "modulepath = site-modules:modules\nmanifest = manifests/site.pp\nconfig_version = x\n"
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A release with all that Puppet has in an environment, and a site manifest more."""
+    for name in ("site-modules", "modules", "manifests"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "environment.conf").write_text(CONF)
+    for name in ("manifests/site.pp", "own.pp"):
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def test_a_manifest_without_a_moduledir_means_what_it_always_meant(release: Path) -> None:
+    found = layout(release, "")
+    assert (found.modulepath, found.site_manifest) == (("",), "")
+    assert found.notes == ("environment.conf is not used: the manifest has no moduledir",)
+    (release / "environment.conf").unlink()
+    assert layout(release, "") == Layout(modulepath=("",))
+
+
+def test_a_moduledir_makes_a_control_repository(release: Path) -> None:
+    found = layout(release, "modules")
+    assert found.modulepath == ("site-modules", "modules")
+    assert found.site_manifest == "manifests/site.pp"
+    (release / "environment.conf").unlink()
+    found = layout(release, "modules")
+    assert (found.modulepath, found.site_manifest) == (("modules",), "manifests")
+
+
+@pytest.mark.parametrize("moduledir", ["", "modules"])
+def test_a_site_manifest_that_the_manifest_names_is_the_one(release: Path, moduledir: str) -> None:
+    assert layout(release, moduledir, "own.pp").site_manifest == "own.pp"
+    with pytest.raises(InvalidInputError, match="no gone"):
+        layout(release, moduledir, "gone.pp")
+
+
+def test_a_node_goes_on_with_a_release_that_has_an_environment_conf(node: Node) -> None:
+    node.app("notify { 'code': }")
+    node.write("modules/app/trunk/environment.conf", CONF)
+    node.write("modules/app/trunk/site-modules/app/manifests/init.pp", "class app { fail('no') }\n")
+    node.write("modules/app/trunk/manifests/site.pp", "fail('not this one')\n")
+    before = node.run("check", "--json").json["modulepath"]
+    assert [Path(path).name for path in before] == ["trunk"]
+    node.write("modules/app/trunk/own.pp", "notify { 'own site manifest': }\n")
+    node.write("modules/app/trunk/manifest.yaml", "site_manifest: own.pp\n")
+    applied = node.run("apply")
+    assert applied.code == 0, applied.err
+    assert "own site manifest" in applied.out

@@ -1,0 +1,196 @@
+"""release sign: one more person signs a tag, and a node that asks for two takes it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import (
+    IntegrityError,
+    InvalidInputError,
+    LocalpuppetError,
+    UnavailableError,
+)
+from localpuppet.node.releases.git.names import Tag
+from localpuppet.node.releases.git.work_tree import WorkTree
+from localpuppet.node.releases.making.countersigning import Countersigned, countersign
+from tests.rigs.forge import Forge, Repo, klass
+from tests.rigs.node import Node
+from tests.rigs.packages import build
+from tests.rigs.signing import Signing, sign_tag
+
+
+@pytest.fixture
+def signing(tmp_path: Path) -> Signing:
+    """A home in which bob's git signs; alice's key is there, too."""
+    home = tmp_path / "home"
+    home.mkdir()
+    made = Signing(home)
+    for name in ("alice", "bob"):
+        made.ssh_key(name)
+    (home / ".gitconfig").write_text(
+        f"[user]\nname = Bob\nemail = bob@example.net\nsigningkey = {home}/bob\n"
+        "[gpg]\nformat = ssh\n"
+    )
+    return made
+
+
+@pytest.fixture
+def web(forge: Forge, signing: Signing) -> Repo:
+    """A clone of bob's: alice has signed r2, and origin has the tag."""
+    repo = forge.repo("web")
+    repo.commit({"manifest.yaml": "modulepath: []\n", "web/manifests/init.pp": klass("web", "r2")})
+    repo.write({"manifest.lock": "version: 1\nmodules: {}\nsources: {}\n"})
+    repo.commit({})
+    sign_tag(repo, "r2", signing, key="alice")
+    bare = forge.path / "origin.git"
+    repo.git("clone", "-q", "--bare", str(repo.path), str(bare))
+    repo.git("remote", "add", "origin", f"file://{bare}")
+    return repo
+
+
+@pytest.fixture
+def origin(web: Repo, forge: Forge) -> Repo:
+    return Repo(forge.path / "origin.git")
+
+
+def two(node: Node, origin: Repo, signing: Signing, signatures: int = 2) -> None:
+    """Have the node ask for the signatures of several people."""
+    source = {
+        "git": origin.url,
+        "require_signed": True,
+        "signers": str(signing.ssh_signers("alice", "bob")),
+        "signatures": signatures,
+    }
+    node.settings(allow_file_urls=True, sources={"web": source})
+
+
+def test_a_second_person_signs_what_the_first_has_tagged(
+    node: Node, web: Repo, origin: Repo, signing: Signing
+) -> None:
+    two(node, origin, signing)
+    refused = node.run("stage", "web/tags/r2")
+    assert refused.code == 3
+    assert "web/tags/r2: web asks for the signatures of 2 people" in refused.err
+    assert "is signed by alice@example.net: 1 more must sign" in refused.err
+    config = {"HOME": str(signing.home), "GIT_CONFIG_NOSYSTEM": "1"}
+    signed = node.run("release", "sign", str(web.path), "r2", "--json", **config)
+    assert signed.code == 0, signed.err
+    assert signed.json["source"] == "web"
+    assert signed.json["ref"] in origin.git("for-each-ref", "--format=%(refname)")
+    assert node.run("stage", "web/tags/r2").code == 0
+    node.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    assert node.run("check").code == 0
+    pack = build(node, "tar", node.root / "out")
+    two(node, origin, signing, 3)
+    assert node.run("check").code == 3, "what was verified for two is not for three"
+    packed = node.run("stage", "web/tags/r2", "--pack", str(pack))
+    assert packed.code == 3, "a pack carries no signature"
+    more = node.run("stage", "web/tags/r2").err
+    assert "is signed by alice@example.net, bob@example.net: 1 more must sign" in more
+
+
+def test_without_push_the_signature_stays_here(
+    node: Node, web: Repo, origin: Repo, signing: Signing
+) -> None:
+    config = {"HOME": str(signing.home), "GIT_CONFIG_NOSYSTEM": "1"}
+    done = node.run("release", "sign", str(web.path), "r2", "--no-push", **config)
+    assert done.code == 0, done.err
+    commit = web.git("rev-parse", "HEAD")
+    assert f"signed r2 of web at {commit[:12]}, not pushed" in done.out
+    assert "signatures" not in origin.git("for-each-ref")
+    push = done.out.splitlines()[-1].split()
+    web.git(*push[1:])
+    two(node, origin, signing)
+    assert node.run("stage", "web/tags/r2").code == 0
+
+
+@pytest.fixture
+def bobs(web: Repo, signing: Signing, monkeypatch: pytest.MonkeyPatch) -> Repo:
+    """Bob's clone, in a process of bob's."""
+    monkeypatch.setenv("HOME", str(signing.home))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    return web
+
+
+def sign(web: Repo, tag: str = "r2", source: str | None = None) -> Countersigned:
+    tree = WorkTree(web.path, timeout=60)
+    return countersign(tree, Tag(tag), source=source, push=True)
+
+
+def test_what_is_signed_is_the_tag_object_and_no_tag_is_left(bobs: Repo, origin: Repo) -> None:
+    made = sign(bobs)
+    assert (made.tag_object, made.commit) == (
+        bobs.git("rev-parse", "refs/tags/r2"),
+        bobs.git("rev-parse", "HEAD"),
+    )
+    assert origin.git("rev-parse", made.ref) == made.ref.rpartition("/")[2]
+    assert f"object {made.tag_object}\ntype tag\n" in origin.git("cat-file", "tag", made.ref)
+    assert bobs.git("tag") == origin.git("tag") == "r2"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "tag", "error", "said"),
+    [
+        ("true", "r3", InvalidInputError, "there is no annotated tag r3 here"),
+        ("git tag light", "light", InvalidInputError, "there is no annotated tag light here"),
+        ("git tag -a -m x plain", "plain", IntegrityError, "is not signed"),
+        ("git update-ref refs/tags/r9 refs/tags/r2", "r9", IntegrityError, "name is another"),
+        ("git push -q origin :refs/tags/r2", "r2", InvalidInputError, "origin has no such tag"),
+        ("git push -qf origin HEAD:refs/tags/r2", "r2", IntegrityError, "at origin"),
+        # git 2.39 says nothing and makes a tag without a signature; 2.47 says why it made none.
+        (
+            "git config user.signingkey /nonexistent",
+            "r2",
+            InvalidInputError,
+            "made no signature|Couldn't load public key",
+        ),
+        ("git config gpg.format openpgp", "r2", InvalidInputError, "cannot sign the tag r2"),
+        ("chmod 555 ../origin.git; rm -rf ../origin.git/objects", "r2", UnavailableError, "origin"),
+    ],
+)
+def test_what_should_not_be_signed_is_not(
+    bobs: Repo, spoil: str, tag: str, error: type[LocalpuppetError], said: str
+) -> None:
+    subprocess.run(["sh", "-ec", spoil], cwd=bobs.path, check=True)
+    with pytest.raises(error, match=said):
+        sign(bobs, tag)
+    assert "signatures" not in bobs.git("for-each-ref")
+
+
+def test_a_push_that_is_refused_leaves_no_signature(bobs: Repo, origin: Repo) -> None:
+    hook = origin.path / "hooks/update"
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    with pytest.raises(UnavailableError, match="cannot push refs/signatures/r2/"):
+        sign(bobs)
+    assert "signatures" not in bobs.git("for-each-ref")
+
+
+def test_the_tag_says_which_source_is_signed_for(
+    bobs: Repo, signing: Signing, origin: Repo
+) -> None:
+    with pytest.raises(IntegrityError, match="is for the source web"):
+        sign(bobs, source="shop")
+    sign_tag(bobs, "r2", signing, key="alice", message="release r2")
+    bobs.git("push", "-qf", "origin", "refs/tags/r2")
+    with pytest.raises(InvalidInputError, match="--source NAME"):
+        sign(bobs)
+    assert sign(bobs, source="shop").source == "shop"
+    sign_tag(bobs, "r2", signing, message="Localpuppet-Source: a\nLocalpuppet-Source: b", key="bob")
+    bobs.git("push", "-qf", "origin", "refs/tags/r2")
+    with pytest.raises(IntegrityError, match="is for the source a, b"):
+        sign(bobs, source="a")
+
+
+def test_what_a_killed_signing_left_is_in_nobodys_way(bobs: Repo) -> None:
+    bobs.git("tag", "signatures/r2", "HEAD")
+    assert sign(bobs).tag == "r2"
+    assert bobs.git("tag") == "r2"
+
+
+def test_a_signature_of_a_source_needs_signers(node: Node, origin: Repo) -> None:
+    node.settings(allow_file_urls=True, sources={"web": {"git": origin.url, "signatures": 2}})
+    refused = node.run("check")
+    assert refused.code == 2
+    assert "sources.web: signatures needs require_signed" in refused.err

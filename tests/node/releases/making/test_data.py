@@ -1,0 +1,335 @@
+"""release check: Hiera's data, what a release does not use, and catalogs of given nodes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.layout.composing import Layout
+from localpuppet.node.releases.making.compiling import read_facts
+from localpuppet.node.releases.making.data import MAX_WARNINGS, check_data
+from localpuppet.node.releases.making.leftovers import left_of_puppetfile, unused_code
+from localpuppet.node.releases.manifest import Manifest
+from tests.rigs.forge import Forge, make
+from tests.rigs.node import Node
+
+HIERA = """\
+version: 5
+defaults: {datadir: data}
+hierarchy:
+  - {name: Node, path: "nodes/%{trusted.certname}.yaml"}
+  - {name: Role, paths: ["role/%{role}.yaml", "site.yaml"]}
+  - {name: Secret, lookup_key: eyaml_lookup_key, path: secret.eyaml}
+  - {name: Elsewhere, path: x.yaml, datadir: /etc/puppetlabs/code/data}
+  - {name: Machine, paths: [/etc/secrets.yaml, "/srv/%{role}.yaml"]}
+  - {name: Each, path: x.yaml, datadir: "%{environment}/data"}
+"""
+NO_MODULES = Manifest(modulepath=(), modules={})
+CONTROL = Manifest(modulepath=(), modules={}, moduledir="modules")
+
+
+def tree(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_levels_and_files_that_do_not_meet_are_warnings(tmp_path: Path) -> None:
+    data = {
+        "hiera.yaml": HIERA,
+        "data/nodes/web01.example.com.yaml": "--- {a: 1}\n",
+        "data/secret.eyaml": "key: ENC[PKCS7,xyz]\n",
+        "data/forgotten.yaml": "# nothing\n",
+        "data/README.md": "not data",
+    }
+    found = check_data(tree(tmp_path, **data), ())
+    assert found.files == 3
+    assert found.warnings == (
+        "hiera.yaml: Elsewhere: datadir /etc/puppetlabs/code/data is not in the release",
+        "hiera.yaml: Machine: /etc/secrets.yaml is not in the release",
+        "hiera.yaml: Machine: /srv/%{role}.yaml is not in the release",
+        "hiera.yaml: Each: datadir %{environment}/data is another one on each node",
+        "hiera.yaml: Role: there is no data/role",
+        "hiera.yaml: Role: there is no data/site.yaml",
+        "hiera.yaml: no level reads data/forgotten.yaml",
+    )
+
+
+def test_data_in_modules_is_data(tmp_path: Path) -> None:
+    files = {
+        "site/ntp/hiera.yaml": "version: 5\nhierarchy: [{name: c, path: common.yaml}]\n",
+        "site/ntp/data/common.yaml": "ntp::servers: [a\n",
+    }
+    with pytest.raises(
+        InvalidInputError, match=r"data/common.yaml: cannot be parsed: line 1 column 15"
+    ):
+        check_data(tree(tmp_path, **files), [tmp_path / "site/ntp"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("common.yaml", "- a list\n", "is not a mapping of keys"),
+        ("common.yaml", "a: [\n", "cannot be parsed"),
+        ("common.yaml", "a: *nothing\n", "an alias without its anchor"),
+        ("common.yaml", "a text\n", "is not a mapping of keys"),
+        ("common.yaml", "[" * 10_000, "cannot be parsed"),
+        ("common.json", "{", "cannot be parsed"),
+        ("common.json", "[]", "is not a mapping of keys"),
+    ],
+)
+def test_what_hiera_cannot_read_is_refused(
+    tmp_path: Path, name: str, text: str, problem: str
+) -> None:
+    files = {"hiera.yaml": "version: 5\n", f"data/{name}": text}
+    with pytest.raises(InvalidInputError, match=problem):
+        check_data(tree(tmp_path, **files), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "---\n",
+        "--- # nothing yet\n",
+        "--- ~\n",
+        "a: &x 1\nb: &x 2\nc: *x\n",
+        "a: 1\n---\n- b\n",
+    ],
+)
+def test_what_puppet_reads_is_not_refused(tmp_path: Path, text: str) -> None:
+    files = {"hiera.yaml": "version: 5\n", "data/common.yaml": text}
+    assert check_data(tree(tmp_path, **files), ()).files == 1
+
+
+def test_many_forgotten_files_are_a_number(tmp_path: Path) -> None:
+    files = {f"data/{number}.yaml": "" for number in range(MAX_WARNINGS + 7)}
+    found = check_data(tree(tmp_path, **files, **{"hiera.yaml": "version: 5\n"}), ())
+    assert found.warnings[-1] == "hiera.yaml: no level reads 7 more files"
+
+
+def test_a_hierarchy_of_version_three_is_named(tmp_path: Path) -> None:
+    found = check_data(tree(tmp_path, **{"hiera.yaml": ":backends: [yaml]\n"}), ())
+    assert found.warnings == ("hiera.yaml: is not of version 5: Puppet 8 does not read it",)
+
+
+def test_what_import_left_is_said_again(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        Puppetfile="mod 'a/one', '1.0.0'\nmod 'two', :svn => 'https://svn.example.com'\n"
+        "if x then\n  mod 'a/three'\nend\n",
+    )
+    assert left_of_puppetfile(tmp_path, NO_MODULES) == [
+        "Puppetfile:1: one is not in the manifest: run localpuppet release import",
+        "Puppetfile:2: two is not in the manifest: is a Subversion repository",
+        "Puppetfile:4: three is not in the manifest: stands inside Ruby, which decides:"
+        " --evaluate has Ruby read it",
+        "Puppetfile:3: 'if x then' is Ruby: --evaluate has Ruby read it",
+    ]
+    assert left_of_puppetfile(tmp_path / "elsewhere", NO_MODULES) == []
+
+
+def test_directories_of_modules_that_no_modulepath_has_are_named(tmp_path: Path) -> None:
+    files = {
+        "sites/role/manifests/init.pp": "",
+        "site/a/manifests/init.pp": "",
+        "site/a/spec/fixtures/modules/b/manifests/init.pp": "",
+        "spec/fixtures/modules/b/manifests/init.pp": "",
+        "puppet/more/c/lib/facter/c.rb": "",
+        "alone/types/t.pp": "",
+        "kept/r10k/manifests/init.pp": "",
+    }
+    tree(tmp_path, **files)
+    found = unused_code(tmp_path, CONTROL, Layout(modulepath=("site",)), but=("kept",))
+    cure = "it is not on the modulepath (name it in environment.conf)"
+    assert found == [
+        "modulepath: there is no directory modules",
+        f"alone: its modules are not used: {cure}",
+        f"puppet/more: its modules are not used: {cure}",
+        f"sites: its modules are not used: {cure}",
+    ]
+
+
+def test_a_release_without_a_moduledir_has_modules_at_its_top(tmp_path: Path) -> None:
+    tree(tmp_path, **{"web/manifests/init.pp": "", "web/files/a/manifests/b.pp": ""})
+    assert unused_code(tmp_path, NO_MODULES, Layout(modulepath=("",))) == []
+    tree(tmp_path, **{"site/role/manifests/init.pp": "", "manifests/site.pp": ""})
+    tree(tmp_path, **{"functions/f.pp": "", "lib/puppet/functions/g.rb": ""})
+    cure = "the manifest has no moduledir (write 'moduledir: modules' into manifest.yaml)"
+    assert unused_code(tmp_path, NO_MODULES, Layout(modulepath=("",))) == [
+        f"site: its modules are not used: {cure}",
+        f"manifests/site.pp: not used: {cure}",
+        f"functions/f.pp, lib/puppet/functions/g.rb: not used: {cure}",
+    ]
+
+
+def test_code_beside_modules_that_puppet_does_not_load_is_named(tmp_path: Path) -> None:
+    files = {
+        "functions/f.pp": "",
+        "lib/puppet/functions/g.rb": "",
+        "lib/puppet/type/t.rb": "",
+        "lib/facter/f.rb": "",
+        "facts.d/f.txt": "",
+        "templates/t.epp": "",
+        "manifests/site.pp": "",
+        "manifests/nodes.pp": "",
+        "modules/.keep": "",
+    }
+    files["files/ntp/lib/facter/n.rb"] = ""  # a directory of modules, whatever its name
+    used = Layout(
+        modulepath=("files",), code=("functions", "lib", "types"), site_manifest="manifests/site.pp"
+    )
+    assert unused_code(tree(tmp_path, **files), CONTROL, used) == [
+        "manifests/nodes.pp: not used: the site manifest is manifests/site.pp",
+        "facts.d/f.txt, lib/facter/f.rb, lib/puppet/type/t.rb, templates/t.epp: not used: Puppet"
+        " takes such files from modules alone (move them into one)",
+    ]
+
+
+def test_data_without_a_hierarchy_is_named(tmp_path: Path) -> None:
+    files = {"data/common.yaml": "a: 1\n", "hieradata/old.eyaml": "a: 1\n", "data/x.md": ""}
+    tree(tmp_path, **files, **{"site/ntp/data/common.yaml": "ntp::a: 1\n"})
+    found = check_data(tmp_path, [tmp_path / "site/ntp"])
+    assert found.warnings == (
+        "data: not used: there is no hiera.yaml beside it",
+        "hieradata: not used: there is no hiera.yaml beside it",
+        "site/ntp/data: not used: there is no hiera.yaml beside it",
+    )
+    tree(tmp_path, **{"hiera.yaml": "version: 5\ndefaults: {datadir: ./data/}\n"})
+    found = check_data(tmp_path, ())
+    assert found.warnings == ("hieradata: not used: no level of hiera.yaml reads it",)
+
+
+@pytest.mark.parametrize("conf", ["", "modulepath = modules\n"])
+def test_a_control_repository_that_uses_nothing_is_not_silent(
+    node: Node, forge: Forge, conf: str
+) -> None:
+    repo = forge.repo("control")
+    repo.write(
+        {
+            ".gitignore": "/modules\n",
+            "manifest.yaml": "moduledir: modules\n",
+            "modules/ntp/manifests/init.pp": "class ntp { }\n",
+            "site-modules/profile/manifests/init.pp": "class profile { }\n",
+            "data/common.yaml": "a: 1\n",
+            **({"environment.conf": conf} if conf else {}),
+        }
+    )
+    node.settings(allow_file_urls=True)
+    assert make(node, "lock", str(repo.path)).code == 0
+    checked = make(node, "check", str(repo.path), "--json")
+    assert checked.code == 0, checked.err
+    assert checked.json["classes"] == []
+    unused = [warning for warning in checked.json["warnings"] if "not used: " in warning]
+    assert unused == [
+        "site-modules: its modules are not used: it is not on the modulepath"
+        " (name it in environment.conf)",
+        "data: not used: there is no hiera.yaml beside it",
+    ]
+    (repo.path / "modules").rename(repo.path.parent / "elsewhere")
+    again = make(node, "check", str(repo.path), "--json")
+    assert set(unused) < set(again.json["warnings"])
+    assert again.json["classes"] == []
+
+
+NEEDS = """\
+class profile {
+  # a cron { job would be one
+  @@cron { 'a': command => 'b' }
+  ::host { 'c': ip => '10.0.0.1' }
+  sshkey { 'd': }
+  file { 'host { x': }
+  $found = puppetdb_query('nodes[certname] { }')
+}
+"""
+
+
+def test_what_not_every_node_has_is_named(node: Node, forge: Forge) -> None:
+    repo = forge.repo("control")
+    files = {
+        "manifest.yaml": "moduledir: modules\n",
+        "environment.conf": "modulepath = site:modules:$basemodulepath\n",
+        "site/profile/manifests/init.pp": NEEDS,
+        "site/sshkeys_core/lib/puppet/type/sshkey.rb": "Puppet::Type.newtype(:sshkey) { }\n",
+        "manifests/site.pp": "zfs { 'tank': }\n",
+    }
+    repo.write(files)
+    settings = {"allow_file_urls": True, "sources": {"control": {"git": repo.url}}}
+    node.settings(**settings)
+    assert make(node, "lock", str(repo.path)).code == 0
+    repo.commit({}, "r1")
+
+    def lines(release: str) -> list[str]:
+        module = "the type {0} is in the module puppetlabs/{1}_core, which neither the release nor"
+        return [
+            f"{release}/site/profile/manifests/init.pp:3: " + module.format("cron", "cron"),
+            f"{release}/site/profile/manifests/init.pp:4: " + module.format("host", "host"),
+            f"{release}/site/profile/manifests/init.pp:7: puppetdb_query asks the bus, and no bus",
+            f"{release}/manifests/site.pp:1: " + module.format("zfs", "zfs"),
+        ]
+
+    def matching(warnings: list[str], release: str) -> list[str]:
+        return [
+            next((text for text in warnings if text.startswith(line)), f"nothing of {line}")
+            for line in lines(release)
+        ]
+
+    checked = make(node, "check", str(repo.path), "--json").json["warnings"]
+    assert matching(checked, str(repo.path)) == [text for text in checked if " (" in text][-4:]
+    node.write("input.yaml", "app: control/tags/r1\nclasses: [profile]\n")
+    assert node.run("stage").code == 0
+    known = node.run("check", "--json").json["warnings"]
+    assert matching(known, f"{node.root}/modules/control/tags/r1") == known
+    node.write("base/cron_core/lib/puppet/type/cron.rb", "")
+    node.settings(**settings, bus="sqlite", basemodulepath=["base"])
+    done = node.run("check", "--json")
+    assert done.code == 0, done.err
+    rest = done.json["warnings"]
+    assert [text for text in rest if "the type cron" in text or "puppetdb_query" in text] == []
+    assert len([text for text in rest if "the type" in text]) == 2
+
+
+def test_facts_say_which_node_they_are_of(tmp_path: Path) -> None:
+    networking = {"networking": {"fqdn": "Web01.example.com"}}
+    for text, name in (
+        (json.dumps(networking), "web01.example.com"),
+        (json.dumps({"name": "db01", "values": {"a": 1}}), "db01"),
+        (json.dumps({"a": 1}), "facts"),
+    ):
+        file = tmp_path / "facts.json"
+        file.write_text(text)
+        assert read_facts(file).name == name
+    for text in ("[]", "{", '{"values": 1}'):
+        file.write_text(text)
+        with pytest.raises(InvalidInputError):
+            read_facts(file)
+
+
+def test_given_nodes_compile_or_say_why_not(node: Node, forge: Forge, tmp_path: Path) -> None:
+    code = (
+        "class app {\n  notify { \"${facts['os']['family']} ${trusted['certname']}\": }\n"
+        "  if $facts['os']['family'] == 'Solaris' { fail('never on Solaris') }\n}\n"
+    )
+    repo = forge.repo("web")
+    repo.commit({"manifest.yaml": "", "app/manifests/init.pp": code, "data/x.yaml": ""})
+    node.settings(allow_file_urls=True)
+    assert make(node, "lock", str(repo.path)).code == 0
+    given = node.write("web.yaml", "app: web/tags/r9\nclasses: [app]\n")
+    facts = []
+    for name, family in (("web01", "Debian"), ("sun01", "Solaris")):
+        values = {"os": {"family": family}, "networking": {"fqdn": f"{name}.example.com"}}
+        facts += ["--facts", str(node.write(f"{name}.json", json.dumps(values)))]
+    done = make(node, "check", str(repo.path), "--compile", str(given), *facts, "--json")
+    assert done.code == 2, done.err
+    first, second = done.json["catalogs"]
+    assert first["node"] == "web01.example.com"
+    assert first["problem"] is None
+    assert first["resources"] > 0
+    assert "never on Solaris" in second["problem"]
+    assert "sun01.example.com" in second["problem"]
+    usage = make(node, "check", str(repo.path), *facts)
+    assert usage.code == 2
+    assert "--facts goes with --compile" in usage.err

@@ -1,0 +1,102 @@
+"""What git ignores in a control repository, as r10k leaves it there, is in no release."""
+
+from pathlib import Path
+
+import pytest
+
+from localpuppet.node.releases.git.ignored import Ignored
+from localpuppet.node.releases.making.own_modules import own_modules
+from tests.rigs.forge import Forge, Repo, klass, make
+from tests.rigs.module_forge import ModuleForge
+from tests.rigs.node import Node
+
+BROKEN = "class {"
+
+
+@pytest.fixture
+def control(node: Node, forge: Forge, tmp_path: Path) -> Repo:
+    """A control repository in which `r10k puppetfile install` was run."""
+    modules = ModuleForge()
+    modules.publish("acme/ntp", "1.0.0")
+    node.settings(allow_file_urls=True, forge={"url": modules.write(tmp_path / "archives")})
+    repo = forge.repo("control")
+    repo.write(
+        {
+            "manifest.yaml": "moduledir: modules\n"
+            "modules:\n  ntp:\n    forge: acme/ntp\n    version: 1.0.0\n",
+            "environment.conf": "modulepath = site-modules:modules\n",
+            "site-modules/profile/manifests/init.pp": klass("profile", "ours"),
+            "modules/own/manifests/init.pp": klass("own", "committed"),
+            ".gitignore": "/modules/*\n!/modules/own\n/.r10k\n*.local\n",
+        }
+    )
+    assert make(node, "lock", str(repo.path)).code == 0
+    repo.commit({})
+    repo.git("config", "user.name", "Release")
+    repo.git("config", "user.email", "release@example.net")
+    repo.write(
+        {
+            "modules/ntp/manifests/init.pp": BROKEN,
+            "modules/left/manifests/init.pp": BROKEN,
+            "modules/left/hiera.yaml": "version: 5\n",
+            "modules/left/data/common.yaml": "a: [\n",
+        }
+    )
+    return repo
+
+
+def test_modules_that_r10k_left_are_named_and_left_out(node: Node, control: Repo) -> None:
+    checked = make(node, "check", str(control.path), "--json")
+    assert checked.code == 0, checked.err
+    assert checked.json["classes"] == ["ntp", "own", "profile"]
+    said = "modules/left, modules/ntp: left out, as git ignores it: no node has it"
+    assert said in checked.json["warnings"]
+    tagged = make(node, "tag", str(control.path), "r1", "--no-push")
+    assert tagged.code == 0, tagged.err
+    control.write({".gitignore": "/modules/left\n"})
+    refused = make(node, "check", str(control.path))
+    assert refused.code == 2
+    assert "the release has a directory 'modules/ntp', and its manifest a module" in refused.err
+    assert "git should ignore what r10k put there" in refused.err
+
+
+def test_a_whole_directory_of_modules_is_left_out(node: Node, control: Repo) -> None:
+    control.git("rm", "-q", "-r", "modules/own")
+    control.write({".gitignore": "modules\n"})
+    checked = make(node, "check", str(control.path), "--json")
+    assert checked.code == 0, checked.err
+    assert checked.json["classes"] == ["ntp", "profile"]
+    assert "modules: left out, as git ignores it: no node has it" in checked.json["warnings"]
+
+
+def test_a_file_that_puppet_reads_here_only_stops_a_tag(node: Node, control: Repo) -> None:
+    control.write({"site-modules/profile/lib/facter/seen.local": ""})
+    checked = make(node, "check", str(control.path))
+    assert checked.code == 0, checked.err
+    said = "site-modules/profile/lib/facter/seen.local: git ignores it: Puppet reads it here"
+    assert said in checked.err
+    refused = make(node, "tag", str(control.path), "r1", "--no-push")
+    assert refused.code == 2
+    assert "git ignores site-modules/profile/lib/facter/seen.local, which Puppet" in refused.err
+
+
+def test_a_trial_says_what_no_release_has(node: Node, control: Repo) -> None:
+    control.write({"modules/left/manifests/init.pp": klass("left", "here only")})
+    node.write("input.yaml", "app: foo/trunk\nclasses: [left, ntp]\n")
+    tried = node.run("try", str(control.path), "--noop")
+    assert tried.code == 0, tried.err
+    assert "here only" in tried.out
+    assert "ntp 1.0.0" in tried.out
+    (said,) = [line for line in tried.err.splitlines() if "in no release" in line]
+    assert said.startswith("# warning: modules/left counts here and in no release: git ignores it")
+
+
+def test_what_editors_leave_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "site/web").mkdir(parents=True)
+    files = ("lib/a.rb", "lib/.a.rb.swp", "lib/a.rb~", "spec/fixtures", "files/key")
+    ignored = Ignored(paths=frozenset(f"site/web/{file}" for file in files))
+    found = own_modules(tmp_path, ["site"], ignored)
+    assert found.modules == [tmp_path / "site/web"]
+    assert found.unseen == ("site/web/files/key", "site/web/lib/a.rb")
+    many = Ignored(paths=frozenset({"site"}))
+    assert own_modules(tmp_path, ["site"], many).left_out == ("site",)

@@ -1,0 +1,165 @@
+"""`localpuppet try`: a work tree as it is, with the modules of its lock, which is not a release."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.processes import SystemProcesses
+from localpuppet.fleet.triggers.chain import Loop, next_path
+from localpuppet.fleet.triggers.sending import paths_of
+from localpuppet.node.runs.records import Records
+from tests.rigs.forge import Forge, klass, make
+from tests.rigs.module_forge import ModuleForge
+from tests.rigs.node import Node
+
+NODE_INPUT = "app: foo/trunk\nclasses: [profile, ntp]\n"
+
+
+@pytest.fixture
+def tree(node: Node, forge: Forge, tmp_path: Path) -> Path:
+    """A control repository that is locked, and changed since."""
+    modules = ModuleForge()
+    modules.publish("acme/ntp", "1.0.0")
+    node.settings(allow_file_urls=True, forge={"url": modules.write(tmp_path / "archives")})
+    repo = forge.repo("control")
+    repo.commit(
+        {
+            "manifest.yaml": "moduledir: modules\n"
+            "modules:\n  ntp:\n    forge: acme/ntp\n    version: 1.0.0\n",
+            "environment.conf": "modulepath = site-modules:modules\n",
+            "site-modules/profile/manifests/init.pp": klass("profile", "committed"),
+            "manifests/site.pp": "notify { 'own site manifest': }\n",
+        }
+    )
+    assert make(node, "lock", str(repo.path)).code == 0
+    repo.write({"site-modules/profile/manifests/init.pp": klass("profile", "not committed")})
+    node.write("input.yaml", NODE_INPUT)
+    return repo.path
+
+
+def test_what_is_not_committed_runs_and_is_not_a_release(node: Node, tree: Path) -> None:
+    before = sorted(path for path in tree.rglob("*") if ".git" not in path.parts)
+    done = node.run("try", str(tree))
+    assert done.code == 0, done.err
+    for said in ("not committed", "ntp 1.0.0", "own site manifest"):
+        assert said in done.out
+    assert sorted(path for path in tree.rglob("*") if ".git" not in path.parts) == before
+    status = node.status()
+    assert status["work_tree"] == str(tree)
+    assert status["app"] == "control (work tree)"
+    assert f"{tree}, not a release" in node.run("status").out
+    assert "control (work tree)" in node.run("history").out
+    assert f"{tree}, not a release" in node.run("why").out
+    assert f"{tree}, not a release" in node.run("report").out
+    assert not (node.state / "applied.json").exists()
+    metrics = (node.state / "metrics.prom").read_text()
+    assert "localpuppet_last_run_work_tree 1" in metrics
+    assert "localpuppet_last_success_timestamp_seconds" not in metrics
+    (report,) = node.state.glob("runs/*/report.json")
+    assert json.loads(report.read_text())["configuration_version"] == "work-tree"
+
+
+def test_a_rollback_does_not_go_to_a_work_tree_nor_end_by_one(
+    node: Node, forge: Forge, tree: Path
+) -> None:
+    repo = forge.repo("shop")
+    for tag in ("r1", "r2"):
+        repo.commit({"manifest.yaml": "", "shop/manifests/init.pp": klass("shop", tag)}, tag)
+    settings = json.loads((node.root / "localpuppet.yaml").read_text())
+    node.settings(**{**settings, "sources": {"shop": {"git": repo.url}}})
+    for tag in ("r1", "r2"):
+        node.write("input.yaml", f"app: shop/tags/{tag}\nclasses: [shop]\n")
+        assert node.run("apply").code == 0
+    node.write("other.yaml", NODE_INPUT)
+    tried = node.run("try", str(tree), "--input", str(node.root / "other.yaml"))
+    assert tried.code == 0, tried.err
+    assert "rolled back from shop/tags/r2 to shop/tags/r1" in node.run("rollback").out
+    rollback = (node.state / "rollback.json").read_text()
+    assert node.run("try", str(tree), "--input", str(node.root / "other.yaml")).code == 0
+    assert (node.state / "rollback.json").read_text() == rollback
+
+
+def test_a_site_of_tags_only_looks_and_changes_nothing(node: Node, tree: Path) -> None:
+    settings = json.loads((node.root / "localpuppet.yaml").read_text())
+    node.settings(**{**settings, "immutable_only": True})
+    refused = node.run("try", str(tree))
+    assert refused.code == 2
+    assert "a work tree may change, and immutable_only is set" in refused.err
+    shown = node.run("try", str(tree), "--noop")
+    assert shown.code == 0, shown.err
+    assert "compiling runs functions and facts of this work tree" in shown.err
+    assert node.status()["noop"] is True
+    assert "refused" in node.run("history").out
+
+
+def test_without_an_input_the_site_manifest_decides(node: Node, tree: Path) -> None:
+    (node.root / "input.yaml").unlink()
+    done = node.run("try", str(tree), "--noop")
+    assert done.code == 0, done.err
+    assert "no class and no parameter is given" in done.err
+    assert "own site manifest" in done.out
+
+
+def test_a_module_from_the_work_tree_next_door(node: Node, forge: Forge, tree: Path) -> None:
+    door = forge.repo("ntp")
+    door.write({"manifests/init.pp": klass("ntp", "from next door")})
+    locked = make(node, "lock", str(tree), "--path", f"ntp={door.path}")
+    assert locked.code == 0, locked.err
+    done = node.run("try", str(tree), "--noop")
+    assert done.code == 0, done.err
+    assert "from next door" in done.out
+    checked = make(node, "check", str(tree))
+    assert checked.code == 2
+    assert "paths.ntp: is a work tree of the machine that locked it" in checked.err
+    assert make(node, "lock", str(tree)).code == 0
+    assert "paths" not in (tree / "manifest.lock").read_text()
+
+
+def test_a_tree_that_cannot_be_tried_says_why(node: Node, tree: Path) -> None:
+    (tree / "manifest.lock").unlink()
+    assert "there is no manifest.lock" in node.run("try", str(tree)).err
+    (tree / "manifest.yaml").unlink()
+    (tree / "Puppetfile").write_text("mod 'acme/ntp', '1.0.0'\n")
+    assert "'localpuppet release import' makes it" in node.run("try", str(tree)).err
+    odd = tree.rename(tree.parent / "a:b")
+    assert "Puppet cannot work with this path" in node.run("try", str(odd)).err
+
+
+def test_trunk_gets_the_modules_of_its_lock(node: Node, tree: Path) -> None:
+    (node.root / "modules" / "control").mkdir()
+    tree.rename(node.root / "modules" / "control" / "trunk")
+    node.write("input.yaml", NODE_INPUT.replace("foo/trunk", "control/trunk"))
+    refused = node.run("check")
+    assert refused.code == 2
+    assert "modules.ntp: is not on this node ('localpuppet stage' fetches it)" in refused.err
+    staged = node.run("stage")
+    assert staged.out == "staged 1 module of the lock of control/trunk, which is used as it is\n"
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    assert "ntp 1.0.0" in done.out
+    assert "not committed" in done.out
+
+
+def test_gc_keeps_the_modules_of_a_tree_that_was_tried_lately(node: Node, tree: Path) -> None:
+    assert node.run("try", str(tree), "--noop").code == 0
+    (links,) = (node.state / "links").iterdir()
+    assert node.run("release", "gc", "--json").json["trees"] == []
+    os.utime(links, (0, 0))
+    assert len(node.run("release", "gc", "--json").json["trees"]) == 1
+    assert not links.exists()
+    assert node.run("try", str(tree), "--noop").code == 0, "it comes again"
+
+
+def test_a_run_of_a_work_tree_triggers_nobody(node: Node, tmp_path: Path) -> None:
+    run = node.state / "runs" / "20261120T120000.000000Z-0000"
+    run.mkdir(parents=True)
+    request = {"work_tree": "/srv/control", "causes": {}}
+    (run / "request.json").write_text(json.dumps(request))
+    records = Records(run.parent, SystemProcesses())
+    assert paths_of(records, run.name) == []
+    me, other = NodeName.parse("a.example.com"), NodeName.parse("b.example.com")
+    found = next_path(paths_of(records, run.name), me=me, receiver=other)
+    assert found == Loop(reason="nothing is sent: the run tries a work tree")

@@ -1,0 +1,144 @@
+"""A node whose package manager brings the package of a release: real apt, over a repository."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.node.releases.packages.tools import APT_AGAIN, APT_TRIES, SystemPackageTools
+from tests.rigs.node import Node
+from tests.rigs.packages import Scratch, build, run, without_git
+
+
+class Repository:
+    """A flat repository of Debian packages, and an apt that knows nothing else."""
+
+    def __init__(self, node: Node, scratch: Scratch) -> None:
+        self.node = node
+        self.directory = node.root / "repository"
+        self.directory.mkdir()
+        self.asked = node.root / "asked"
+        here = node.root / "apt"
+        for name in ("lists/partial", "cache/archives/partial"):
+            (here / name).mkdir(parents=True)
+        sources = here / "sources.list"
+        sources.write_text(f"deb [trusted=yes] file:{self.directory} ./\n")
+        options = [
+            f"Dir::State::lists={here}/lists",
+            f"Dir::State::status={scratch.path}/var/lib/dpkg/status",
+            f"Dir::State::extended_states={here}/extended",
+            f"Dir::Cache={here}/cache",
+            f"Dir::Etc::SourceList={sources}",
+            "Dir::Etc::SourceParts=/dev/null",
+            "Debug::NoLocking=1",
+            "APT::Sandbox::User=root",
+            f"DPkg::Options::=--root={scratch.path}",
+            "DPkg::Options::=--force-not-root",
+        ]
+        words = " ".join(f"-o {option}" for option in options)
+        script = f'#!/bin/sh\necho "$@" >> {self.asked}\nexec /usr/bin/apt-get {words} "$@"\n'
+        node.write("bin/apt-get", script, 0o755)
+        self.offer()
+
+    def offer(self, *packages: Path) -> None:
+        """Have packages in the repository."""
+        index = ""
+        for package in packages:
+            data = Path(shutil.copy(package, self.directory)).read_bytes()
+            index += run("dpkg-deb", "--field", package)
+            index += f"Filename: ./{package.name}\nSize: {len(data)}\n"
+            index += f"SHA256: {hashlib.sha256(data).hexdigest()}\n\n"
+        (self.directory / "Packages").write_text(index)
+
+
+@pytest.fixture
+def repository(bare: Node, scratch: Scratch) -> Repository:
+    settings = json.loads((bare.root / "localpuppet.yaml").read_text())
+    bare.settings(**settings, install_packages="apt")
+    return Repository(bare, scratch)
+
+
+def test_apt_brings_the_release_that_is_wanted_and_only_once(
+    site: Node, bare: Node, scratch: Scratch, repository: Repository
+) -> None:
+    path = without_git(bare)
+    missing = bare.run("stage", "--no-parse", PATH=path)
+    assert missing.code != 0
+    assert "apt-get: failed:" in missing.err
+    assert "localpuppet-release-web-r1" in missing.err
+    assert not scratch.packages.exists()
+
+    repository.offer(build(site, "deb", site.root / "out"))
+    done = bare.run("apply", "--noop", PATH=path)
+    assert done.code == 0, done.err
+    assert "web r1" in done.out
+    assert len([*scratch.packages.iterdir()]) == 1
+    asked = repository.asked.read_text()
+    assert bare.run("stage", "--no-parse", PATH=path).code == 0
+    assert repository.asked.read_text() == asked, "what is here is not asked for again"
+
+
+def test_what_apt_brings_is_held_to_what_it_says(
+    site: Node, bare: Node, scratch: Scratch, repository: Repository
+) -> None:
+    """A repository is believed to serve what it was given, and nothing beyond that."""
+    package = build(site, "deb", site.root / "out")
+    run("dpkg-deb", "--raw-extract", package, site.root / "raw")
+    (changed,) = (site.root / "raw").glob(
+        "usr/share/localpuppet/packages/*/objects/*/web/manifests/init.pp"
+    )
+    changed.chmod(0o644)
+    changed.write_text("class web { notify { 'evil': } }\n")
+    run("dpkg-deb", "--root-owner-group", "-b", site.root / "raw", site.root / package.name)
+    repository.offer(site.root / package.name)
+    done = bare.run("stage", "--no-parse", PATH=without_git(bare))
+    assert done.code == 3, done.err
+    assert not (bare.root / "modules/web/tags/r1").exists()
+
+
+def test_another_package_manager_gets_the_name_as_its_last_word(
+    site: Node, bare: Node, scratch: Scratch
+) -> None:
+    package = build(site, "deb", site.root / "out")
+    install = f"dpkg --root={scratch.path} --force-not-root --install {package.parent}/$1_1_all.deb"
+    script = bare.write("bin/get", f"#!/bin/sh\ntest $# = 1 && {install}\n", 0o755)
+    settings = json.loads((bare.root / "localpuppet.yaml").read_text())
+    bare.settings(**settings, install_packages=[str(script)])
+    done = bare.run("stage", "--no-parse", PATH=without_git(bare))
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("name", ["localpuppet-release-web-r.", "localpuppet-release-web-r1+"])
+def test_apt_takes_a_name_that_it_does_not_know_for_no_other(
+    name: str, site: Node, bare: Node, scratch: Scratch, repository: Repository
+) -> None:
+    """As an expression `…-v1.2` means `…-v1.20` and `…-v1.2.1`, too: apt-get would install all."""
+    repository.offer(build(site, "deb", site.root / "out"))
+    tools = SystemPackageTools(env={"PATH": without_git(bare)}, timeout=60)
+    with pytest.raises(StateError, match="Unable to locate package"):
+        tools.install_by_name(name, "apt")
+    assert not scratch.packages.exists()
+
+
+def test_apt_that_is_busy_with_its_lists_is_waited_for(node: Node) -> None:
+    busy = "echo 'E: Could not get lock /var/lib/apt/lists/lock.' >&2; exit 100"
+    script = f'case "$*" in *update) test -e {node.root}/free || {{ {busy}; }};; esac'
+    node.write("bin/apt-get", f"#!/bin/sh\n{script}\n", 0o755)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            (node.root / "free").touch()
+
+    tools = SystemPackageTools(env={"PATH": str(node.root / "bin")}, timeout=60, sleep=sleep)
+    tools.install_by_name("localpuppet-release-web-r1", "apt")
+    assert slept == [APT_AGAIN] * 3
+
+    (node.root / "free").unlink()
+    with pytest.raises(StateError, match="Could not get lock"):
+        tools.install_by_name("localpuppet-release-web-r1", "apt")
+    assert len(slept) == 3 + APT_TRIES - 1

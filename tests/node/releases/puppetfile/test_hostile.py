@@ -1,0 +1,33 @@
+"""Puppetfiles that want to cost: they are read, or named, in bounded memory and time."""
+
+import pytest
+
+from tests.rigs.limited import limited
+
+# Each of them about 1 MiB, the largest that is read.
+HOSTILE = {
+    "one string": "\"mod '\" + 'a' * 1_000_000 + \"'\\n\"",
+    "strings": "\"mod 'a', \" + \"'b',\" * 250_000",
+    "words": "\"mod 'a', \" + 'b,' * 500_000",
+    "brackets": "'[' * 1_000_000",
+    "backslashes": "'\"' + chr(92) * 1_000_000",
+    "unclosed strings": "(\"'\" + 'b' * 2000) * 500",
+    "unclosed symbols": "':\"' * 300_000",
+    "modules": "\"mod 'a/b'\\n\" * 100_000",
+    "comments": "'#\\n' * 500_000",
+    "conditions": "'if true\\n' * 120_000",
+}
+
+
+READ = {"one string": 1, "strings": 1, "words": 1, "modules": 100_000}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_puppetfile_costs_little(name: str) -> None:
+    done = limited(
+        "from localpuppet.node.releases.puppetfile.parsing import parse\n"
+        f"print(len(parse({HOSTILE[name]}).entries))\n",
+        seconds=15,
+    )
+    assert done.code == 0, done.err[-500:]
+    assert done.out == f"{READ.get(name, 0)}\n"

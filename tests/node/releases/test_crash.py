@@ -1,0 +1,136 @@
+"""stage is killed, or its disk refuses, at one system call after another.
+
+After each: the old release still verifies, running it again converges, and no rubbish remains. A
+bounded sample runs with the tests; `scripts/crash` runs every call (CRASH_FULL=1).
+"""
+
+import os
+import re
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.machine.files import remove_tree
+from tests.rigs.forge import Forge, klass, release
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
+
+FULL = os.environ.get("CRASH_FULL") == "1"
+# How many calls of each kind are tried with the tests, spread over all that stage makes.
+SAMPLE = 4
+CALLS = ("rename", "symlink", "fsync", "syncfs", "unlink", "mkdir", "openat", "write")
+
+
+# What git does to a mirror and to a tree that it writes.
+GIT_CALLS = ("openat", "write", "rename", "link", "unlink", "mkdir")
+
+
+def stage(node: Node, *strace: str) -> "subprocess.CompletedProcess[str]":
+    """Stage r2 under strace, which injects a fault into this process (git has its own test)."""
+    return subprocess.run(
+        ["strace", "-qq", "-o", node.root / "trace", *strace, *COMMAND, "stage", "web/tags/r2"],
+        env=node.environment(PYTHONPATH=str(REPOSITORY), PYTHONDONTWRITEBYTECODE="1"),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def forget(node: Node) -> None:
+    """Take r2 off the node again, as gc would, and the memory of its tag, which gc keeps."""
+    node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
+    with suppress(FileNotFoundError):
+        os.utime(node.state / "staged" / "web%tags%r2.json", (0, 0))  # long ago: no more kept
+    done = node.run("release", "gc")
+    assert done.code == 0, done.err
+    assert not (node.root / "modules/web/tags/r2").is_symlink()
+    (node.state / "tags.json").unlink(missing_ok=True)
+
+
+def rubbish(node: Node) -> list[Path]:
+    """Return what should not be left: temporary names, locks, trees that nobody needs."""
+    hidden = [*node.state.rglob(".*"), *node.root.joinpath("modules").rglob(".*.*")]
+    for pattern in ("*.lock", "tmp_*"):
+        hidden += (node.state / "mirrors").rglob(pattern)
+    return [*hidden, *(node.state / "staging").iterdir()]
+
+
+def count(node: Node, call: str) -> int:
+    done = stage(node, "-e", f"trace={call}")
+    assert done.returncode == 0, done.stderr
+    lines = (node.root / "trace").read_text().splitlines()
+    forget(node)
+    return len([line for line in lines if re.match(rf"{call}\(", line)])
+
+
+def converges(node: Node, message: str) -> None:
+    """Whatever happened to r2: r1 is whole, staging again makes r2 whole, and nothing is left."""
+    assert node.run("release", "verify", "web/tags/r1").code == 0, message
+    assert node.run("check").code == 0, message
+    again = node.run("stage", "web/tags/r2")
+    assert again.code == 0, f"{message}: {again.err}"
+    assert node.run("release", "verify", "--all").code == 0, message
+    assert rubbish(node) == [], message
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
+    assert site.run("stage").code == 0
+    release(site, forge, "r2")
+    total = count(site, call)
+    step = 1 if FULL else max(1, total // SAMPLE)
+    for number in range(1, total + 1, step):
+        killed = stage(site, "-e", f"inject={call}:signal=KILL:when={number}")
+        assert killed.returncode == -9, f"{call} {number} of {total}: {killed.stderr}"
+        converges(site, f"{call} {number}")
+        forget(site)
+
+
+@pytest.mark.parametrize("call", GIT_CALLS)
+def test_git_is_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
+    """Git and what it starts are killed at their N-th call each, until none makes so many."""
+    assert site.run("stage").code == 0
+    forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "ntp v2")}, "v2")
+    release(site, forge, "r2", ntp="v2")
+    traced = site.root / "traced"
+    traced.mkdir()
+    failed = 0
+    for number in range(1, 400) if FULL else (1, 2, 3, 5, 9, 40, 400):
+        remove_tree(site.state / "mirrors")
+        (traced / "git").write_text(
+            f"#!/bin/sh\nexec strace -f -qq -o {site.root}/trace"
+            f' -e inject={call}:signal=KILL:when={number} /usr/bin/git "$@"\n'
+        )
+        (traced / "git").chmod(0o755)
+        killed = site.run("stage", "web/tags/r2", PATH=f"{traced}:{os.environ['PATH']}")
+        assert killed.code in (0, 3, 69), f"{call} {number}: {killed.err}"
+        assert killed.code == 0 or killed.err.startswith("localpuppet: error: "), killed.err
+        failed += killed.code != 0
+        converges(site, f"{call} {number}")
+        forget(site)
+        if killed.code == 0:
+            break
+    else:
+        pytest.fail(f"git still makes {call} {number} times")
+    assert failed, "nothing was killed"
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("call", ["write", "fsync", "rename", "symlink", "mkdir"])
+def test_a_disk_that_refuses_a_system_call(site: Node, forge: Forge, call: str, error: str) -> None:
+    assert site.run("stage").code == 0
+    release(site, forge, "r2")
+    total = count(site, call)
+    step = 1 if FULL else max(1, total // 2)
+    for number in range(1, total + 1, step):
+        refused = stage(site, "-e", f"inject={call}:error={error}:when={number}")
+        assert "Traceback" not in refused.stderr
+        assert "bug" not in refused.stderr, f"{call} {number}: {refused.stderr}"
+        assert site.run("release", "verify", "web/tags/r1").code == 0
+        assert site.run("stage", "web/tags/r2").code == 0
+        assert site.run("release", "verify", "--all").code == 0
+        assert rubbish(site) == []
+        forget(site)

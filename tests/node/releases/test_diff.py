@@ -1,0 +1,174 @@
+"""release diff: pins, files and compiled resources."""
+
+import json
+
+from localpuppet.node.releases.difference import (
+    catalog_changes,
+    compare_catalogs,
+    resources,
+    unified,
+)
+from tests.rigs.forge import Forge, klass, make, release
+from tests.rigs.node import Node
+
+
+def test_pins_files_and_resources_that_differ(site: Node, forge: Forge) -> None:
+    forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "ntp v2")}, "v2")
+    forge.repo("web").write({"web/files/new": "x"})
+    release(site, forge, "r2", ntp="v2")
+    arguments = ["release", "diff", "web/tags/r1", "web/tags/r2", "--catalog"]
+    arguments.append(str(site.root / "input.yaml"))
+    found = site.run(*arguments, "--json")
+    assert found.code == 0, found.err
+    assert list(found.json["dependencies"]["changed"]) == ["module ntp"]
+    assert "v1 (" in found.json["dependencies"]["changed"]["module ntp"]
+    assert found.json["files"]["added"] == ["web/files/new"]
+    assert list(found.json["files"]["changed"]) == [
+        "manifest.lock",
+        "manifest.yaml",
+        "ntp/manifests/init.pp",
+        "web/manifests/init.pp",
+    ]
+    assert found.json["resources"]["added"] == ["Notify[ntp v2]", "Notify[web r2]"]
+    assert found.json["resources"]["removed"] == ["Notify[ntp v1]", "Notify[web r1]"]
+    shown = site.run(*arguments)
+    assert "  + Notify[web r2]" in shown.out
+    assert not list(site.state.glob("diff-*")), "nothing is left behind"
+    assert site.runs() == [], "nothing was applied"
+
+
+def test_a_release_is_the_same_as_itself(site: Node) -> None:
+    shown = site.run("release", "diff", "web/tags/r1", "web/tags/r1")
+    assert shown.out == "dependencies\n  the same\nfiles\n  the same\n"
+
+
+CONTROL = {
+    "manifest.yaml": "moduledir: modules\nmodulepath: [dist/tags/r7]\n"
+    "modules:\n  ntp: {git: 'NTP', tag: v1}\n",
+    "environment.conf": "modulepath = site-modules:modules\n",
+    "site-modules/web/manifests/init.pp": klass("web", "web"),
+}
+DATA = {
+    "data/common.yaml": "a: 1\nb: 2",
+    "data/same.yaml": "a: 1\n",
+    "hiera.yaml": "version: 5\n",
+    "manifests/site.pp": "node default { }\n",
+    "logo.png": "PNG\0 1",
+    "large.txt": "a\n" * 200_000,
+}
+
+
+def test_every_file_of_a_release_counts(site: Node, forge: Forge) -> None:
+    """Data, hiera.yaml and the site manifest of a control repository are on no modulepath."""
+    web = forge.repo("web")
+    control = {name: text.replace("NTP", forge.repo("ntp").url) for name, text in CONTROL.items()}
+    web.write({**control, **DATA})
+    assert make(site, "lock", str(web.path)).code == 0
+    web.commit({}, "r2")
+    web.git("rm", "-q", "hiera.yaml")
+    changed = {name: text.replace("1", "3") for name, text in DATA.items() if "same" not in name}
+    del changed["hiera.yaml"]
+    changed["manifests/site.pp"] = "node default { include web }\n"
+    changed["large.txt"] = "b\n" * 200_000
+    web.commit({**changed, "data/new.yaml": "c: \x1b[31m3\n"}, "r3")
+    found = site.run("release", "diff", "web/tags/r2", "web/tags/r3", "--text", "--json")
+    assert found.code == 0, found.err
+    assert found.json["files"]["added"] == ["data/new.yaml"]
+    assert found.json["files"]["removed"] == ["hiera.yaml"]
+    names = ["data/common.yaml", "large.txt", "logo.png", "manifests/site.pp"]
+    assert list(found.json["files"]["changed"]) == names
+    texts = found.json["texts"]
+    assert texts["logo.png"] == "not shown: a binary file"
+    assert texts["large.txt"] == "not shown: more than 262144 bytes"
+    assert texts["data/common.yaml"] == (
+        "--- web/tags/r2/data/common.yaml\n+++ web/tags/r3/data/common.yaml\n@@ -1,2 +1,2 @@\n"
+        "-a: 1\n+a: 3\n b: 2\n\\ No newline at end of file"
+    )
+    shown = site.run("release", "diff", "web/tags/r2", "web/tags/r3", "--text").out
+    assert "\nlogo.png: not shown: a binary file\n" in shown
+    assert "\n-version: 5\n" in shown
+    assert "\n+c: \\x1b[31m3\n" in shown
+    moved = site.run("release", "diff", "web/tags/r1", "web/tags/r2", "--json").json["files"]
+    assert "ntp/manifests/init.pp" in moved["removed"]
+    assert "modules/ntp/manifests/init.pp" in moved["added"]
+    assert "platform" not in json.dumps(moved), "the collection is the same"
+
+
+def test_a_clone_has_the_files_of_its_tag(site: Node, forge: Forge) -> None:
+    trunk = site.root / "modules/web/trunk"
+    forge.repo("web").git("clone", "-q", ".", str(trunk))
+    shown = site.run("release", "diff", "web/tags/r1", "web/trunk")
+    assert shown.out == "dependencies\n  the same\nfiles\n  the same\n", shown.err
+
+
+def test_diffs_are_bounded_and_say_what_is_left_out() -> None:
+    labels = ("a", "b")
+    assert unified(b"a\n" * 6_000, b"b\n", labels=labels) == "not shown: more than 5000 lines"
+    assert unified(b"\xff", b"a", labels=labels) == "not shown: a binary file"
+    assert unified(b"", b"", labels=labels) == "no difference in content"
+
+
+def test_a_catalog_that_does_not_compile_is_named(site: Node, forge: Forge) -> None:
+    forge.repo("web").commit({"web/manifests/init.pp": "class web { fail('on purpose') }\n"}, "r2")
+    done = site.run(
+        *["release", "diff", "web/tags/r1", "web/tags/r2", "--catalog"],
+        str(site.root / "input.yaml"),
+    )
+    assert done.code == 2
+    assert "web/tags/r2: the catalog does not compile" in done.err
+    assert "on purpose" in done.err
+
+
+def test_what_only_the_newer_release_has_is_no_hindrance(site: Node, forge: Forge) -> None:
+    new = {
+        "web/manifests/init.pp": 'class web ($port = 80) { notify { "port ${port}": } }\n',
+        "extra/manifests/init.pp": klass("extra", "extra"),
+    }
+    release(site, forge, "r2")
+    forge.repo("web").commit(new, "r3")
+    site.write("new.yaml", "app: web/tags/r3\nclasses: {web: {port: 81}, extra: null}\n")
+    arguments = ["release", "diff", "web/tags/r1", "web/tags/r3", "--catalog"]
+    done = site.run(*arguments, str(site.root / "new.yaml"), "--json")
+    assert done.code == 0, done.err
+    assert done.json["resources"]["added"] == [
+        "Class[Extra]",
+        "Notify[extra]",
+        "Notify[port 81]",
+    ]
+    assert "web/tags/r1 has no parameter web::port, class extra: compiled without" in done.err
+    site.write("new.yaml", "app: web/tags/r3\nclasses: [web, nowhere]\n")
+    refused = site.run(*arguments, str(site.root / "new.yaml"))
+    assert refused.code == 2
+    assert "nowhere" in refused.err
+    assert "\\x" not in refused.err
+
+
+def test_parameters_are_compared_and_secrets_not_shown() -> None:
+    def catalog(mode: str, secret: str) -> dict[str, object]:
+        sensitive = {"__ptype": "Sensitive", "__pvalue": secret}
+        parameters = {"mode": mode, "content": sensitive, "backup": False}
+        return {"resources": [{"type": "File", "title": "/x", "parameters": parameters}]}
+
+    before, after = resources(catalog("0644", "hunter2")), resources(catalog("0600", "hunter3"))
+    changed = compare_catalogs(before, after).changed["File[/x]"]
+    assert "mode: 0644 → 0600" in changed
+    assert "content: (sensitive" in changed
+    assert "hunter" not in changed
+    assert not compare_catalogs(before, before)
+
+
+def test_what_changes_is_told_without_values_and_bounded() -> None:
+    before = {"File[/x]": {"mode": "1", "content": "secret"}, "File[/gone]": {}}
+    after = {"File[/x]": {"mode": "2", "owner": "me"}, "File[/new]": {}, "File[/newer]": {}}
+    found = catalog_changes(before, after)
+    assert found.to_dict() == {
+        "added": ["File[/new]", "File[/newer]"],
+        "removed": ["File[/gone]"],
+        "changed": {"File[/x]": ["content", "mode", "owner"]},
+        "left_out": 0,
+    }
+    assert found.bounded(10_000) == found
+    few = found.bounded(70)
+    assert (few.removed, list(few.changed), few.added) == (found.removed, ["File[/x]"], ())
+    assert (few.left_out, few.count) == (2, 4)
+    assert not catalog_changes(after, after).count

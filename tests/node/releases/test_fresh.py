@@ -1,0 +1,140 @@
+"""`fresh`: for how long after it was tagged a release may be installed, by the signed time."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.node.releases.source import MAX_AHEAD, Source
+from tests.rigs.forge import Forge
+from tests.rigs.node import Node
+from tests.rigs.packages import build
+from tests.rigs.signing import TAGGED_AT, Signing, sign_tag
+from tests.rigs.staged import R1, R2, ReleaseSite, url
+
+DAY = 86400
+
+
+@pytest.fixture
+def fresh(web_site: ReleaseSite) -> ReleaseSite:
+    """The site, whose source `web` installs for thirty days what `alice` has signed."""
+    keys = web_site.root / "keys"
+    keys.write_text("alice")
+    web_site.sources["web"] = replace(web_site.source("web", keys), fresh=30 * DAY)
+    tagged(web_site, "r1", days=0)
+    return web_site
+
+
+def tagged(site: ReleaseSite, tag: str, *, days: float, annotated: bool = True) -> None:
+    """Publish a signed release whose tag says that it was made so many days ago."""
+    time = int(site.clock.now().timestamp() - days * DAY)
+    files = site.files(tag)
+    site.servers.publish(url("web"), tag, files, signer="alice", time=time, annotated=annotated)
+
+
+def test_a_release_is_installed_for_as_long_as_its_source_says(fresh: ReleaseSite) -> None:
+    tagged(fresh, "r2", days=31)
+    with pytest.raises(IntegrityError, match=r"r2: was tagged 31d ago, and web installs .* 30d"):
+        fresh.staging().stage(R2)
+    assert fresh.says(R2) == ""
+    fresh.staging().stage(R1)
+    tagged(fresh, "r2", days=29)
+    fresh.staging().stage(R2)
+
+
+def test_what_is_here_goes_on_and_is_repaired_however_old_it_is(fresh: ReleaseSite) -> None:
+    staged = fresh.staging().stage(R1)
+    fresh.clock.advance(60 * DAY)
+    assert fresh.staging().stage(R1) == staged
+    assert fresh.staging().stage(R1, refresh=True) == staged
+    fresh.store.remove(staged.pin.tree_sha256)
+    assert fresh.staging().stage(R1) == staged
+    staging = fresh.staging()
+    staging.remove(staged, kept=[])
+    with pytest.raises(IntegrityError, match="was tagged 60d ago"):
+        fresh.staging().stage(R1)
+
+
+def test_a_moved_tag_is_no_way_around_it(fresh: ReleaseSite) -> None:
+    fresh.staging().stage(R1)
+    tagged(fresh, "r1", days=40)
+    with pytest.raises(IntegrityError, match="was tagged 40d ago"):
+        fresh.staging().stage(R1, accept_moved=True)
+
+
+def test_a_time_that_is_to_come_is_refused(fresh: ReleaseSite) -> None:
+    tagged(fresh, "r2", days=-(MAX_AHEAD / DAY) - 1)
+    with pytest.raises(IntegrityError, match="says that it was tagged 2d from now"):
+        fresh.staging().stage(R2)
+    tagged(fresh, "r2", days=-0.5)
+    fresh.staging().stage(R2)
+
+
+def test_a_collection_is_as_fresh_as_the_release_that_pins_it(fresh: ReleaseSite) -> None:
+    """The tag of `dist` is old; the signed release that was tagged today says to use it."""
+    keys = fresh.root / "keys"
+    fresh.sources["dist"] = replace(fresh.source("dist", keys), fresh=DAY)
+    fresh.servers.publish(url("dist"), "r7", fresh.dist, signer="alice", time=1_700_000_000)
+    tagged(fresh, "r2", days=0)
+    fresh.staging().stage(R2)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ({"fresh": "30d"}, "sources.web: fresh needs require_signed"),
+        (
+            {"fresh": "soon", "require_signed": True, "signers": "keys"},
+            r"sources.web.fresh: 'soon'",
+        ),
+    ],
+)
+def test_what_a_source_cannot_say(body: dict[str, object], problem: str) -> None:
+    raw = {"git": "https://git.example.net/web.git", **body}
+    with pytest.raises(InvalidInputError, match=problem):
+        Source.from_dict("web", raw, root=Path("/etc/puppet"), allow_file=False)
+
+
+def test_on_a_node_whose_clock_goes_on(node: Node, forge: Forge, tmp_path: Path) -> None:
+    """With real git, OpenSSH and a real clock that libfaketime moves."""
+    home = tmp_path / "home"
+    home.mkdir()
+    signing = Signing(home)
+    signing.ssh_key("ssh")
+    web = forge.repo("web")
+    web.commit({"manifest.yaml": "modules: {}\n", "web/manifests/init.pp": "class web {}\n"})
+    for tag in ("r1", "r2"):
+        sign_tag(web, tag, signing)
+    source = {
+        "git": web.url,
+        "require_signed": True,
+        "signers": str(signing.ssh_signers("ssh")),
+        "fresh": "30d",
+    }
+    node.settings(allow_file_urls=True, sources={"web": source})
+    (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+
+    def after(days: int, tag: str) -> tuple[int, str]:
+        moment = datetime.fromtimestamp(TAGGED_AT + days * DAY, UTC)
+        done = node.run(
+            *("stage", f"web/tags/{tag}", "--no-parse"),
+            LD_PRELOAD=str(library),
+            FAKETIME=f"@{moment:%Y-%m-%d %H:%M:%S}",
+            TZ="UTC",
+        )
+        return done.code, done.err
+
+    assert after(29, "r1")[0] == 0
+    assert after(31, "r1")[0] == 0, "it is here"
+    code, said = after(31, "r2")
+    assert code == 3
+    assert "web/tags/r2: was tagged 31d ago" in said
+    assert "web/tags/r2" not in json.dumps(node.run("release", "list", "--json").json)
+    pack = build(node, "tar", tmp_path / "out", "web/tags/r1")
+    (node.state / "staged" / "web%tags%r1.json").unlink()
+    refused = node.run("stage", "web/tags/r1", "--pack", str(pack), "--no-parse")
+    assert refused.code == 3
+    assert "says how old a tag may be, and a package does not tell" in refused.err

@@ -1,0 +1,182 @@
+"""gc: what nobody will go back to goes, and what a run was given stays while it is on."""
+
+import json
+import os
+import time
+
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.enc.assigned import AssignedRelease
+from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.releases.git.mirror import mirror_name
+from tests.rigs.forge import Forge, applied, klass, more_settings, point_at, release
+from tests.rigs.node import Node
+
+
+def test_gc_keeps_what_may_be_needed_and_removes_the_rest(site: Node, forge: Forge) -> None:
+    more_settings(site, keep={"releases": 2})
+    applied(site, forge, "r1", "r2", "r3", "r4")
+    planned = site.run("release", "gc", "--dry-run", "--json").json
+    assert planned["releases"] == ["web/tags/r1", "web/tags/r2"]
+    assert sorted(planned["kept"]) == ["web/tags/r3", "web/tags/r4"]
+    listed = site.run("release", "list", "--json").json["releases"]
+    assert [row["applied"] for row in listed] == [None, None, "previous", "current"]
+    done = site.run("release", "gc")
+    assert done.code == 0, done.err
+    assert sorted(path.name for path in (site.root / "modules/web/tags").iterdir()) == ["r3", "r4"]
+    assert (site.root / "modules/dist/tags/r7").exists()
+    assert site.run("release", "verify", "--all").code == 0
+    assert len(list((site.state / "objects").iterdir())) == 4, "ntp, dist, and two of web"
+    assert site.run("apply").code == 0
+
+
+def test_gc_keeps_the_last_good_release_however_many_failed_since(site: Node, forge: Forge) -> None:
+    more_settings(site, keep={"runs": 1})
+    assert site.run("apply").code == 0
+    web = forge.repo("web")
+    for tag in ("r2", "r3", "r4"):
+        release(site, forge, tag)
+        web.commit({"web/manifests/init.pp": "class web { fail('broken') }\n"}, f"{tag}b")
+        point_at(site, f"{tag}b")
+        assert site.run("apply").code == 1
+    done = site.run("release", "gc", "--json").json
+    assert done["releases"] == ["web/tags/r2b", "web/tags/r3b"]
+    assert done["kept"] == ["web/tags/r1", "web/tags/r4b"]
+    assert site.run("rollback", "--json").json["app"] == "web/tags/r1"
+    assert "Notice: web r1" in site.run("apply").out
+
+
+def test_gc_keeps_what_was_assigned_also_while_the_input_names_a_release(
+    site: Node, forge: Forge
+) -> None:
+    release(site, forge, "r2")
+    assert site.run("stage", "web/tags/r2", "--no-parse").code == 0
+    os.utime(site.state / "staged" / "web%tags%r2.json", (0, 0))
+    assert site.run("release", "gc", "--dry-run", "--json").json["releases"] == ["web/tags/r2"]
+    assigned = Assignment(
+        release=ReleasePath("web/tags/r2"),
+        serial=1,
+        by="choria=alice",
+        at="2026-11-20T14:03:12.000000Z",
+    )
+    AssignedRelease(site.state).keep(assigned)
+    assert site.run("release", "gc", "--json").json["releases"] == []
+
+
+def test_gc_keeps_what_was_staged_ahead_for_a_while(site: Node, forge: Forge) -> None:
+    for tag in ("r2", "r3"):
+        release(site, forge, tag)
+        assert site.run("stage", f"web/tags/{tag}", "--no-parse").code == 0
+    os.utime(site.state / "staged" / "web%tags%r2.json", (time.time() - 15 * 86400,) * 2)
+    assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r2"]
+    more_settings(site, gc={"keep_staged": "1s"})
+    os.utime(site.state / "staged" / "web%tags%r3.json", (time.time() - 10,) * 2)
+    assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r3"]
+    more_settings(site, gc={"keep_staged": "soon"})
+    refused = site.run("release", "gc")
+    assert refused.code == 2
+    assert "gc.keep_staged: 'soon' is an invalid time" in refused.err
+
+
+def test_gc_spares_what_runs(site: Node, forge: Forge) -> None:
+    web = forge.repo("web")
+    slow = "class web { exec { '/bin/sleep 6': } -> notify { 'end': } }\n"
+    web.commit({"web/manifests/init.pp": slow}, "slow")
+    other = site.write("other.yaml", "app: web/tags/slow\nclasses: [web]\n")
+    process = site.start("apply", "--noop", str(other), "--", "--debug")
+    site.wait_until(lambda: site.recorded().get("state") == "running")
+    process.terminate()
+    site.finish(process)
+    process = site.start("apply", str(other))
+    site.wait_until(lambda: site.recorded().get("state") == "running")
+    kept = site.run("release", "gc", "--json").json
+    assert "web/tags/slow" in kept["kept"]
+    assert site.finish(process).code == 0
+    status = json.loads(site.run("status", "--json").out)
+    assert status["run"]["outcome"] == "changed"
+
+
+def test_gc_leaves_all_alone_while_a_run_is_prepared(site: Node) -> None:
+    """Between preparing and recording no record names the release, and no input of the root."""
+    assert site.run("stage").code == 0
+    past = time.time() - 15 * 86400
+    os.utime(site.state / "staged" / "web%tags%r1.json", (past, past))
+    other = (site.root / "input.yaml").rename(site.root / "other.yaml")
+    os.mkfifo(site.root / "fifo")
+    enc = site.write("slow-enc", f"#!/bin/sh\ncat {site.root}/fifo\n", 0o755)
+    more_settings(site, enc=str(enc))
+    process = site.start("apply", str(other))
+    with (site.root / "fifo").open("w") as answer:
+        refused = site.run("release", "gc")
+        assert refused.code == 75
+        assert "a run is being prepared" in refused.err
+        assert site.run("release", "gc", "--dry-run", "--json").json["releases"] == ["web/tags/r1"]
+        answer.write("classes: {}\n")
+    assert site.finish(process).code == 0
+    assert site.run("release", "gc", "--json").json["kept"] == ["web/tags/r1"]
+
+
+def test_gc_removes_archives_of_the_forge_that_were_unpacked_a_while_ago(node: Node) -> None:
+    node.app("")
+    place = node.state / "forge"
+    place.mkdir(parents=True)
+    for name, age in (("a" * 64 + ".tar.gz", 15), ("b" * 64 + ".part", 15), ("c" * 64, 13)):
+        (place / name).write_bytes(b"x")
+        os.utime(place / name, (time.time() - age * 86400,) * 2)
+    planned = node.run("release", "gc", "--dry-run", "--json").json
+    assert planned["archives"] == ["a" * 64 + ".tar.gz", "b" * 64 + ".part"]
+    assert "0 trees, 2 archives; " in node.run("release", "gc").out
+    assert [path.name for path in place.iterdir()] == ["c" * 64]
+
+
+def test_gc_removes_mirrors_of_modules_and_keeps_those_of_sources(site: Node, forge: Forge) -> None:
+    assert site.run("stage").code == 0
+    mirrors = {name: mirror_name(forge.repo(name).url) for name in ("web", "dist", "ntp")}
+    assert site.run("release", "gc", "--json").json["mirrors"] == [], "it was fetched just now"
+    past = time.time() - 15 * 86400
+    for path in (site.state / "mirrors").rglob("*"):
+        os.utime(path, (past, past), follow_symlinks=False)
+    for name in mirrors.values():
+        os.utime(site.state / "mirrors" / name, (past, past))
+    assert site.run("release", "gc", "--json").json["mirrors"] == [mirrors["ntp"]]
+    left = sorted(path.name for path in (site.state / "mirrors").iterdir())
+    assert left == sorted([mirrors["web"], mirrors["dist"]])
+    assert site.run("release", "verify").code == 0
+
+
+def test_gc_spares_what_a_run_was_given_before_its_tag_was_accepted_as_moved(
+    site: Node, forge: Forge
+) -> None:
+    """The run waits in its first resource; only then Puppet reads files of both its trees."""
+    fifo = site.root / "fifo"
+    os.mkfifo(fifo)
+    forge.repo("dist").commit({"platform/files/motd": "genuine\n"}, "r8")
+    release(site, forge, "r2", dist="r8")
+    web = forge.repo("web")
+    code = (
+        f"class web {{ exec {{ '/bin/cat {fifo}': }}\n"
+        f"-> file {{ '{site.root}/motd': source => 'puppet:///modules/platform/motd' }}\n"
+        f"-> file {{ '{site.root}/own': source => 'puppet:///modules/web/own' }} }}\n"
+    )
+    web.commit({"web/manifests/init.pp": code, "web/files/own": "own\n"}, "r3")
+    site.write("input.yaml", "app: web/tags/r3\nclasses: [web]\n")
+    run = site.start("apply")
+    with fifo.open("w") as waits_for_puppet:
+        forge.repo("dist").commit({"platform/files/motd": "moved\n"}, "r9")
+        release(site, forge, "r4", dist="r9")
+        web.write({"web/manifests/init.pp": klass("web", "moved")})
+        web.commit({})
+        web.git("tag", "-f", "-a", "-m", "r3", "r3")
+        moved = site.run("stage", "web/tags/r3", "--accept-moved", "--no-parse")
+        assert moved.code == 0, moved.err
+        collected = site.run("release", "gc", "--json").json
+        assert collected["compositions"] == []
+        waits_for_puppet.write("go\n")
+    assert site.finish(run).code == 0
+    assert (site.root / "motd").read_text() == "genuine\n"
+    assert (site.root / "own").read_text() == "own\n"
+    over = site.run("release", "gc", "--json").json
+    assert len(over["compositions"]) == 1, "what the moved tag left behind, once the run is over"
+    assert over["trees"]
+    assert len(list((site.state / "releases").iterdir())) == 1
+    assert site.run("release", "verify", "--all").code == 0
+    assert "Notice: moved" in site.run("apply").out

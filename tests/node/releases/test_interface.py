@@ -1,0 +1,244 @@
+"""The interface: what Puppet's parser finds in a release, and inputs held against it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.forge import Forge, release
+from tests.rigs.node import REPOSITORY, Node
+
+WEB = """\
+# Serves.
+class web (
+  Integer[1, 65535] $port,
+  Enum['http', 'https'] $scheme = 'http',
+  Optional[Array[String[1]]] $aliases = undef,
+  Sensitive[String] $password = Sensitive('x'),
+) {
+  notify { "web ${port}": }
+}
+"""
+
+
+@pytest.fixture
+def web(site: Node, forge: Forge) -> Node:
+    """The site, whose release r2 has a class with parameters."""
+    forge.repo("web").write({"web/manifests/extra.pp": "class web::extra($anything = 1) { }\n"})
+    release(site, forge, "r2")
+    forge.repo("web").commit({"web/manifests/init.pp": WEB}, "r3")
+    assert site.run("stage", "web/tags/r3").code == 0
+    return site
+
+
+def say(node: Node, classes: str, parameters: str = "{}") -> None:
+    node.write("input.yaml", f"app: web/tags/r3\nclasses: {classes}\nparameters: {parameters}\n")
+
+
+def test_what_fits_runs(web: Node) -> None:
+    say(web, "{web: {port: 8080, scheme: https, aliases: [a], stage: main}, ntp: , platform: }")
+    checked = web.run("check", "--parse")
+    assert checked.code == 0, checked.err
+    done = web.run("apply")
+    assert done.code == 0, done.err
+    assert "web 8080" in done.out
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ("{wbe: {}}", ["classes.wbe: the release has no class 'wbe'", "did you mean 'web'?"]),
+        ("[web::none]", ["no class 'web::none'"]),
+        (
+            "[other::sub]",
+            ["no class 'other::sub'", "no directory of the modulepath has other/manifests/sub.pp"],
+        ),
+        (
+            "{web: {prot: 1}}",
+            ["classes.web.prot: the class web has no parameter 'prot'", "did you mean 'port'?"],
+        ),
+        (
+            "{web: {}}",
+            ["classes.web: the class web needs the parameter 'port' (Integer[1, 65535])"],
+        ),
+        (
+            "{web: {port: secret}}",
+            [
+                "classes.web.port: the parameter 'port'",
+                "must be Integer[1, 65535], and this string",
+            ],
+        ),
+        ("{web: {port: 0}}", ["must be Integer[1, 65535], and this number is not"]),
+        (
+            "{web: {port: 1, scheme: ftp}}",
+            ["classes.web.scheme", "must be Enum['http', 'https'], and this string is not"],
+        ),
+        ("{web: {port: 1, aliases: [a, '']}}", ["Optional[Array[String[1]]]", "this list is not"]),
+        ("{web: {port: '%{port}'}}", ["must be Integer[1, 65535], and this string is not"]),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_puppet_starts(
+    web: Node, classes: str, said: list[str]
+) -> None:
+    say(web, classes, "{port: '1'}")
+    for verb in ("check", "apply"):
+        refused = web.run(verb)
+        assert refused.code == 2, refused.out
+        assert refused.err.startswith(f"localpuppet: error: {web.root}/input.yaml: classes")
+        assert len(refused.err.splitlines()) == 1
+        for text in said:
+            assert text in refused.err
+        if "class web" in refused.err:
+            file = "modules/web/tags/r3/web/manifests/init.pp:2"
+            assert f"see {web.root}/{file}" in refused.err
+        assert "secret" not in refused.err
+    assert not (web.root / "node.yaml").exists()
+
+
+def test_the_site_may_have_classes_and_data_of_its_own(web: Node) -> None:
+    web.write("manifests/default.pp", "class mine { notify { 'mine': } }\nnode default { }\n")
+    say(web, "{mine: {}, web: {port: 1}}")
+    done = web.run("apply")
+    assert done.code == 0, done.err
+    assert "Notice: mine" in done.out
+    say(web, "[web]")
+    assert web.run("check", "--parse").code == 2
+    conf = web.root / "puppet/conf"
+    config = web.write(
+        "puppet/conf/hiera.yaml",
+        "---\n# hierarchy:\nversion: 5\nhierarchy: []\n",
+    )
+    assert web.run("check", "--parse").code == 2, "Debian's own hiera.yaml has no data"
+    config.write_text(
+        f"version: 5\nhierarchy:\n  - {{name: x, path: x.yaml, datadir: {conf}/data}}\n"
+    )
+    web.write("puppet/conf/data/x.yaml", "web::port: 99\n")
+    done = web.run("apply")
+    assert done.code == 0, done.err
+    assert "web 99" in done.out
+
+
+def test_data_in_a_module_or_a_release_may_give_a_parameter(web: Node, forge: Forge) -> None:
+    files = {
+        "web/hiera.yaml": "version: 5\nhierarchy: [{name: c, path: c.yaml}]\n",
+        "web/data/c.yaml": "web::port: 77\n",
+    }
+    forge.repo("web").commit(files, "r4")
+    web.write("input.yaml", "app: web/tags/r4\nclasses: [web]\n")
+    assert web.run("stage").code == 0
+    done = web.run("apply")
+    assert done.code == 0, done.err
+    assert "web 77" in done.out
+
+
+def test_what_puppet_cannot_parse_is_not_staged_as_if_it_could(web: Node, forge: Forge) -> None:
+    broken = {
+        "web/manifests/extra.pp": "class web::extra {\n  $x = \n}\n",
+        "web/functions/f.pp": "function web::f( { }\n",
+        "web/examples/init.pp": "not { for us",
+        "web/plans/p.pp": "plan web::p() { apply('x') { } }",
+    }
+    forge.repo("web").commit(broken, "r5")
+    refused = web.run("stage", "web/tags/r5")
+    assert refused.code == 2
+    file = web.root / "modules/web/tags/r5/web/functions/f.pp"
+    assert f"error: {file}:1: Puppet cannot parse it: Syntax error" in refused.err
+    assert "(and 1 more)" in refused.err
+    assert not file.parents[2].exists(), "it got no name"
+    assert len(list((web.state / "interfaces").iterdir())) == 1, "r3's"
+    assert len(list((web.state / "releases").iterdir())) == 1
+    assert web.run("stage", "web/tags/r5").code == 2, "nor the second time"
+    assert web.run("stage", "web/tags/r5", "--no-parse").code == 0, "whoever wants it may look"
+    assert file.exists()
+    assert web.run("stage", "web/tags/r5").code == 2
+    web.write("input.yaml", "app: web/tags/r5\nclasses: {web: {port: 1}}\n")
+    assert web.run("apply").code == 2
+    web.write("input.yaml", "app: web/tags/r3\nclasses: {web: {port: 1}}\n")
+    assert web.run("apply").code == 0
+
+
+def test_a_run_only_reads_what_was_kept(web: Node) -> None:
+    say(web, "{web: {port: 1}}")
+    kept = list((web.state / "interfaces").iterdir())
+    assert len(kept) == 1
+    value = json.loads(kept[0].read_text())
+    assert value["classes"]["web"]["parameters"]["aliases"] == {
+        "type": "Optional[Array[String[1]]]",
+        "required": False,
+        "default": "undef",
+    }
+    value["classes"]["web"]["parameters"]["port"]["type"] = "String"
+    kept[0].write_text(json.dumps(value))
+    assert "must be String" in web.run("apply").err
+    kept[0].write_text("{")
+    assert web.run("apply").code == 0, "without it Puppet judges"
+    assert web.run("stage", "web/tags/r3").code == 0
+    assert json.loads(kept[0].read_text())["classes"]["web"]["line"] == 2
+
+
+def test_a_release_that_may_change_is_read_by_check_only(node: Node) -> None:
+    node.app("notify { 'x': }")
+    node.write("input.yaml", "app: app/trunk\nclasses: {app: {nope: 1}}\n")
+    refused = node.run("check", "--parse")
+    assert refused.code == 2
+    assert "the class app has no parameter 'nope' (there are none; see" in refused.err
+    assert not (node.state / "interfaces").exists()
+    failed = node.run("apply")
+    assert failed.code == 1
+    assert "Puppet" not in failed.err
+
+
+def test_without_puppet_it_says_what_was_not_checked(web: Node) -> None:
+    web.settings(
+        allow_file_urls=True,
+        sources={"web": {"git": "file:///nowhere"}, "dist": {"git": "file:///nowhere"}},
+        puppet={"command": "none"},
+    )
+    say(web, "[web]")
+    checked = web.run("check", "--parse")
+    assert checked.code == 0
+    assert "classes and parameters were not checked" in checked.err
+    staged = web.run("stage")
+    assert staged.code == 0
+    assert "not parsed" in staged.err
+
+
+def test_ruby_is_found_beside_puppet_or_in_its_first_line(tmp_path: Path) -> None:
+    from localpuppet.node.puppet.installation import find_ruby
+
+    def program(name: str, text: str = "#!/bin/sh\n") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    vendor = program("vendor/ruby")
+    wrapper = program("vendor/wrapper.sh")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/puppet").symlink_to(wrapper)
+    assert find_ruby(tmp_path / "bin/puppet", "") == vendor
+    gem = program("gem/puppet", f"#!{vendor} -w\n")
+    assert find_ruby(gem, "") == vendor
+    env = program("gem/other", "#!/usr/bin/env ruby\n")
+    assert find_ruby(env, f"/nowhere:{tmp_path}/vendor") == vendor
+    assert find_ruby(env, "/nowhere") is None
+
+
+def test_modules_of_other_people_are_read(node: Node) -> None:
+    """Debian's packaged modules, where the machine has them; ours in any case."""
+    from localpuppet.base.machine.processes import SystemProcesses
+    from localpuppet.node.releases.interfaces import Parser
+
+    directories = [REPOSITORY / "modules/foo/trunk", Path("/usr/share/puppet/modules")]
+    directories = [directory for directory in directories if directory.is_dir()]
+    parser = Parser(
+        ruby=Path("/usr/bin/ruby"),
+        script=REPOSITORY / "localpuppet/base/share/interface.rb",
+        env={"PATH": "/usr/bin:/bin"},
+        version="",
+        processes=SystemProcesses(),
+    )
+    found = parser.ask(directories, names=list(map(str, directories)), own_code={})
+    assert not found.problems
+    assert "foo" in found.classes

@@ -1,0 +1,114 @@
+"""Which release is older: by the times in tags, else by the order of first application."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.tag_memory import TagMemory
+from tests.rigs.node import Node
+
+R1, R2, R3, R4 = (ReleasePath(f"web/tags/r{number}") for number in range(1, 5))
+
+
+def tagged(state: Path, app: ReleasePath, time: int) -> None:
+    memory = TagMemory(state)
+    name = f"{int(app[-1]):040x}"
+    pin = Pin(
+        url=GitUrl("https://git.example.com/web.git"),
+        tag=Tag(app.rpartition("/")[2]),
+        tag_object=name,
+        commit=name,
+        tree_sha256="0" * 64,
+    )
+    memory.note_pin(app, pin)
+    memory.note_time(name, time)
+    assert memory.pin(app) == pin
+    assert memory.tagged_at(app) == time
+
+
+def test_going_back_by_permission_does_not_change_the_order(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    for app in (R1, R2, R3, R2):
+        ledger.note(app)
+    assert ledger.current("web") == R2
+    assert ledger.order("web") == [R1, R2, R3]
+    ledger.check_forward(R2)
+    ledger.check_forward(R3)
+    ledger.check_forward(R4)
+    with pytest.raises(InvalidInputError, match="web/tags/r1 is older than web/tags/r2, which was"):
+        ledger.check_forward(R1)
+
+
+def test_times_decide_also_for_what_was_never_applied(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    tagged(tmp_path, R2, 200)
+    tagged(tmp_path, R4, 400)
+    ledger.note(R4)
+    with pytest.raises(InvalidInputError, match="by the times of their tags"):
+        ledger.check_forward(R2)
+    ledger.note(R2)  # somebody allowed it
+    ledger.check_forward(R4)
+    ledger.check_forward(R3)  # nothing is known of it
+
+
+def test_equal_times_leave_it_to_the_order(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    for app in (R1, R2):
+        tagged(tmp_path, app, 100)
+        ledger.note(app)
+    with pytest.raises(InvalidInputError, match="which was applied after it"):
+        ledger.check_forward(R1)
+
+
+def test_what_an_older_localpuppet_wrote_is_read(tmp_path: Path) -> None:
+    (tmp_path / "applied.json").write_text(
+        '{"schema": 1, "order": {"web": ["web/tags/r1", "web/tags/r2"]}}'
+    )
+    ledger = Ledger(tmp_path)
+    assert ledger.current("web") == R2
+    with pytest.raises(InvalidInputError):
+        ledger.check_forward(R1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"schema": 1, "order": {"web": 5}}',
+        '{"schema": 1, "order": {"web": [5]}}',
+        '{"schema": 1, "order": {}, "current": []}',
+        '{"schema": 1, "order": {}, "current": {"web": 5}}',
+        '{"schema": 2, "order": {}}',
+        "[]",
+    ],
+)
+def test_a_damaged_ledger_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "applied.json").write_text(text)
+    with pytest.raises(StateError, match=r"applied\.json: is damaged"):
+        Ledger(tmp_path).check_forward(R1)
+
+
+@pytest.mark.parametrize("text", ['{"schema": 1, "pins": [], "times": {}}', '{"schema": 2}'])
+def test_a_damaged_memory_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tags.json").write_text(text)
+    with pytest.raises(StateError, match=r"tags\.json: is damaged"):
+        TagMemory(tmp_path).pin(R1)
+
+
+def test_check_refuses_what_apply_would_as_older(node: Node) -> None:
+    for tag in ("r1", "r2"):
+        node.write(f"modules/foo/tags/{tag}/manifest.yaml", "modules: {}\n")
+    order = {"schema": 1, "order": {"foo": ["foo/tags/r1", "foo/tags/r2"]}}
+    node.write("var/applied.json", json.dumps(order))
+    node.write("input.yaml", "app: foo/tags/r2\n")
+    assert node.run("check").code == 0
+    file = node.write("input.yaml", "app: foo/tags/r1\n")
+    for arguments in ([], [str(file)]):
+        refused = node.run("check", *arguments)
+        assert refused.code == 2
+        assert "input.yaml: app: foo/tags/r1 is older than foo/tags/r2" in refused.err

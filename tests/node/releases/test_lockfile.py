@@ -1,0 +1,211 @@
+"""`manifest.lock`: one form, complete, and in agreement with its manifest."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.lock import Lock, Pin
+from localpuppet.node.releases.lockfile import (
+    EMPTY,
+    LOCK,
+    MANIFEST,
+    check_complete,
+    parse_lock,
+    parse_manifest,
+    to_text,
+)
+from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.release_files import ReleaseFiles
+
+APP = ReleasePath("web/tags/r1")
+DIST = ReleasePath("dist/tags/r7")
+NTP = Pin(
+    url=GitUrl("https://git.example.net/ntp.git"),
+    tag=Tag("v1"),
+    tag_object="a" * 40,
+    commit="b" * 40,
+    tree_sha256="c" * 64,
+)
+PLATFORM = replace(NTP, url=GitUrl("https://git.example.net/dist.git"), tag=Tag("r7"))
+WHOLE = Lock(modules={"ntp": NTP}, sources={DIST: PLATFORM})
+TEXT = """\
+# Written by 'localpuppet release lock'; commit it beside manifest.yaml.
+version: 1
+modules:
+  ntp:
+    url: "https://git.example.net/ntp.git"
+    tag: "v1"
+    tag_object: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    commit: "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+    tree_sha256: "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"
+sources:
+  dist/tags/r7:
+    url: "https://git.example.net/dist.git"
+    tag: "r7"
+    tag_object: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    commit: "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+    tree_sha256: "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"
+"""
+WANTS = """\
+modulepath: [dist/tags/r7]
+modules:
+  ntp: {git: 'https://git.example.net/ntp.git', tag: v1}
+"""
+
+
+def lock_of(text: str, *, allow_file: bool = False) -> Lock:
+    return parse_lock(
+        text.encode(), documents=Documents(None), where="manifest.lock", allow_file=allow_file
+    )
+
+
+def manifest_of(text: str) -> Manifest:
+    return parse_manifest(
+        text.encode(), documents=Documents(None), where="manifest.yaml", allow_file=False
+    )
+
+
+def read(manifest: str | None, lock: str | None) -> Lock:
+    files = {MANIFEST: manifest, LOCK: lock}
+    there = {name: text.encode() for name, text in files.items() if text is not None}
+    return ReleaseFiles(documents=Documents(None), allow_file=False).locked(APP, there.get)
+
+
+def test_a_lock_is_written_one_field_a_line_in_a_fixed_order() -> None:
+    assert to_text(WHOLE) == TEXT
+    other = replace(NTP, tag=Tag("v2"))
+    mixed = Lock(modules={"zsh": other, "apt": NTP}, sources={})
+    assert to_text(mixed) == to_text(Lock(modules={"apt": NTP, "zsh": other}, sources={}))
+    assert to_text(EMPTY).splitlines()[1:] == ["version: 1"]
+
+
+def test_what_is_written_is_read_back_as_it_was() -> None:
+    for lock in (WHOLE, EMPTY, Lock(modules={}, sources={DIST: PLATFORM})):
+        assert lock_of(to_text(lock)) == lock
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        lambda text: text.replace('"', "'"),
+        lambda text: text.replace("version: 1", "version: 1  # one"),
+        lambda text: "---\n" + text,
+        lambda text: text.replace("  ntp:\n", "  # mine\n  ntp:\n"),
+    ],
+)
+def test_a_lock_in_another_spelling_says_the_same(spelling: Callable[[str], str]) -> None:
+    assert spelling(TEXT) != TEXT
+    assert lock_of(spelling(TEXT)) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("version: 1\n", "version: 3\n", "version"),
+        ("version: 1\n", "", "version"),
+        ('    tag: "v1"\n', "", "tag"),
+        ('    tag: "v1"\n', '    tag: "v1"\n    branch: "main"\n', "branch"),
+        ('"v1"', '"-v1"', "modules.ntp.tag"),
+        ('"v1"', '"v1..v2"', "modules.ntp.tag"),
+        ("b" * 40, "b" * 39, "commit"),
+        ("b" * 40, "B" * 40, "commit"),
+        ("b" * 40, "0" * 40, "commit"),
+        ("a" * 40, "a" * 12, "tag_object"),
+        ("c" * 64, "c" * 63, "tree_sha256"),
+        ("c" * 64, "C" * 64, "tree_sha256"),
+        ("https://git.example.net/ntp", "http://git.example.net/ntp", "modules.ntp.url"),
+        ("https://git.example.net/ntp", "file:///srv/ntp", "modules.ntp.url"),
+        ("https://git.example.net/ntp", "https://user:secret@git.example.net/ntp", "credentials"),
+        ("  ntp:\n", "  Ntp:\n", "modules"),
+        ("dist/tags/r7:", "dist/tags/r8:", "is not the tag 'r7' of a source"),
+        ("dist/tags/r7:", "dist/trunk:", "is not the tag 'r7' of a source"),
+        ("dist/tags/r7:", "../tags/r7:", "sources"),
+    ],
+)
+def test_a_lock_that_is_not_one_is_refused_in_every_spelling(old: str, new: str, said: str) -> None:
+    changed = TEXT.replace(old, new)
+    assert changed != TEXT
+    for text in (changed, "---\n" + changed):
+        with pytest.raises(InvalidInputError, match=said) as caught:
+            lock_of(text)
+        assert "secret" not in str(caught.value)
+
+
+def test_a_file_url_is_taken_where_the_site_allows_it() -> None:
+    text = TEXT.replace("https://git.example.net/ntp.git", "file:///srv/ntp.git")
+    assert lock_of(text, allow_file=True).modules["ntp"].fields["url"] == "file:///srv/ntp.git"
+
+
+@pytest.mark.parametrize("text", ["", "modulepath: []\n", "# nothing\n", "modules: {}\n"])
+def test_a_manifest_may_ask_for_nothing_and_then_needs_no_lock(text: str) -> None:
+    assert read(text, None) == EMPTY
+
+
+def test_a_manifest_in_its_own_form_and_in_any_other_says_the_same() -> None:
+    own = manifest_of(WANTS).to_text({"ntp": "the time"})
+    assert manifest_of(own) == manifest_of(WANTS)
+
+
+def test_a_manifest_that_was_read_once_is_remembered(tmp_path: Path) -> None:
+    documents = Documents(tmp_path)
+    for _ in range(2):
+        for text in (WANTS, manifest_of(WANTS).to_text({})):
+            found = parse_manifest(
+                text.encode(), documents=documents, where="manifest.yaml", allow_file=False
+            )
+            assert found == manifest_of(WANTS)
+        documents.remember()
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(InvalidInputError, match=r"^manifest.yaml: modules.ntp.git"):
+        manifest_of(WANTS.replace("https", "file"))
+
+
+def test_a_release_has_the_lock_that_fits_its_manifest() -> None:
+    assert read(WANTS, TEXT) == WHOLE
+
+
+def test_a_release_without_a_manifest_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"web/tags/r1: there is no manifest.yaml"):
+        read(None, TEXT)
+
+
+@pytest.mark.parametrize("text", [WANTS, "modulepath: [dist/tags/r7]\n", WANTS.partition("\n")[2]])
+def test_a_manifest_with_dependencies_needs_a_lock(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"there is no manifest.lock"):
+        read(text, None)
+
+
+def test_a_locked_release_depends_on_tags_only() -> None:
+    with pytest.raises(InvalidInputError, match="dist/trunk is mutable"):
+        read("modulepath: [dist/trunk]\n", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "place"),
+    [
+        (WANTS.replace("v1", "v2"), "modules.ntp"),
+        (WANTS.replace("ntp:", "time:"), "modules.ntp"),
+        (WANTS.replace("r7", "r8"), "sources.dist/tags/r7"),
+        ("modulepath: [dist/tags/r7]\n", "modules.ntp"),
+        (WANTS.partition("\n")[2], "sources.dist/tags/r7"),
+        (WANTS + "  zsh: {git: 'https://git.example.net/zsh.git', tag: v1}\n", "modules.zsh"),
+    ],
+)
+def test_a_lock_that_names_something_else_than_its_manifest_is_refused(
+    manifest: str, place: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=f"{APP}: {place}: manifest and lock disagree"):
+        read(manifest, TEXT)
+
+
+def test_a_lock_of_another_repository_is_refused() -> None:
+    manifest = manifest_of(WANTS.replace("net/ntp", "net/evil"))
+    with pytest.raises(InvalidInputError, match="name different repositories"):
+        check_complete(manifest, WHOLE, where=APP)
+    check_complete(manifest_of(WANTS), WHOLE, where=APP)

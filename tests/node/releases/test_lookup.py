@@ -1,0 +1,257 @@
+"""`localpuppet lookup`: Hiera as a run sees it, with the real Puppet and the real eyaml."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from localpuppet.fleet.inventory.outbox import Outbox
+from tests.rigs.node import Node
+
+HIERA = """\
+version: 5
+defaults: {datadir: data, data_hash: yaml_data}
+hierarchy:
+  - name: secrets
+    lookup_key: eyaml_lookup_key
+    path: secrets.eyaml
+    options: {pkcs7_private_key: KEYS/private.pem, pkcs7_public_key: KEYS/public.pem}
+  - {name: node, path: 'nodes/%{trusted.certname}.yaml'}
+  - {name: role, path: 'role/%{role}.yaml'}
+  - {name: os, path: 'os/%{facts.os.family}.yaml'}
+  - {name: common, path: common.yaml}
+"""
+
+
+def eyaml(node: Node, *arguments: str) -> str:
+    keys = [f"--pkcs7-{kind}-key={node.root}/keys/{kind}.pem" for kind in ("private", "public")]
+    done = subprocess.run(
+        ["eyaml", *arguments, *keys], capture_output=True, text=True, check=True, cwd=node.root
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def hiera(node: Node) -> Node:
+    """A node with data at each level, a module of its own data, and a secret."""
+    node.app("", msg=None)
+    release = "modules/app/trunk"
+    node.write(f"{release}/app/manifests/init.pp", "class app ($msg) { notify { $msg: } }\n")
+    node.write(f"{release}/hiera.yaml", HIERA.replace("KEYS", f"{node.root}/keys"))
+    node.write(
+        f"{release}/data/common.yaml",
+        "app::msg: from common\nlist: [common]\nlookup_options:\n  list: {merge: unique}\n",
+    )
+    node.write(f"{release}/data/role/web.yaml", "app::msg: from web\nlist: [web]\n")
+    node.write(f"{release}/data/os/Debian.yaml", "family: {name: Debian}\n")
+    node.write(f"{release}/app/hiera.yaml", "version: 5\ndefaults: {data_hash: yaml_data}\n")
+    node.write(f"{release}/app/data/common.yaml", "app::own: of the module\n")
+    eyaml(node, "createkeys")
+    secret = eyaml(node, "encrypt", "-s", "hunter2", "-o", "string")
+    node.write(f"{release}/data/secrets.eyaml", f"secret: {secret}\n")
+    node.write(
+        "input.yaml",
+        json.dumps({"app": "app/trunk", "classes": ["app"], "parameters": {"role": "web"}}),
+    )
+    return node
+
+
+def test_a_lookup_and_a_run_see_the_same(hiera: Node) -> None:
+    assert hiera.run("lookup", "app::msg").out == "from web\n"
+    assert "Notice: from web" in hiera.run("apply").out
+    assert hiera.run("lookup", "list", "--json").json["value"] == ["web", "common"]
+
+
+def test_levels_modules_and_secrets(hiera: Node) -> None:
+    assert hiera.run("lookup", "family.name").out == "Debian\n"
+    assert hiera.run("lookup", "app::own").out == "of the module\n"
+    assert hiera.run("lookup", "secret").out == "hunter2\n"
+
+
+def test_what_is_not_there_is_said_with_exit_code_1(hiera: Node) -> None:
+    missing = hiera.run("lookup", "nothing")
+    assert missing.code == 1
+    assert missing.err.startswith("localpuppet: error: nothing: there is no value")
+    assert len(missing.err.splitlines()) == 1
+    explained = hiera.run("lookup", "nothing", "--explain", "--json")
+    assert (explained.code, explained.json["found"]) == (1, False)
+    assert "role/web.yaml" in explained.json["explanation"]
+
+
+def test_another_node_document_gives_another_answer(hiera: Node) -> None:
+    document = json.loads(hiera.run("enc").out)
+    file = hiera.write("doc.json", json.dumps({**document, "parameters": {"role": "db"}}))
+    assert hiera.run("lookup", "app::msg", "--node-document", str(file)).out == "from common\n"
+    file.write_text("[]")
+    assert hiera.run("lookup", "app::msg", "--node-document", str(file)).code == 2
+
+
+@pytest.mark.parametrize("key", ["", "--help-me", "-x"])
+def test_what_is_not_a_key_is_refused(hiera: Node, key: str) -> None:
+    assert hiera.run("lookup", "--", key).code == 2
+
+
+def test_data_that_cannot_be_read_is_named(hiera: Node) -> None:
+    hiera.write("modules/app/trunk/data/role/web.yaml", "a: [\n")
+    refused = hiera.run("lookup", "app::msg")
+    assert refused.code == 2
+    assert "role/web.yaml" in refused.err
+    assert len(refused.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("key", ["app::msg", "nothing"])
+def test_what_a_manifest_says_is_not_an_error_of_the_lookup(hiera: Node, key: str) -> None:
+    """A value is a value, whatever stands on standard error beside it; and nothing is nothing."""
+    hiera.write(
+        "modules/app/trunk/app/manifests/init.pp",
+        "class app ($msg) {\n  err('Error: of the manifest')\n"
+        "  warning('an Error is near')\n  notify { $msg: }\n}\n",
+    )
+    found = hiera.run("lookup", key, "--json")
+    assert found.code == (0 if key == "app::msg" else 1), found.err
+    assert found.json["value"] == ("from web" if key == "app::msg" else None)
+
+
+def test_a_catalog_that_does_not_compile_is_an_error_of_the_lookup(hiera: Node) -> None:
+    hiera.write("modules/app/trunk/app/manifests/init.pp", "class app { fail('on purpose') }\n")
+    refused = hiera.run("lookup", "nothing")
+    assert refused.code == 2
+    assert "on purpose" in refused.err
+
+
+def puppet_lookup(node: Node, directory: Path, *words: str) -> str:
+    """Return what the real `puppet lookup` prints for a control repository, without its CA."""
+    environments = node.root / "environments"
+    environments.mkdir(exist_ok=True)
+    link = environments / "production"
+    link.unlink(missing_ok=True)
+    link.symlink_to(directory)
+    places = {"confdir": "bare/conf", "vardir": "bare/var", "environmentpath": "environments"}
+    options = [f"--{name}={node.root / path}" for name, path in places.items()]
+    done = subprocess.run(
+        ["puppet", "lookup", *words, "--render-as", "json", *options, "--log_level", "err"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout if done.returncode == 0 else "refused\n"
+
+
+TREE_HIERA = """\
+version: 5
+defaults: {datadir: data, data_hash: yaml_data}
+hierarchy:
+  - {name: node, path: 'nodes/%{trusted.certname}.yaml'}
+  - {name: role, path: 'role/%{facts.role}.yaml'}
+  - {name: os, path: 'os/%{facts.os.family}.yaml'}
+  - {name: common, path: common.yaml}
+"""
+
+
+@pytest.fixture
+def tree(node: Node) -> Path:
+    """A work tree of a control repository, which no input names."""
+    node.settings()
+    node.write("tree/manifest.yaml", "moduledir: modules\n")
+    node.write("tree/hiera.yaml", TREE_HIERA)
+    node.write(
+        "tree/data/common.yaml", "users: {root: {uid: 0}}\nlist: [c]\nos: none\nfrom: common\n"
+    )
+    node.write("tree/data/role/web.yaml", "users: {web: {uid: 33}}\nlist: [b, c]\nfrom: role\n")
+    node.write("tree/data/nodes/web01.example.com.yaml", "list: [a]\nfrom: node\n")
+    node.write("tree/data/os/Plan9.yaml", "os: plan 9\n")
+    (node.root / "input.yaml").unlink(missing_ok=True)
+    return node.root / "tree"
+
+
+OVERRIDES = {
+    "none": {},
+    "role": {"role": "web"},
+    "os": {"os": {"family": "Plan9"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("overridden", "words"),
+    [
+        ("none", ["list"]),
+        ("role", ["list"]),
+        ("role", ["list", "--merge", "unique"]),
+        ("role", ["users", "--merge", "hash"]),
+        ("role", ["users", "--merge", "deep"]),
+        ("role", ["users", "--merge", "first"]),
+        ("role", ["list", "--type", "Array[String]"]),
+        ("role", ["list", "--type", "Integer"]),
+        ("os", ["os"]),
+    ],
+)
+def test_a_work_tree_answers_as_puppet_lookup_does(
+    node: Node, tree: Path, overridden: str, words: list[str]
+) -> None:
+    facts = node.write("facts.json", json.dumps(OVERRIDES[overridden]))
+    own = node.run("lookup", *words, "--dir", str(tree), "--facts", str(facts), "--json")
+    theirs = puppet_lookup(node, tree, *words, "--facts", str(facts))
+    if theirs == "refused\n":
+        assert own.code == 2
+        assert "expects an Integer value, got Tuple" in own.err
+    else:
+        assert own.code == 0, own.err
+        assert own.json["value"] == json.loads(theirs.splitlines()[-1])
+
+
+def test_facts_of_trusted_are_overridden_together_or_not(node: Node, tree: Path) -> None:
+    facts = node.write("facts.yaml", "hostname: web01\n")
+    words = ["from", "--facts", str(facts)]
+    assert puppet_lookup(node, tree, *words) == "refused\n"
+    refused = node.run("lookup", *words, "--dir", str(tree))
+    assert refused.code == 2
+    assert "overrides hostname without clientcert, domain, fqdn" in refused.err
+    facts.write_text(
+        "hostname: web01\ndomain: example.com\nfqdn: web01.example.com\n"
+        "clientcert: web01.example.com\n"
+    )
+    assert node.run("lookup", *words, "--dir", str(tree)).out == "node\n"
+
+
+def test_another_node_is_looked_up_by_its_facts_and_document(node: Node, tree: Path) -> None:
+    """Without a bus a file has all facts of the node; `inputs/` has its input."""
+    facts = node.write("web01.json", json.dumps({"name": "x", "values": {"role": "web"}}))
+    other = ["--dir", str(tree), "--node", "web01.example.com", "--facts", str(facts)]
+    assert node.run("lookup", "from", *other).out == "node\n"
+    assert node.run("lookup", "list", *other, "--merge", "unique", "--json").json["value"] == [
+        *("a", "b", "c")
+    ]
+    assert node.run("lookup", "os", *other).out == "none\n", "nothing of this machine's facts"
+    missing = node.run("lookup", "from", "--dir", str(tree), "--node", "web01.example.com")
+    assert missing.code != 0
+    node.write("tree/hiera.yaml", TREE_HIERA.replace("facts.role", "tier"))
+    node.write("inputs/web01.example.com.yaml", "app: x/trunk\nparameters: {tier: web}\n")
+    node.write("tree/data/nodes/web01.example.com.yaml", "list: [a]\n")
+    assert node.run("lookup", "from", *other).out == "role\n"
+    document = node.write(
+        "doc.json", '{"classes": {}, "parameters": {"tier": "db"}, "environment": "production"}'
+    )
+    assert node.run("lookup", "from", *other, "--node-document", str(document)).out == "common\n"
+
+
+def test_a_node_of_the_inventory_is_looked_up_with_the_facts_of_its_entry(node: Node) -> None:
+    """The entry has the fact of the last good run, whatever the fact would be now."""
+    node.settings(node="web01.example.com", bus="sqlite")
+    node.app("")
+    node.write("modules/app/trunk/hiera.yaml", TREE_HIERA)
+    node.write("modules/app/trunk/data/role/web.yaml", "from: role\n")
+    node.write("modules/app/trunk/data/common.yaml", "from: common\n")
+    fact = "Facter.add(:role) {{ setcode {{ '{}' }} }}\n"
+    node.write("modules/app/trunk/app/lib/facter/role.rb", fact.format("web"))
+    assert node.run("apply").code == 0
+    node.wait_until(Outbox(node.state).is_published)
+    node.write("modules/app/trunk/app/lib/facter/role.rb", fact.format("db"))
+    assert node.run("lookup", "from").out == "common\n"
+    assert node.run("lookup", "from", "--node", "web01.example.com").out == "role\n"
+    over = node.write("over.json", '{"role": "db"}')
+    words = ["lookup", "from", "--node", "web01.example.com", "--facts", str(over)]
+    assert node.run(*words).out == "common\n"
+    unknown = node.run("lookup", "from", "--node", "web02.example.com")
+    assert unknown.code == 2
+    assert "web02.example.com is not in the inventory" in unknown.err

@@ -1,0 +1,60 @@
+"""What a lock's update moved, and where one reads what changed."""
+
+import pytest
+
+from localpuppet.node.releases.forge.names import Slug
+from localpuppet.node.releases.forge.versions import Version
+from localpuppet.node.releases.git.names import GitUrl
+from localpuppet.node.releases.lock import CommitPin, ForgePin, Lock
+from localpuppet.node.releases.single.moves import changes, moves
+
+TREE = "0" * 63 + "1"
+
+
+def at(url: str, digit: str) -> CommitPin:
+    parsed = GitUrl.parse(url, where="")
+    return CommitPin(url=parsed, branch="main", commit=digit * 40, tree_sha256=TREE)
+
+
+def version(text: str) -> ForgePin:
+    return ForgePin(
+        forge=Slug.parse("puppetlabs/stdlib", where=""),
+        version=Version.parse(text, where=""),
+        archive_sha256=TREE,
+        tree_sha256=TREE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "page"),
+    [
+        ("https://github.com/acme/ntp.git", "https://github.com/acme/ntp/compare/"),
+        ("https://gitlab.example.com/a/b/ntp", "https://gitlab.example.com/a/b/ntp/-/compare/"),
+        ("https://gitea.example.com/acme/ntp.git", "https://gitea.example.com/acme/ntp/compare/"),
+        ("https://git.example.com/acme/ntp.git", ""),
+        ("git@github.com:acme/ntp.git", ""),
+    ],
+)
+def test_hosts_that_compare_commits_are_linked_to(url: str, page: str) -> None:
+    expected = f"{page}aaaaaaaaaaaa...bbbbbbbbbbbb" if page else ""
+    assert changes(at(url, "a"), at(url, "b")) == expected
+
+
+def test_a_module_of_the_forge_has_its_changelog() -> None:
+    before = Lock(modules={"stdlib": version("9.0.0")}, sources={})
+    after = Lock(modules={"stdlib": version("9.1.0")}, sources={})
+    (move,) = moves(before, after)
+    assert move.to_dict() == {
+        "name": "stdlib",
+        "old": "9.0.0",
+        "new": "9.1.0",
+        "changes": "https://forge.puppet.com/modules/puppetlabs/stdlib/changelog",
+    }
+
+
+def test_what_is_new_or_came_from_elsewhere_has_no_page() -> None:
+    here = at("https://github.com/acme/ntp.git", "a")
+    assert changes(None, here) == ""
+    assert changes(here, None) == ""
+    assert changes(version("9.0.0"), here) == ""
+    assert changes(at("https://github.com/other/ntp.git", "a"), here) == ""

@@ -1,0 +1,250 @@
+"""Switching, going back, and removing what nobody will go back to."""
+
+import os
+from pathlib import Path
+
+from localpuppet.base.machine.files import remove_tree
+from tests.rigs.forge import Forge, applied, more_settings, point_at, release
+from tests.rigs.node import Node
+from tests.rigs.signing import TAGGED_AT, payload, put_tag
+
+
+def test_apply_stages_first_when_it_must(site: Node) -> None:
+    done = site.run("apply")
+    assert done.code == 0, done.err
+    assert "Notice: web r1" in done.out
+
+
+def test_check_stages_nothing(site: Node) -> None:
+    refused = site.run("check")
+    assert refused.code == 2
+    assert "there is no directory" in refused.err
+    assert "('localpuppet stage' fetches it)" in refused.err
+    assert not (site.state / "objects").exists()
+    site.write("input.yaml", "app: control/tags/r1\n")
+    refused = site.run("check")
+    assert "no source 'control' is configured (declare it in localpuppet.yaml: " in refused.err
+
+
+def test_a_rollback_is_the_release_and_the_node_document_of_that_time(
+    site: Node, forge: Forge
+) -> None:
+    site.run("apply")
+    release(site, forge, "r2")
+    site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    assert "Notice: web r2" in site.run("apply").out
+    rolled = site.run("rollback")
+    assert rolled.code == 0, rolled.err
+    assert "from web/tags/r2 to web/tags/r1" in rolled.out
+    for _ in range(2):  # and it holds: a timer must not go forward by itself
+        done = site.run("apply")
+        assert done.code == 0
+        assert "Notice: web r1" in done.out
+        assert "Notice: platform" not in done.out
+        assert "Notice: dist r7" in done.out, "as it was: with all three classes"
+        assert "rolled back to web/tags/r1" in done.err
+    release(site, forge, "r3")
+    point_at(site, "r3")
+    forward = site.run("apply")
+    assert "Notice: web r3" in forward.out
+    assert "rolled back" not in forward.err
+
+
+def test_a_rollback_can_be_aimed_and_ended(site: Node, forge: Forge) -> None:
+    applied(site, forge, "r1", "r2", "r3")
+    assert site.run("rollback", "--to", "r1", "--json").json["app"] == "web/tags/r1"
+    assert "Notice: web r1" in site.run("apply").out
+    assert site.run("rollback", "--end").code == 0
+    assert "Notice: web r3" in site.run("apply").out
+    missing = site.run("rollback", "--to", "r9")
+    assert missing.code == 2
+    assert "no good run of web/tags/r9" in missing.err
+
+
+def test_a_second_rollback_goes_further_back_and_everybody_is_told(
+    site: Node, forge: Forge
+) -> None:
+    applied(site, forge, "r1", "r2", "r3")
+    assert site.run("rollback", "--json").json["app"] == "web/tags/r2"
+    assert site.run("apply").code == 0
+    told = site.run("status")
+    assert "input wants web/tags/r3, running web/tags/r2, rolled back by " in told.out
+    again = site.run("rollback", "--json").json
+    assert (again["from"], again["app"], again["wanted"]) == (
+        "web/tags/r2",
+        "web/tags/r1",
+        "web/tags/r3",
+    )
+    assert site.run("status", "--json").json["rollback"]["app"] == "web/tags/r1"
+    assert "running web/tags/r1, rolled back" in site.run("check").err
+    sample = 'localpuppet_rolled_back{wanted="web/tags/r3",running="web/tags/r1"} 1\n'
+    assert sample in (site.state / "metrics.prom").read_text()
+    further = site.run("rollback")
+    assert further.code == 2
+    assert "no good run of a release of 'web' before web/tags/r1" in further.err
+    ended = site.run("rollback", "--end", "--json").json
+    assert ended["ended"]["app"] == "web/tags/r1"
+    assert site.run("rollback", "--end", "--json").json["ended"] is None
+    assert "localpuppet_rolled_back" not in (site.state / "metrics.prom").read_text()
+    assert site.run("status", "--json").json["rollback"] is None
+
+
+def test_a_rollback_does_not_expire_with_the_records_of_runs(site: Node, forge: Forge) -> None:
+    more_settings(site, keep={"runs": 1})
+    assert site.run("apply").code == 0
+    good = site.status()
+    release(site, forge, "r2")
+    site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    assert site.run("apply").code == 0
+    assert site.run("apply", "--noop").code == 0
+    assert len(site.runs()) == 1
+    listed = site.run("release", "list", "--json").json["releases"]
+    assert [row["applied"] for row in listed] == ["previous", "current"]
+    rolled = site.run("rollback")
+    assert rolled.code == 0, rolled.err
+    ended = good["finished_at"][:19].replace("T", " ")
+    assert f"from web/tags/r2 to web/tags/r1, as it ran on {ended} UTC" in rolled.out
+    done = site.run("apply")
+    assert "Notice: web r1" in done.out
+    assert "Notice: dist r7" in done.out, "the input of now names web only"
+    mode = (site.state / "good_runs").stat().st_mode
+    assert mode & 0o777 == 0o700
+
+
+def test_a_rollback_stages_what_is_missing_and_names_stage_if_it_cannot(
+    site: Node, forge: Forge
+) -> None:
+    more_settings(site, keep={"releases": 2})
+    applied(site, forge, "r1", "r2", "r3", "r4")
+    gone = site.run("release", "gc", "--json").json["releases"]
+    assert gone == ["web/tags/r1", "web/tags/r2"]
+    rolled = site.run("rollback", "--to", "r2")
+    assert rolled.code == 0, rolled.err
+    assert "web/tags/r2 is not completely on this node: staging it" in rolled.err
+    assert "Notice: web r2" in site.run("apply").out
+    remove_tree(site.state / "mirrors")
+    away = Path(forge.repo("web").url.removeprefix("file://"))
+    away.rename(away.with_name("away"))
+    refused = site.run("rollback", "--to", "r1")
+    assert refused.code == 69, refused.err
+    assert "web/tags/r1 is not completely on this node and cannot be staged: " in refused.err
+    assert "run 'localpuppet stage web/tags/r1'" in refused.err
+    assert site.run("status", "--json").json["rollback"]["app"] == "web/tags/r2"
+
+
+def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> None:
+    applied(site, forge, "r1", "r2")
+    site.run("rollback")
+    sample = 'localpuppet_rolled_back{wanted="web/tags/r2",running="web/tags/r1"} 1\n'
+    assert sample in (site.state / "metrics.prom").read_text()
+    site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    assert site.run("status", "--json").json["rollback"] is None
+    assert site.run("apply", "--noop").code == 0
+    assert site.run("status", "--json").json["rollback"] is None
+    assert "localpuppet_rolled_back" not in (site.state / "metrics.prom").read_text()
+
+
+def test_another_input_does_not_end_a_rollback(site: Node, forge: Forge) -> None:
+    applied(site, forge, "r1", "r2")
+    assert site.run("rollback").code == 0
+    other = site.write("other.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    assert "Notice: web r2" in site.run("apply", str(other)).out
+    assert "Notice: web r1" in site.run("apply").out
+
+
+def test_an_input_that_goes_back_is_refused_unless_allowed(site: Node, forge: Forge) -> None:
+    applied(site, forge, "r1", "r2")
+    point_at(site, "r1")
+    refused = site.run("apply")
+    assert refused.code == 2
+    assert "web/tags/r1 is older than web/tags/r2" in refused.err
+    assert site.run("apply", "--noop", "--allow-rollback").code == 0
+    allowed = site.run("apply", "--allow-rollback")
+    assert "Notice: web r1" in allowed.out
+    assert site.run("apply").code == 0, "allowed once, it is the newest now"
+
+
+def test_a_failed_release_is_not_what_rollback_goes_to(site: Node, forge: Forge) -> None:
+    site.run("apply")
+    web = forge.repo("web")
+    release(site, forge, "r2")
+    web.commit({"web/manifests/init.pp": "class web { fail('broken') }\n"}, "r3")
+    for tag in ("r2", "r3"):
+        point_at(site, tag)
+        site.run("apply")
+    assert site.run("rollback", "--json").json["app"] == "web/tags/r2"
+
+
+def dated(node: Node, forge: Forge, tag: str, days: int) -> None:
+    """Release `web` under a tag that says that it was made so many days after the first one."""
+    release(node, forge, tag)
+    web = forge.repo("web")
+    put_tag(web, tag, payload(web, tag, tag, at=TAGGED_AT + days * 86400))
+
+
+def test_after_an_allowed_step_back_the_newest_can_be_applied_again(
+    site: Node, forge: Forge
+) -> None:
+    applied(site, forge, "r1", "r2", "r3")
+    point_at(site, "r2")
+    assert site.run("apply", "--allow-rollback").code == 0
+    listed = site.run("release", "list", "--json").json["releases"]
+    assert [row["applied"] for row in listed] == ["previous", "current", None]
+    point_at(site, "r3")
+    forward = site.run("apply")
+    assert forward.code == 0, forward.err
+    assert "Notice: web r3" in forward.out
+    point_at(site, "r1")
+    assert site.run("apply").code == 2
+
+
+def test_the_times_in_the_tags_decide_what_is_older(site: Node, forge: Forge) -> None:
+    """Also for a release that was never applied here."""
+    dated(site, forge, "r2", 2)
+    dated(site, forge, "r4", 4)
+    dated(site, forge, "r5", 5)
+    point_at(site, "r4")
+    assert site.run("apply").code == 0
+    point_at(site, "r2")
+    for _ in range(2):
+        refused = site.run("apply")
+        assert refused.code == 2, refused.out
+        assert "web/tags/r2 is older than web/tags/r4, by the times of their tags" in refused.err
+    point_at(site, "r4")
+    assert site.run("apply").code == 0
+    point_at(site, "r5")
+    assert site.run("apply").code == 0
+
+
+def test_a_moved_tag_of_a_collected_release_is_still_an_alarm(site: Node, forge: Forge) -> None:
+    assert site.run("stage", "--no-parse").code == 0
+    release(site, forge, "r2")
+    point_at(site, "r2")
+    assert site.run("stage", "--no-parse").code == 0
+    os.utime(site.state / "staged" / "web%tags%r1.json", (0, 0))  # staged long ago
+    assert site.run("release", "gc").code == 0
+    assert not (site.root / "modules/web/tags/r1").exists()
+    web = forge.repo("web")
+    web.git("tag", "-f", "-a", "-m", "moved", "r1")
+    alarm = site.run("stage", "web/tags/r1", "--no-parse")
+    assert alarm.code == 3, alarm.out
+    assert "the tag r1 has moved" in alarm.err
+    assert site.run("stage", "web/tags/r1", "--accept-moved", "--no-parse").code == 0
+
+
+def test_list_says_what_runs_and_where_a_rollback_would_go(site: Node, forge: Forge) -> None:
+    """Not what merely stood before: a release that never ran well is nothing to go back to."""
+    web = forge.repo("web")
+    release(site, forge, "r2")
+    web.commit({"web/manifests/init.pp": "class web { fail('broken') }\n"}, "r0")
+    for tag in ("r1", "r0", "r2"):
+        point_at(site, tag)
+        site.run("apply")
+
+    def marks() -> dict[str, str | None]:
+        rows = site.run("release", "list", "--json").json["releases"]
+        return {row["app"].rpartition("/")[2]: row["applied"] for row in rows}
+
+    assert marks() == {"r0": None, "r1": "previous", "r2": "current"}
+    assert site.run("rollback").code == 0
+    assert marks() == {"r0": None, "r1": "current", "r2": None}

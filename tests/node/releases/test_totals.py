@@ -1,0 +1,144 @@
+"""What one release may take in all: its tree, modules and collections, wherever they come from."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.node.releases.forge.client import AHEAD, Forge
+from localpuppet.node.releases.forge.directory import DirectoryForge
+from localpuppet.node.releases.forge.names import Slug
+from localpuppet.node.releases.forge.ports import ForgeRelease
+from localpuppet.node.releases.forge.transfer import Access, Transfer
+from localpuppet.node.releases.forge.versions import Version
+from localpuppet.node.releases.limits import MAX_PINNED, Budget, Limits
+from localpuppet.node.releases.lock import ForgePin, Lock
+from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.single.fetching import ModuleFetcher
+from localpuppet.node.releases.store import Store
+from tests.rigs.module_forge import ModuleForge, serve
+from tests.rigs.staged import R1, R2, ReleaseSite
+from tests.rigs.tls import Authority
+
+NAMES = ("one", "two")
+
+
+def let_in(site: ReleaseSite, **limits: int) -> None:
+    """Have a site's store let in so much of a release."""
+    site.store = Store(site.state, limits=Limits(**limits))
+
+
+@pytest.fixture
+def modules() -> ModuleForge:
+    forge = ModuleForge()
+    for name in NAMES:
+        forge.publish(f"acme/{name}", "1.0.0")
+    return forge
+
+
+def fetcher(site: ReleaseSite, modules: ModuleForge) -> ModuleFetcher:
+    modules.write(site.root / "mirror")
+    forge = DirectoryForge(site.root / "mirror", scratch=site.state / "forge")
+    return ModuleFetcher(repository=site.repository, forge=lambda: forge, store=site.store)
+
+
+def pins() -> dict[str, ForgePin]:
+    return {
+        f"modules.{name}": ForgePin(
+            forge=Slug.parse(f"acme/{name}", where=""),
+            version=Version.parse("1.0.0", where=""),
+            archive_sha256="",
+            tree_sha256="",
+        )
+        for name in NAMES
+    }
+
+
+def test_tree_modules_and_collections_are_counted_together(web_site: ReleaseSite) -> None:
+    """The release has three files of its own, its module and its collection one each."""
+    let_in(web_site, members=4)
+    with pytest.raises(IntegrityError, match="too many members: at most 4"):
+        web_site.staging().stage(R1)
+    assert (web_site.store.digests(), web_site.names()) == ([], [])
+    let_in(web_site, members=5)
+    web_site.staging().stage(R1)
+
+
+def test_what_the_store_has_of_a_release_is_counted_too(web_site: ReleaseSite) -> None:
+    web_site.staging().stage(R1)
+    web_site.release(R2)
+    let_in(web_site, members=4)
+    with pytest.raises(IntegrityError, match="too many members"):
+        web_site.staging().stage(R2)
+    assert web_site.says(R2) == ""
+    let_in(web_site, members=5)
+    web_site.staging().stage(R2)
+
+
+@pytest.mark.parametrize("what", ["unpacked", "members", "file"])
+def test_archives_are_counted_together(
+    web_site: ReleaseSite, modules: ModuleForge, what: str
+) -> None:
+    """Each of the two is let in alone; a member is a file's header, and there are four in each."""
+    first, second = sorted(map(len, modules.files.values()))
+    limits = {
+        "unpacked": Limits(unpacked=400),
+        "members": Limits(members=7),
+        "file": Limits(file=first + second - 1),
+    }[what]
+    bring = fetcher(web_site, modules).bring
+    with pytest.raises(IntegrityError, match=r"too large|too many members"):
+        bring(pins(), file="manifest.lock", budget=Budget(limits))
+    assert web_site.store.digests() == []
+    for key, pin in pins().items():
+        bring({key: pin}, file="manifest.lock", budget=Budget(limits))
+
+
+def test_the_trees_of_a_package_are_counted_together(web_site: ReleaseSite) -> None:
+    let_in(web_site, unpacked=10)
+    staging = web_site.store.staging()
+    for name in NAMES:
+        (staging / name).mkdir()
+        (staging / name / "file").write_bytes(b"x" * 6)
+    with pytest.raises(IntegrityError, match="too large: at most 10 bytes"):
+        web_site.store.add((name, staging / name) for name in NAMES)
+    assert web_site.store.digests() == []
+    assert list(web_site.store.add([("one", staging / "one")])) == ["one"]
+
+
+def test_how_many_modules_a_release_may_need() -> None:
+    entry = {"forge": "acme/one", "version": "1.0.0"}
+    modules: dict[str, Any] = {f"m{number}": entry for number in range(MAX_PINNED + 1)}
+    with pytest.raises(InvalidInputError, match="modules: are too many: 1001, at most 1000"):
+        Manifest.from_dict({"modules": modules})
+    with pytest.raises(InvalidInputError, match="modules: are too many"):
+        Lock.from_dict({"version": 2, "modules": modules}, allow_file=False)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[ModuleForge, str]]:
+    forge = ModuleForge()
+    for number in range(3 * AHEAD):
+        forge.publish("acme/one", f"1.0.{number}")
+    with serve(forge, Authority(tmp_path)) as url:
+        yield forge, url
+
+
+def test_archives_do_not_come_far_ahead_of_who_counts_them(
+    server: tuple[ModuleForge, str], tmp_path: Path
+) -> None:
+    modules, url = server
+    access = Access(url=url, ca=tmp_path / "ca.pem", proxy=None, token="", timeout=30, total=60)
+    forge = Forge(url=url, transfer=Transfer(access), cache=tmp_path / "cache")
+    slug = Slug.parse("acme/one", where="")
+    wanted = {
+        ForgeRelease(slug, Version.parse(f"1.0.{number}", where="")): ""
+        for number in range(3 * AHEAD)
+    }
+    arrivals = forge.archives(wanted)
+    next(arrivals)
+    arrivals.close()
+    assert 1 <= len(modules.paths("/v3/files/")) <= AHEAD
+    assert [release for release, _, _ in forge.archives(wanted)] == list(wanted)

@@ -1,0 +1,277 @@
+"""What an attack on the supervisor once got through: each stays closed."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.machine.ports import Ended, ProcessId
+from localpuppet.node.runs.run_log import RunLog
+from localpuppet.node.runs.stopping import Stopping
+from localpuppet.node.runs.watching import watch
+from tests.doubles.ports import FakeClock, FakeProcesses
+from tests.node.runs.test_faults import heals
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, shell
+
+
+def test_a_reader_that_is_gone_does_not_unlock_a_detached_run(node: Node) -> None:
+    node.app("exec { '/bin/sleep 5': }")
+    environment = f"LOCALPUPPET_ROOT={node.root} PYTHONPATH={REPOSITORY}"
+    command = f"{environment} {sys.executable} -m localpuppet apply --detach"
+    for reader in (">/dev/full", "| true"):
+        shell(f"{command} {reader}")
+        run = node.wait_running()["id"]
+        busy = node.run("apply", "--detach")
+        assert busy.code == 75
+        assert run in busy.err
+        assert node.run("status", "--wait", run).code == 0
+    assert len(node.runs()) == 2
+
+
+class Undying:
+    """A child that outlives KILL, as one in an uninterruptible wait does."""
+
+    identity = ProcessId(pid=1, boot_id="b", started=1)
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.ends: list[bool] = []
+
+    def wait(self, seconds: float) -> Ended | None:
+        self.clock.advance(1)
+        return None
+
+    def read(self) -> bytes:
+        return b""
+
+    def skip(self) -> None:
+        return
+
+    def end(self, *, kill: bool) -> None:
+        self.ends.append(kill)
+
+    def release(self) -> None:
+        return
+
+
+class Quiet:
+    def command(self, text: str) -> None:
+        return
+
+    def line(self, text: str) -> None:
+        return
+
+    def tick(self, seconds: float) -> None:
+        return
+
+    def note(self, text: str) -> None:
+        return
+
+
+def test_a_puppet_that_survives_kill_is_given_up_and_not_waited_for(tmp_path: Path) -> None:
+    clock = FakeClock()
+    child = Undying(clock)
+    log = RunLog(tmp_path / "log")
+    ended = watch(
+        child,
+        log,
+        Stopping(started=clock.monotonic(), timeout=5, grace=3),
+        clock=clock,
+        processes=FakeProcesses(),
+        observer=Quiet(),
+    )
+    log.close()
+    assert ended is None
+    assert child.ends == [False, True]
+
+
+def test_a_terminal_that_is_closed_does_not_end_the_run(node: Node) -> None:
+    node.app("exec { '/bin/sleep 3': } -> notify { 'late': }")
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "apply"],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env=node.environment(PYTHONPATH=str(REPOSITORY), TERM="xterm"),
+        cwd="/",
+        start_new_session=True,
+    )
+    os.close(follower)
+    seen = b""
+    while b"applying app/trunk" not in seen:
+        seen += os.read(leader, 4096)
+    node.wait_running()
+    os.close(leader)
+    assert process.wait(PATIENCE) == 0
+    assert node.status()["outcome"] == "changed"
+    assert "Notice: late" in node.run("logs").out
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {
+            "20200101T000000.000000Z-abcd": {
+                "supervisor": {"pid": 1, "boot_id": "x", "started": "7"}
+            }
+        },
+        {"20201399T000000.000000Z-abcd": None},
+        {"99991231T235959.999999Z-ffff": None},
+        {"20200101T000000.000000Z-abcd": {"started_at": 5}},
+        {"20200101T000000.000000Z-abcd": {"finished_at": "x"}},
+        {"20200101T000000.000000Z-abcd": {"app": ["x"]}},
+    ],
+)
+def test_a_damaged_old_record_harms_no_run(
+    node: Node, damage: dict[str, dict[str, object] | None]
+) -> None:
+    node.app("notify { 'hello': }")
+    sound = {
+        "schema": 1,
+        "id": "20200101T000000.000000Z-abcd",
+        "state": "running",
+        "outcome": None,
+        "app": "app/trunk",
+        "started_at": "2020-01-01T00:00:00.000000Z",
+        "resources": None,
+    }
+    for name, change in damage.items():
+        run = node.state / "runs" / name
+        run.mkdir(parents=True)
+        if change is not None:
+            (run / ".reserve").write_text("")
+            (run / "status.json").write_text(json.dumps({**sound, **change}))
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    for verb in ("status", "history", "why", "logs"):
+        assert node.run(verb).code == 0
+
+
+def test_a_flood_of_output_does_not_defeat_the_timeout(node: Node) -> None:
+    node.write(
+        "modules/app/trunk/app/lib/puppet/functions/app/flood.rb",
+        "Puppet::Functions.create_function(:'app::flood') do\n  def flood\n"
+        "    line = 'x' * 80 + 10.chr\n    loop { STDOUT.syswrite(line * 800) }\n  end\nend\n",
+    )
+    node.app("app::flood()")
+    done = node.run("apply", "--timeout", "6", "--json")
+    assert done.code == 1
+    assert done.json["outcome"] == "timed_out"
+    log = node.state / "runs" / done.json["id"] / "log"
+    assert log.stat().st_size < 70 * 1024 * 1024
+    heals(node)
+
+
+def test_a_link_in_puppets_directory_is_not_followed(node: Node) -> None:
+    victim = node.write("victim", "precious", 0o600)
+    statedir = node.root / "puppet/var/state"
+    for number in range(os.getpid(), os.getpid() + 300):
+        (statedir / f".agent_disabled.lock.{number}").symlink_to(victim)
+    (statedir / "agent_catalog_run.lock").symlink_to(victim)
+    node.app("notify { 'hello': }")
+    assert node.run("disable", "-m", "x").code == 0
+    assert node.run("enable").code == 0
+    assert node.run("apply").code == 0
+    assert victim.read_text() == "precious"
+    assert victim.stat().st_mode & 0o777 == 0o600
+
+
+def test_puppet_conf_does_not_make_the_record_untrue(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    node.write("puppet/conf/puppet.conf", f"[main]\nreport = false\nlogdest = {node.root}/x.log\n")
+    done = node.run("apply")
+    assert done.code == 0
+    assert "Notice: hello" in done.out
+    node.write("puppet/conf/puppet.conf", "[main]\nnoop = true\n")
+    done = node.run("apply", "--json")
+    assert (done.json["noop"], done.json["noop_pending"]) == (True, True)
+
+
+def test_a_noop_or_partial_run_is_no_last_success(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    for arguments in (["--noop"], ["--tags", "nothing"], ["--", "--tags", "nothing"]):
+        assert node.run("apply", *arguments).code == 0
+        text = (node.state / "metrics.prom").read_text()
+        assert "last_success" not in text
+    assert node.run("apply").code == 0
+    assert "last_success" in (node.state / "metrics.prom").read_text()
+
+
+def test_a_missing_puppet_or_enc_is_a_failed_run_in_the_record(node: Node) -> None:
+    heals(node)
+    node.settings(enc="/nonexistent/enc")
+    assert node.run("apply").code == 1
+    status = node.status()
+    assert (status["outcome"], status["puppet_started"]) == ("failed", False)
+    assert "/nonexistent/enc" in status["reason"]
+    broken = node.write("not-a-program", "rubbish", 0o755)
+    for command in ("/nonexistent/puppet", str(broken)):
+        node.settings(puppet={"command": command})
+        assert node.run("apply").code == 1
+        assert command in node.status()["reason"]
+    node.settings()
+    heals(node)
+
+
+def test_a_signal_while_the_enc_is_asked_ends_the_run_before_puppet(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    command = node.write("my-enc", f"#!/bin/sh\ntouch {node.root}/asked\nsleep 63\n", 0o755)
+    node.settings(enc=str(command), timeouts={"enc": 60})
+    process = node.start("apply")
+    node.wait_until((node.root / "asked").exists)
+    process.terminate()
+    assert node.finish(process).code == 1
+    status = node.status()
+    assert (status["outcome"], status["puppet_started"]) == ("cancelled", False)
+    assert shell("pgrep -f 'sleep 63$'") == ""
+
+
+def test_waiting_for_an_orphaned_run_waits_for_its_puppet(node: Node) -> None:
+    node.app("exec { '/bin/sleep 4': } -> notify { 'late': }")
+    process = node.start("apply")
+    puppet = node.wait_running()["puppet"]["pid"]
+    process.kill()
+    node.finish(process)
+    assert f"Puppet (pid {puppet}) goes on" in node.run("status").out
+    busy = node.run("apply")
+    assert busy.code == 75
+    assert f"pid {puppet}" in busy.err
+    waited = node.run("status", "--wait", "--json")
+    assert waited.code == 1
+    assert waited.json["run"]["outcome"] == "interrupted"
+    heals(node)
+
+
+@pytest.mark.parametrize("stream", ["<&-", ">&-", ">/dev/full", "2>&-"])
+def test_closed_streams_are_no_bug(node: Node, stream: str) -> None:
+    environment = f"LOCALPUPPET_ROOT={node.root} PYTHONPATH={REPOSITORY}"
+    shown = shell(f"{environment} {sys.executable} -m localpuppet status {stream}; echo code $?")
+    assert "bug" not in shown
+    assert "Traceback" not in shown
+
+
+def test_a_tag_that_is_a_link_to_trunk_is_no_tag(node: Node) -> None:
+    (node.root / "modules/foo/tags/r9").symlink_to("../trunk")
+    node.write("input.yaml", "app: foo/tags/r9\n")
+    node.settings(immutable_only=True)
+    refused = node.run("check")
+    assert refused.code == 2
+    assert "is a link to foo/trunk" in refused.err
+
+
+def test_what_others_can_write_is_not_run_as_root(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    for name in ("enc/enc.sh", "manifests/default.pp", "modules/app/trunk", "input.yaml"):
+        path = node.root / name
+        mode = path.stat().st_mode
+        path.chmod(0o777)
+        refused = node.run("apply")
+        assert refused.code == 2
+        assert f"{name}: is writable by others" in refused.err
+        path.chmod(mode)
+    assert node.run("apply").code == 0

@@ -1,0 +1,199 @@
+"""Attempts: an apply that was refused is never silent."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import BusyError, InvalidInputError, OnHoldError, StateError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.files import write_json
+from localpuppet.node.runs.attempt import Attempt, Refusal, refusal
+from localpuppet.node.runs.attempts import KEPT, LONGEST, Attempts
+from localpuppet.node.runs.options import RunOptions
+from localpuppet.node.runs.records import Records
+from tests.doubles.ports import FakeClock, FakeProcesses
+from tests.node.runs.test_apply import metrics
+from tests.rigs.node import Node
+
+APP = ReleasePath("web/tags/r9")
+OPTIONS = RunOptions(noop=False, tags=None, extra=(), timeout=60, user="alice", cause="manual")
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def logged() -> list[str]:
+    """Return what is in the system log."""
+    return []
+
+
+@pytest.fixture
+def attempts(tmp_path: Path, clock: FakeClock, logged: list[str]) -> Attempts:
+    return Attempts(
+        tmp_path / "attempts",
+        records=Records(tmp_path / "runs", FakeProcesses()),
+        metrics=tmp_path / "metrics.prom",
+        clock=clock,
+        system_log=logged.append,
+    )
+
+
+def refuse(attempts: Attempts, error: Exception, *, app: ReleasePath | None = APP) -> None:
+    with pytest.raises(type(error)), attempts.noted(OPTIONS, source="input.yaml") as named:
+        if app is not None:
+            named(app)
+        raise error
+
+
+def test_a_refusal_is_kept_with_its_class_and_our_line(
+    attempts: Attempts, clock: FakeClock
+) -> None:
+    refuse(attempts, OnHoldError("on hold: x", hint="ask"))
+    found = attempts.newest()
+    assert found is not None
+    assert (found.refusal, found.reason, found.app) == (Refusal.ON_HOLD, "on hold: x (ask)", APP)
+    assert (found.user, found.input, found.at) == ("alice", "input.yaml", show_time(clock.now()))
+
+
+def test_the_same_refusal_again_counts_up_and_another_begins_anew(
+    attempts: Attempts, clock: FakeClock
+) -> None:
+    begun = show_time(clock.now())
+    for _ in range(3):
+        refuse(attempts, BusyError("busy"))
+        clock.advance(60)
+    refuse(attempts, InvalidInputError("is not a release"), app=None)
+    newest, repeated = attempts.history()
+    assert (newest.times, newest.refusal, newest.app) == (1, Refusal.INVALID_INPUT, "")
+    assert (repeated.times, repeated.since) == (3, begun)
+
+
+def test_only_the_newest_are_kept(attempts: Attempts, clock: FakeClock) -> None:
+    for number in range(KEPT + 5):
+        refuse(attempts, InvalidInputError(f"problem {number}"))
+        clock.advance(1)
+    found = list(attempts.history())
+    assert len(found) == KEPT
+    assert found[0].reason == f"problem {KEPT + 4}"
+
+
+def test_what_stands_in_a_record_is_not_an_attempt(attempts: Attempts, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "20261120T140312.482913Z-7f3a"
+    run.mkdir(parents=True)
+    me = {"pid": 1, "boot_id": "b", "started": 1}
+    status = {"schema": 1, "id": run.name, "state": "running", "outcome": None}
+    rest = {"app": "web/tags/r9", "started_at": "2026-11-20T14:03:12Z", "resources": None}
+    write_json(run / "status.json", {**status, **rest, "supervisor": me})
+    refuse(attempts, StateError("the disk is full"))
+    assert attempts.newest() is None
+
+
+def test_an_attempt_that_the_disk_refuses_is_in_the_system_log(
+    attempts: Attempts, tmp_path: Path, logged: list[str]
+) -> None:
+    refuse(attempts, BusyError("busy"))
+    assert logged == []
+    shutil.rmtree(tmp_path / "attempts")
+    (tmp_path / "attempts").write_text("not a directory")
+    refuse(attempts, InvalidInputError("a\nb", hint="c" * 5000))
+    refuse(attempts, OnHoldError("on hold"), app=None)
+    problem = f"not recorded: {tmp_path}/attempts: File exists"
+    assert [len(line) for line in logged] == [LONGEST, len(logged[1])]
+    assert logged[0].startswith("apply web/tags/r9 was refused: a")
+    assert "\n" not in logged[0]
+    assert logged[1] == f"apply was refused: on hold; {problem}"
+
+
+def test_a_damaged_attempt_is_left_out(attempts: Attempts, tmp_path: Path) -> None:
+    refuse(attempts, BusyError("busy"))
+    file = next((tmp_path / "attempts").iterdir())
+    raw = json.loads(file.read_text())
+    for damaged in ("{", json.dumps({**raw, "times": "1"}), json.dumps({**raw, "schema": 2})):
+        file.write_text(damaged)
+        assert attempts.newest() is None
+    assert Attempt.from_dict(raw).to_dict() == raw
+
+
+def test_every_error_has_a_class() -> None:
+    assert refusal(PermissionError("no")) is Refusal.MACHINE
+    assert refusal(OnHoldError("no")) is Refusal.ON_HOLD
+
+
+def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    node.write("other.yaml", "app: app/tags/r9\n")
+    refused = node.run("apply", str(node.root / "other.yaml"), "--noop")
+    assert refused.code == 2
+    assert node.runs() == []
+    before = node.run("status")
+    assert before.code == 0
+    assert "refused (noop)" in before.out
+    attempt = node.run("status", "--json").json["attempt"]
+    assert (attempt["app"], attempt["refusal"], attempt["noop"]) == (
+        "app/tags/r9",
+        "invalid_input",
+        True,
+    )
+    said = metrics(node)
+    label = 'localpuppet_last_attempt_refused{release="app/tags/r9",reason="invalid_input"}'
+    assert said[label] == "1"
+    assert node.run("apply", "--noop").code == 0
+    assert metrics(node)[label] == "1", "a noop run says nothing of the node"
+    assert node.run("apply").code == 0
+    assert node.run("status", "--json").json["attempt"] is None, "a run is newer"
+    assert metrics(node)[label] == "0"
+    assert "localpuppet_last_attempt_timestamp_seconds" in metrics(node)
+    node.run("disable", "-m", "x")
+    assert node.run("apply").code == 75
+    assert 'reason="on_hold"' in (node.state / "metrics.prom").read_text()
+    listed = node.run("history")
+    assert [" refused" in line for line in listed.out.splitlines()] == [
+        *(False, True, False, False, True)
+    ]
+    history = node.run("history", "--json").json
+    assert [found["refusal"] for found in history["attempts"]] == ["on_hold", "invalid_input"]
+    assert len(history["runs"]) == 2
+
+
+def written(node: Node) -> set[str]:
+    """Return the files of a root, but for what localpuppet keeps of documents that it accepted."""
+    files = {str(path.relative_to(node.root)) for path in node.root.rglob("*") if path.is_file()}
+    return {file for file in files if not file.startswith("var/cache/documents/")}
+
+
+def test_a_refused_apply_writes_what_the_reference_says(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    node.write("missing.yaml", "app: app/tags/r9\n")
+    before = written(node)
+    assert node.run("apply", str(node.root / "missing.yaml")).code == 2
+    always = {"var/kept.lock", "var/metrics.prom"}
+    assert _without_attempts(written(node) - before) == always
+    assert len(list((node.state / "attempts").iterdir())) == 1
+    assert node.run("disable", "-m", "x").code == 0
+    before = written(node)
+    assert node.run("apply").code == 75
+    assert _without_attempts(written(node) - before) == {"var/lock"}
+    assert (node.state / "lock").read_bytes() == b""
+    assert not (node.root / "node.yaml").exists()
+
+
+def _without_attempts(files: set[str]) -> set[str]:
+    return {file for file in files if not file.startswith("var/attempts/")}
+
+
+def test_a_failed_run_is_not_an_attempt_and_names_what_failed_first(node: Node) -> None:
+    node.app(
+        "exec { 'late': command => '/bin/false', require => Exec['early'] }\n"
+        "exec { 'early': command => '/bin/false' }"
+    )
+    assert node.run("apply").code == 1
+    reason = node.status()["reason"]
+    assert reason.startswith("1 resource failed: Exec[early] (init.pp:3): ")
+    assert "returned 1 instead of" in reason
+    assert node.run("history", "--json").json["attempts"] == []

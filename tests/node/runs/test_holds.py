@@ -1,0 +1,219 @@
+"""Holds: owners, deadlines, and the agreement with Puppet's own agent."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import BusyError, OnHoldError, StateError
+from localpuppet.base.formats.times import show_time
+from localpuppet.node.puppet.run_lock import PuppetRunLock
+from localpuppet.node.runs.hold import Held, Hold, rollout_owner
+from localpuppet.node.runs.holds import Holds
+from tests.doubles.ports import FakeClock, FakeProcesses
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def disable_file(tmp_path: Path) -> Path:
+    return tmp_path / "agent_disabled.lock"
+
+
+@pytest.fixture
+def holds(tmp_path: Path, disable_file: Path, clock: FakeClock) -> Holds:
+    return Holds(tmp_path / "holds", disable_file, clock)
+
+
+def hold(owner: str, clock: FakeClock, until: str | None = None) -> Hold:
+    return Hold(owner=owner, reason=f"for {owner}", since=show_time(clock.now()), until=until)
+
+
+def test_a_hold_stops_runs_and_agents_until_it_is_removed(
+    holds: Holds, disable_file: Path, clock: FakeClock
+) -> None:
+    holds.check()
+    holds.add(hold("alice", clock))
+    with pytest.raises(OnHoldError, match=r"for alice .*held by alice"):
+        holds.check()
+    assert "for alice" in json.loads(disable_file.read_text())["disabled_message"]
+    assert [ended.owner for ended in holds.remove(None)] == ["alice"]
+    holds.check()
+    assert not disable_file.exists()
+
+
+def test_a_hold_ends_at_its_deadline(holds: Holds, disable_file: Path, clock: FakeClock) -> None:
+    until = clock.now().replace(hour=15)
+    holds.add(hold("alice", clock, show_time(until)))
+    clock.advance(3599)
+    with pytest.raises(OnHoldError):
+        holds.check()
+    clock.advance(1)
+    holds.settle()
+    holds.check()
+    assert not disable_file.exists()
+
+
+def test_a_hold_from_the_future_says_that_its_deadline_is_wrong(
+    holds: Holds, clock: FakeClock
+) -> None:
+    """The clock was two years ahead, and is right again."""
+    clock.advance(730 * 86400)
+    holds.add(hold("alice", clock, show_time(clock.now() + timedelta(hours=1))))
+    holds.add(hold("bob", clock))
+    (wrong, endless) = holds.active()
+    assert not wrong.is_misdated(clock.now())
+    clock.advance(-730 * 86400)
+    assert [wrong.is_misdated(clock.now()), endless.is_misdated(clock.now())] == [True, False]
+    with pytest.raises(OnHoldError, match="and so is the deadline and 1 more"):
+        holds.check()
+    clock.advance(730 * 86400 - 59)
+    assert not wrong.is_misdated(clock.now()), "clocks of two machines differ a little"
+
+
+def test_a_hold_of_puppets_own_has_no_deadline_that_could_be_wrong(
+    holds: Holds, disable_file: Path, clock: FakeClock
+) -> None:
+    disable_file.write_text("{}")
+    (found,) = holds.active()
+    assert not found.is_misdated(clock.now())
+
+
+def test_owners_do_not_end_each_others_holds(holds: Holds, clock: FakeClock) -> None:
+    holds.add(hold("alice", clock))
+    clock.advance(1)
+    holds.add(hold("rollout-42", clock))
+    assert [ended.owner for ended in holds.remove("alice")] == ["alice"]
+    assert [found.owner for found in holds.active()] == ["rollout-42"]
+
+
+def test_a_disabled_puppet_agent_holds_us_and_only_enable_ends_it(
+    holds: Holds, disable_file: Path, clock: FakeClock
+) -> None:
+    disable_file.write_text('{"disabled_message": "by \\u001b[31mhand"}')
+    with pytest.raises(OnHoldError, match=r"by \\x1b\[31mhand .*puppet agent --disable"):
+        holds.check()
+    holds.add(hold("alice", clock))
+    holds.remove("alice")
+    assert disable_file.exists(), "what Puppet's own command made is not ours to end"
+    holds.remove(None)
+    assert not disable_file.exists()
+
+
+def test_a_disable_file_that_cannot_be_read_still_disables(
+    holds: Holds, disable_file: Path
+) -> None:
+    disable_file.write_text("not json")
+    with pytest.raises(OnHoldError, match="no reason given"):
+        holds.check()
+
+
+def test_a_damaged_hold_is_no_permission_to_run(
+    holds: Holds, clock: FakeClock, tmp_path: Path
+) -> None:
+    holds.add(hold("alice", clock))
+    path = next((tmp_path / "holds").iterdir())
+    path.write_text("{")
+    with pytest.raises(StateError, match="damaged"):
+        holds.check()
+
+
+def test_holds_that_cannot_be_looked_at_are_no_permission_to_run(
+    holds: Holds, tmp_path: Path
+) -> None:
+    (tmp_path / "holds").write_text("no directory")
+    with pytest.raises(StateError, match="Not a directory"):
+        holds.check()
+
+
+def test_a_run_of_a_puppet_agent_is_respected(tmp_path: Path) -> None:
+    path = tmp_path / "agent_catalog_run.lock"
+    processes = FakeProcesses()
+    lock = PuppetRunLock(path, processes)
+    path.write_text("4242")
+    processes.command_lines[4242] = ["/usr/bin/ruby", "/usr/bin/puppet", "agent"]
+    with pytest.raises(BusyError, match="pid 4242"):
+        lock.take()
+    assert path.read_text() == "4242"
+
+
+@pytest.mark.parametrize(
+    ("words", "record"),
+    [
+        (["/usr/bin/python3", "-m", "localpuppet", "apply"], ""),
+        (
+            [
+                *("/usr/bin/ruby", "/usr/bin/puppet", "apply"),
+                *("--route_file", "/usr/lib/localpuppet/share/routes.yaml"),
+                *("--lastrunreport", "/srv/b/var/runs/20261120T140312.482913Z-7f3a/report.json"),
+            ],
+            ", recorded in /srv/b/var/runs/20261120T140312.482913Z-7f3a",
+        ),
+    ],
+)
+def test_a_run_of_another_root_is_not_called_a_run_of_a_puppet_agent(
+    tmp_path: Path, words: list[str], record: str
+) -> None:
+    path = tmp_path / "agent_catalog_run.lock"
+    processes = FakeProcesses()
+    path.write_text("4242")
+    processes.command_lines[4242] = words
+    with pytest.raises(BusyError, match="has this node") as refused:
+        PuppetRunLock(path, processes).take()
+    assert refused.value.what == (
+        f"a run of another localpuppet root (pid 4242{record}) has this node"
+    )
+
+
+@pytest.mark.parametrize("content", ["4242", "", "rubbish"])
+def test_a_stale_lock_is_taken_over(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "agent_catalog_run.lock"
+    processes = FakeProcesses()
+    processes.command_lines[4242] = ["/usr/sbin/nginx"]
+    path.write_text(content)
+    lock = PuppetRunLock(path, processes)
+    lock.take()
+    lock.hand_to(99)
+    assert path.read_text() == "99"
+    lock.release()
+    assert not path.exists()
+
+
+def test_a_lock_that_became_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "agent_catalog_run.lock"
+    lock = PuppetRunLock(path, FakeProcesses())
+    lock.take()
+    path.write_text("4242")
+    lock.release()
+    assert path.read_text() == "4242"
+
+
+def test_a_rollout_runs_through_its_own_hold_and_no_other(holds: Holds, clock: FakeClock) -> None:
+    mine = rollout_owner("choria=alice", "r1")
+    holds.add(hold(mine, clock))
+    holds.check(through=mine)
+    with pytest.raises(OnHoldError):
+        holds.check()
+    with pytest.raises(OnHoldError, match="for choria=alice/rollout/r1"):
+        holds.check(through=rollout_owner("choria=alice", "r2"))
+    holds.add(hold("bob", clock))
+    with pytest.raises(OnHoldError, match="for bob"):
+        holds.check(through=mine)
+
+
+def test_what_holds_mean_for_what_waits(clock: FakeClock) -> None:
+    mine = hold(rollout_owner("choria=alice", "r1"), clock)
+    other = hold(rollout_owner("choria=bob", "r2"), clock)
+    person = hold("bob", clock)
+    assert Held.by([]) is None
+    assert Held.by([mine]) == Held(reason=str(mine), rollouts=frozenset([mine.owner]), alone=True)
+    both = Held.by([mine, person])
+    assert both == Held(reason=str(person), rollouts=frozenset([mine.owner]), alone=False)
+    two = Held.by([mine, other])
+    assert two is not None
+    assert not two.alone
+    assert Held.by([person]) == Held(reason=str(person))

@@ -1,0 +1,41 @@
+"""What a run adds to a list of its record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.node.runs.listed import read_listed, write_listed
+
+
+@dataclass(frozen=True)
+class Word:
+    text: str
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> "Word":
+        if "text" not in raw:
+            raise StateError("is damaged: a word without its text")
+        return cls(raw["text"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"text": self.text}
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "words.json"
+    assert read_listed(path, "words", Word.of) == []
+    write_listed(path, "words", [Word("a"), Word("b")])
+    assert read_listed(path, "words", Word.of) == [Word("a"), Word("b")]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"words": 1}', '{"words": [{}]}'])
+def test_what_is_damaged_is_not_empty_and_has_a_place(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "words.json"
+    path.write_text(text)
+    with pytest.raises(StateError, match="damaged") as caught:
+        read_listed(path, "words", Word.of)
+    assert caught.value.where == str(path)

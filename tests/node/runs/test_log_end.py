@@ -1,0 +1,70 @@
+"""The end of a log, looked at in pieces: as if it were looked at line by line."""
+
+import io
+import random
+
+import pytest
+
+from localpuppet.node.puppet.log_lines import Diffs
+from localpuppet.node.runs.log_end import End, LogEnd, weight
+
+SOURCE = "Notice: /Stage[main]/Main/File[/x]/content: "
+LINES = [
+    SOURCE,
+    SOURCE.rstrip(),
+    f"{SOURCE}content changed",
+    "--- /x",
+    "+secret",
+    "",
+    "Notice: done",
+    "reading:",
+    "λ" * 30,
+    "x" * 90,
+    '"quoted"',
+    "a\rb",
+    f"{SOURCE}\r",
+]
+
+
+def line_by_line(data: bytes, *, most: int, longest: int) -> End:
+    """Return the end of a log in the plain way."""
+    text = data.decode("utf-8", "backslashreplace")
+    whole = [line.rstrip("\n") for line in io.StringIO(text, newline=None)]
+    told = list(Diffs().without(whole))
+    lines: list[str] = []
+    room = most
+    for line in reversed([one if len(one) <= longest else f"{one[:longest]}…" for one in told]):
+        room -= weight(line)
+        if room < 0:
+            break
+        lines.insert(0, line)
+    return End(lines=lines, before=len(told) - len(lines), left_out=len(whole) - len(told))
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64, 300, 10_000])
+def test_an_end_is_the_same_however_large_pieces_are(piece: int) -> None:
+    chance = random.Random(piece)  # noqa: S311 - the same logs each time
+    for _ in range(60):
+        data = "\n".join(chance.choices(LINES, k=chance.randrange(80))).encode()
+        data += chance.choice([b"", b"\n", b"\xff\n", b"\n\n"])
+        sizes = {"most": chance.choice([50, 400, 5000]), "longest": chance.choice([20, 80])}
+        end = LogEnd(**sizes, piece=piece).read(io.BytesIO(data))
+        assert end == line_by_line(data, **sizes), (data, sizes)
+
+
+class Log(io.BytesIO):
+    """A log that tells how often somebody looked for its lines."""
+
+    looked = 0
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        self.looked += 1
+        return super().readline(size)
+
+
+def test_a_long_log_is_not_split_into_lines() -> None:
+    """What stands far before the end is counted, and passed over in pieces."""
+    log = Log(b"Notice: said something\n" * 100_000)
+    end = LogEnd(most=1000, longest=200).read(log)
+    assert (len(end.lines) + end.before, end.left_out) == (100_000, 0)
+    assert log.looked < 20

@@ -1,0 +1,26 @@
+"""The Prometheus textfile, where it is not a run that changes it."""
+
+from pathlib import Path
+
+from localpuppet.base.formats.prometheus import parse_samples
+from localpuppet.node.runs import metrics
+from localpuppet.node.runs.run import Outcome, State
+from tests.rigs.recorded import Recorded
+
+NAME = "localpuppet_unconfirmed"
+
+
+def test_an_unconfirmed_release_is_told_until_it_is_settled_also_over_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.prom"
+    metrics.note_confirmation(path, late=False)
+    assert not path.exists()  # most nodes have nothing to say of it
+    metrics.note_confirmation(path, late=True)
+    recorded = Recorded(tmp_path)
+    run = recorded.records.create(recorded.clock)
+    status = recorded.status(run, state=State.FINISHED, outcome=Outcome.CHANGED)
+    metrics.update(path, status, holds=1, rollback=None, now=recorded.clock.now())
+    samples = parse_samples(path.read_text())
+    assert (samples[NAME], samples["localpuppet_last_run_success"]) == ("1", "1")
+    assert f"# TYPE {NAME} gauge" in path.read_text()
+    metrics.note_confirmation(path, late=False)
+    assert parse_samples(path.read_text())[NAME] == "0"

@@ -1,0 +1,70 @@
+"""What is on record of a run while it goes on: each step when it is written, and one end."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.machine.ports import ProcessId
+from localpuppet.node.puppet.launching import Launched
+from localpuppet.node.runs.open_record import OpenRecord
+from localpuppet.node.runs.run import Ending, Outcome, State, Status, Verdict
+from tests.doubles.ports import FakeChild
+from tests.rigs.recorded import SUPERVISOR, Recorded, in_the_way
+
+OTHER = ProcessId(pid=9, boot_id="b", started=5)
+GOOD = Verdict(outcome=Outcome.UNCHANGED, reason="")
+ENDING = Ending(code=0, signal=None, stopped=None, report=None, report_problem="")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Recorded:
+    return Recorded(tmp_path)
+
+
+def opened(site: Recorded) -> OpenRecord:
+    run = site.records.create(site.clock)
+    queued = site.status(run, state=State.QUEUED, puppet=None)
+    record = OpenRecord(run, queued, clock=site.clock)
+    record.open(site.request(run))
+    return record
+
+
+def on_disk(site: Recorded, record: OpenRecord) -> Status:
+    site.processes.living.append(OTHER)
+    return site.records.status(record.directory)
+
+
+def test_a_step_is_on_the_disk_when_it_is_written_and_not_before(site: Recorded) -> None:
+    record = opened(site)
+    record.hand_to(OTHER)
+    record.start(Launched(child=FakeChild(), cold_reason="it is old"))
+    assert (on_disk(site, record).state, on_disk(site, record).supervisor) == (
+        State.QUEUED,
+        asdict(SUPERVISOR),
+    )
+    record.write()
+    found = on_disk(site, record)
+    assert (found.state, found.supervisor) == (State.RUNNING, asdict(OTHER))
+    assert (found.puppet_started, found.warm, found.cold_reason) == (True, False, "it is old")
+
+
+def test_a_run_took_the_time_since_its_record_was_made(site: Recorded) -> None:
+    record = opened(site)
+    site.clock.advance(7)
+    assert record.close(GOOD, ENDING).seconds == 7
+    assert on_disk(site, record).outcome is Outcome.UNCHANGED
+    assert not record.directory.is_open
+
+
+def test_an_end_that_the_disk_refused_can_be_another_one(site: Recorded) -> None:
+    record = opened(site)
+    in_the_way(record.directory.status)
+    with pytest.raises(StateError):
+        record.close(GOOD, ENDING)
+    assert record.status.state is State.QUEUED
+    (record.directory.status / "in the way").rmdir()
+    record.directory.status.rmdir()
+    record.close(Verdict(outcome=Outcome.FAILED, reason="could not be supervised"), ENDING)
+    assert on_disk(site, record).outcome is Outcome.FAILED

@@ -1,0 +1,378 @@
+"""Preparing a run: each step once, a rollback until the input changes, never back by itself."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import BusyError, InvalidInputError, UnavailableError
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.values import Json
+from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.enc.document import ReleaseEnc
+from localpuppet.node.enc.input import InputReader
+from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
+from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.provider import ReleaseProvider
+from localpuppet.node.releases.release import Release
+from localpuppet.node.releases.store import Store
+from localpuppet.node.releases.tag_memory import TagMemory
+from localpuppet.node.runs.options import RunOptions
+from localpuppet.node.runs.preparing import NodeInput, RunPreparation
+from tests.rigs.supervised import NoFetch
+
+RUN = RunId("20261120T140312.482913Z-7f3a")
+OPTIONS = RunOptions(noop=False, tags=None, extra=(), timeout=60.0, user="alice", cause="manual")
+NOOP = RunOptions(noop=True, tags=None, extra=(), timeout=60.0, user="alice", cause="manual")
+THEN = {"classes": {"app": {"port": 79}}, "parameters": {}, "environment": "production"}
+
+
+class CountedEnc(ReleaseEnc):
+    """An `enc.yaml` that counts how often a document is computed with it."""
+
+    computed = 0
+
+    def select(self, names: Any) -> Any:
+        type(self).computed += 1
+        return super().select(names)
+
+
+class Site:
+    """A node with an input, and releases that are there at once.
+
+    Attributes:
+        resolved: Every release that was resolved.
+        notes: What a person was told.
+        user_data: The input that the cloud has.
+        instance_facts: The facts that it gives.
+        elsewhere: What the bus answers, question by question; none but these may be asked.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.ledger = Ledger(root / "var")
+        self.resolved: list[ReleasePath] = []
+        self.notes: list[str] = []
+        self.named: list[str] = []
+        self.fetch: Any = NoFetch()
+        self.user_data = b""
+        self.instance_facts: dict[str, str] = {}
+        self.assigned: Assignment | None = None
+        self.elsewhere: list[AppliedElsewhere | None] = []
+        CountedEnc.computed = 0
+        self.write("app/tags/r1")
+
+    @property
+    def computed(self) -> int:
+        """How often a node document was computed."""
+        return CountedEnc.computed
+
+    def write(self, app: str, **more: Json) -> str:
+        """Write the node's own input; return its digest."""
+        data = json.dumps({"app": app, "classes": {"app": {"port": 80}}, **more}).encode()
+        path = self.root / "input.yaml"
+        path.write_bytes(data)
+        path.chmod(0o600)
+        return hashlib.sha256(data).hexdigest()
+
+    def rolled_back(self, sha256: str, serial: int = 0) -> None:
+        """Put a rollback to r1 in force, over the input of that digest."""
+        self.ledger.note(ReleasePath("app/tags/r1"))
+        self.ledger.note(ReleasePath("app/tags/r2"))
+        self.ledger.roll_back(
+            Rollback(
+                app=ReleasePath("app/tags/r1"),
+                run=RUN,
+                node_document=THEN,
+                input_sha256=sha256,
+                user="bob",
+                since="2026-11-20T14:00:00Z",
+                serial=serial,
+            )
+        )
+
+    def _resolve(self, path: ReleasePath) -> Release:
+        self.resolved.append(path)
+        if path.source == "gone":
+            raise InvalidInputError(f"{path} does not exist", where="app")
+        offered: dict[str, Json] = {
+            "classes": {"base": {}},
+            "layers": {"ams": {"parameters": {"dc": "ams"}}},
+        }
+        enc = ReleaseEnc.from_dict(offered)
+        return Release(
+            app=path,
+            directory=self.root,
+            modulepath=(self.root,),
+            names=(self.root,),
+            enc=CountedEnc(data=enc.data, layers=enc.layers),
+            hiera_config=None,
+            mutable=(),
+        )
+
+    def preparation(self, *, asks_enc: bool = False) -> RunPreparation:
+        def never(*_: object) -> Any:
+            raise AssertionError("nothing is staged")
+
+        return RunPreparation(
+            node_input=NodeInput(
+                own=self.root / "input.yaml",
+                reader=InputReader(
+                    documents=Documents(None),
+                    fetch=self.fetch,
+                    user_data=lambda: self.user_data,
+                    assigned=lambda: self.assigned,
+                ),
+                instance_facts=lambda: self.instance_facts,
+                asks_enc=asks_enc,
+            ),
+            ledger=self.ledger,
+            releases=ReleaseProvider(
+                offered=lambda _: False,
+                resolve=self._resolve,
+                staging=never,
+                tools=never,
+                reader=never,
+                mutable=None,
+            ),
+            note=self.notes.append,
+            applied_elsewhere=lambda _app: self.elsewhere.pop() if self.elsewhere else None,
+            keep=Store(self.root.parent / "store").kept,
+        )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    root = tmp_path / "root"
+    root.mkdir()
+    return Site(root)
+
+
+def document_of(found: Any) -> Mapping[str, Any]:
+    assert found is not None
+    document: Mapping[str, Any] = found.to_dict()
+    return document
+
+
+def test_a_run_is_prepared_with_each_step_done_once(site: Site) -> None:
+    sha256 = site.write("app/tags/r1", layers=["ams"])
+    prepared = site.preparation().prepare(OPTIONS, named=site.named.append)
+    assert site.named == ["app/tags/r1"]
+    assert (site.resolved, site.computed) == (["app/tags/r1"], 1)
+    assert (prepared.loaded.sha256, prepared.release.app) == (sha256, "app/tags/r1")
+    assert prepared.options == OPTIONS
+    assert document_of(prepared.document) == {
+        "classes": {"base": {}, "app": {"port": 80}},
+        "parameters": {"dc": "ams"},
+        "environment": "production",
+    }
+    assert site.notes == []
+
+
+def test_a_site_with_an_enc_of_its_own_leaves_the_document_to_the_run(site: Site) -> None:
+    prepared = site.preparation(asks_enc=True).prepare(OPTIONS)
+    assert (prepared.document, site.computed, len(site.resolved)) == (None, 0, 1)
+
+
+def test_preparing_writes_nothing(site: Site) -> None:
+    before = sorted(site.root.rglob("*"))
+    site.preparation().prepare(OPTIONS)
+    assert sorted(site.root.rglob("*")) == before
+
+
+def test_another_input_can_be_named(site: Site) -> None:
+    other = site.root / "other.yaml"
+    other.write_text('{"app": "app/tags/r9"}')
+    other.chmod(0o600)
+    prepared = site.preparation().prepare(OPTIONS, source=str(other))
+    assert (prepared.loaded.name, prepared.release.app) == (str(other), "app/tags/r9")
+
+
+def test_an_input_behind_a_url_is_fetched_once(site: Site) -> None:
+    asked: list[str] = []
+
+    class Fetch:
+        def get(self, url: str, *, limit: int) -> bytes:
+            asked.append(url)
+            return b'{"app": "app/tags/r3"}'
+
+    site.fetch = Fetch()
+    url = "https://config.example.net/web01?token=secret"
+    prepared = site.preparation().prepare(OPTIONS, source=url)
+    assert (asked, prepared.release.app) == ([url], "app/tags/r3")
+    assert "secret" not in prepared.loaded.name
+
+
+def test_a_server_that_does_not_answer_prepares_nothing(site: Site) -> None:
+    class Away:
+        def get(self, url: str, *, limit: int) -> bytes:
+            raise UnavailableError("did not answer", where=url)
+
+    site.fetch = Away()
+    with pytest.raises(UnavailableError):
+        site.preparation().prepare(OPTIONS, source="https://config.example.net/web01")
+    assert site.resolved == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "app: /etc", "app: app/tags/r1\nclasses: false", "app: app/tags/r1\nmore: 1"]
+)
+def test_an_input_that_is_refused_is_refused_before_a_release_is_looked_for(
+    site: Site, text: str
+) -> None:
+    (site.root / "input.yaml").write_text(text)
+    with pytest.raises(InvalidInputError, match=r"input.yaml"):
+        site.preparation().prepare(OPTIONS)
+    assert site.resolved == []
+
+
+def test_a_layer_that_the_release_does_not_have_is_refused(site: Site) -> None:
+    site.write("app/tags/r1", layers=["asm"])
+    with pytest.raises(InvalidInputError, match=r"no layer 'asm'.*did you mean 'ams'"):
+        site.preparation().prepare(OPTIONS)
+
+
+def test_going_back_is_refused_before_the_older_release_is_looked_for(site: Site) -> None:
+    for app in ("app/tags/r1", "app/tags/r2"):
+        site.ledger.note(ReleasePath(app))
+    with pytest.raises(InvalidInputError, match="r1 is older than app/tags/r2"):
+        site.preparation().prepare(OPTIONS)
+    assert site.resolved == []
+
+
+def test_going_back_can_be_allowed(site: Site) -> None:
+    for app in ("app/tags/r1", "app/tags/r2"):
+        site.ledger.note(ReleasePath(app))
+    prepared = site.preparation().prepare(OPTIONS, allow_rollback=True)
+    assert prepared.release.app == "app/tags/r1"
+
+
+@pytest.mark.parametrize("app", ["app/tags/r2", "app/tags/r3", "app/trunk", "other/tags/r1"])
+def test_what_does_not_go_back_is_not_refused(site: Site, app: str) -> None:
+    for applied in ("app/tags/r1", "app/tags/r2"):
+        site.ledger.note(ReleasePath(applied))
+    site.write(app)
+    assert site.preparation().prepare(OPTIONS).release.app == app
+
+
+def test_a_rollback_wins_over_the_input_with_the_document_of_that_time(site: Site) -> None:
+    site.rolled_back(site.write("app/tags/r2", layers=["ams"]))
+    for _ in range(2):  # it stays in force
+        prepared = site.preparation().prepare(OPTIONS)
+        assert (prepared.release.app, prepared.loaded.input.app) == ("app/tags/r1", "app/tags/r1")
+        assert document_of(prepared.document) == THEN
+        assert prepared.options.document == prepared.document, "so that the ledger stays"
+        assert prepared.loaded.name == f"rollback to run {RUN}"
+    assert (site.resolved, site.computed) == (["app/tags/r1"] * 2, 0)
+    assert site.notes[0].startswith(f"rolled back to app/tags/r1 by bob (run {RUN})")
+
+
+def test_a_rollback_wins_over_the_sites_own_enc(site: Site) -> None:
+    site.rolled_back(site.write("app/tags/r2"))
+    assert document_of(site.preparation(asks_enc=True).prepare(OPTIONS).document) == THEN
+
+
+def test_a_changed_input_lets_the_run_end_a_rollback(site: Site) -> None:
+    site.rolled_back(site.write("app/tags/r2"))
+    site.write("app/tags/r3")
+    prepared = site.preparation().prepare(OPTIONS)
+    assert (prepared.release.app, prepared.options.document) == ("app/tags/r3", None)
+    assert (prepared.ends_rollback, site.notes) == (True, [])
+    assert site.ledger.rollback() is not None, "until the record of the run is open"
+
+
+def test_a_noop_run_of_a_changed_input_leaves_the_rollback_in_force(site: Site) -> None:
+    site.rolled_back(site.write("app/tags/r2"))
+    site.write("app/tags/r3")
+    prepared = site.preparation().prepare(NOOP)
+    assert (prepared.release.app, prepared.ends_rollback) == ("app/tags/r3", False)
+
+
+def test_a_rollback_is_ended_by_whoever_allows_what_the_input_says(site: Site) -> None:
+    site.rolled_back(site.write("app/tags/r2"))
+    prepared = site.preparation().prepare(OPTIONS, allow_rollback=True)
+    assert (prepared.release.app, prepared.ends_rollback) == ("app/tags/r2", True)
+
+
+def test_a_rollback_is_of_the_nodes_own_input_and_not_of_another(site: Site) -> None:
+    site.rolled_back(site.write("app/tags/r2"))
+    other = (site.root / "input.yaml").rename(site.root / "other.yaml")
+    prepared = site.preparation().prepare(OPTIONS, source=str(other))
+    assert prepared.release.app == "app/tags/r2"
+    assert site.ledger.rollback() is not None
+
+
+def test_a_release_that_cannot_be_had_is_an_error_of_the_preparation(site: Site) -> None:
+    site.write("gone/tags/r1")
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        site.preparation().prepare(OPTIONS)
+    assert (len(site.resolved), site.computed) == (1, 0)
+
+
+def test_a_node_made_anew_is_told_what_it_applied_before(site: Site) -> None:
+    """The times of both tags decide, and without them nothing does."""
+    tag_time(site, ReleasePath("app/tags/r1"), 100)
+    newer = AppliedElsewhere(app=ReleasePath("app/tags/r4"), tagged_at=400)
+    site.elsewhere = [newer]
+    with pytest.raises(
+        InvalidInputError, match="than app/tags/r4, which this node said on the bus"
+    ):
+        site.preparation().prepare(OPTIONS)
+    for harmless in (
+        replace(newer, tagged_at=100),
+        replace(newer, tagged_at=None),
+        replace(newer, app=ReleasePath("other/tags/r4")),
+        None,
+    ):
+        site.elsewhere = [harmless]
+        assert site.preparation().prepare(OPTIONS).release.app == "app/tags/r1"
+        assert site.elsewhere == [], "it was asked"
+
+
+def test_nobody_is_asked_where_the_node_knows_or_somebody_decided(site: Site) -> None:
+    tag_time(site, ReleasePath("app/tags/r1"), 100)
+    newer = AppliedElsewhere(app=ReleasePath("app/tags/r4"), tagged_at=400)
+    site.elsewhere = [newer]
+    site.preparation().prepare(OPTIONS, allow_rollback=True)
+    site.ledger.note(ReleasePath("app/tags/r1"))
+    site.preparation().prepare(OPTIONS)
+    site.write("app/trunk")
+    site.preparation().prepare(OPTIONS)
+    assert site.elsewhere == [newer]
+
+
+def tag_time(site: Site, app: ReleasePath, time: int) -> None:
+    pin = Pin(
+        url=GitUrl("https://git.example.com/app.git"),
+        tag=Tag(app.rpartition("/")[2]),
+        tag_object="a" * 40,
+        commit="b" * 40,
+        tree_sha256="c" * 64,
+    )
+    memory = TagMemory(site.root / "var")
+    memory.note_pin(app, pin)
+    memory.note_time(pin.tag_object, time)
+
+
+def test_gc_waits_until_the_run_is_on_record_or_there_is_none(site: Site) -> None:
+    store = Store(site.root.parent / "store")
+    prepared = site.preparation().prepare(OPTIONS)
+    other = site.preparation().prepare(OPTIONS)
+    for run in (prepared, other):
+        with pytest.raises(BusyError, match="a run is being prepared"):
+            store.unneeded()
+        run.on_record()
+    alone = store.unneeded()
+    with pytest.raises(BusyError, match="releases are being removed"):
+        site.preparation().prepare(OPTIONS)
+    alone.release()
+    site.write("gone/tags/r1")
+    with pytest.raises(InvalidInputError):
+        site.preparation().prepare(OPTIONS)
+    store.unneeded().release()

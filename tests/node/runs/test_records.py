@@ -1,0 +1,268 @@
+"""The record of a run: written whole, read as it is true now, damaged or not."""
+
+import json
+import threading
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.machine.ports import ProcessId
+from localpuppet.node.runs.records import Records
+from localpuppet.node.runs.run import Outcome, State, Status
+from tests.doubles.ports import FakeProcesses
+from tests.rigs.recorded import PUPPET, SUPERVISOR, Recorded, in_the_way
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Recorded:
+    return Recorded(tmp_path)
+
+
+def test_a_node_without_runs_has_no_ids_no_history_and_no_newest_run(site: Recorded) -> None:
+    assert (site.records.ids(), list(site.records.history())) == ([], [])
+    with pytest.raises(InvalidInputError, match="there is no run yet"):
+        site.records.get(None)
+
+
+def test_ids_sort_by_time_newest_first_and_other_names_are_no_runs(site: Recorded) -> None:
+    made = []
+    for _ in range(3):
+        made.append(site.begin().id)
+        site.clock.advance(1)
+    for name in ("lost+found", "20261120", "20261320T140000.000000Z-abcd", ".tmp"):
+        (site.records.directory / name).mkdir()
+    assert site.records.ids() == made[::-1]
+    assert [status.id for status in site.records.history()] == made[::-1]
+
+
+def test_an_id_is_newer_than_every_other_also_when_the_clock_was_set_back(site: Recorded) -> None:
+    first = site.begin()
+    site.clock.advance(-3600)
+    second = site.begin()
+    third = site.begin()
+    assert site.records.ids() == [third.id, second.id, first.id]
+    assert second.id.time == first.id.time + timedelta(microseconds=1)
+
+
+def test_a_run_that_is_created_is_not_there_until_it_is_opened(site: Recorded) -> None:
+    run = site.records.create(site.clock)
+    assert (site.records.ids(), run.is_open) == ([], False)
+    run.open(site.request(run), site.status(run))
+    assert (site.records.ids(), run.is_open) == ([run.id], True)
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    assert json.loads(run.request.read_text())["user"] == "alice"
+
+
+def test_ids_that_cannot_be_listed_are_an_error_and_not_an_empty_node(site: Recorded) -> None:
+    site.records.directory.write_text("a file")
+    with pytest.raises(StateError):
+        site.records.ids()
+
+
+def test_a_record_that_cannot_be_opened_leaves_nothing(site: Recorded) -> None:
+    other = site.records.create(site.clock)
+    other.path.write_text("a file of the same name")
+    with pytest.raises(StateError):
+        other.open(site.request(other), site.status(other))
+    assert other.path.read_text() == "a file of the same name"
+    assert [path.name for path in site.records.directory.iterdir()] == [other.id]
+
+
+def test_a_reader_sees_the_status_before_or_after_and_never_between(site: Recorded) -> None:
+    run = site.begin()
+    seen: set[int] = set()
+    over = threading.Event()
+    looked = threading.Event()
+    problems: list[BaseException] = []
+
+    def read() -> None:
+        while not over.is_set():
+            try:
+                status = Status.from_dict(json.loads(run.status.read_text()))
+                assert len(status.reason) % 1000 == 0
+            except BaseException as error:  # noqa: BLE001 - it is what the test is about
+                problems.append(error)
+                break
+            seen.add(len(status.reason))
+            looked.set()
+        looked.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(100):
+            run.write_status(site.status(run, reason="x" * 1000 * number))
+            looked.wait()
+            looked.clear()
+            if problems:
+                break
+    finally:
+        over.set()
+        reader.join()
+    assert not problems
+    assert len(seen) > 10, "the reader did look meanwhile"
+
+
+def test_a_status_that_the_disk_refuses_leaves_no_rubbish(site: Recorded) -> None:
+    run = site.begin()
+    in_the_way(run.status)
+    before = sorted(run.path.iterdir())
+    with pytest.raises(StateError):
+        run.write_status(site.status(run, reason="new"))
+    assert sorted(run.path.iterdir()) == before
+
+
+def test_closing_frees_the_reserve_before_it_writes_and_leaves_puppets_own_files(
+    site: Recorded,
+) -> None:
+    run = site.begin()
+    run.public.mkdir()
+    (run.public / "last_run_summary.yaml").touch()
+    site.finish(run)
+    assert (run.is_open, run.public.exists()) == (False, True)
+    run.clear()
+    assert not run.public.exists()
+    assert site.records.status(run).outcome is Outcome.CHANGED
+    other = site.begin()
+    in_the_way(other.status)
+    with pytest.raises(StateError):
+        site.finish(other)
+    assert not other.is_open, "its room is given back whatever comes of the write"
+
+
+def test_a_run_of_a_living_supervisor_is_as_its_record_says(site: Recorded) -> None:
+    run = site.begin()
+    assert site.records.status(run) == site.status(run)
+    site.finish(run)
+    site.supervisors_die()
+    assert site.records.status(run).outcome is Outcome.CHANGED, "what is closed stays closed"
+
+
+def test_a_run_is_known_by_its_cause(site: Recorded) -> None:
+    """Records that cannot be read, or have no causes, are passed over."""
+    caused = {"causes": [{"sender": "choria=alice/rollout/1", "uuid": "u"}], "count": 1}
+    run = site.begin()
+    run.write_request(site.request(run, causes=caused))
+    other = site.begin()
+    other.request.write_text("[")
+    site.begin()
+    assert site.records.caused_by("choria=alice/rollout/1", "v") is None
+    found = site.records.caused_by("choria=alice/rollout/1", "u")
+    assert found is not None
+    assert (found.id, found.state) == (run.id, State.RUNNING)
+
+
+def test_a_run_whose_supervisor_died_reads_interrupted(site: Recorded) -> None:
+    run = site.begin()
+    site.supervisors_die()
+    found = site.records.status(run)
+    assert (found.state, found.outcome) == (State.FINISHED, Outcome.INTERRUPTED)
+    assert found.reason == "the supervisor died before the run ended (killed, or a reboot)"
+    assert not site.records.orphaned(found)
+    assert json.loads(run.status.read_text())["state"] == "running", "reading writes nothing"
+
+
+def test_a_puppet_without_its_supervisor_is_told_by_its_pid(site: Recorded) -> None:
+    run = site.begin()
+    site.processes.living.append(PUPPET)
+    assert site.records.status(run).state is State.RUNNING
+    site.supervisors_die()
+    found = site.records.status(run)
+    assert found.outcome is Outcome.INTERRUPTED
+    assert found.reason == (
+        "the supervisor died; Puppet (pid 8) goes on, and nobody will see its end"
+    )
+    assert site.records.orphaned(found)
+
+
+def test_a_record_closed_between_two_looks_is_not_called_interrupted(
+    site: Recorded,
+) -> None:
+    class ClosedMeanwhile(FakeProcesses):
+        """Tells that a supervisor is gone just after that has closed the record."""
+
+        def alive(self, process: ProcessId) -> bool:
+            if process == SUPERVISOR:
+                site.finish(run)
+            return False
+
+    run = site.begin()
+    records = Records(site.records.directory, ClosedMeanwhile())
+    assert records.status(run).outcome is Outcome.CHANGED
+
+
+DAMAGE: dict[str, bytes | None] = {
+    "missing": None,
+    "empty": b"",
+    "half": b'{"schema": 1, "state": "fini',
+    "not json": b"\xff\xfe",
+    "a list": b"[]",
+    "another schema": b'{"schema": 2}',
+    "too deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_record_reads_interrupted_and_harms_no_other(site: Recorded, name: str) -> None:
+    good = site.finish(site.begin())
+    run = site.begin()
+    data = DAMAGE[name]
+    if data is None:
+        run.status.unlink()
+    else:
+        run.status.write_bytes(data)
+    found = site.records.status(run)
+    assert (found.outcome, found.app, found.id) == (Outcome.INTERRUPTED, "?", run.id)
+    assert found.reason.startswith("status.json ")
+    assert [status.id for status in site.records.history()] == [run.id, good.id]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("app", 7),
+        ("noop", "no"),
+        ("seconds", "long"),
+        ("started_at", "yesterday"),
+        ("started_at", "2026-11-20T14:00:00"),
+        ("supervisor", [1]),
+        ("resources", {"total": "nine"}),
+        ("outcome", "changed"),
+        ("unknown", 1),
+    ],
+)
+def test_a_field_that_is_not_what_it_is_called_damages_the_record(
+    site: Recorded, field: str, value: object
+) -> None:
+    run = site.begin()
+    run.status.write_text(json.dumps({**json.loads(run.status.read_text()), field: value}))
+    found = site.records.status(run)
+    assert (found.outcome, found.app) == (Outcome.INTERRUPTED, "?")
+
+
+@pytest.mark.parametrize("supervisor", [None, {}, {"pid": "7"}, {"pid": 7}, {**asdict(PUPPET)}])
+def test_a_record_whose_supervisor_nobody_is_reads_interrupted(
+    site: Recorded, supervisor: dict[str, object] | None
+) -> None:
+    run = site.begin(supervisor=supervisor)
+    assert site.records.status(run).outcome is Outcome.INTERRUPTED
+
+
+def test_an_interrupted_status_keeps_what_was_known_of_the_run(site: Recorded) -> None:
+    run = site.begin(noop=True)
+    site.supervisors_die()
+    found = site.records.status(run)
+    reason = found.reason
+    expected = replace(site.status(run, noop=True), state=State.FINISHED, reason=reason)
+    assert found == replace(expected, outcome=Outcome.INTERRUPTED)
+
+
+def test_a_record_with_the_id_of_no_run_reads_interrupted(tmp_path: Path) -> None:
+    site = Recorded(tmp_path)
+    run = site.begin()
+    text = json.loads(run.status.read_text())
+    run.status.write_text(json.dumps({**text, "id": "../../etc"}))
+    assert site.records.status(run).outcome is Outcome.INTERRUPTED

@@ -1,0 +1,221 @@
+"""All records of a node: found, waited for, settled, and removed when they are many or old."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.machine.ports import ProcessId
+from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run import Outcome, State, Status
+from tests.rigs.recorded import PUPPET, Recorded
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Recorded:
+    return Recorded(tmp_path)
+
+
+def test_settling_closes_what_dead_supervisors_left_and_nothing_else(site: Recorded) -> None:
+    dead, living, good = site.begin(supervisor=asdict(PUPPET)), site.begin(), site.begin()
+    site.finish(good, Outcome.FAILED)
+    before = (living.status.read_bytes(), good.status.read_bytes())
+    site.records.settle()
+    assert json.loads(dead.status.read_text())["outcome"] == "interrupted"
+    assert [run.is_open for run in (dead, living, good)] == [False, True, False]
+    assert (living.status.read_bytes(), good.status.read_bytes()) == before
+
+
+def test_settling_repairs_a_damaged_record_that_is_open(site: Recorded) -> None:
+    run = site.begin()
+    run.status.write_text("{")
+    site.records.settle()
+    found = json.loads(run.status.read_text())
+    assert (found["outcome"], found["id"], run.is_open) == ("interrupted", run.id, False)
+
+
+def days(site: Recorded, count: int) -> list[RunId]:
+    """Make a finished run a day; return their ids, newest first."""
+    made = []
+    for _ in range(count):
+        site.clock.advance(86400)
+        made.append(site.finish(site.begin()).id)
+    return made[::-1]
+
+
+@pytest.mark.parametrize(
+    ("runs", "age", "left"), [(3, 100, 3), (100, 3, 7), (0, 1, 1), (2, 4, 2), (7, 2, 6)]
+)
+def test_pruning_keeps_a_number_of_runs_and_a_number_of_days(
+    site: Recorded, runs: int, age: int, left: int
+) -> None:
+    ids = days(site, 9)
+    statuses: list[Status] = []
+    site.records.prune(runs=runs, days=age, keep=ids[0], note=statuses.append)
+    assert site.records.ids() == ids[:left]
+    assert [status.id for status in statuses] == ids[left:]
+
+
+def test_pruning_stops_at_a_run_that_cannot_be_noted(site: Recorded) -> None:
+    ids = days(site, 4)
+
+    def refuse(status: Status) -> None:
+        if status.id == ids[2]:
+            raise StateError("no space")
+
+    with pytest.raises(StateError, match="no space"):
+        site.records.prune(runs=1, days=90, keep=ids[0], note=refuse)
+    assert site.records.ids() == [ids[0], *ids[2:]]
+
+
+@pytest.mark.parametrize("jump", [-800, 800, 80_000])
+@pytest.mark.parametrize("wrong_runs", [1, 48])
+def test_a_clock_that_jumped_deletes_nothing(site: Recorded, jump: int, wrong_runs: int) -> None:
+    """Also if it stays wrong for a day of runs, is set, and jumps twice more."""
+    ids = days(site, 6)
+    away = jump * 86400
+    for advance in (away, 1800 - away, 2 * away, 1800 - 2 * away, 4 * away):
+        site.clock.advance(advance)
+        for _ in range(wrong_runs):
+            site.clock.advance(1800)
+            ids.insert(0, site.finish(site.begin()).id)
+            site.records.prune(runs=500, days=30, keep=ids[0], note=lambda _: None)
+    assert site.records.ids() == ids
+
+
+def test_days_count_again_when_newer_runs_show_that_they_passed(site: Recorded) -> None:
+    days(site, 6)
+    site.clock.advance(800 * 86400)
+    ids = days(site, 10)
+    site.records.prune(runs=500, days=5, keep=ids[0], note=lambda _: None)
+    assert site.records.ids() == ids[:9]
+
+
+def test_pruning_spares_the_run_that_prunes_and_those_that_go_on(site: Recorded) -> None:
+    old, going = days(site, 2), site.begin()
+    site.records.prune(runs=0, days=1, keep=old[1], note=lambda _: None)
+    assert site.records.ids() == [going.id, old[1]]
+
+
+def test_pruning_removes_damaged_records_and_those_of_dead_supervisors(site: Recorded) -> None:
+    damaged, dead = site.begin(), site.begin(supervisor=None)
+    damaged.status.write_text("{")
+    newest = days(site, 1)[0]
+    site.records.prune(runs=1, days=30, keep=newest, note=lambda _: None)
+    assert site.records.ids() == [newest]
+    assert not dead.path.exists()
+
+
+def test_the_newest_run_is_the_one_that_is_meant_without_a_name(site: Recorded) -> None:
+    ids = days(site, 3)
+    assert site.records.get(None).id == ids[0]
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id_when_only_one_has_it(site: Recorded) -> None:
+    ids = days(site, 3)  # of the 21st, 22nd and 23rd
+    assert site.records.get(ids[1]).id == ids[1]
+    assert site.records.get("20261122").id == ids[1]
+    for name, problem in (
+        ("2026", "means 3 runs"),
+        ("20271122", "is not a run"),
+        ("", "is not a run"),
+        ("..", "is not a run"),
+        ("1122", "is not a run"),
+    ):
+        with pytest.raises(InvalidInputError, match=problem):
+            site.records.get(name)
+
+
+def test_releases_are_in_use_while_their_puppet_lives(site: Recorded) -> None:
+    site.finish(site.begin(app="app/tags/over"))
+    site.begin(app="app/tags/going")
+    site.begin(app="app/tags/dead", supervisor=None)
+    orphan = ProcessId(pid=99, boot_id="b", started=9)
+    site.processes.living.append(orphan)
+    site.begin(app="app/tags/orphaned", supervisor=None, puppet=asdict(orphan))
+    abandoned = site.begin()
+    abandoned.close(
+        site.status(
+            abandoned,
+            state=State.FINISHED,
+            outcome=Outcome.TIMED_OUT,
+            app="app/tags/undying",
+            puppet=asdict(orphan),
+        )
+    )
+    assert {app for app, _ in site.records.in_use()} == {
+        "app/tags/going",
+        "app/tags/orphaned",
+        "app/tags/undying",
+    }
+
+
+def test_a_running_run_whose_request_is_damaged_stops_whoever_would_remove_things(
+    site: Recorded,
+) -> None:
+    run = site.begin(app="app/tags/going")
+    ((app, modulepath),) = site.records.in_use()
+    assert (app, [str(path) for path in modulepath]) == (
+        "app/tags/going",
+        json.loads(run.request.read_text())["modulepath"],
+    )
+    run.request.write_text("{}")
+    with pytest.raises(StateError, match="is damaged, and its run goes on"):
+        site.records.in_use()
+
+
+def waiting(
+    site: Recorded, run: RunDirectory, *, timeout: float | None, then: Callable[[], object]
+) -> tuple[Status, list[float]]:
+    """Wait for a run; `then` happens after ten looks. Return its status and the ticks."""
+    ticks: list[float] = []
+
+    def tick(seconds: float) -> None:
+        ticks.append(round(seconds, 3))
+        if len(ticks) == 10:
+            then()
+
+    status = site.records.wait(
+        run, sleep=site.clock.advance, clock=site.clock, timeout=timeout, tick=tick
+    )
+    return status, ticks
+
+
+def test_waiting_ends_when_the_run_does(site: Recorded) -> None:
+    run = site.begin()
+    status, ticks = waiting(site, run, timeout=None, then=lambda: site.finish(run))
+    assert status.outcome is Outcome.CHANGED
+    assert (len(ticks), ticks[0]) == (10, 0)
+
+
+def test_waiting_for_a_run_that_is_over_takes_no_time(site: Recorded) -> None:
+    run = site.finish(site.begin())
+    status, ticks = waiting(site, run, timeout=None, then=lambda: None)
+    assert (status.outcome, ticks) == (Outcome.CHANGED, [])
+
+
+def test_waiting_ends_at_its_timeout_with_the_run_as_it_stands(site: Recorded) -> None:
+    run = site.begin()
+    status, ticks = waiting(site, run, timeout=5.0, then=lambda: None)
+    assert status.state is State.RUNNING
+    assert 4.8 <= ticks[-1] < 5
+
+
+def test_waiting_ends_when_the_supervisor_dies(site: Recorded) -> None:
+    run = site.begin()
+    status, ticks = waiting(site, run, timeout=None, then=site.supervisors_die)
+    assert (status.outcome, len(ticks)) == (Outcome.INTERRUPTED, 10)
+
+
+def test_waiting_goes_on_while_a_puppet_outlives_its_supervisor(site: Recorded) -> None:
+    site.processes.living.append(PUPPET)
+    run = site.begin()
+    site.supervisors_die()
+    status, ticks = waiting(
+        site, run, timeout=None, then=lambda: site.processes.living.remove(PUPPET)
+    )
+    assert (status.outcome, len(ticks)) == (Outcome.INTERRUPTED, 10)

@@ -1,0 +1,337 @@
+"""The order of a run's steps, what is refused before Puppet starts, and what a run leaves."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import BusyError, InvalidInputError, OnHoldError, StateError
+from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.ports import Ended, ProcessId
+from localpuppet.node.releases.ledger import Ledger, Rollback
+from localpuppet.node.releases.release import Release
+from localpuppet.node.runs.hold import Hold
+from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run import Outcome, State, Status
+from tests.doubles.ports import FakeChild, Started
+from tests.rigs.supervised import APP, DOCUMENT, Site, metric, said
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.processes.close()
+
+
+def hold(site: Site) -> None:
+    since = show_time(site.clock.now())
+    site.supervisor().holds.add(Hold(owner="alice", reason="why", since=since, until=None))
+
+
+def busy(site: Site) -> Flock:
+    """Take the node's lock, as another run that lives."""
+    other = ProcessId(pid=99, boot_id="b", started=9)
+    site.processes.living.append(other)
+    site.state.mkdir(mode=0o700, exist_ok=True)
+    lock = Flock.take(site.state / "lock")
+    assert lock is not None
+    process = {"pid": 99, "boot_id": "b", "started": 9}
+    lock.say({"run": "20261120T140312.482913Z-7f3a", "processes": [process]})
+    return lock
+
+
+def an_agent_runs(site: Site) -> None:
+    site.run_lock.parent.mkdir(exist_ok=True)
+    site.run_lock.write_text("4242")
+    site.processes.command_lines[4242] = ["/usr/bin/ruby", "/usr/bin/puppet", "agent"]
+
+
+def runs(site: Site) -> list[str]:
+    directory = site.state / "runs"
+    return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+
+
+def test_the_record_is_open_and_the_node_locked_before_puppet_starts(site: Site) -> None:
+    looked: list[bool] = []
+
+    def life(site: Site, run: RunDirectory, started: Started) -> FakeChild:
+        assert (run.is_open, said(run.status)["state"]) == (True, "queued")
+        assert said(run.request)["command"] == list(started.argv)
+        assert Flock.take(site.state / "lock") is None
+        assert said(site.state / "lock")["run"] == run.id
+        assert site.run_lock.exists()
+        assert site.observer.commands, "the command is shown before it is started"
+        assert not site.applied()
+        assert not site.node.metrics.exists()
+        looked.append(True)
+        return site.ends(run, 2, status="changed")
+
+    site.life = life
+    status = site.supervisor().apply(site.prepared())
+    assert (looked, status.outcome) == ([True], Outcome.CHANGED)
+    assert not site.run_directory().is_open
+    assert not site.run_directory().public.exists()
+    assert site.free
+
+
+def test_while_puppet_runs_the_record_and_both_locks_name_it(site: Site) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    class Watched(FakeChild):
+        def wait(self, seconds: float) -> Ended | None:
+            recorded = site.recorded()
+            holder = said(site.state / "lock")["processes"][-1]["pid"]
+            lock = int(site.run_lock.read_text())
+            seen.append((recorded["state"], recorded["puppet"]["pid"], holder, lock))
+            return super().wait(seconds)
+
+    site.life = lambda _site, _run, _started: Watched()
+    site.supervisor().apply(site.prepared())
+    pid = site.processes.children[0].identity.pid
+    assert seen == [("running", pid, pid, pid)]
+
+
+def test_puppet_gets_the_lock_its_run_and_its_node_document(site: Site) -> None:
+    site.supervisor().apply(site.prepared())
+    (started,) = site.processes.started
+    run = site.run_directory()
+    assert started.group == f"localpuppet-{run.id}"
+    assert started.env == {
+        "PATH": "/bin",
+        "LC_ALL": "C.UTF-8",
+        "LOCALPUPPET_SOCKET": "/run/localpuppet",
+        "LOCALPUPPET_RUN": run.id,
+        "LOCALPUPPET_NODE_DOCUMENT": str(site.root / "node.yaml"),
+    }
+    assert json.loads((site.root / "node.yaml").read_text()) == DOCUMENT.to_dict()
+    request = said(run.request)
+    assert request["node_document"] == DOCUMENT.to_dict()
+    assert (request["user"], request["cause"], request["app"]) == ("alice", "manual", APP)
+    assert (request["timeout"], request["environment"]) == (3600.0, "production")
+    assert (site.state / "environments/production").is_dir()
+
+
+def test_another_run_keeps_this_one_out_even_where_the_node_is_on_hold(site: Site) -> None:
+    hold(site)
+    lock = busy(site)
+    with pytest.raises(BusyError, match="run 20261120T140312"):
+        site.supervisor().apply(site.prepared())
+    lock.release()
+    assert (runs(site), site.processes.started) == ([], [])
+
+
+def test_a_hold_is_honoured_before_puppets_own_lock_is_touched(site: Site) -> None:
+    hold(site)
+    an_agent_runs(site)
+    with pytest.raises(OnHoldError, match="why"):
+        site.supervisor().apply(site.prepared())
+    assert site.run_lock.read_text() == "4242", "what is not ours is left alone"
+    site.run_lock.unlink()
+    assert (runs(site), site.processes.started, site.free) == ([], [], True)
+
+
+def test_a_hold_lets_the_run_of_its_own_rollout_through(site: Site) -> None:
+    hold(site)
+    with pytest.raises(OnHoldError):
+        site.supervisor().apply(site.prepared(through="bob"))
+    assert site.supervisor().apply(site.prepared(through="alice")).state is State.FINISHED
+
+
+def test_a_hold_that_is_over_is_no_hold_and_lets_puppets_agent_go_on(site: Site) -> None:
+    now = site.clock.now()
+    until = show_time(now.replace(minute=30))
+    owned = Hold(owner="alice", reason="why", since=show_time(now), until=until)
+    site.supervisor().holds.add(owned)
+    assert site.installation.disable_file.exists()
+    site.clock.advance(1800)
+    assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
+    assert not site.installation.disable_file.exists()
+
+
+def test_a_run_of_puppets_agent_keeps_ours_out_before_the_disk_is_looked_at(site: Site) -> None:
+    an_agent_runs(site)
+    site.change(min_free=2**62)
+    with pytest.raises(BusyError, match="pid 4242"):
+        site.supervisor().apply(site.prepared())
+    assert site.run_lock.read_text() == "4242"
+    site.run_lock.unlink()
+    assert (runs(site), site.processes.started, site.free) == ([], [], True)
+
+
+def test_a_disk_without_room_keeps_puppet_from_starting(site: Site) -> None:
+    site.change(min_free=2**62)
+    with pytest.raises(StateError, match="Puppet was not started"):
+        site.supervisor().apply(site.prepared())
+    assert (runs(site), site.processes.started, site.free) == ([], [], True)
+
+
+def test_a_document_that_does_not_fit_is_refused_and_leaves_no_record(site: Site) -> None:
+    def refuse(*_asked: object) -> None:
+        raise InvalidInputError("there is no class 'app'", where="classes.app")
+
+    site.change(fits=refuse)
+    with pytest.raises(InvalidInputError, match=r"input.yaml: classes.app: there is no class"):
+        site.supervisor().apply(site.prepared())
+    assert (runs(site), site.processes.started, site.free) == ([], [], True)
+    assert not (site.root / "node.yaml").exists(), "the ENC never says what was refused"
+
+
+def test_the_document_is_held_against_its_release_with_puppets_options(site: Site) -> None:
+    prepared = site.prepared(extra=("--show_diff",))
+    site.supervisor().apply(prepared)
+    release: Release = prepared.release
+    assert site.fits_asked == [(DOCUMENT, release, ("--show_diff",))]
+
+
+def test_a_disk_that_takes_no_record_keeps_puppet_from_starting(site: Site) -> None:
+    def in_the_way(*_asked: object) -> None:
+        (site.state / "runs").rmdir()
+        (site.state / "runs").write_text("a file where the records are to be")
+
+    site.change(fits=in_the_way)
+    with pytest.raises(StateError):
+        site.supervisor().apply(site.prepared())
+    assert (site.processes.started, site.free) == ([], True)
+
+
+def test_a_detached_run_names_the_process_that_goes_on_before_puppet_starts(site: Site) -> None:
+    daemon = ProcessId(pid=77, boot_id="b", started=7)
+    steps: list[str] = []
+
+    def detach(run: RunId) -> Callable[[], None]:
+        directory = site.run_directory()
+        assert (run, directory.is_open) == (directory.id, True)
+        assert said(directory.status)["supervisor"]["pid"] == 1
+        site.processes.myself = daemon
+        steps.append("detached")
+        return ready
+
+    def ready() -> None:
+        assert site.recorded()["supervisor"]["pid"] == 77
+        assert said(site.state / "lock")["processes"][0]["pid"] == 77
+        assert not site.processes.started
+        steps.append("ready")
+
+    status = site.supervisor().apply(site.prepared(), detach=detach)
+    assert steps == ["detached", "ready"]
+    assert (status.outcome, status.supervisor) == (
+        Outcome.CHANGED,
+        {"pid": 77, "boot_id": "b", "started": 7},
+    )
+    assert site.free
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_rollback_ends_with_a_run_that_begins_and_not_with_one_refused(
+    site: Site, refused: bool
+) -> None:
+    ledger = Ledger(site.state)
+    ledger.roll_back(
+        Rollback(
+            app=ReleasePath(APP),
+            run=RunId("20261120T140312.482913Z-7f3a"),
+            node_document={"classes": {"app": {"port": 80}}},
+            input_sha256="0" * 64,
+            user="bob",
+            since="2026-11-20T14:00:00Z",
+        )
+    )
+    site.change(min_free=2**62 if refused else 0)
+    prepared = replace(site.prepared(), ends_rollback=True)
+    with pytest.raises(StateError) if refused else nullcontext():
+        site.supervisor().apply(prepared)
+    assert (ledger.rollback() is not None) == refused
+
+
+def test_the_ledger_moves_when_puppet_starts_and_not_when_it_succeeds(site: Site) -> None:
+    site.life = lambda site, run, _started: site.ends(run, 4, status="failed", failed=1)
+    assert site.supervisor().apply(site.prepared()).outcome is Outcome.FAILED
+    assert site.applied() == [APP]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noop": True},
+        {"tags": "web"},
+        {"extra": ("--tags=web",)},
+        {"extra": ("--skip_tags", "web")},
+        {"document": DOCUMENT},
+    ],
+)
+def test_what_is_no_step_forward_does_not_move_the_ledger(
+    site: Site, options: dict[str, Any]
+) -> None:
+    site.supervisor().apply(site.prepared(app="app/tags/r2"))
+    site.supervisor().apply(site.prepared(app="app/tags/r1", **options))
+    assert site.applied() == ["app/tags/r2"]
+
+
+def test_metrics_tell_of_the_run_and_remember_the_last_success(site: Site) -> None:
+    site.supervisor().apply(site.prepared())
+    succeeded = site.clock.now().timestamp()
+    assert metric(site.node.metrics.read_text(), "localpuppet_last_run_success") == 1
+    site.clock.advance(1800)
+    site.life = lambda site, run, _started: site.ends(run, 4, status="failed", failed=1)
+    site.supervisor().apply(site.prepared())
+    text = site.node.metrics.read_text()
+    assert metric(text, "localpuppet_last_run_success") == 0
+    assert metric(text, 'localpuppet_last_run_outcome{outcome="failed"}') == 1
+    assert metric(text, "localpuppet_last_success_timestamp_seconds") == succeeded
+    assert metric(text, 'localpuppet_last_run_resources{state="failed"}') == 1
+
+
+def test_metrics_that_are_refused_change_nothing_of_the_run(site: Site) -> None:
+    site.change(metrics=site.root / "nowhere" / "metrics.prom")
+    assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
+    assert site.recorded()["outcome"] == "changed"
+    assert ["metrics could not be written" in note for note in site.observer.notes] == [True]
+
+
+def test_old_records_are_removed_after_the_end_and_never_the_new_one(site: Site) -> None:
+    site.change(keep_runs=1)
+    kept: list[list[str]] = []
+
+    def life(site: Site, run: RunDirectory, _started: Started) -> FakeChild:
+        kept.append(runs(site))
+        return site.ends(run, 2, status="changed")
+
+    site.life = life
+    done: list[Status] = []
+    for _ in range(3):
+        site.clock.advance(60)
+        done.append(site.supervisor().apply(site.prepared()))
+    ids: list[str] = [status.id for status in done]
+    assert kept == [ids[:1], ids[:2], ids[1:]], "not before the new run has its end"
+    assert runs(site) == ids[2:]
+
+
+def test_what_a_dead_supervisor_left_open_is_closed_by_the_next_run(site: Site) -> None:
+    class KilledError(Exception):
+        pass
+
+    def dies(_run: RunId) -> Callable[[], None]:
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        site.supervisor().apply(site.prepared(), detach=dies)
+    left = site.run_directory()
+    assert left.is_open
+    site.processes.myself = ProcessId(pid=2, boot_id="b", started=2)
+    site.supervisor().apply(site.prepared())
+    assert (said(left.status)["outcome"], left.is_open) == ("interrupted", False)
+
+
+def test_records_that_cannot_be_tidied_up_change_nothing_of_the_run(site: Site) -> None:
+    stuck = site.state / "runs/20251120T140312.482913Z-7f3a"
+    (stuck / "status.json/in the way").mkdir(parents=True)
+    (stuck / ".reserve").touch()
+    assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
+    assert ["old records could not be tidied up" in note for note in site.observer.notes] == [True]

@@ -1,0 +1,336 @@
+"""Every way in which a supervised run ends: what the record says, and who has the node then."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
+from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.ports import Ended
+from localpuppet.node.enc.command import EncCommand
+from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run import Outcome, State
+from tests.doubles.ports import FakeChild, Started
+from tests.rigs.supervised import Life, Site, said
+
+TERM, KILL = 15, 9
+ENC = EncCommand(argv=("/usr/bin/enc",), timeout=15.0, env={})
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.processes.close()
+
+
+def exits(code: int, status: str, **more: Any) -> Life:
+    return lambda site, run, _started: site.ends(run, code, status=status, **more)
+
+
+def lives(child: FakeChild) -> Life:
+    return lambda _site, _run, _started: child
+
+
+def silent(code: int, *output: bytes) -> Life:
+    """Return a Puppet that leaves no report."""
+    return lives(FakeChild(output, ended=Ended(code=code, signal=None)))
+
+
+ENDS = {
+    "unchanged": (exits(0, "unchanged"), Outcome.UNCHANGED, ""),
+    "changed": (exits(2, "changed"), Outcome.CHANGED, ""),
+    "failed": (exits(4, "failed", failed=1), Outcome.FAILED, "1 resource failed"),
+    "both": (exits(6, "failed", failed=2), Outcome.FAILED, "2 resources failed"),
+    "no catalog": (
+        silent(1, b"Error: Could not find class web\n"),
+        Outcome.FAILED,
+        "Puppet exited 1 before it applied anything: Could not find class web",
+    ),
+    "no report": (silent(0), Outcome.FAILED, "Puppet exited 0 but left no report of this run"),
+    "another's report": (
+        exits(2, "changed", age=2 * 86400.0),
+        Outcome.FAILED,
+        "the report is of another run (2026-11-18T14:00:00.000000Z)",
+    ),
+    "report disagrees": (
+        exits(0, "failed", failed=1),
+        Outcome.FAILED,
+        "Puppet exited 0 but its report says failed",
+    ),
+    "killed by somebody": (
+        lives(FakeChild(ended=Ended(code=None, signal=KILL))),
+        Outcome.FAILED,
+        "signal 9 killed Puppet",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_record_says_how_a_run_ended_and_the_node_is_free(site: Site, name: str) -> None:
+    site.life, outcome, reason = ENDS[name]
+    status = site.supervisor().apply(site.prepared())
+    assert (status.state, status.outcome, status.reason) == (State.FINISHED, outcome, reason)
+    assert status.puppet_started
+    assert site.recorded() == status.to_dict()
+    assert site.free
+    assert all(child.released for child in site.processes.children)
+
+
+def test_a_broken_run_leaves_nothing_of_what_it_had_started(site: Site) -> None:
+    child = FakeChild(ended=Ended(code=None, signal=KILL))
+    site.life = lives(child)
+    site.supervisor().apply(site.prepared())
+    assert child.signals == [KILL]
+    site.life = exits(2, "changed")
+    site.supervisor().apply(site.prepared())
+    assert site.processes.children[-1].signals == [], "what a good run left behind goes on"
+
+
+def test_a_run_past_its_timeout_is_asked_to_end_and_said_to_have_timed_out(site: Site) -> None:
+    child = FakeChild(lasts=None)
+    site.life = lives(child)
+    begun = site.clock.monotonic()
+    status = site.supervisor().apply(site.prepared(timeout=10.0))
+    assert (status.outcome, status.signal) == (Outcome.TIMED_OUT, TERM)
+    assert status.reason == "ran longer than its timeout of 10s"
+    assert child.signals == [TERM, KILL], "and then whatever it had started"
+    assert status.seconds is not None
+    assert 10 <= status.seconds <= 11
+    assert status.seconds == pytest.approx(site.clock.monotonic() - begun, abs=0.01)
+    assert site.free
+
+
+def test_the_timeout_counts_from_before_the_sites_enc_was_asked(site: Site) -> None:
+    site.change(enc_command=ENC)
+    answers = FakeChild([b"classes: {}\n"], lasts=8.0)
+    site.processes.programs["/usr/bin/enc"] = lambda _started: answers
+    site.life = lives(FakeChild(lasts=5.0))
+    status = site.supervisor().apply(site.prepared(asks_enc=True, timeout=10.0))
+    assert status.outcome is Outcome.TIMED_OUT
+
+
+def test_a_puppet_that_does_not_listen_is_killed_after_the_grace(site: Site) -> None:
+    child = FakeChild(lasts=None, dies_of=[KILL])
+    site.life = lives(child)
+    begun = site.clock.monotonic()
+    status = site.supervisor().apply(site.prepared(timeout=10.0))
+    assert (status.outcome, status.signal) == (Outcome.TIMED_OUT, KILL)
+    assert child.signals[:2] == [TERM, KILL]
+    assert 40 <= site.clock.monotonic() - begun <= 41
+    assert site.free
+
+
+def test_a_success_that_comes_after_we_asked_it_to_end_is_no_success(site: Site) -> None:
+    def life(site: Site, run: RunDirectory, _started: Started) -> FakeChild:
+        site.ends(run, 2, status="changed")
+        return FakeChild(ended=Ended(code=2, signal=None), lasts=12.0, dies_of=[KILL])
+
+    site.life = life
+    status = site.supervisor().apply(site.prepared(timeout=10.0))
+    assert (status.outcome, status.exit_code) == (Outcome.TIMED_OUT, 2)
+
+
+class Cancelling(FakeChild):
+    """Goes on for ever; we are asked to stop when it has been waited for once."""
+
+    def __init__(self, site: Site, times: int, dies_of: tuple[int, ...]) -> None:
+        super().__init__(lasts=None, dies_of=dies_of)
+        self._site = site
+        self._times = times
+
+    def wait(self, seconds: float) -> Ended | None:
+        self._site.processes.cancelled = min(self._site.processes.cancelled + 1, self._times)
+        return super().wait(seconds)
+
+
+def test_a_run_that_we_are_asked_to_stop_is_cancelled(site: Site) -> None:
+    site.life = lambda site, _run, _started: Cancelling(site, 1, (TERM, KILL))
+    status = site.supervisor().apply(site.prepared())
+    assert (status.outcome, status.reason) == (Outcome.CANCELLED, "cancelled by a signal")
+    assert site.processes.children[0].signals == [TERM, KILL]
+    assert site.free
+
+
+def test_a_second_request_to_stop_does_not_wait_for_the_grace(site: Site) -> None:
+    site.life = lambda site, _run, _started: Cancelling(site, 2, (KILL,))
+    begun = site.clock.monotonic()
+    assert site.supervisor().apply(site.prepared()).signal == KILL
+    assert site.clock.monotonic() - begun < 30
+
+
+def test_a_puppet_that_survives_kill_keeps_the_node_until_it_is_gone(site: Site) -> None:
+    child = FakeChild(lasts=None, dies_of=[])
+    site.life = lives(child)
+    supervisor = site.supervisor()
+    status = supervisor.apply(site.prepared(timeout=10.0))
+    assert (status.outcome, status.exit_code, status.signal) == (Outcome.TIMED_OUT, None, None)
+    assert "does not die of KILL" in site.observer.notes[-1]
+    assert site.run_lock.read_text() == str(child.identity.pid)
+    assert Flock.take(site.state / "lock") is None
+    assert said(site.state / "lock")["processes"][-1]["pid"] == child.identity.pid
+    assert supervisor.records.orphaned(status)
+    child.die(Ended(code=None, signal=KILL))
+    assert supervisor.apply(site.prepared(timeout=10.0)).puppet_started, "Puppet's lock is stale"
+
+
+def test_an_enc_that_fails_is_on_record_and_puppet_is_not_started(site: Site) -> None:
+    site.change(enc_command=ENC)
+    site.processes.programs["/usr/bin/enc"] = lambda _started: FakeChild(
+        ended=Ended(code=3, signal=None)
+    )
+    status = site.supervisor().apply(site.prepared(asks_enc=True))
+    assert (status.outcome, status.puppet_started) == (Outcome.FAILED, False)
+    assert status.reason == "enc /usr/bin/enc: exited 3; Puppet was not started"
+    run = site.run_directory()
+    assert said(run.status) == status.to_dict()
+    assert (said(run.request)["command"], said(run.request)["user"]) == ([], "alice")
+    assert run.log.read_text() == "localpuppet: enc /usr/bin/enc: exited 3\n"
+    assert [started.argv[0] for started in site.processes.started] == ["/usr/bin/enc"]
+    assert (site.applied(), site.free) == ([], True)
+    assert site.node.metrics.exists(), "monitoring learns of it, too"
+
+
+def test_the_sites_enc_is_asked_about_this_node_and_lies_between_release_and_input(
+    site: Site,
+) -> None:
+    site.change(enc_command=ENC)
+    answer = b"classes: {app: {port: 1, motd: enc}, base: {by: enc}}\nenvironment: staging\n"
+    site.processes.programs["/usr/bin/enc"] = lambda _started: FakeChild([answer])
+    site.supervisor().apply(site.prepared(asks_enc=True))
+    assert site.processes.started[0].argv == ("/usr/bin/enc", "web01.example.com")
+    assert said(site.run_directory().request)["node_document"] == {
+        "classes": {"base": {"by": "enc"}, "app": {"port": 80, "motd": "enc"}},
+        "parameters": {},
+        "environment": "staging",
+    }
+
+
+def test_an_enc_is_not_asked_where_the_document_is_known(site: Site) -> None:
+    site.change(enc_command=ENC)
+    assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
+    assert [started.argv[0] for started in site.processes.started] == ["/usr/bin/puppet"]
+
+
+def test_an_answer_of_the_enc_that_does_not_fit_is_refused_and_frees_the_node(site: Site) -> None:
+    def refuse(*_asked: object) -> None:
+        raise InvalidInputError("there is no class 'other'")
+
+    site.change(enc_command=ENC, fits=refuse)
+    site.processes.programs["/usr/bin/enc"] = lambda _started: FakeChild([b"classes: [other]\n"])
+    with pytest.raises(InvalidInputError, match="no class 'other'"):
+        site.supervisor().apply(site.prepared(asks_enc=True))
+    assert site.free
+
+
+def test_a_missing_puppet_is_on_record(site: Site) -> None:
+    site.change(installation=PuppetMissingError("Puppet is not installed", hint="install it"))
+    status = site.supervisor().apply(site.prepared())
+    assert (status.outcome, status.puppet_started) == (Outcome.FAILED, False)
+    assert status.reason == "Puppet is not installed (install it); Puppet was not started"
+    assert site.recorded() == status.to_dict()
+    assert site.free
+
+
+def test_a_run_that_is_cancelled_before_puppet_starts_never_starts_it(site: Site) -> None:
+    site.processes.cancelled = 1
+    status = site.supervisor().apply(site.prepared())
+    assert (status.outcome, status.puppet_started) == (Outcome.CANCELLED, False)
+    assert (site.processes.started, site.free) == ([], True)
+
+
+def test_a_puppet_that_cannot_be_started_is_a_failed_run(site: Site) -> None:
+    del site.processes.programs["/usr/bin/puppet"]
+    with pytest.raises(StateError, match="cannot be started"):
+        site.supervisor().apply(site.prepared())
+    recorded = site.recorded()
+    assert (recorded["outcome"], recorded["puppet_started"]) == ("failed", False)
+    assert recorded["reason"].startswith("could not be supervised: /usr/bin/puppet")
+    assert not site.run_directory().is_open
+    assert (site.applied(), site.free) == ([], True)
+
+
+def test_a_disk_that_refuses_the_ledger_ends_puppet_and_the_record_says_so(site: Site) -> None:
+    (site.state / "applied.json/in the way").mkdir(parents=True)
+    child = FakeChild(lasts=None)
+    site.life = lives(child)
+    with pytest.raises(StateError):
+        site.supervisor().apply(site.prepared())
+    recorded = site.recorded()
+    assert (recorded["state"], recorded["outcome"]) == ("finished", "failed")
+    assert "could not be supervised" in recorded["reason"]
+    assert (child.signals, child.lives, child.released) == ([KILL], False, True)
+    assert site.free
+
+
+def test_a_disk_that_refuses_the_status_ends_puppet_and_is_never_a_success(site: Site) -> None:
+    child = FakeChild(lasts=None)
+
+    def life(_site: Site, run: RunDirectory, _started: Started) -> FakeChild:
+        run.status.unlink()
+        (run.status / "in the way").mkdir(parents=True)
+        return child
+
+    site.life = life
+    supervisor = site.supervisor()
+    with pytest.raises(StateError):
+        supervisor.apply(site.prepared())
+    assert (child.signals, child.lives, child.released) == ([KILL], False, True)
+    assert supervisor.records.status(site.run_directory()).outcome is Outcome.INTERRUPTED
+    assert site.free
+
+
+def test_a_disk_that_refuses_the_last_status_makes_no_success_of_a_good_run(site: Site) -> None:
+    class InTheWay(FakeChild):
+        def wait(self, seconds: float) -> Ended | None:
+            run = site.run_directory()
+            run.status.unlink()
+            (run.status / "in the way").mkdir(parents=True)
+            return super().wait(seconds)
+
+    def life(site: Site, run: RunDirectory, _started: Started) -> FakeChild:
+        site.ends(run, 2, status="changed")
+        return InTheWay(ended=Ended(code=2, signal=None))
+
+    site.life = life
+    supervisor = site.supervisor()
+    with pytest.raises(StateError):
+        supervisor.apply(site.prepared())
+    assert supervisor.records.status(site.run_directory()).outcome is Outcome.INTERRUPTED
+    assert site.processes.children[0].signals == [], "Puppet had ended by itself"
+    assert site.free
+
+
+def test_what_puppet_writes_is_logged_shown_and_kept_readable(site: Site) -> None:
+    site.life = exits(2, "changed", output=[b"Notice: on", b"e\nNotice: \x1b[2Jtwo\nthr", b"ee"])
+    site.supervisor().apply(site.prepared())
+    lines = ["Notice: one", "Notice: \\x1b[2Jtwo", "three"]
+    assert site.observer.lines == lines
+    assert site.run_directory().log.read_text().splitlines() == lines
+
+
+def test_a_puppet_that_survives_kill_keeps_the_node_also_when_the_disk_refuses(site: Site) -> None:
+    (site.state / "applied.json/in the way").mkdir(parents=True)
+    child = FakeChild(lasts=None, dies_of=[])
+    site.life = lambda _site, _run, _started: child
+    with pytest.raises(StateError):
+        site.supervisor().apply(site.prepared())
+    assert child.lives
+    assert Flock.take(site.state / "lock") is None, "a second run gets in beside a living Puppet"
+
+
+def test_a_record_is_closed_after_the_end_of_its_puppet(site: Site) -> None:
+    (site.state / "applied.json/in the way").mkdir(parents=True)
+    seen: list[str] = []
+
+    class Watched(FakeChild):
+        def end(self, *, kill: bool) -> None:
+            seen.append(site.recorded()["state"])
+            super().end(kill=kill)
+
+    site.life = lambda _site, _run, _started: Watched(lasts=None)
+    with pytest.raises(StateError):
+        site.supervisor().apply(site.prepared())
+    assert seen == ["running"]

@@ -1,0 +1,58 @@
+"""`localpuppet plan` without a site: what catalogs declared and asked, from a real Puppet."""
+
+import json
+import time
+from typing import Any
+
+from localpuppet.fleet.inventory.entry import AskedQuery
+from localpuppet.fleet.inventory.outbox import Outbox
+from tests.fleet.inventory.entries import entry
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+from tests.rigs.node import Done
+
+CODE = "application_component { 'Shop::Sql[a]': produces => 'sql/a' }"
+
+
+def say(member: Member, *roles: str, **more: Any) -> None:
+    """Tell the others what a good run would have."""
+    said = entry(member.name, at=time.time(), roles=roles, **more)
+    Outbox(member.root / "var").offer(said, refresh=0)
+    assert member.run("publish").code == 0
+
+
+def groups(done: Done) -> list[list[str]]:
+    assert done.code == 0, done.err
+    return [
+        [run["node"].partition(".")[0] for run in group["runs"]] for group in done.json["groups"]
+    ]
+
+
+def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
+    web, lb = fleet.add("web", "lb")
+    (db,) = fleet.add("db", puppet=True)
+    nobody = web.run("plan")
+    assert "No site applications were found in the Puppet environment" in nobody.out
+    assert "# the inventory knows no node yet: " in nobody.err
+    db.node.app(CODE)
+    raw = json.loads((db.root / "input.yaml").read_text())
+    db.node.write("input.yaml", json.dumps({**raw, "parameters": {"role": "db"}}))
+    applied = db.run("apply")
+    assert applied.code == 0, applied.err
+    assert db.run("publish").code == 0  # a process of its own does it as well, and may be late
+    found = web.run("plan", "--json")
+    assert (groups(found), found.err) == ([["db"]], "")
+    assert found.json["applications"] == ["Shop[a]"]
+    (component,) = found.json["groups"][0]["runs"][0]["components"]
+    assert (component["name"], component["produces"]) == ("Shop::Sql[a]", ["sql/a"])
+
+    asks = AskedQuery(text='servers_with_role("db")', digest="0")
+    say(web, "web", queries=(asks,))
+    say(lb, "lb", queries=(AskedQuery(text='servers_with_role("web")', digest="0"), asks))
+    assert groups(web.run("plan", "--json")) == [["db"], ["web"], ["lb"]]
+    narrowed = web.run("plan", "--json", "--role", "lb", "--role", "db")
+    assert groups(narrowed) == [["db"], ["lb"]]
+    refused = web.run("rollout", "run", "--role", "nosuch")
+    assert (refused.code, "inventory: the selection matches no node" in refused.err) == (2, True)
+    refused = web.run("rollout", "run", "--role", "lb", "--one-at-a-time-by", "datacenter")
+    assert (refused.code, "no single value of the fact 'datacenter'" in refused.err) == (2, True)

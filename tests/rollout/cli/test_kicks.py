@@ -1,0 +1,78 @@
+"""`localpuppet kicks`: what it prints, and how it ends."""
+
+import time
+from typing import Any
+
+from localpuppet.fleet.inventory.entry import MAX_KICKS, AskedQuery
+from localpuppet.fleet.inventory.outbox import Outbox
+from localpuppet.fleet.roles.links import MAX_QUESTIONS
+from tests.fleet.inventory.entries import entry
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+
+
+def say(member: Member, *roles: str, **more: Any) -> None:
+    """Tell the others what a good run would have."""
+    said = entry(member.name, at=time.time(), roles=roles, **more)
+    Outbox(member.root / "var").offer(said, refresh=0)
+    assert member.run("publish").code == 0
+
+
+def test_the_cycle_is_named_and_check_finds_it(fleet: Fleet) -> None:
+    web, lb = fleet.add("web", "lb")
+    asked = AskedQuery(text='servers_with_role("web")', digest="0")
+    say(web, "web", kicks=('role="haproxy"',))
+    say(lb, "haproxy", queries=(asked,))
+    fine = web.run("kicks", "--check")
+    assert (fine.code, fine.err) == (0, "")
+    assert fine.out.splitlines() == [
+        "CHANGES  RUNS THEN  BECAUSE IT",
+        "web      haproxy    is kicked, asks about it",
+    ]
+
+    say(lb, "haproxy", queries=(asked,), kicks=('role="web"',))
+    for words, code in (([], 0), (["--check"], 1), (["--check", "--by", "query"], 0)):
+        assert web.run("kicks", *words).code == code
+    assert "cycle: haproxy -> web -> haproxy" in web.run("kicks").out
+    found = web.run("kicks", "--json", "--check")
+    assert (found.code, found.json["cycles"]) == (
+        1,
+        [
+            {
+                "path": ["haproxy", "web", "haproxy"],
+                "by": [["kick"], ["kick", "query"]],
+                "settles": False,
+            }
+        ],
+    )
+    assert web.run("kicks", "--svg").out.startswith("<svg ")
+
+
+def test_nobody_and_could_not_ask_are_different(fleet: Fleet) -> None:
+    (web,) = fleet.add("web")
+    assert (
+        web.run("kicks").out == "nobody kicks, asks about, collects from or triggers another node\n"
+    )
+    web.node.settings(
+        node=str(web.name),
+        bus="nats",
+        buses={"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1},
+    )
+    done = web.run("kicks", "--check")
+    assert (done.code, done.out) == (69, "")
+
+
+def test_a_check_that_could_not_look_at_all_does_not_say_that_there_is_no_cycle(
+    fleet: Fleet,
+) -> None:
+    """More questions than are asked in one look, which the nodes of a fleet may well kick by."""
+    nodes = fleet.add(*(f"web{number}" for number in range(MAX_QUESTIONS // MAX_KICKS + 1)))
+    for number, node in enumerate(nodes):
+        kicks = (f'role="{number} {kick}"' for kick in range(MAX_KICKS))
+        say(node, "web", kicks=tuple(kicks))
+    shown = nodes[0].run("kicks")
+    left = len(nodes) * MAX_KICKS - MAX_QUESTIONS
+    said = f"{left} kicks and queries took too long to look at"
+    assert (shown.code, f"# {said}: there may be more" in shown.err) == (0, True)
+    checked = nodes[0].run("kicks", "--check")
+    assert (checked.code, f"{said}: there may be a cycle" in checked.err) == (69, True)

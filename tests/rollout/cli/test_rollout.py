@@ -1,0 +1,145 @@
+"""`localpuppet rollout`, as far as it goes without nodes; with them in tests/scenarios."""
+
+import pytest
+
+from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.formats.times import show_time
+from localpuppet.rollout.execution.events import (
+    Ended,
+    Ending,
+    Event,
+    Fate,
+    Over,
+    Resumed,
+    Skipped,
+    Started,
+    Turn,
+)
+from localpuppet.rollout.execution.journals import Journals
+from tests.doubles.ports import FakeClock
+from tests.rigs.node import Node
+from tests.rigs.waiting import wait_until
+from tests.rollout.execution.changes.foretold import SALT, approved
+from tests.rollout.execution.simulated import ID, began, node
+
+AT = "2026-11-22T11:00:00.000000Z"
+NODES = (node(1), node(2))
+SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "the selection matches no node"),
+        (["--order", "none"], "--order none needs --query, --role or --nodes"),
+        (["--site", "@SITE@", "--query", "x"], "are for the inventory, without --site"),
+        (["--site", "@SITE@", "--window", "2", "--batch", "3"], "do not go together"),
+        (["--site", "@SITE@", "--check", "probe"], "--check: is neither an http or https URL"),
+        (["--site", "@SITE@", "--check", "http://a/", "--noop"], "where nothing changes"),
+        (["--site", "@SITE@", "--max-failures", "x"], "--max-failures: 'x' is not a number"),
+        (["--failed-of", "20261122T110000Z-0123", "--noop"], "takes the options of the earlier"),
+        (["--query", "role=web", "--order", "none"], "matches no node"),
+        (["--site", "@SITE@", "--pause-at-most", "0"], "the --pause-at-most must be positive"),
+    ],
+)
+def test_what_is_refused(node: Node, words: list[str], message: str) -> None:
+    node.settings(bus="sqlite", node="web01.example.com")
+    site = str(node.write("site.yaml", SITE))
+    done = node.run("rollout", "run", *(site if word == "@SITE@" else word for word in words))
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert not (node.state / "rollouts").exists()
+
+
+def written(machine: Node) -> None:
+    """Write a rollout that was killed and stopped: one silent, one skipped, one not reached."""
+    clock = FakeClock()
+    events: list[Event] = [
+        Skipped(reasons={node(3): "on hold: work"}),
+        Started(turns=(Turn(1, node(1)), Turn(1, node(2)))),
+        Ended(turn=Turn(1, node(1)), fate=Fate.SUCCEEDED, outcome="changed", run="r1"),
+        Resumed(),
+        Ended(turn=Turn(1, node(2)), fate=Fate.SILENT, reason="did not tell\x1b[2J"),
+        Over(ending=Ending.STOPPED, why="stopped by SIGINT", left={node(2): "did not answer"}),
+    ]
+    journals = Journals(machine.state / "rollouts")
+    journal = journals.begin(began([1, 2, 3], [4]), at=show_time(clock.now()))
+    for event in events:
+        clock.advance(15)
+        journal.append(event, at=show_time(clock.now()))
+    journal.close()
+
+
+def test_what_is_told(node: Node) -> None:
+    node.settings(bus="sqlite", node="web01.example.com")
+    assert node.run("rollout", "list").out == "there was no rollout on this machine\n"
+    assert node.run("rollout", "status").code == 2
+    written(node)
+    listed = node.run("rollout", "list")
+    assert listed.out.splitlines()[1] == (
+        "20261122T110000Z-0123  stopped  1 succeeded, 1 silent, 1 not reached, 1 skipped"
+    )
+    watched = node.run("rollout", "status", "--watch")
+    assert watched.code == 1
+    assert watched.out == (
+        "rollout 20261122T110000Z-0123: test, 4 nodes, 4 runs in 2 groups\n"
+        "n03.example.com  skipped: on hold: work\n"
+        "n01.example.com  changed (15s)\n"
+        "goes on\n"
+        "n02.example.com  silent (45s): did not tell\\x1b[2J\n"
+        "stopped: by SIGINT (1 succeeded, 1 silent, 1 not reached, 1 skipped)\n"
+        "n02.example.com may be held until 2026-11-20 14:11:30 UTC: did not answer\n"
+        "then free by itself; 'localpuppet rollout stop 20261122T110000Z-0123' asks again\n"
+        "'localpuppet rollout run --failed-of 20261122T110000Z-0123', "
+        "with the same --site if any, does what did not succeed\n"
+    )
+    damaged = node.state / "rollouts" / "20261122T120000Z-0000.sqlite"
+    damaged.write_bytes(b"x" * 5000)
+    listed = node.run("rollout", "list")
+    assert listed.code == 0
+    assert [line.split()[1] for line in listed.out.splitlines()[1:]] == ["damaged", "stopped"]
+    assert f"{damaged}: is damaged" in listed.err
+    assert [one["state"] for one in node.run("rollout", "list", "--json").json["rollouts"]] == [
+        "damaged",
+        "stopped",
+    ]
+    damaged.unlink()
+    shown = node.run("rollout", "report").out
+    assert "Resumed  1 time" in shown
+    assert "  n01.example.com  changed (15s)  [run r1]\n" in shown
+    assert "  n03.example.com  skipped: on hold: work\n" in shown
+    assert "  n04.example.com  not reached\n" in shown
+    assert node.run("rollout", "report", "--html").out.startswith("<!doctype html>\n<html lang=")
+    found = node.run("rollout", "report", "--json").json
+    assert found["nodes"][1] == {
+        "node": NodeName("n02.example.com"),
+        "fate": "silent",
+        "reason": "did not tell\x1b[2J",
+    }
+    assert found["groups"][0]["runs"][0]["seconds"] == 15.0
+    assert found["still_held"] == {"n02.example.com": "did not answer"}
+    assert found["held_until"] == {"n02.example.com": "2026-11-20T14:11:30.000000Z"}
+    refused = node.run("rollout", "resume", RolloutId("20261122T110000Z-0123"))
+    assert refused.code == 2
+    assert "is a rollout of choria=alice, not of choria=web01.example.com (--of" in refused.err
+
+
+def test_what_failed_is_done_again_within_what_was_approved(node: Node) -> None:
+    """The approval is one of the options of the earlier rollout: nothing beyond it happens now."""
+    node.settings(bus="sqlite", node="web01.example.com")
+    parent = approved(began([1], [2]))
+    journals = Journals(node.state / "rollouts")
+    journal = journals.begin(parent, at=AT)
+    failed = Ended(turn=Turn(1, NODES[0]), fate=Fate.FAILED, outcome="failed")
+    over = Over(ending=Ending.FAILURES, why="1 node failed", left={})
+    journal.append(Started(turns=(failed.turn,)), failed, over, at=AT)
+    journal.close()
+    names = ", ".join(f"n{number}: {{node: {one}}}" for number, one in enumerate(NODES))
+    site = str(node.write("site.yaml", f"applications: {{shop: {{{names}}}}}\n"))
+    process = node.start("rollout", "run", "--site", site, "--failed-of", ID)
+    wait_until(lambda: len(journals.ids()) == 2, lambda: "it does not begin")
+    process.kill()
+    process.wait()
+    again = journals.open(None).state().began
+    assert (again.parent, again.approval, again.salt) == (ID, parent.approval, SALT)
+    assert sorted(one for group in again.groups for one in group) == list(NODES)

@@ -1,0 +1,75 @@
+"""A client of requests that has one answer, and a fleet that is asked with it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.requests.client import Answer, RequestClient
+from localpuppet.fleet.requests.reply import Reply
+from localpuppet.fleet.requests.request import Arguments
+from localpuppet.rollout.execution.events import Turn
+from localpuppet.rollout.execution.fleet import FleetNodes
+from tests.doubles.identities import verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.rollout.execution.simulated import ID, began, node
+
+OWNER = f"choria=alice/rollout/{ID}"
+TURN = Turn(2, node(1))
+
+
+def replied(result: dict[str, Json] | str) -> Answer:
+    """Return a reply; one that refuses for a text."""
+    fine = not isinstance(result, str)
+    return Answer(
+        reply=Reply(
+            node=SignerName("n"),
+            caller=SignerName("alice"),
+            iat=0,
+            exp=0,
+            in_reply_to="",
+            ok=fine,
+            result={} if isinstance(result, str) else result,
+            error=result if isinstance(result, str) else None,
+        )
+    )
+
+
+class Client(RequestClient):
+    """Answers what a test says."""
+
+    whose = "choria=alice"
+
+    @property
+    def caller(self) -> str:
+        return self.whose
+
+    def __init__(self, answer: Answer | None) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, Arguments]] = []
+
+    async def ask_all(
+        self, names: Sequence[NodeName], action: str, args: Arguments, *, patience: float
+    ) -> dict[str, Answer]:
+        return {name: await self.ask(name, action, args, patience=patience) for name in names}
+
+    async def ask(self, node: NodeName, action: str, args: Arguments, *, patience: float) -> Answer:
+        self.asked.append((action, args))
+        if self.answer is None:
+            raise UnavailableError("away", where="bus")
+        return self.answer
+
+
+def fleet(
+    answer: Answer | None, directory: Path, *, caller: str = "choria=alice"
+) -> tuple[FleetNodes, Client]:
+    client = Client(answer)
+    client.whose = caller
+    nodes = FleetNodes(
+        MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
+        client=client,
+        verifier=verifier(directory),
+        began=began([1], [1], noop=True, tags=("t",)),
+    )
+    return nodes, client

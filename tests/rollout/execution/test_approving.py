@@ -1,0 +1,111 @@
+"""Which rollout a digest means, and which plan it is for."""
+
+from dataclasses import replace
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import NodeName, ReleasePath
+from localpuppet.node.puppet.changes import Foreseen
+from localpuppet.rollout.execution.approving import (
+    approval_of,
+    find,
+    not_approvable,
+    refuse_other,
+)
+from localpuppet.rollout.execution.changes.approval import MAX_ALL
+from localpuppet.rollout.execution.deciding import decide
+from localpuppet.rollout.execution.delivery import Delivery
+from localpuppet.rollout.execution.events import Ended, Ending, Fate, Over, Turn
+from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.execution.state import State
+from tests.rollout.execution.changes.foretold import SALT, change, foretold
+from tests.rollout.execution.simulated import began, node
+
+FIRST = replace(began([1], [2], noop=True, tags=("web",)), salt=SALT)
+OVER = Over(ending=Ending.DONE, why="", left={})
+TAGS = RolloutOptions(tags=("web",))
+
+
+def looked(*told: Foreseen | None, over: Over | None = OVER) -> State:
+    """Return where a rollout with noop is whose nodes told this."""
+    state = State(FIRST)
+    for number, one in enumerate(told, 1):
+        turn = Turn(number, node(number))
+        state.take(Ended(turn=turn, fate=Fate.SUCCEEDED, outcome="unchanged", foreseen=one))
+    if over is not None:
+        state.take(over)
+    return state
+
+
+WHOLE = looked(foretold(change("/a")), foretold())
+
+
+def test_a_digest_and_its_first_digits_find_what_was_approved() -> None:
+    approval = approval_of(WHOLE)
+    assert approval is not None
+    assert approval.nodes == {node(1): foretold(change("/a")), node(2): foretold()}
+    other = looked(foretold(change("/b")), foretold())
+    for digits in (12, 64):
+        assert find([other, WHOLE], approval.digest[:digits]) == (approval, FIRST)
+    for wrong in ("", "0" * 12, approval.digest[:11], "x" * 64):
+        with pytest.raises(InvalidInputError, match="--approve"):
+            find([other, WHOLE], wrong)
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (looked(foretold(), foretold(), over=None), "is not over"),
+        (looked(foretold(), foretold(), over=replace(OVER, ending=Ending.STOPPED)), "is not over"),
+        (looked(foretold(), None), "n02.example.com did not tell what would change"),
+        (
+            looked(foretold(), replace(foretold(), total=5000)),
+            "n02.example.com would change too much to be told",
+        ),
+        (State(began([1])), "was not a rollout with --noop"),
+    ],
+)
+def test_what_is_not_whole_cannot_be_approved(state: State, why: str) -> None:
+    assert not_approvable(state).startswith(why)
+    assert approval_of(state) is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "why"),
+    [
+        ([[1], [2]], TAGS, ""),
+        ([[1], [2]], replace(TAGS, window=1, canary=1), ""),
+        ([[1], [2, 3]], TAGS, "does not have n03.example.com, selected now"),
+        ([[1]], TAGS, "has n02.example.com, not selected now"),
+        ([[2], [1]], TAGS, "has another order: group 1 is another one"),
+        ([[1, 2]], TAGS, "has another order: group 1 is another one"),
+        ([[1], [2], [1]], TAGS, "has another order: group 3 is another one"),
+        ([[1], [2]], RolloutOptions(), "was approved with web"),
+        ([[1], [2]], replace(TAGS, noop=True), "--approve and --noop"),
+        (
+            [[1], [2]],
+            RolloutOptions(delivery=Delivery(release=ReleasePath("shop/tags/r8"))),
+            "--release does not go with --approve",
+        ),
+    ],
+)
+def test_another_plan_is_refused_by_name(
+    groups: list[list[int]], options: RolloutOptions, why: str
+) -> None:
+    nodes: tuple[tuple[NodeName, ...], ...] = tuple(tuple(map(node, one)) for one in groups)
+    if not why:
+        refuse_other(FIRST, nodes, options)
+        return
+    with pytest.raises(InvalidInputError) as caught:
+        refuse_other(FIRST, nodes, options)
+    assert why in str(caught.value)
+
+
+def test_more_changes_than_can_be_approved_together_end_the_rollout() -> None:
+    state = looked(replace(foretold(), total=MAX_ALL), over=None)
+    assert decide(state).stop == ""
+    state = looked(replace(foretold(), total=MAX_ALL + 1), over=None)
+    assert decide(state).stop == (
+        f"the nodes would change more than {MAX_ALL} properties: look at fewer of them"
+    )

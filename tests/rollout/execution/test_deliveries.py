@@ -1,0 +1,204 @@
+"""What nodes answer who are to have, take and leave a release, and what a rollout makes of it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName, ReleasePath
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.requests.client import Answer, RequestClient
+from localpuppet.fleet.requests.deploy import Deed, Deploy
+from localpuppet.fleet.requests.deploying import TOO_OLD
+from localpuppet.fleet.requests.request import Arguments
+from localpuppet.fleet.requests.status import StatusRequest
+from localpuppet.rollout.execution import deliveries
+from localpuppet.rollout.execution.deliveries import Deliveries
+from localpuppet.rollout.execution.delivery import Delivery
+from localpuppet.rollout.execution.events import Ended, Fate, Turn
+from localpuppet.rollout.execution.nodes import Asked
+from tests.doubles.simulated_loop import run_simulated
+from tests.rollout.execution.answering import replied
+from tests.rollout.execution.simulated import ID, began, node
+
+RELEASE = Delivery(release=ReleasePath("shop/tags/r7"), classes={"shop": {"port": 81}})
+SILENCE = Answer(reply=None, problem="did not answer")
+APPLY, BACK = Turn(1, node(1)), Turn(2, node(1))
+OURS: dict[str, Json] = {"assignment": {"serial": 5, "rollout": ID}}
+
+
+class Client(RequestClient):
+    """Nodes that answer what a test says: to `status`, and to each deed."""
+
+    @property
+    def caller(self) -> str:
+        return "choria=alice"
+
+    def __init__(self, status: Any, *deploys: Answer) -> None:
+        self.status = status if callable(status) else lambda *_: status
+        self.deploys = list(deploys)
+        self.asked: list[tuple[NodeName, Deploy]] = []
+
+    async def ask_all(
+        self, names: Sequence[NodeName], action: str, args: Arguments, *, patience: float
+    ) -> dict[str, Answer]:
+        return {name: await self.ask(name, action, args, patience=patience) for name in names}
+
+    async def ask(self, node: NodeName, action: str, args: Arguments, *, patience: float) -> Answer:
+        if isinstance(args, StatusRequest):
+            found: Answer = self.status(node, args)
+            return found
+        assert isinstance(args, Deploy)
+        self.asked.append((node, args))
+        if not self.deploys:
+            raise UnavailableError("away", where="bus")
+        return self.deploys.pop(0)
+
+
+def deliveries_of(client: Client) -> Deliveries:
+    return Deliveries(client, began=began([1], [1], delivery=RELEASE), delivery=RELEASE)
+
+
+def one_group(client: Client) -> Deliveries:
+    return Deliveries(client, began=began([1], delivery=RELEASE), delivery=RELEASE)
+
+
+def test_who_may_not_or_cannot_take_it_is_not_ready() -> None:
+    def status(name: NodeName, args: StatusRequest) -> Answer:
+        if name == node(1):
+            return replied({"state": "idle"})
+        if not args.may:
+            return replied({"assignment": None})
+        assert args.may == ("deploy:shop/tags/r7", "values")
+        if name == node(2):
+            return replied({"denied": {"values": "denied by line 3\x1b[2J"}})
+        return replied({"denied": {}})
+
+    found = run_simulated(deliveries_of(Client(status)).unready([node(1), node(2), node(3)]))
+    assert found == {node(1): TOO_OLD, node(2): "denied by line 3\\x1b[2J"}
+
+
+def test_a_release_is_asked_for_until_nodes_have_it() -> None:
+    def status(name: NodeName, _: StatusRequest) -> Answer:
+        return SILENCE if name == node(3) else replied({"assignment": {"serial": int(name[2])}})
+
+    working, done = replied({"state": "working"}), replied({"state": "done"})
+    client = Client(status, working, done, replied("no class shop"))
+    work = deliveries_of(client).stage([node(1), node(3)], epoch=2)
+    staged = run_simulated(work)
+    assert staged.problems == {node(3): "did not answer"}
+    assert list(staged.serials) == [node(1)]
+    assert [args.deed for _, args in client.asked] == [Deed.STAGE] * 2
+    assert {(args.serial, args.rollout and args.rollout.epoch) for _, args in client.asked} == {
+        (2, 2)
+    }
+    refused = run_simulated(deliveries_of(client).stage([node(2)], epoch=2))
+    assert refused.problems == {node(2): "no class shop"}
+
+
+def test_what_nodes_took_in_an_earlier_life_of_the_rollout_stays_in_force() -> None:
+    """Whoever goes on elsewhere may not know the serial yet."""
+
+    def status(name: NodeName, _: StatusRequest) -> Answer:
+        other: dict[str, Json] = {"assignment": {"serial": 3, "rollout": ""}}
+        return replied(OURS if name == node(1) else other)
+
+    client = Client(status, replied({"state": "done"}), replied({"state": "done"}))
+    staged = run_simulated(deliveries_of(client).stage([node(1), node(2)], epoch=2))
+    assert (staged.serials, staged.problems) == ({node(1): 5, node(2): 4}, {})
+
+
+def test_a_node_or_a_bus_that_is_away_is_asked_again_and_then_told() -> None:
+    client = Client(replied({"assignment": None}), SILENCE, SILENCE, replied({"state": "done"}))
+    assert run_simulated(deliveries_of(client).stage([node(1)], epoch=1)).problems == {}
+    found = run_simulated(deliveries_of(client).stage([node(1)], epoch=1))
+    assert found.problems == {node(1): "bus: away"}
+    assert len(client.asked) == 3 + deliveries.TRIES
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (replied({"state": "done"}), None),
+        (SILENCE, Asked(heard=False, problem="did not answer")),
+        (
+            replied("in force is shop/tags/r8"),
+            Asked(
+                heard=True,
+                end=Ended(turn=APPLY, fate=Fate.FAILED, reason="in force is shop/tags/r8"),
+            ),
+        ),
+    ],
+)
+def test_a_node_takes_it_before_its_turn_and_once(answer: Answer, expected: Asked | None) -> None:
+    client = Client(replied(OURS), answer)
+    ours = one_group(client)
+
+    async def moved() -> Asked | None:
+        return await ours.move(APPLY, epoch=1, serial=5)
+
+    assert run_simulated(moved()) == expected
+    if expected is None:
+        assert run_simulated(moved()) is None
+        assert [args.deed for _, args in client.asked] == [Deed.APPLY]
+
+
+@pytest.mark.parametrize(
+    ("status", "taken"),
+    [
+        (OURS, True),
+        ({"assignment": {"serial": 4, "rollout": ID}}, False),
+        ({"assignment": {"serial": 5, "rollout": ""}}, False),
+        ({"assignment": None}, False),
+        ({"assignment": 3}, False),
+    ],
+)
+def test_a_node_that_never_took_it_has_no_way_back(status: dict[str, Json], *, taken: bool) -> None:
+    """It is asked to leave first: what it had accepted before that is over by then."""
+    client = Client(replied(status), replied({"state": "done"}))
+    found = run_simulated(one_group(client).move(BACK, epoch=1, serial=5))
+    ended = Asked(heard=True, end=Ended(turn=BACK, fate=Fate.NOT_REACHED))
+    assert found == (None if taken else ended)
+    assert [args.deed for _, args in client.asked] == [Deed.BACK]
+
+
+WELL = Ended(turn=BACK, fate=Fate.SUCCEEDED, outcome="changed", run="R1")
+
+
+@pytest.mark.parametrize(
+    ("status", "well"),
+    [
+        ({"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R1", "app": "shop/tags/r6"}}, True),
+        (
+            {"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R2", "app": "shop/tags/r6"}},
+            False,
+        ),
+        (
+            {"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R1", "app": "shop/tags/r7"}},
+            False,
+        ),
+        ({"rollback": None, "last": {"run": "R1", "app": "shop/tags/r6"}}, False),
+        ({"rollback": None, "last": None}, False),
+        ({}, False),
+    ],
+)
+def test_a_node_is_back_when_its_own_word_names_the_old_release(
+    status: dict[str, Json], *, well: bool
+) -> None:
+    asked = run_simulated(one_group(Client(replied(status))).confirm(WELL, epoch=1, serial=5))
+    assert asked.end is not None
+    assert (asked.end.fate is Fate.SUCCEEDED) == well
+    assert bool(asked.end.reason) != well
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda ours: ours.confirm(WELL, epoch=1, serial=5),
+        lambda ours: ours.move(BACK, epoch=1, serial=5),
+    ],
+)
+def test_a_node_that_does_not_say_is_asked_again(work: Callable[[Deliveries], Any]) -> None:
+    ours = one_group(Client(SILENCE, replied({"state": "done"})))
+    assert run_simulated(work(ours)) == Asked(heard=False, problem="did not answer")

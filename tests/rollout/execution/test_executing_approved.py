@@ -1,0 +1,213 @@
+"""Rollouts whose changes were approved: each node looks first, and waits where it differs."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from localpuppet.rollout.execution.events import (
+    Ended,
+    Ending,
+    Fate,
+    Looked,
+    Need,
+    Over,
+    Paused,
+    Turn,
+)
+from localpuppet.rollout.execution.executing import Execution
+from localpuppet.rollout.execution.nodes import Asked
+from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.turns.taking import LOOKS
+from localpuppet.rollout.execution.words.word import Word, about
+from tests.doubles.simulated_loop import run_simulated
+from tests.rollout.execution.changes.foretold import approved, change, foretold
+from tests.rollout.execution.simulated import (
+    Notes,
+    SimulatedNodes,
+    began,
+    carry_out,
+    entry_of,
+    execution,
+    new,
+    node,
+    words,
+)
+
+A, B, C = change("/a"), change("/b"), change("/c")
+
+
+FIRST = approved(began([1, 2], [3]))
+
+
+def site(**differing: object) -> SimulatedNodes:
+    """Return nodes that would change what is approved; number 2 one thing more if it differs."""
+    found = SimulatedNodes(foreseen={node(number): foretold(A) for number in range(1, 6)})
+    if differing:
+        found.foreseen[node(2)] = foretold(A, B)
+    return found
+
+
+async def waiting() -> tuple[SimulatedNodes, Notes, Execution, asyncio.Task[Over]]:
+    """Return a rollout that waits for the approval of what node 2 would change."""
+    nodes, notes = site(differing=True), Notes()
+    rollout = new(FIRST, nodes, notes)
+    doing = asyncio.create_task(rollout.run(resume=False))
+    await asyncio.sleep(100)
+    assert rollout.state.waits
+    return nodes, notes, rollout, doing
+
+
+def test_what_was_approved_runs_and_each_node_looks_before_it_runs() -> None:
+    nodes, notes = site(), Notes()
+    nodes.foreseen[node(3)] = foretold()  # by now somebody else did that
+    nodes.producers = {node(1)}
+    first = replace(FIRST, needs=(Need(producers=(node(1),), consumers=(node(3),)),))
+    state = run_simulated(carry_out(first, nodes, notes))
+    assert words(state) == ["succeeded"] * 3
+    assert sorted(nodes.looked) == [Turn(4, node(1)), Turn(4, node(2)), Turn(5, node(3))]
+    seen = entry_of(Turn(1, node(1)))
+    assert nodes.after[Turn(5, node(3))] == (seen,), "it looks at what its producers left"
+    looked = [one.turn for one in notes.events if isinstance(one, Looked)]
+    assert sorted(looked) == sorted(nodes.ran)
+
+
+def test_what_differs_waits_for_an_approval_and_nothing_more_starts() -> None:
+    async def work() -> None:
+        nodes, notes, rollout, doing = await waiting()
+        state = rollout.state
+        ((turn, difference),) = state.differing.items()
+        assert (turn, difference.others) == (Turn(1, node(2)), (B,))
+        assert (state.waits, sorted(nodes.ran)) == (True, [Turn(1, node(1))])
+        assert isinstance(state.paused, Paused)
+        assert state.paused.why == ("n02.example.com would make 1 change that was not approved")
+        notes.words += [(Word.CONTINUE, "bob")]
+        notes.approve = lambda: f"{node(2)} 0123456789abcdef"
+        await asyncio.sleep(5)
+        assert any("another difference by now" in one for one in notes.refused)
+        assert any("waits until what n02.example.com would change" in one for one in notes.refused)
+        notes.approve = lambda: about(node(2), difference)
+        over = await doing
+        assert over.ending is Ending.DONE
+        assert words(state) == ["succeeded"] * 3
+        assert len(nodes.looked) == 4, "node 2 looks again when its difference is approved"
+
+    run_simulated(work())
+
+
+def test_what_changes_while_a_node_waits_is_not_applied_without_approval() -> None:
+    """The approval was of what the node saw before; fewer changes than that pass."""
+
+    async def work() -> None:
+        nodes, notes, rollout, doing = await waiting()
+        state = rollout.state
+        (first,) = state.differing.values()
+        nodes.foreseen[node(2)] = foretold(A, B, C)
+        notes.approve = lambda: about(node(2), first)
+        await asyncio.sleep(100)
+        ((turn, second),) = state.differing.items()
+        assert (turn, second.others) == (Turn(1, node(2)), (C,)), "only what is new"
+        assert (state.waits, turn in nodes.ran) == (True, False)
+        assert turn not in state.approved
+        nodes.foreseen[node(2)] = foretold(A, C)
+        notes.approve = lambda: about(node(2), second)
+        assert (await doing).ending is Ending.DONE
+        assert nodes.ran_with[turn] == foretold(A, C)
+        assert len({one.step for one in nodes.looked if one.node == node(2)}) == 3
+
+    run_simulated(work())
+
+
+class Unreachable(SimulatedNodes):
+    """Nodes that cannot be asked to run for ten minutes."""
+
+    async def start(self, turn: Turn, **asked: Any) -> Asked:
+        if asyncio.get_running_loop().time() < 600:
+            return Asked(heard=False, problem="the bus is unreachable")
+        return await super().start(turn, **asked)
+
+
+def test_an_outage_between_look_and_run_has_the_node_look_again() -> None:
+    async def work() -> None:
+        nodes, notes = Unreachable(foreseen={node(1): foretold(A)}), Notes()
+        rollout = new(approved(began([1])), nodes, notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(500)
+        assert Turn(1, node(1)) in rollout.state.cleared
+        nodes.foreseen[node(1)] = foretold(A, B)
+        await asyncio.sleep(500)
+        ((turn, difference),) = rollout.state.differing.items()
+        assert (rollout.state.waits, nodes.ran, difference.others) == (True, {}, (B,))
+        assert rollout.state.looks(turn), "it is not taken for one that may have run"
+        notes.approve = lambda: about(node(1), difference)
+        assert (await doing).ending is Ending.DONE
+        assert nodes.ran_with == {turn: foretold(A, B)}
+
+    run_simulated(work())
+
+
+class Slow(SimulatedNodes):
+    """Nodes for which every look is too long ago."""
+
+    async def start(self, turn: Turn, **asked: Any) -> Asked:
+        self.looked_at[asked["looked"], turn.node] = -1000.0
+        return await super().start(turn, **asked)
+
+
+def test_a_node_whose_looks_are_always_too_old_fails_and_does_not_run() -> None:
+    nodes = Slow(foreseen={node(1): foretold(A)})
+    state = run_simulated(carry_out(approved(began([1])), nodes, Notes()))
+    assert (words(state), nodes.ran, len(nodes.looked)) == (["failed"], {}, LOOKS)
+
+
+def test_a_node_that_waits_when_the_rollout_is_stopped_was_not_reached() -> None:
+    """Whoever resumes it looks again: by then the node may differ no more."""
+
+    async def work() -> None:
+        nodes, notes, rollout, doing = await waiting()
+        notes.words += [(Word.STOP, "bob")]
+        over = await doing
+        assert (over.ending, rollout.state.waits) == (Ending.STOPPED, False)
+        assert words(rollout.state) == ["succeeded", "not reached", "not reached"]
+        assert nodes.held == set()
+        nodes.foreseen[node(2)] = foretold(A)
+        again = execution(State.of(notes.events), nodes, notes)
+        assert (await again.run(resume=True)).ending is Ending.DONE
+        assert words(again.state) == ["succeeded"] * 3
+        assert nodes.looked.count(Turn(8, node(2))) == 1, "a step of the second epoch"
+
+    run_simulated(work())
+
+
+def test_nobody_decides_and_the_hurried_do_not_wait() -> None:
+    async def work() -> None:
+        nodes, notes = site(differing=True), Notes()
+        first = replace(FIRST, options=replace(FIRST.options, pause_at_most=60.0))
+        over = await new(first, nodes, notes).run(resume=False)
+        assert over.why.startswith("nobody decided within 1m: n02.example.com would make 1 change")
+        rollout = new(FIRST, site(differing=True), Notes())
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(0.2)  # while they look
+        rollout.interrupt("^C")
+        rollout.interrupt("^C")
+        assert (await doing).ending is Ending.STOPPED
+        assert words(rollout.state) == ["not reached"] * 3
+
+    run_simulated(work())
+
+
+def test_a_look_that_fails_or_tells_too_much_is_a_failure_and_nothing_ran() -> None:
+    async def work() -> None:
+        nodes = site()
+        nodes.foreseen[node(1)] = replace(foretold(), total=5000)
+        nodes.silent_looks.add(node(2))
+        state = await carry_out(FIRST, nodes, Notes())
+        assert words(state) == ["failed", "silent", "not reached"]
+        reasons = [state.failed[node(number)].reason for number in (1, 2)]
+        assert reasons[0] == "would change 5000 properties: too many to be approved"
+        assert reasons[1].startswith("before its run, with noop: did not tell within 1h")
+        assert nodes.ran == {}
+        assert Ended(turn=Turn(1, node(1)), fate=Fate.FAILED, reason=reasons[0]) in [
+            *state.ends.values()
+        ]
+
+    run_simulated(work())

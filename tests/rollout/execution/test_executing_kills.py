@@ -1,0 +1,130 @@
+"""Rollouts that are killed at a write of the journal, and go on."""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.rollout.execution.amount import Amount
+from localpuppet.rollout.execution.changes.comparing import compare
+from localpuppet.rollout.execution.delivery import Delivery
+from localpuppet.rollout.execution.events import (
+    Checked,
+    Ended,
+    Ending,
+    Fate,
+    Resumed,
+    Started,
+    Turn,
+)
+from localpuppet.rollout.execution.options import OnFailure, PauseAfter
+from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.words.word import about
+from tests.doubles.simulated_loop import run_simulated
+from tests.rollout.execution.changes.foretold import approved, change, foretold
+from tests.rollout.execution.simulated import (
+    Killed,
+    Notes,
+    SimulatedNodes,
+    SimulatedProbe,
+    began,
+    carry_out,
+    execution,
+    node,
+)
+
+A = change("/a")
+CHECK = "http://%{node}/"
+ONE = Amount.parse("1", what="")
+RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
+FIRSTS = {
+    "groups": began([1, 2], [2, 3], [4]),
+    "window": began([1, 2, 3, 4], window=2),
+    "batches": began([1, 2, 3, 4, 5], batch=Amount.parse("2", what=""), canary=1),
+    "one fails": began([1, 2], [3], max_failures=ONE),
+    "skipped": began([1, 2], [3], skip_unready=True),
+    "pauses": began([1, 2], [3], [4], on_failure=OnFailure.PAUSE, pause=tuple(PauseAfter)),
+    "release": began([1, 2], [2, 3], delivery=RELEASE),
+    "approved": approved(began([1, 2], [2, 3])),
+    "checks": began([1, 2, 3], [4], window=2, checks=(CHECK,), max_failures=ONE),
+}
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("name", FIRSTS)
+def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
+    """Killed at each write of the journal, and then again at each of the one that goes on."""
+    first = FIRSTS[name]
+    planned = {Turn(step, one) for step, group in enumerate(first.groups, 1) for one in group}
+    deaths = 0
+    for kill_at in range(1, 100):
+        for again_after in range(6):
+            nodes = SimulatedNodes(bad={node(2)} if name in ("one fails", "pauses") else set())
+            nodes.unready = {node(1): "on hold"} if name == "skipped" else {}
+            notes = Notes(kill_at=kill_at, written=written)
+            notes.always_continue = name != "approved"
+            differing = {node(2): foretold(A, change("/more"))} if name == "approved" else {}
+            nodes.foreseen = {node(one): foretold(A) for one in range(1, 4)} | differing
+            notes.approve = partial(about, node(2), compare(foretold(A), nodes.foreseen[node(2)]))
+            probe = SimulatedProbe(bad={"http://n03.example.com/"}, notes=notes)
+
+            async def work(
+                notes: Notes = notes, nodes: SimulatedNodes = nodes, probe: SimulatedProbe = probe
+            ) -> State | None:
+                nodes.notes = notes
+                return await carry_out(first, nodes, notes, probe)
+
+            async def resumed(
+                notes: Notes = notes, nodes: SimulatedNodes = nodes, probe: SimulatedProbe = probe
+            ) -> State | None:
+                nodes.news = asyncio.Queue()
+                notes.killed = False
+                state = State.of(notes.events)
+                if not state.resumable:
+                    return state
+                again = execution(state, nodes, notes, probe)
+                await again.run(resume=True)
+                return again.state
+
+            if dies(work()) is not None:
+                assert deaths > 5
+                return
+            deaths += 1
+            notes.kill_at = notes.writes + again_after
+            state = dies(resumed())
+            if state is None:
+                notes.kill_at = None
+                state = dies(resumed())
+            assert state is not None
+            judge(state, notes, nodes, planned)
+
+
+def dies(work: "asyncio.Future[State | None] | object") -> State | None:
+    """Return what work comes to; `None` where it was killed."""
+    try:
+        return run_simulated(work)  # type: ignore[arg-type]
+    except Killed:
+        return None
+    except BaseExceptionGroup as group:
+        assert group.subgroup(Killed) is not None
+        return None
+
+
+def judge(state: State, notes: Notes, nodes: SimulatedNodes, planned: set[Turn]) -> None:
+    """Check that no node runs twice in a step, none is left out, none stays held."""
+    started = [turn for one in notes.events if isinstance(one, Started) for turn in one.turns]
+    assert len(started) == len(set(started))
+    ends = [one.turn for one in notes.events if isinstance(one, Ended)]
+    assert sorted(ends) == sorted(started)
+    checked = [one.turn for one in notes.events if isinstance(one, Checked)]
+    assert len(checked) == len(set(checked)), "what was checked is not checked again"
+    assert sorted(checked) == sorted(turn for turn in started if state.checks(turn))
+    assert state.unchecked == []
+    assert state.over is not None
+    assert state.over.ending is Ending.DONE
+    left_out = {turn for turn in planned if turn.node in {*state.skipped, *state.failed}}
+    assert planned - left_out <= set(nodes.ran) <= planned
+    assert nodes.held == set()
+    assert state.epoch == 1 + sum(isinstance(one, Resumed) for one in notes.events)
+    assert all(fate is not Fate.NOT_REACHED for fate in state.fates().values())

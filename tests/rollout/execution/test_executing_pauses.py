@@ -1,0 +1,198 @@
+"""Rollouts that wait for somebody's word, and what stays held after them."""
+
+import asyncio
+
+import pytest
+
+from localpuppet.base.formats.times import parse_time
+from localpuppet.rollout.execution.events import (
+    Continued,
+    Ending,
+    Paused,
+    Turn,
+)
+from localpuppet.rollout.execution.executing import RENEW
+from localpuppet.rollout.execution.options import OnFailure, PauseAfter
+from localpuppet.rollout.execution.report import Report
+from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.words.word import Word
+from tests.doubles.simulated_loop import run_simulated
+from tests.rollout.execution.simulated import (
+    Notes,
+    SimulatedNodes,
+    began,
+    execution,
+    new,
+    node,
+    words,
+)
+
+AT = "2026-11-22T11:00:00.000000Z"
+PAUSES = began([1, 2, 3], [4], [5], window=1, on_failure=OnFailure.PAUSE)
+
+
+def test_failures_pause_a_rollout_until_somebody_lets_it_go_on() -> None:
+    """Two fail: each of them pauses, what runs ends, and holds are renewed meanwhile."""
+
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(bad={node(1), node(3)})
+        rollout = new(PAUSES, nodes, notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(3 * RENEW)
+        assert rollout.state.waits
+        assert list(nodes.ran) == [Turn(1, node(1))]
+        assert nodes.holds == 1 + 2
+        assert len(nodes.held) == 5
+        notes.words += [(Word.CONTINUE, "bob")] * 2
+        await asyncio.sleep(10)
+        assert rollout.state.waits, "the second word was for the same pause"
+        assert len(nodes.ran) == 3
+        notes.words.append((Word.CONTINUE, "carol"))
+        over = await doing
+        assert over.ending is Ending.DONE
+        assert words(rollout.state) == ["failed", "succeeded", "failed", "succeeded", "succeeded"]
+        said = [one.caller for one in notes.events if isinstance(one, Continued)]
+        assert said == ["bob", "carol"]
+        assert nodes.held == set()
+
+    run_simulated(work())
+
+
+@pytest.mark.parametrize("word", [None, Word.STOP])
+def test_a_pause_ends_by_a_word_or_by_itself_and_what_was_paused_is_resumed(
+    word: Word | None,
+) -> None:
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
+        rollout = new(PAUSES, nodes, notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(100)
+        if word is not None:
+            notes.words.append((word, "bob"))
+        over = await doing
+        assert over.ending is Ending.STOPPED
+        if word is None:
+            assert over.why == "nobody decided within 1h: 1 node failed, and none may"
+            assert 3600 < asyncio.get_running_loop().time() < 3610
+        else:
+            assert over.why == "stopped by bob on pc"
+        assert nodes.held == set()
+        notes.words.clear()
+        again = execution(State.of(notes.events), nodes, notes)
+        assert (await again.run(resume=True)).ending is Ending.DONE
+        assert words(again.state) == ["failed", *["succeeded"] * 4]
+
+    run_simulated(work())
+
+
+def test_a_rollout_that_was_killed_while_it_was_paused_is_paused_when_it_goes_on() -> None:
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
+        doing = asyncio.create_task(new(PAUSES, nodes, notes).run(resume=False))
+        await asyncio.sleep(100)
+        doing.cancel()
+        await asyncio.wait([doing])
+        again = execution(State.of(notes.events), nodes, notes)
+        resuming = asyncio.create_task(again.run(resume=True))
+        await asyncio.sleep(100)
+        assert again.state.waits
+        assert list(nodes.ran) == [Turn(1, node(1))]
+        notes.words.append((Word.CONTINUE, "bob"))
+        assert (await resuming).ending is Ending.DONE
+
+    run_simulated(work())
+
+
+def test_the_time_of_a_pause_goes_on_while_nobody_goes_on_with_the_rollout() -> None:
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
+        doing = asyncio.create_task(new(PAUSES, nodes, notes).run(resume=False))
+        await asyncio.sleep(1800)
+        doing.cancel()
+        await asyncio.wait([doing])
+        await asyncio.sleep(1000)
+        again = execution(State.of(notes.events), nodes, notes)
+        over = await again.run(resume=True)
+        assert over.why == "nobody decided within 1h: 1 node failed, and none may"
+        assert 3600 < asyncio.get_running_loop().time() < 3620
+
+    run_simulated(work())
+
+
+def test_pauses_that_were_asked_for() -> None:
+    """After the canaries of each group that has others, and before each group but the first."""
+
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes()
+        first = began([1, 2, 3], [4], [5, 6], canary=1, pause=tuple(PauseAfter))
+        rollout = new(first, nodes, notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        ran = []
+        while not doing.done():
+            await asyncio.sleep(50)
+            if rollout.state.waits:
+                ran.append(len(nodes.ran))
+                notes.words.append((Word.CONTINUE, "bob"))
+        assert ran == [1, 3, 4, 5]
+        assert [one.why for one in notes.events if isinstance(one, Paused)] == [
+            "after the canaries of group 1, as was asked for",
+            "before group 2, as was asked for",
+            "before group 3, as was asked for",
+            "after the canaries of group 3, as was asked for",
+        ]
+
+    run_simulated(work())
+
+
+def test_what_failed_and_may_be_held_for_long_can_be_given_back() -> None:
+    """It was asked to stay held for hours, and its answer was lost; so was that to letting go."""
+
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
+        nodes.deaf_to_ends = {node(1)}
+        rollout = new(began([1, 2], [3], investigate=7200.0), nodes, notes)
+        over = await rollout.run(resume=False)
+        assert (over.kept, over.left) == ((node(1),), {node(1): "did not answer"})
+        assert nodes.held == {node(1)}
+        nodes.deaf_to_ends = set()
+        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        assert (over.kept, over.left, nodes.held) == ((), {}, set())
+
+    run_simulated(work())
+
+
+def test_who_did_not_hear_that_it_is_free_is_asked_again() -> None:
+    """Whatever it is held for: what failed and is kept, and what is not."""
+
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
+        nodes.deaf_to_ends = {node(2)}
+        over = await new(began([1, 2], investigate=7200.0), nodes, notes).run(resume=False)
+        assert (over.kept, over.left) == ((node(1),), {node(2): "did not answer"})
+        held = Report.of([(AT, one) for one in notes.events], taken=False).held_until()
+        hours = {one: (end - parse_time(AT)).total_seconds() / 3600 for one, end in held.items()}
+        assert hours == {node(1): 2, node(2): 1 / 6}
+        nodes.deaf_to_ends = set()
+        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        assert (over.kept, over.left, nodes.held) == ((), {}, set())
+
+    run_simulated(work())
+
+
+def test_what_failed_is_kept_and_given_back_later() -> None:
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
+        rollout = new(began([1, 2], [3], investigate=7200.0), nodes, notes)
+        over = await rollout.run(resume=False)
+        assert over.kept == (node(1),)
+        assert nodes.kept == {node(1): 7200.0}
+        assert nodes.held == {node(1)}
+        nodes.silent = {node(1)}
+        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        assert (over.kept, over.left) == ((node(1),), {node(1): "did not answer"})
+        nodes.silent = set()
+        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        assert (over.kept, over.left, over.ending) == ((), {}, Ending.FAILURES)
+        assert nodes.held == set()
+
+    run_simulated(work())

@@ -1,0 +1,237 @@
+"""What a node's replies mean for a rollout, also where a node says what it likes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.requests.client import Answer
+from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
+from localpuppet.fleet.requests.status import StatusRequest
+from localpuppet.node.puppet.changes import Foreseen
+from localpuppet.rollout.execution.events import Ended, Fate, Need, Turn
+from localpuppet.rollout.execution.fleet import STALE, UNTOLD, FleetNodes
+from tests.doubles.identities import verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.rollout.execution.answering import OWNER, TURN, Client, fleet, replied
+from tests.rollout.execution.changes.foretold import SALT, approved, foretold
+from tests.rollout.execution.simulated import began, entry_of, node
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (replied({"denied": {}, "holds": []}), None),
+        (replied({"denied": {}, "holds": [{"owner": OWNER, "reason": "r"}]}), None),
+        (Answer(reply=None, problem="did not answer"), "did not answer"),
+        (replied("denied by policy line 1"), "denied by policy line 1"),
+        (replied({"denied": {"runonce": "line 3"}, "holds": []}), "line 3"),
+        (
+            replied({"denied": {}, "holds": [{"owner": "bob", "reason": "work\x1b[2J"}]}),
+            "on hold: work\\x1b[2J (held by bob)",
+        ),
+        (replied({"holds": []}), "its localpuppet is too old for rollouts"),
+        (replied({"denied": [], "holds": 3}), "its localpuppet is too old for rollouts"),
+        (replied({"denied": {}, "holds": [3, {}]}), "on hold:  (held by )"),
+        (
+            replied({"denied": {}, "holds": [{"owner": "choria=bob/rollout/x", "reason": "r x"}]}),
+            "on hold: r x (held by choria=bob)",
+        ),
+    ],
+)
+async def test_who_is_ready(answer: Answer, why: str | None, tmp_path: Path) -> None:
+    nodes, _ = fleet(answer, tmp_path)
+    assert await nodes.ready([node(1)]) == ({} if why is None else {node(1): why})
+
+
+@pytest.mark.parametrize(
+    ("told", "durations"),
+    [
+        ([12, 9.5], (12.0, 9.5)),
+        ([1, 2, 3, 4, 5, 6], (1.0, 2.0, 3.0, 4.0, 5.0)),
+        ([-1, "5", None, True, 1e9, 7], (7.0,)),
+        ("12", None),
+        (None, None),
+    ],
+)
+async def test_how_long_runs_took(
+    told: Json, durations: tuple[float, ...] | None, tmp_path: Path
+) -> None:
+    nodes, _ = fleet(replied({"denied": {}, "holds": [], "durations": told}), tmp_path)
+    await nodes.ready([node(1)])
+    assert nodes.durations() == ({} if durations is None else {node(1): durations})
+
+
+@pytest.mark.parametrize(
+    ("answer", "end"),
+    [
+        (replied({"step": {"state": "waiting"}}), None),
+        (replied({"step": {"state": "running", "outcome": "changed"}}), None),
+        (replied({}), None),
+        (replied({"step": [1]}), None),
+        (
+            replied({"step": {"state": "over", "outcome": "changed", "run": "r1", "reason": "x"}}),
+            Ended(turn=TURN, fate=Fate.SUCCEEDED, outcome="changed", run="r1"),
+        ),
+        (
+            replied({"step": {"state": "over", "outcome": "failed", "run": 3, "reason": "a\nb"}}),
+            Ended(turn=TURN, fate=Fate.FAILED, outcome="failed", reason="a\\x0ab"),
+        ),
+        (
+            replied({"step": {"state": "over", "outcome": None}}),
+            Ended(turn=TURN, fate=Fate.FAILED),
+        ),
+        (replied("on hold: work"), Ended(turn=TURN, fate=Fate.FAILED, reason="on hold: work")),
+    ],
+)
+async def test_how_a_turn_ended(answer: Answer, end: Ended | None, tmp_path: Path) -> None:
+    nodes, client = fleet(answer, tmp_path)
+    asked = await nodes.start(TURN, epoch=4, serial=0, after=())
+    assert asked.heard
+    assert asked.end == end
+    ((action, args),) = client.asked
+    assert action == "runonce"
+    assert isinstance(args, RunOnce)
+    assert (args.noop, args.tags) == (True, ("t",))
+    assert args.rollout is not None
+    assert (args.rollout.epoch, args.rollout.step) == (4, 2)
+
+
+@pytest.mark.parametrize("new", [True, False])
+async def test_a_node_is_told_what_to_wait_for_if_it_can_and_tells_what_it_left(
+    tmp_path: Path, *, new: bool
+) -> None:
+    """One of an earlier version would refuse the request, and is asked without."""
+    told = {"awaits_entries": True} if new else {}
+    left: Json = entry_of(TURN).to_dict()
+    over: Json = {"state": "over", "outcome": "changed"}
+    answer = replied({"denied": {}, "holds": [], **told, "step": over, "entry": left})
+    client = Client(answer)
+    needs = (Need(producers=(node(2),), consumers=(node(1),)),)
+    nodes = FleetNodes(
+        MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
+        client=client,
+        verifier=verifier(tmp_path),
+        began=replace(began([1, 2], [1]), needs=needs),
+    )
+    await nodes.ready([node(1)])
+    after = (entry_of(Turn(1, node(2))),)
+    asked = await nodes.start(TURN, epoch=1, serial=0, after=after)
+    args = client.asked[-1][1]
+    assert isinstance(args, RunOnce)
+    assert args.after == (after if new else ())
+    assert asked.end is not None
+    assert asked.end.entry == entry_of(TURN)
+    others: Json = entry_of(Turn(2, node(2))).to_dict()
+    client.answer = replied({"step": over, "entry": others})
+    asked = await nodes.start(TURN, epoch=1, serial=0, after=())
+    assert asked.end is not None
+    assert asked.end.entry is None, "nobody speaks for another"
+
+
+TOLD: Json = {"release": "shop/tags/r7", "total": 0, "changes": []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "reason"),
+    [
+        (TOLD, foretold(), ""),
+        ({"problem": "has no\nreport"}, None, "has no\\x0areport"),
+        (
+            {"release": 7, "total": 0, "changes": []},
+            None,
+            "changes.release: must be a string, not a number",
+        ),
+        (None, None, "changes: the key 'changes' is missing"),
+    ],
+)
+async def test_a_node_looks_before_it_runs(
+    changes: Json, found: Foreseen | None, reason: str, tmp_path: Path
+) -> None:
+    over: Json = {"state": "over", "outcome": "unchanged"}
+    client = Client(replied({"denied": {}, "holds": [], "step": over, "changes": changes}))
+    nodes = FleetNodes(
+        MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
+        client=client,
+        verifier=verifier(tmp_path),
+        began=approved(began([1], [1], tags=("t",))),
+    )
+    assert await nodes.ready([node(1)]) == {node(1): UNTOLD}
+    asked = await nodes.look(TURN, epoch=2, step=7, after=())
+    args = client.asked[-1][1]
+    assert isinstance(args, RunOnce)
+    assert args.rollout is not None
+    assert (args.noop, args.tags, args.changes) == (True, ("t",), SALT)
+    assert (args.rollout.epoch, args.rollout.step) == (2, 7)
+    assert asked.end is not None
+    assert (asked.foreseen, asked.end.reason) == (found, reason)
+    assert asked.end.turn == Turn(7, node(1))
+    assert asked.end.fate is (Fate.FAILED if reason else Fate.SUCCEEDED)
+
+
+async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) -> None:
+    client = Client(replied({"accepted": False, "look_again": True}))
+    nodes = FleetNodes(
+        MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
+        client=client,
+        verifier=verifier(tmp_path),
+        began=approved(began([1], [1])),
+    )
+    asked = await nodes.start(TURN, epoch=1, serial=0, after=(), looked=7)
+    args = client.asked[-1][1]
+    assert isinstance(args, RunOnce)
+    assert args.looked == 7
+    assert (asked.look_again, asked.end) == (
+        True,
+        Ended(turn=TURN, fate=Fate.FAILED, reason=STALE),
+    )
+
+
+async def test_with_noop_a_node_that_can_tells_what_would_change(tmp_path: Path) -> None:
+    over: Json = {"state": "over", "outcome": "unchanged"}
+    status: dict[str, Json] = {"denied": {}, "holds": [], "tells_changes": True}
+    client = Client(replied({**status, "step": over, "changes": TOLD}))
+    nodes = FleetNodes(
+        MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
+        client=client,
+        verifier=verifier(tmp_path),
+        began=replace(began([1], [1], noop=True), salt=SALT),
+    )
+    assert await nodes.ready([node(1)]) == {}
+    asked = await nodes.start(TURN, epoch=1, serial=0, after=())
+    assert asked.end == Ended(
+        turn=TURN, fate=Fate.SUCCEEDED, outcome="unchanged", foreseen=foretold()
+    )
+
+
+async def test_a_bus_that_is_away_is_a_problem_of_every_node(tmp_path: Path) -> None:
+    nodes, client = fleet(None, tmp_path)
+    assert await nodes.hold([node(1)], epoch=1) == {node(1): "bus: away"}
+    assert await nodes.release([node(1)], epoch=1) == {node(1): "bus: away"}
+    asked = await nodes.start(TURN, epoch=1, serial=0, after=())
+    assert (asked.heard, asked.end, asked.problem) == (False, None, "bus: away")
+    with pytest.raises(UnavailableError):
+        await nodes.ready([node(1)])
+    hold = client.asked[0][1]
+    assert isinstance(hold, Disable)
+    assert hold.length == "600"
+
+
+async def test_who_took_it_over_speaks_for_its_caller(tmp_path: Path) -> None:
+    held: Json = {"owner": OWNER, "reason": "r"}
+    answer = replied({"denied": {"takeover": "denied by policy line 1"}, "holds": [held]})
+    nodes, client = fleet(answer, tmp_path, caller="choria=bob")
+    assert await nodes.ready([node(1)]) == {node(1): "denied by policy line 1"}
+    await nodes.hold([node(1)], epoch=2)
+    await nodes.release([node(1)], epoch=2)
+    await nodes.start(TURN, epoch=2, serial=0, after=())
+    (_, status), *others = client.asked
+    assert isinstance(status, StatusRequest)
+    assert "takeover" in status.may
+    for _, args in others:
+        assert isinstance(args, Disable | Enable | RunOnce)
+        assert args.rollout is not None
+        assert (args.rollout.caller, args.rollout.epoch) == ("choria=alice", 2)
+    assert len(others) == 3

@@ -1,0 +1,182 @@
+"""The journal on disk: what was written is there, by whom, and nothing looks like another thing."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import BusyError, InvalidInputError, StateError
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.machine.database import Database, Format
+from localpuppet.rollout.execution.amount import Amount
+from localpuppet.rollout.execution.event_forms import from_dict
+from localpuppet.rollout.execution.events import (
+    Began,
+    Checked,
+    Continued,
+    Ended,
+    Ending,
+    Event,
+    Fate,
+    Lasted,
+    Over,
+    Overtaken,
+    Paused,
+    Resumed,
+    Skipped,
+    Started,
+    Stopped,
+    Turn,
+)
+from localpuppet.rollout.execution.journal import resumable
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.options import OnFailure, PauseAfter, RolloutOptions
+from localpuppet.rollout.execution.words.word import Word
+from tests.rollout.execution.simulated import ID, began, node
+
+AT = "2026-11-22T11:00:00.000000Z"
+EVENTS: list[Event] = [
+    Began(
+        id=ID,
+        caller="choria=alice",
+        groups=((node(1), node(2)), (node(2),)),
+        options=RolloutOptions(
+            canary=1,
+            batch=Amount.parse("25%", what=""),
+            max_failures=Amount.parse("0", what="", minimum=0),
+            checks=("http://%{node}/", ("/bin/probe", "x y")),
+            tags=("a", "b"),
+            timeout=60.0,
+            skip_unready=True,
+            on_failure=OnFailure.PAUSE,
+            pause=(PauseAfter.GROUPS,),
+            pause_at_most=60.0,
+            investigate=7200.0,
+            one_at_a_time_by="zone",
+            until=datetime(2026, 11, 23, 6, tzinfo=UTC),
+        ),
+        places={node(1): "ams", node(2): "lon"},
+        checks={Turn(1, node(2)): ("http://%{node}/", ("/bin/probe", "%{node}"))},
+        title="shop",
+        consumers={node(1): (node(2),)},
+        parent=RolloutId("20261122T100000Z-0000"),
+    ),
+    Resumed(),
+    Lasted(durations={node(1): (12.5, 10.0)}),
+    Skipped(reasons={node(1): "on hold"}),
+    Started(turns=(Turn(1, node(2)),)),
+    Ended(turn=Turn(1, node(2)), fate=Fate.FAILED, outcome="failed", run="r", reason="exit 1"),
+    Checked(turn=Turn(1, node(2)), problem="check http://a/: answered 503"),
+    Checked(turn=Turn(2, node(2))),
+    Paused(why="before group 2", point="before group 2", since=datetime(2026, 11, 22, tzinfo=UTC)),
+    Paused(why="1 node failed"),
+    Continued(caller="choria=bob"),
+    Stopped(ending=Ending.FAILURES, why="1 node failed"),
+    Overtaken(caller="choria=bob", epoch=3, since=datetime(2026, 11, 22, 12, tzinfo=UTC)),
+    Over(
+        ending=Ending.FAILURES,
+        why="1 node failed",
+        left={node(2): "did not answer"},
+        kept=(node(1),),
+    ),
+]
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Journals:
+    return Journals(tmp_path / "rollouts")
+
+
+def test_what_was_written_is_read(journals: Journals) -> None:
+    first, *others = EVENTS
+    assert isinstance(first, Began)
+    journal = journals.begin(first, at=AT)
+    for event in others:
+        journal.append(event, at=AT)
+    journal.close()
+    assert journals.open(None).events() == [(AT, event) for event in EVENTS]
+    assert journals.open(ID).state().epoch == 2
+
+
+def test_one_process_goes_on_with_a_rollout(journals: Journals) -> None:
+    journal = journals.begin(began([1]), at=AT)
+    other = journals.open(ID)
+    assert other.taken
+    with pytest.raises(BusyError, match="another process"):
+        other.take()
+    journal.close()
+    other.take()
+    other.close()
+
+
+def test_what_was_said_is_heard_once_and_forgotten_with_the_process(journals: Journals) -> None:
+    journal = journals.begin(began([1]), at=AT)
+    assert journal.said(0) == []
+    journals.open(ID).say(Word.CONTINUE, "bob")
+    journals.open(ID).say(Word.APPROVE, "carol", "n01.example.com 0123")
+    ((number, *first), second) = journal.said(0)
+    assert first == [Word.CONTINUE, "bob", ""]
+    assert journal.said(number) == [second]
+    assert second[1:] == (Word.APPROVE, "carol", "n01.example.com 0123")
+    journals.open(ID).say("faster", "dave")  # type: ignore[arg-type]
+    assert len(journal.said(0)) == 2, "what a later version says ends no rollout"
+    journal.forget_words()
+    assert journal.said(0) == []
+    journals.open(ID).say(Word.STOP, "bob")
+    assert journal.said(second[0]) != [], "numbers go up"
+    journal.close()
+
+
+def test_a_rollout_that_is_over_or_anothers_does_not_go_on(journals: Journals) -> None:
+    journal = journals.begin(began([1]), at=AT)
+    assert resumable(journal, "choria=alice").id == ID
+    with pytest.raises(InvalidInputError, match="is a rollout of choria=alice"):
+        resumable(journal, "choria=bob")
+    journal.append(Over(ending=Ending.STOPPED, why="", left={}), at=AT)
+    assert resumable(journal, "choria=alice").id == ID
+    journal.append(Over(ending=Ending.DONE, why="", left={}), at=AT)
+    with pytest.raises(InvalidInputError, match="is over: done"):
+        resumable(journal, "choria=alice")
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"event": "exploded"}',
+        '{"event": "started", "turns": [[1]]}',
+        '{"event": "skipped", "reasons": {"NO NAME": "x"}}',
+        "[]",
+        '{"event": "ended", "turn": [1, "a.example.com"], "fate": "bored"}',
+    ],
+)
+def test_what_is_not_an_event_is_an_error(text: str) -> None:
+    with pytest.raises(StateError, match="this version does not know"):
+        from_dict(loads(text))
+
+
+def test_a_damaged_journal_is_an_error_with_its_place(journals: Journals, tmp_path: Path) -> None:
+    journal = journals.begin(began([1]), at=AT)
+    journal.close()
+    path = tmp_path / "rollouts" / f"{ID}.sqlite"
+    database = Database(path, Format(tables="", version=1), damaged="")
+    with database.transaction() as connection:
+        connection.execute("UPDATE events SET event = '{'")
+    database.close()
+    with pytest.raises(StateError, match=f"{ID}.sqlite: holds a damaged event"):
+        journals.open(ID).state()
+    path.write_bytes(b"x" * 5000)
+    with pytest.raises(StateError, match="is damaged"):
+        journals.open(ID).state()
+
+
+def test_ids_sort_by_their_beginnings_also_when_the_clock_is_set_back() -> None:
+    now = datetime(2026, 11, 22, 11, 0, tzinfo=UTC)
+    first = RolloutId.of(now, "ffff", None)
+    second = RolloutId.of(now, "0000", first)
+    third = RolloutId.of(now.replace(hour=1), "0000", second)
+    assert first < second < third
+    assert RolloutId.parse(third) == third
+    with pytest.raises(InvalidInputError):
+        RolloutId.parse("../../etc/passwd")

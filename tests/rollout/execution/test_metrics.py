@@ -1,0 +1,77 @@
+"""The textfile of rollouts: what it says while one goes on and afterwards, and what outlives it."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from localpuppet.base.formats.prometheus import parse_samples
+from localpuppet.base.formats.times import show_time
+from localpuppet.rollout.execution.events import (
+    Began,
+    Ended,
+    Ending,
+    Event,
+    Fate,
+    Over,
+    Paused,
+    Started,
+    Turn,
+)
+from localpuppet.rollout.execution.metrics import update
+from localpuppet.rollout.execution.report import Report
+from tests.rollout.execution.simulated import ID, began, node
+
+FIRST = began([1], [2])
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
+
+
+def told(path: Path, *events: Event, taken: bool = False, now: int = 60) -> dict[str, str]:
+    """Return what the file says after events ten seconds apart, without the metrics' prefix."""
+    timed = [(show_time(NOON + timedelta(seconds=10 * n)), one) for n, one in enumerate(events)]
+    update(path, Report.of(timed, taken=taken), now=NOON + timedelta(seconds=now))
+    found = parse_samples(path.read_text())
+    return {name.removeprefix("localpuppet_last_rollout_"): found[name] for name in found}
+
+
+def done(first: Began) -> list[Event]:
+    """Return the events of a rollout whose nodes all succeed, in 30 seconds."""
+    turns = (Turn(1, node(1)), Turn(2, node(2)))
+    ends = [Ended(turn=turn, fate=Fate.SUCCEEDED, outcome="changed") for turn in turns]
+    return [first, Started(turns=turns), *ends]
+
+
+def test_a_rollout_that_goes_on(tmp_path: Path) -> None:
+    paused = Paused(why="before group 2")
+    found = told(tmp_path / "m.prom", *done(FIRST)[:3], paused, taken=True)
+    assert found[f'info{{id="{ID}"}}'] == "1"
+    assert (found["running"], found["paused"], found["success"]) == ("1", "1", "0")
+    assert (found['nodes{fate="succeeded"}'], found['nodes{fate="open"}']) == ("1", "1")
+    assert found["duration_seconds"] == "60.000"
+    assert "ended_timestamp_seconds" not in found
+    assert not any(value == "1" for name, value in found.items() if name.startswith("outcome"))
+
+
+def test_one_that_is_over(tmp_path: Path) -> None:
+    over = Over(ending=Ending.DONE, why="", left={})
+    found = told(tmp_path / "m.prom", *done(FIRST), over)
+    assert (found["running"], found["success"], found['outcome{outcome="done"}']) == ("0", "1", "1")
+    assert found['nodes{fate="succeeded"}'] == "2"
+    assert found["duration_seconds"] == "40.000"
+    assert found["ended_timestamp_seconds"] == f"{NOON.timestamp() + 40:.3f}"
+
+
+def test_the_last_success_outlives_failures_and_is_none_of_a_noop(tmp_path: Path) -> None:
+    path, over = tmp_path / "m.prom", Over(ending=Ending.DONE, why="", left={})
+    told(path, *done(began([1], [2], noop=True)), over)
+    assert SUCCESS not in parse_samples(path.read_text())
+    told(path, *done(FIRST), over)
+    failed = told(path, FIRST, Over(ending=Ending.FAILURES, why="", left={}))
+    assert failed["success"] == "0"
+    assert parse_samples(path.read_text())[SUCCESS] == f"{NOON.timestamp() + 40:.3f}"
+
+
+def test_a_file_of_somebody_elses_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "m.prom"
+    path.write_bytes(b"\xff not text")
+    assert told(path, FIRST)["running"] == "0"
+    assert path.stat().st_mode & 0o777 == 0o644

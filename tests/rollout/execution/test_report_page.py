@@ -1,0 +1,149 @@
+"""The report as one HTML file: what stands in it, and that nothing gets out of its place."""
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.rollout.execution.changes.comparing import compare
+from localpuppet.rollout.execution.delivery import Delivery
+from localpuppet.rollout.execution.events import (
+    Approved,
+    Checked,
+    Continued,
+    Ended,
+    Ending,
+    Event,
+    Fate,
+    Looked,
+    Over,
+    Paused,
+    Skipped,
+    Started,
+    Turn,
+)
+from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.execution.report import Report
+from localpuppet.rollout.execution.report_page import page
+from tests.rollout.execution.changes.foretold import approved, change, foretold
+from tests.rollout.execution.simulated import began, node
+
+EVIL = "</td><script>alert(1)</script>&\"'\x1b[2J\u202e"
+FIRST = replace(
+    began([1, 2], [3, 4], checks=("http://a/<b>",)), title=f"shop {EVIL}", caller=f"choria={EVIL}"
+)
+
+
+class Reader(HTMLParser):
+    """What a browser makes of a page: its elements, its texts, its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.values: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.values += [value or "" for _, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def report(*events: Event) -> Report:
+    """Return a report of events that come ten seconds apart."""
+    timed = [(f"2026-11-22T11:{n // 6:02}:{n % 6}0.000000Z", one) for n, one in enumerate(events)]
+    return Report.of(timed, taken=False)
+
+
+def test_whatever_nodes_and_people_wrote_stays_text() -> None:
+    found = report(
+        FIRST,
+        Skipped(reasons={node(4): EVIL}),
+        Started(turns=(Turn(1, node(1)), Turn(1, node(2)))),
+        Ended(turn=Turn(1, node(1)), fate=Fate.SUCCEEDED, outcome=EVIL, run=EVIL),
+        Ended(turn=Turn(1, node(2)), fate=Fate.FAILED, outcome=EVIL, reason=EVIL),
+        Paused(why=EVIL),
+        Continued(caller=EVIL),
+        Over(ending=Ending.FAILURES, why=EVIL, left={node(1): EVIL}, kept=(node(2),)),
+    )
+    text = page(found)
+    reader = Reader(text)
+    assert "script" not in reader.tags
+    assert sum("<script>alert(1)</script>" in one for one in reader.texts) >= 9
+    assert not any("script" in value for value in reader.values)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert set(reader.tags) == {
+        *("html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p"),
+        *("dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "span"),
+    }
+    assert not any(value.startswith(("http", "//")) for value in reader.values)
+
+
+def test_who_ran_when_and_how_it_ended() -> None:
+    found = report(
+        replace(FIRST, title="shop"),
+        Started(turns=(Turn(1, node(1)), Turn(1, node(2)))),
+        Ended(turn=Turn(1, node(1)), fate=Fate.SUCCEEDED, outcome="changed", run="r1"),
+        Ended(turn=Turn(1, node(2)), fate=Fate.SUCCEEDED, outcome="changed"),
+        Checked(turn=Turn(1, node(1)), problem="check http://a/: answered 503"),
+        Checked(turn=Turn(1, node(2))),
+        Over(ending=Ending.FAILURES, why="1 node failed", left={}),
+    )
+    texts = Reader(page(found)).texts
+    for text in (
+        "shop",
+        "failures: 1 node failed",
+        "check http://a/: answered 503",
+        "1 succeeded, 1 failed, 2 not reached",
+        " run r1",
+        "changed",
+        "not reached",
+        "2026-11-22 11:01:00 UTC",
+    ):
+        assert text in texts, text
+    assert 'style="margin-left: 16.67%; width: 16.67%"' in page(found)
+    assert f'class="slowest">{node(2)}<' in page(found)
+
+
+def test_a_release_is_named_and_its_values_are_not() -> None:
+    delivery = Delivery(
+        release=ReleasePath.parse("shop/tags/r2", where=""),
+        layers=(),
+        classes={"shop": {"banner": "canary-6f1e"}},
+        older=False,
+    )
+    first = replace(FIRST, options=RolloutOptions(delivery=delivery, window=2))
+    text = page(report(first))
+    assert {"shop/tags/r2", "window: 2"} <= set(Reader(text).texts)
+    assert "canary-6f1e" not in text
+
+
+def test_one_that_goes_on_has_a_report_as_well() -> None:
+    texts = Reader(page(report(FIRST, Started(turns=(Turn(1, node(1)),))))).texts
+    assert {"interrupted", "running", "waits"} <= set(texts)
+
+
+def test_what_was_not_approved_and_who_approved_it() -> None:
+    turn, more = Turn(1, node(1)), change(EVIL)
+    found = compare(foretold(), foretold(more))
+    told = report(
+        approved(FIRST),
+        Started(turns=(turn,)),
+        Looked(turn=turn, difference=found),
+        Paused(why="n01.example.com differs", changes=True),
+        Approved(turn=turn, difference=found.digest, who=EVIL),
+        Ended(turn=turn, fate=Fate.SUCCEEDED, outcome="changed", foreseen=foretold(more)),
+    )
+    reader = Reader(page(told))
+    assert "script" not in reader.tags
+    assert {"Not approved before", "Would change"} <= set(reader.texts)
+    assert any(one.startswith("would make 1 change") for one in reader.texts)
+    (one,) = told.to_dict()["differences"]
+    assert (one["node"], one["difference"], one["approved_by"]) == (node(1), found.digest, EVIL)
+    assert one["changes"] == [{"type": "File", "title": EVIL, "property": "content"}]
+    assert told.summary()["waits_for"] == []
+    assert [what for _, what in told.decisions][-1].endswith(f"({found.digest})")

@@ -1,0 +1,106 @@
+"""What is believed of a head that another person wrote, or anybody, and what needs none."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.rollout.execution.events import (
+    Checked,
+    Ended,
+    Event,
+    Fate,
+    Resumed,
+    Started,
+    Turn,
+)
+from localpuppet.rollout.execution.head import Head
+from localpuppet.rollout.execution.resuming import BLIND
+from localpuppet.rollout.execution.words.saying import look
+from localpuppet.rollout.execution.words.word import Word
+from tests.rollout.execution.simulated import ID, node
+from tests.rollout.execution.test_heads import AT, FIRST, KEY, STARTED, Site, head
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_who_took_it_over_does_not_say_what_its_caller_does(site: Site) -> None:
+    """A right to go on in Alice's name is none to have her run commands, or a release of Bob's."""
+    site.begin(STARTED)
+    site.may = {"bob"}
+    evil = replace(FIRST, options=replace(FIRST.options, checks=(("/bin/evil",),)))
+    events = ((AT, evil), (AT, Resumed(epoch=2)))
+    bobs = site.heads_of(site.bob)
+    await bobs.write(Head(rollout=ID, epoch=2, events=events), None)
+    with pytest.raises(IntegrityError, match="taken over by bob, and what it was begun with was"):
+        await site.take_up(site.here)
+    with pytest.raises(IntegrityError, match="what it was begun with is not known here"):
+        await site.take_up(site.there)
+    assert site.here.open(ID).state().began == FIRST
+    assert not site.there.ids()
+    # Carol who takes it over as well is asked about commands before anything else.
+    assert (await site.take_up(site.there, ID, site.carol)).epoch == 3
+    assert site.asked[0].commands == ["/bin/evil"]
+
+
+async def test_who_took_it_over_does_not_keep_its_caller_from_resuming_by_a_large_epoch(
+    site: Site,
+) -> None:
+    site.begin(STARTED)
+    site.may = {"bob"}
+    written = head(Resumed(epoch=2**70), epoch=2**70)
+    site.store.write(KEY, site.bob.signer.sign(written.to_payload(), MessageKind.ROLLOUT), None)
+    assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
+
+
+@pytest.mark.parametrize("by_bob", [True, False])
+async def test_what_others_write_over_a_head_does_not_keep_its_caller_from_resuming(
+    site: Site, by_bob: bool
+) -> None:
+    """Any member of a bus without rights could: the nodes say whether somebody goes on."""
+    site.begin(STARTED)
+    written = head(Resumed(epoch=7), epoch=7)
+    token = site.bob.signer.sign(written.to_payload(), MessageKind.ROLLOUT) if by_bob else b"x"
+    site.store.write(KEY, token, None)
+    taken = await site.take_up(site.here, None)
+    assert (taken.epoch, taken.revision) == (1 + BLIND + 1, None)
+    assert "it goes on by the journal here, as its head is not to be believed" in site.notes[0]
+    assert site.here.open(ID).state().began == FIRST
+    entry = site.store.get(KEY)
+    assert entry is not None
+    assert entry.value == token, "who hides something there is seen by the others, too"
+
+
+async def test_what_a_large_rollout_waits_for_is_said_where_it_is_seen(site: Site) -> None:
+    """Its head has no events: it would be refused for ever, as what nobody has looked at."""
+    await site.heads.write(Head(rollout=ID, epoch=1, events=()), None)
+    for word in (Word.CONTINUE, Word.APPROVE):
+        with pytest.raises(InvalidInputError, match=r"too large for the bus.*machine of alice"):
+            await look(site.heads, ID, word)
+    assert (await look(site.heads, ID, Word.STOP)).head.events == ()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        Checked(turn=Turn(1, node(1)), problem="x"),
+        Ended(turn=Turn(7, node(1)), fate=Fate.FAILED),
+        Started(turns=(Turn(0, node(1)),)),
+        Started(turns=(Turn(1, node(9)),)),
+    ],
+)
+async def test_a_head_that_tells_of_what_the_rollout_does_not_have_spoils_no_journal(
+    site: Site, forged: Event
+) -> None:
+    """Each later command of that machine would have ended with a stack trace."""
+    site.begin(STARTED)
+    site.may = {"bob"}
+    await site.heads_of(site.bob).write(head(Resumed(epoch=2), forged, epoch=2), None)
+    assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
+    assert "its head is not to be believed" in site.notes[0]
+    assert site.here.open(ID).state().started == {Turn(1, node(1))}

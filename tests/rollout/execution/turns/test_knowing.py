@@ -1,0 +1,58 @@
+"""Which entries of others a turn waits for."""
+
+from dataclasses import replace
+
+from localpuppet.fleet.inventory.awaited import MAX_AWAITED
+from localpuppet.rollout.execution.event_forms import from_dict, to_dict
+from localpuppet.rollout.execution.events import Ended, Fate, Need, Turn
+from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.turns.knowing import awaited_by
+from tests.doubles.simulated_loop import run_simulated
+from tests.rollout.execution.simulated import (
+    Notes,
+    SimulatedNodes,
+    began,
+    carry_out,
+    entry_of,
+    node,
+)
+
+# 1 and 2 produce for 3, which produces for 1, that runs again for it; 4 needs nothing.
+FIRST = replace(
+    began([1, 2], [3], [1, 4]),
+    needs=(
+        Need(producers=(node(1), node(2)), consumers=(node(2), node(3))),
+        Need(producers=(node(3),), consumers=(node(1),)),
+    ),
+)
+
+
+def test_a_turn_waits_for_the_producers_that_ran_and_for_nobody_else() -> None:
+    nodes, notes = SimulatedNodes(producers={node(1), node(2), node(3)}), Notes()
+    run_simulated(carry_out(FIRST, nodes, notes))
+    assert {turn: set(after) for turn, after in nodes.after.items()} == {
+        Turn(1, node(1)): set(),
+        Turn(1, node(2)): set(),
+        Turn(2, node(3)): {entry_of(Turn(1, node(1))), entry_of(Turn(1, node(2)))},
+        Turn(3, node(1)): {entry_of(Turn(2, node(3)))},
+        Turn(3, node(4)): set(),
+    }
+    assert [from_dict(to_dict(one)) for one in notes.events] == notes.events
+    again = State.of(notes.events)
+    assert awaited_by(again, Turn(3, node(1))) == (entry_of(Turn(2, node(3))),)
+    assert awaited_by(again, Turn(again.step_back, node(1))) == (), "who goes back waits for nobody"
+
+
+def test_of_many_producers_those_that_ended_last_are_awaited() -> None:
+    makers = tuple(node(number) for number in range(MAX_AWAITED + 5))
+    needs = (Need(producers=makers, consumers=(node(3),)),)
+    state = State(replace(FIRST, groups=(makers, (node(3), node(500))), needs=needs))
+    for maker in reversed(makers):
+        turn = Turn(1, maker)
+        end = Ended(turn=turn, fate=Fate.SUCCEEDED, outcome="changed", entry=entry_of(turn))
+        state.take(end)
+    found = awaited_by(state, Turn(2, node(500)))
+    assert found == ()
+    found = awaited_by(state, Turn(2, node(3)))
+    assert len(found) == MAX_AWAITED
+    assert found[-1].node == node(0)

@@ -1,0 +1,82 @@
+"""What a word comes to, and where it is too late for it."""
+
+import asyncio
+
+import pytest
+
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.rollout.execution.delivery import Delivery
+from localpuppet.rollout.execution.events import Ending, Event, Over, Paused, Stopped
+from localpuppet.rollout.execution.options import OnFailure
+from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.words.word import Said, Word, identify_pause, meaning, refusal
+from tests.doubles.simulated_loop import run_simulated
+from tests.rollout.execution.simulated import Notes, SimulatedNodes, began, new, node, words
+
+RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
+PAUSED = Paused(why="1 node failed")
+
+
+def said(word: Word, about: str = "") -> Said:
+    return Said(word=word, caller="choria=bob", machine="laptop", about=about)
+
+
+GOES_ON = meaning(said(Word.CONTINUE), State(began([1])))
+
+
+@pytest.mark.parametrize(
+    ("word", "events", "reason"),
+    [
+        (Word.STOP, [], ""),
+        (Word.CONTINUE, [], "does not wait for a word"),
+        (Word.CONTINUE, [PAUSED, GOES_ON], "does not wait for a word"),
+        (Word.APPROVE, [PAUSED], "what is approved is not said"),
+        (Word.ROLLBACK, [PAUSED], "gave no node a release"),
+        (Word.STOP, [Stopped(ending=Ending.FAILURES, why="x")], "was to end before that: x"),
+        (Word.STOP, [Over(ending=Ending.DONE, why="", left={})], "is over: done"),
+    ],
+)
+def test_a_word_can_be_too_late(word: Word, events: list[Event], reason: str) -> None:
+    found = refusal(said(word), State.of([began([1]), *events]))
+    assert found.startswith(reason) if reason else not found
+
+
+def test_continue_ends_the_pause_that_its_sender_saw_and_no_other() -> None:
+    """A later pause is another one, also if its reason is the same."""
+    once = State.of([began([1]), PAUSED])
+    seen = said(Word.CONTINUE, identify_pause(once))
+    assert refusal(seen, once) == ""
+    for other in (PAUSED, Paused(why="2 nodes failed")):
+        later = State.of([began([1]), PAUSED, GOES_ON, other])
+        assert refusal(seen, later).startswith("paused again since then")
+        assert refusal(said(Word.CONTINUE), later).startswith("paused again since then")
+        assert refusal(said(Word.CONTINUE, identify_pause(later)), later) == ""
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_by_a_word_the_nodes_that_took_the_release_go_back(paused: bool) -> None:
+    """Also where failures were not to take it back; a word that comes after it is refused."""
+    first = began(
+        [1, 2],
+        [3],
+        [4],
+        delivery=RELEASE,
+        on_failure=OnFailure.PAUSE if paused else OnFailure.STOP,
+    )
+
+    async def work() -> None:
+        bad = {node(3)} if paused else set()
+        notes, nodes = Notes(), SimulatedNodes(bad=bad, back=4, seconds={node(3): 100})
+        rollout = new(first, nodes, notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(200 if paused else 50)
+        assert rollout.state.waits is paused
+        notes.words += [(Word.ROLLBACK, "choria=bob"), (Word.CONTINUE, "choria=carol")]
+        over = await doing
+        assert (over.ending, over.why) == (Ending.TAKEN_BACK, "taken back by choria=bob on pc")
+        assert words(rollout.state) == ["rolled back"] * 3 + ["not reached"]
+        assert notes.refused[0] == ""
+        assert notes.refused[1].startswith("was to end before that")
+        assert (nodes.held, rollout.state.resumable) == (set(), False)
+
+    run_simulated(work())

@@ -1,0 +1,70 @@
+"""What a check may be, in a document and as one text."""
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import Json
+from localpuppet.rollout.plans.check import (
+    MAX_CHECK,
+    Check,
+    on_node,
+    parse_check,
+    parse_text,
+    shown,
+    to_json,
+)
+from tests.rollout.execution.simulated import node
+
+
+@pytest.mark.parametrize(
+    ("text", "check"),
+    [
+        ("http://%{node}:8080/health?x=1", "http://%{node}:8080/health?x=1"),
+        ("https://web", "https://web"),
+        ("/bin/probe --host %{node}", ("/bin/probe", "--host", "%{node}")),
+        ("/bin/sh -c 'exit 0; # $HOME'", ("/bin/sh", "-c", "exit 0; # $HOME")),
+    ],
+)
+def test_a_check_as_one_text(text: str, check: Check) -> None:
+    assert parse_text(text, where="--check") == check
+    assert parse_check(to_json(check), "") == check  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("probe %{node}", "neither an http or https URL nor a command"),
+        ("", "neither"),
+        ("ftp://web/", "neither"),
+        ("http://me:pw@web/", "without a user"),
+        ("http://web:99999/", "is not an http or https URL"),
+        ("http://web:x/", "is not an http or https URL"),
+        ("http://:80/", "is not an http or https URL"),
+        ("/bin/probe 'x", "cannot be split into words"),
+        ("/bin/probe %{fqdn}", r"\[1\]: unknown placeholder"),
+        ("/bin/probe " + "x" * MAX_CHECK, "characters; at most 4096"),
+        ("http://web/" + "x" * MAX_CHECK, "characters; at most 4096"),
+        ("/bin/probe" + " x" * 64, "has 65 elements; at most 64"),
+    ],
+)
+def test_what_is_not_a_check(text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refused:
+        parse_text(text, where="--check")
+    assert str(refused.value).startswith("--check")
+
+
+@pytest.mark.parametrize("value", [None, 1, {"a": 1}, [], ["probe"], [1], ["/p", "\0"]])
+def test_what_is_not_a_check_in_a_document(value: Json) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_check(value, "checks[0]")
+
+
+def test_the_name_of_the_node_stands_wherever_the_placeholder_did() -> None:
+    found = on_node(("/bin/probe", "%{node}:%{node}", "%{x"), node(1))
+    assert found == ("/bin/probe", "n01.example.com:n01.example.com", "%{x")
+    assert on_node("http://%{node}/%{node}", node(1)) == "http://n01.example.com/n01.example.com"
+
+
+def test_messages_name_a_check_without_what_may_be_secret() -> None:
+    assert shown("https://web/health?token=secret") == "https://web/health"
+    assert shown(("/bin/probe", "--password", "secret")) == "/bin/probe"

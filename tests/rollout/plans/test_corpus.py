@@ -1,0 +1,41 @@
+"""The corpus of sites, each against the program as users call it, under a memory limit."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.rigs.node import Node
+from tests.test_bad_inputs import CASES, cases, content, judge, run_limited, tree
+
+# Choria's fixture of a cycle is none between components: both applications have a plan alone. It
+# was refused because choria orders whole nodes; here two nodes run twice, and that is said.
+ORDERED = "sp-cyclic"
+
+
+@pytest.mark.parametrize("case", [one for one in cases("site_plan") if one.id != ORDERED])
+def test_corpus(node: Node, case: dict[str, Any]) -> None:
+    path = node.write("environment.json", content(case).decode())
+    narrowing = []
+    if instance := re.search(r"--application '(.*)'", case.get("context", "")):
+        narrowing = ["--instance", instance[1]]
+    before = tree(node.root)
+    done = run_limited(node, ["plan", "--site", str(path), *narrowing], 5)
+    judge(case, done)
+    assert done.code == (0 if case["expect"] == "accept" else 2)
+    assert tree(node.root) == before, "a plan writes nothing"
+
+
+def test_what_choria_took_for_a_cycle_is_a_plan_that_says_so(node: Node) -> None:
+    (case,) = (one for one in CASES if one["id"] == ORDERED)
+    path = node.write("environment.json", content(case).decode())
+    done = node.run("plan", "--site", str(path))
+    assert done.code == 0
+    assert re.search(case["message"], done.err)
+    assert "dev1.devco.net, dev3.devco.net run more than once" in done.err
+    assert done.out.count("\tdev1.devco.net (run 1 of 2)\n") == 1
+    assert done.out.count("\tdev1.devco.net (run 2 of 2)\n") == 1
+
+
+def test_the_corpus_has_as_many_cases_as_we_think() -> None:
+    assert len(cases("site_plan")) == 9

@@ -1,0 +1,201 @@
+"""Which order follows from what nodes say of themselves and of each other."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import Environment, NodeName
+from localpuppet.fleet.exports.recording import Collected
+from localpuppet.fleet.inventory.component import Component
+from localpuppet.fleet.inventory.entry import AskedQuery, InventoryEntry
+from localpuppet.fleet.roles.links import links_of
+from localpuppet.rollout.plans.derived import MAX_PAIRS, MAX_TEXT, Derived, derive
+from localpuppet.rollout.plans.plan import Selection, make_plan
+from tests.doubles.inventory import MemoryInventory
+from tests.fleet.inventory.entries import entry
+
+
+def part(name: str, produces: str = "", consumes: str = "") -> Component:
+    return Component(
+        name=name,
+        application=f"Shop[{name[-2]}]",
+        produces=tuple(produces.split()),
+        consumes=tuple(consumes.split()),
+    )
+
+
+def node(name: str, *roles: str, asks: tuple[str, ...] = (), **more: Any) -> InventoryEntry:
+    queries = tuple(AskedQuery(text=text, digest="0") for text in asks)
+    return entry(f"{name}.example.com", at=1, roles=roles, queries=queries, **more)
+
+
+def role(name: str) -> str:
+    return f'servers_with_role("{name}")'
+
+
+def of(*entries: InventoryEntry, most: int = MAX_PAIRS) -> Derived:
+    inventory = MemoryInventory(sorted(entries, key=lambda one: one.node))
+    return derive(inventory.entries(), links_of(inventory), most=most)
+
+
+def groups(found: Derived, *instances: str) -> list[list[str]]:
+    plan = make_plan(found.site, Selection(instances=instances), where="inventory")
+    return [[run.node.partition(".")[0] for run in group] for group in plan.groups]
+
+
+def test_what_catalogs_declare_is_the_order_as_it_is_of_a_site() -> None:
+    found = of(
+        node("web", "web", components=(part("Web[a]", "http", "sql"),)),
+        node("db", "db", components=(part("Sql[a]", "sql"), part("Backup[b]"))),
+        node("lb", "lb", components=(part("Lb[a]", consumes="http"),)),
+        node("alone"),
+    )
+    assert groups(found) == [["alone", "db"], ["web"], ["lb"]]
+    assert found.site.applications == ("Shop[a]", "Shop[b]", "no role")
+    assert groups(found, "Shop[a]") == [["db"], ["web"], ["lb"]]
+    assert found.notes == ()
+
+
+def test_who_asks_collects_or_is_kicked_runs_after_those_it_is_about() -> None:
+    collects = Collected(type="sshkey", filter=None, at="").question
+    found = of(
+        node("db", "db", kicks=('role="web"',)),
+        node("web1", "web"),
+        node("web2", "web"),
+        node("lb", "lb", asks=(role("web"), collects)),
+        node("monitor", "monitor", asks=(role("lb"), role("nobody"))),
+    )
+    assert groups(found) == [["db"], ["web1", "web2"], ["lb"], ["monitor"]]
+    assert found.site.applications == ("role db", "role lb", "role monitor", "role web")
+    (lb,) = [one for one in found.site.components if one.node == "lb.example.com"]
+    assert (lb.name, lb.consumes) == ("catalog", ('answer to servers_with_role("web")',))
+
+
+def test_two_relations_whose_names_are_cut_alike_are_told_apart() -> None:
+    long = "x" * MAX_TEXT
+    asks = tuple(f'servers_with_role("{long}","{one}")' for one in ("db", "web"))
+    found = of(
+        node("db", "db"),
+        node("web", "web"),
+        node("lb", "lb", asks=asks),
+    )
+    (lb,) = [one for one in found.site.components if one.node == "lb.example.com"]
+    name = f'answer to servers_with_role("{long}'[: len("answer to ") + MAX_TEXT]
+    assert lb.consumes == (name, f"{name} [2]")
+    assert groups(found) == [["db", "web"], ["lb"]]
+
+
+def test_a_node_that_declares_and_asks_runs_once() -> None:
+    found = of(
+        node("db", "db", components=(part("Sql[a]", "sql"),), asks=(role("lb"),)),
+        node("web", "web", components=(part("Web[a]", consumes="sql"),)),
+        node("lb", "lb"),
+    )
+    assert groups(found) == [["lb"], ["db"], ["web"]]
+
+
+def test_relations_that_go_both_ways_give_no_order_and_take_none_from_others() -> None:
+    """Everybody asks for everybody, and the monitor for two roles, which ask for the monitor."""
+    everybody = 'query_nodes("os.family=Debian")'
+    webs = [node(f"web{n}", "web", asks=(everybody, role("monitor"))) for n in (1, 2)]
+    lb = node("lb", "lb", asks=(everybody, role("web"), role("monitor")))
+    found = of(*webs, lb, node("monitor", "monitor", asks=(everybody, role("web"), role("lb"))))
+    assert groups(found) == [["monitor", "web1", "web2"], ["lb"]]
+    assert found.notes == (
+        "no order between lb and monitor: each waits for the other",
+        "no order between monitor and web: each waits for the other",
+    )
+
+
+def test_a_circle_of_relations_is_no_refusal_and_what_is_declared_wins() -> None:
+    circle = of(
+        node("a", "a", asks=(role("c"),)),
+        node("b", "b", asks=(role("a"),)),
+        node("c", "c", asks=(role("b"),)),
+    )
+    assert groups(circle) == [["a", "b", "c"]]
+    assert len(circle.notes) == 3
+    declared = of(
+        node("db", "db", components=(part("Sql[a]", "sql"),), asks=(role("web"),)),
+        node("web", "web", components=(part("Web[a]", consumes="sql"),)),
+    )
+    assert groups(declared) == [["db"], ["web"]]
+    assert declared.notes == ("no order between db and web: each waits for the other",)
+
+
+def test_a_circle_of_components_is_refused_as_in_a_site() -> None:
+    found = of(
+        node("a", components=(part("A[a]", "x", "y"),)),
+        node("b", components=(part("B[a]", "y", "x"),)),
+    )
+    with pytest.raises(InvalidInputError, match="the order is a circle: A"):
+        groups(found)
+
+
+def test_what_is_between_too_many_gives_no_order_and_is_named() -> None:
+    webs = [node(f"web{n}", "web", components=(part(f"Web{n}[a]", f"{n}"),)) for n in (1, 2)]
+    found = of(*webs, node("lb", "lb", asks=(role("web"),)), most=1)
+    assert groups(found) == [["lb", "web1", "web2"]]
+    (note,) = found.notes
+    assert note.endswith("is between too many nodes, and gives no order")
+
+
+def test_the_environment_is_that_of_all_nodes() -> None:
+    staging = Environment("staging")
+    assert of(node("a", environment=staging)).site.environment == "staging"
+    assert of(node("a", environment=staging), node("b")).site.environment == "production"
+    assert of().site.components == ()
+
+
+def test_narrowing() -> None:
+    found = of(node("a", "web"), node("b", "web", "db"), node("c"))
+    a, b, c = (NodeName(f"{one}.example.com") for one in "abc")
+    assert found.narrowed(named=(), roles=(), answer=None) == ()
+    assert found.narrowed(named=(c, a), roles=(), answer=None) == (a, c)
+    assert found.narrowed(named=(), roles=("web", "x"), answer=None) == (a, b)
+    assert found.narrowed(named=(b,), roles=("db",), answer=frozenset((a, b))) == (b,)
+    for roles, answer in ((("x",), None), ((), frozenset[NodeName]()), (("web",), {c})):
+        with pytest.raises(InvalidInputError, match="matches no node"):
+            found.narrowed(
+                named=(), roles=roles, answer=None if answer is None else frozenset(answer)
+            )
+
+
+NAMES = ("a", "b", "c", "d")
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 7),
+        st.tuples(st.sampled_from(NAMES), st.sets(st.sampled_from(NAMES))),
+        min_size=1,
+    )
+)
+def test_relations_alone_never_make_a_plan_impossible(
+    said: dict[int, tuple[str, set[str]]],
+) -> None:
+    """Whoever asks about whom: each node runs once, after those that do not wait for it as well."""
+    found = of(
+        *(
+            node(f"n{number}", mine, asks=tuple(map(role, sorted(asked))))
+            for number, (mine, asked) in said.items()
+        )
+    )
+    order = {name: step for step, group in enumerate(groups(found)) for name in group}
+    assert sorted(order) == [f"n{number}" for number in sorted(said)]
+    assert sum(map(len, groups(found))) == len(said)
+    waits = {
+        (f"n{one}", f"n{other}")
+        for one, (_, asked) in said.items()
+        for other, (theirs, _) in said.items()
+        if theirs in asked
+    }
+    reached = {(one, other) for one, other in waits if one != other}
+    while more := {(a, d) for a, b in reached for c, d in reached if b == c} - reached:
+        reached |= more
+    for one, other in waits:
+        if (other, one) not in reached and one != other:
+            assert order[one] > order[other]

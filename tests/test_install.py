@@ -1,0 +1,112 @@
+"""The program as it is installed: from a clone by its script, and from a wheel."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.node import REPOSITORY, Node
+
+BARE = ["env", "-i", "PATH=/usr/bin:/bin"]
+
+
+def out(*command: str | Path) -> str:
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def linked(node: Node) -> Path:
+    """A root with a link to the clone's script in it, as /etc/puppet may have."""
+    script = node.root / "localpuppet.py"
+    script.symlink_to(REPOSITORY / "localpuppet.py")
+    return script
+
+
+def test_the_script_applies_what_lies_beside_it_as_the_original_did(
+    node: Node, linked: Path
+) -> None:
+    node.app("notify { 'hello': }")
+    assert "Notice: hello" in out(*BARE, linked)
+    assert node.status()["outcome"] == "changed"
+    node.write("other.yaml", (node.root / "input.yaml").read_text())
+    node.write("input.yaml", "app: none/trunk\n")
+    assert "Notice: hello" in out(*BARE, linked, node.root / "other.yaml")
+
+
+def test_the_script_refuses_an_argument_that_the_original_ignored(linked: Path) -> None:
+    done = subprocess.run([linked, "input.yaml", "more"], capture_output=True, check=False)
+    assert (done.returncode, b"unexpected extra argument (more)" in done.stderr) == (2, True)
+
+
+def test_the_script_takes_verbs_too(node: Node, linked: Path) -> None:
+    assert "foo/trunk" in out(*BARE, linked, "check")
+    assert out(*BARE, linked, "--version").startswith("localpuppet, version")
+
+
+def test_a_copied_script_does_not_shadow_the_package(node: Node) -> None:
+    script = Path(shutil.copy(REPOSITORY / "localpuppet.py", node.root))
+    done = subprocess.run(
+        [sys.executable, script, "check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=node.root,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_script_without_its_libraries_says_what_to_do(node: Node) -> None:
+    script = Path(shutil.copy(REPOSITORY / "localpuppet.py", node.root))
+    done = subprocess.run(
+        ["/usr/bin/python3", "-I", script], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("localpuppet: error: Python has no module")
+    assert "scripts/run" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(
+        REPOSITORY,
+        source,
+        ignore=shutil.ignore_patterns(".git", ".venv", "var", "build", "*.egg-info", ".*cache"),
+    )
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    out(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source)
+    wheel = next(tmp_path.glob("localpuppet-*.whl"))
+    target = tmp_path / "site"
+    out(*pip, "install", "--no-deps", "--no-index", "--target", target, wheel)
+    shutil.rmtree(node.root / "enc")
+    shutil.rmtree(node.root / "manifests")
+    script = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); from localpuppet.main import main;"
+        " sys.exit(main())"
+    )
+    files = out("git", "-C", REPOSITORY, "ls-files", "localpuppet").splitlines()
+    assert files
+    assert not [path for path in files if not (target / path).exists()]
+    for arguments in (["check"], ["units"], ["completion", "bash"], ["apply"]):
+        place = (target, "--root", node.root)
+        shown = out(*BARE, sys.executable, "-P", "-c", script, *place, *arguments)
+    first = shown.splitlines()[0]
+    assert f"--external_nodes {target}/localpuppet/base/share/enc/enc.sh" in first
+    assert first.startswith(f"# LOCALPUPPET_NODE_DOCUMENT={node.root}/node.yaml ")
+    assert first.endswith(f"{target}/localpuppet/base/share/manifests/default.pp")
+    assert "Notice: I notify you!" in shown
+
+
+def test_nobody_is_told_to_install_the_other_project_that_has_our_name_on_pypi() -> None:
+    told = [*(REPOSITORY / "localpuppet").rglob("*.py"), *(REPOSITORY / "docs").glob("*.md")]
+    wrong = re.compile(r"install ['\"]?localpuppet\b")
+    assert [
+        file for file in [*told, REPOSITORY / "README.md"] if wrong.search(file.read_text())
+    ] == []

@@ -1,0 +1,46 @@
+"""A page over five nodes, and somebody who looks at it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from localpuppet.base.formats.times import show_time
+from localpuppet.fleet.inventory.entry import AskedQuery
+from localpuppet.web.dashboard import pages
+from tests.fleet.inventory.entries import entry
+from tests.web.dashboard.site import Site, status
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(pages, "PATIENCE", None)  # however busy this machine is
+    site = Site(tmp_path)
+    now = site.now()
+    until = show_time(datetime.fromtimestamp(now + 3600, UTC))
+    hold = {"owner": "alice", "reason": "database migration", "since": "", "until": until}
+    site.tell(
+        status("web01", now - 60, last={"outcome": "changed"}),
+        status("web02", now - 90, last={"outcome": "failed", "category": "no_report"}),
+        status("db01", now - 9000),
+        status("lb01", now - 30, state="on hold", holds=[hold]),
+        {"node": "eve", "state": "not trusted", "why": "signed by mallory"},
+    )
+    site.list_(
+        entry("web01", at=now - 60, roles=("web",)),
+        entry(
+            "lb01",
+            at=now - 30,
+            roles=("lb",),
+            queries=(AskedQuery(text='servers_with_role("web")', digest="x"),),
+        ),
+    )
+    return site
+
+
+@pytest.fixture
+def visitor(site: Site) -> Iterator[TestClient]:
+    with site.visitor() as client:
+        yield client

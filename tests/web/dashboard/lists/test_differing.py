@@ -1,0 +1,19 @@
+"""Rows of what differs between two releases."""
+
+from localpuppet.node.releases.difference import Difference
+from localpuppet.web.dashboard.lists.differing import ChangeRow, changes
+
+
+def test_each_thing_is_a_row_dependencies_before_files() -> None:
+    found = changes(
+        {
+            "dependencies": Difference(added=(), removed=("b",), changed={"a": "v1 → v2"}),
+            "files": Difference(added=("0",), removed=(), changed={}),
+        }
+    )
+    assert found == [
+        ChangeRow(of="dependencies", name="a", change="changed", how="v1 → v2"),
+        ChangeRow(of="dependencies", name="b", change="removed"),
+        ChangeRow(of="files", name="0", change="added"),
+    ]
+    assert changes({"files": Difference(added=(), removed=(), changed={})}) == []

@@ -1,0 +1,63 @@
+"""Lists as files."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.exporting import as_csv, as_json, as_names, nodes_table
+from localpuppet.web.dashboard.row import Row
+
+ROW = Row(node="a.example.com", kind=Kind.FAILED, ended=0.0, roles=("web", "lb"), why="x, y")
+
+
+@pytest.mark.parametrize(
+    ("cell", "neutral"),
+    [
+        *((begin, f"'{begin}") for begin in ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\uff1d1")),
+        *((f"{blank}=1", f"'{blank}=1") for blank in ("\u00a0", "\u3000", "\u200b", "\ufeff")),
+        ("\t=1", "'\t'=1"),
+        ("\r=1", "'\r'=1"),
+        ("a;=1", "a;'=1"),
+        ("a; \u200b=1;+2", "a;' \u200b=1;'+2"),
+        ("a\t\u00a0@b", "a\t'\u00a0@b"),
+        ('a;"=1"', 'a;\'"=1"'),
+        ("a\n-1", "a\n'-1"),
+    ],
+)
+def test_no_part_of_a_cell_is_a_formula(cell: str, neutral: str) -> None:
+    row = Row(node="a", app=cell, roles=(cell,), why=cell)
+    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([row])), newline=""))
+    assert cells.count(neutral) == 3
+
+
+@pytest.mark.parametrize("cell", ["a-b", "a; b", "x=1", "1 + 1", "\u00a0a", "\u00fc;b"])
+def test_a_cell_without_a_formula_is_unchanged(cell: str) -> None:
+    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([Row(node="a", why=cell)]))))
+    assert cell in cells
+
+
+def test_csv_keeps_what_is_said() -> None:
+    head, cells = csv.reader(io.StringIO(as_csv(nodes_table([ROW]))))
+    said = dict(zip(head, cells, strict=True))
+    assert (said["outcome"], said["roles"], said["why"]) == ("failed", "web lb", "x, y")
+    assert said["ended"] == "1970-01-01T00:00:00.000000Z"
+
+
+def test_json_says_as_of_when() -> None:
+    told = json.loads(as_json(nodes_table([ROW]), as_of=0.0))
+    assert (told["as_of"], told["nodes"][0]["roles"]) == (
+        "1970-01-01T00:00:00.000000Z",
+        ["web", "lb"],
+    )
+    assert json.loads(as_json(nodes_table([]), as_of=None)) == {
+        "schema": 1,
+        "as_of": None,
+        "nodes": [],
+    }
+
+
+def test_names_are_one_a_line() -> None:
+    assert as_names(nodes_table([ROW, Row(node="b")]).names) == "a.example.com\nb\n"

@@ -1,0 +1,59 @@
+"""One row for the mistake that broke many nodes."""
+
+from typing import Any
+
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.asked import FAILURES, Asked
+from localpuppet.web.dashboard.lists.failures import Failure, failures
+from localpuppet.web.dashboard.lists.standing import Standing
+from localpuppet.web.dashboard.row import Row
+
+NOW = 1_795_000_000.0
+
+
+def bad(node: str, error: str, **more: Any) -> Row:
+    fields = {"kind": Kind.FAILED, "ended": NOW, "run": "r", "place": "init.pp:3", **more}
+    return Row(node=node, error=error, **fields)
+
+
+ROWS = [
+    *(bad(f"web{n:03}", "A", kind=Kind.COMPILE_FAILED, ended=NOW - n) for n in range(300)),
+    bad("db1", "B", resource="File[/srv/db1]", ended=NOW - 500),
+    bad("db2", "B", resource="File[/srv/db2]", ended=NOW - 400, kind=Kind.TIMED_OUT),
+    bad("db3", "B", place="init.pp:9"),
+    Row(node="fine", kind=Kind.CHANGED, ended=NOW),
+    Row(node="away"),
+]
+
+
+def found(said: dict[str, str], **more: Any) -> list[Failure]:
+    asked = Asked.parse(said, FAILURES)
+    return failures(Standing(ROWS), asked, **{"names": None, "seen": {}, **more})
+
+
+def test_a_mistake_is_one_row_however_many_nodes_it_broke() -> None:
+    first, second, third = found({})
+    assert (first.error, len(first.nodes), first.kinds) == ("A", 300, (Kind.COMPILE_FAILED,))
+    assert (first.first, first.last, first.newest) == (NOW - 299, NOW, ("web000", "r"))
+    assert (second.nodes, second.resource) == (("db1", "db2"), "File[…]")
+    assert second.kinds == (Kind.FAILED, Kind.TIMED_OUT)
+    assert (third.nodes, third.place) == (("db3",), "init.pp:9")
+
+
+def test_filters_count_only_the_nodes_that_are_asked_for() -> None:
+    assert [len(one.nodes) for one in found({"name": "web00"})] == [10]
+    assert [one.nodes for one in found({"outcome": "timed out"})] == [("db2",)]
+    assert [one.nodes for one in found({}, names=frozenset({"db3", "fine"}))] == [("db3",)]
+    assert found({"outcome": "changed"}) == []
+
+
+def test_orders_turn_round() -> None:
+    assert [one.nodes[0] for one in found({"sort": "nodes"})] == ["db3", "db1", "web000"]
+    assert [one.nodes[0] for one in found({"sort": "-error"})] == ["db1", "db3", "web000"]
+    assert found({"sort": "-place"})[0].nodes == ("db3",)
+    assert [one.nodes[0] for one in found({"sort": "first"})] == ["db1", "web000", "db3"]
+
+
+def test_a_mistake_that_was_seen_before_is_as_old_as_that() -> None:
+    (one,) = found({"name": "db3"}, seen={found({"name": "db3"})[0].fault: (NOW - 9e6, NOW - 5)})
+    assert (one.first, one.last) == (NOW - 9e6, NOW)

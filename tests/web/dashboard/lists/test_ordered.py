@@ -1,0 +1,27 @@
+"""Names in an order that changes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.web.dashboard.lists.ordered import Ordered
+
+KEYS = st.dictionaries(st.text("abc", min_size=1, max_size=2), st.integers(0, 3))
+
+
+@given(KEYS, KEYS, st.integers(0, 4))
+def test_names_come_by_key_and_equal_ones_by_name(
+    first: dict[str, int], then: dict[str, int], limit: int
+) -> None:
+    ordered = Ordered()
+    for name, key in first.items():
+        ordered.add(key, name)
+    for name in first.keys() & then.keys():
+        ordered.remove(first[name], name)
+    for name, key in then.items():
+        ordered.add(key, name)
+    now = first | then
+    assert [*ordered.names()] == sorted(now, key=lambda name: (now[name], name))
+    assert [*ordered.names(down=True)] == sorted(now, key=lambda name: (-now[name], name))
+    assert [*ordered.keys()] == sorted(set(now.values()))
+    assert [*ordered.of(limit)] == sorted(name for name in now if now[name] == limit)
+    assert sorted(ordered.below(limit)) == sorted(name for name in now if now[name] < limit)

@@ -1,0 +1,152 @@
+"""What is kept of all nodes is what one would count anew, and a change looks at no other node."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.asked import CONCERNS, FAILURES, NODES, RELEASES, Asked
+from localpuppet.web.dashboard.lists.choosing import chosen, overview
+from localpuppet.web.dashboard.lists.failures import failures
+from localpuppet.web.dashboard.lists.releases import Ground, releases
+from localpuppet.web.dashboard.lists.standing import KEYS, Standing, has_run
+from localpuppet.web.dashboard.row import LATE, ON_HOLD, STATES, Held, Row
+
+NOW = 1_795_000_000.0
+NODE = st.sampled_from([f"n{number}" for number in range(8)])
+ROWS = st.builds(
+    Row,
+    node=NODE,
+    state=st.sampled_from(STATES),
+    kind=st.sampled_from(Kind),
+    error=st.sampled_from(["", "A", "B"]),
+    app=st.sampled_from(["", "web/tags/r7", "db/tags/r1", "web/trunk"]),
+    digest=st.sampled_from(["", "a" * 64, "b" * 64]),
+    wanted=st.sampled_from(["", "web/tags/r7"]),
+    ended=st.sampled_from([None, NOW - 90_000, NOW - 60, NOW]),
+    every=st.sampled_from([None, 60.0]),
+    holds=st.sampled_from([(), (Held(owner="o", reason="r", until=NOW + 9),)]),
+    heard=st.sampled_from([None, NOW]),
+)
+# Nodes as they come and change; a name alone is that of one that is forgotten.
+CHANGES = st.lists(ROWS | NODE, max_size=40)
+
+
+def standing(changes: list[Row | str]) -> tuple[Standing, dict[str, Row]]:
+    """Return nodes after some changes, and which rows there are then."""
+    found, rows = Standing(), dict[str, Row]()
+    for one in changes:
+        if isinstance(one, Row):
+            rows[one.node] = one
+            found.put(one)
+        elif rows.pop(one, None):
+            found.forget(one)
+    return found, rows
+
+
+def is_(concern: str, row: Row, odd: set[str]) -> bool:
+    if concern == LATE:
+        return row.late(NOW)
+    if concern == "disagrees":
+        return row.node in odd
+    return row.state == concern or (concern == ON_HOLD and bool(row.holds))
+
+
+@given(CHANGES, st.none() | st.frozensets(NODE))
+def test_after_any_changes_it_is_as_if_made_anew(
+    changes: list[Row | str], names: frozenset[str] | None
+) -> None:
+    found, rows = standing(changes)
+    fresh = Standing(rows.values())
+    assert overview(found, names=names, now=NOW) == overview(fresh, names=names, now=NOW)
+    asked = Asked.parse({}, FAILURES)
+    assert [(one.fault, one.nodes) for one in failures(found, asked, names=names, seen={})] == [
+        (one.fault, one.nodes) for one in failures(fresh, asked, names=names, seen={})
+    ]
+    ground, by_name = Ground(names=names, staged=()), Asked.parse({"sort": "release"}, RELEASES)
+    assert releases(found, by_name, ground) == releases(fresh, by_name, ground)
+    assert sum(len(one.nodes) for one in releases(found, by_name, ground)) == sum(
+        has_run(row) for row in rows.values() if names is None or row.node in names
+    )
+
+
+@given(
+    CHANGES,
+    st.sampled_from([*KEYS]),
+    st.booleans(),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "outcome": st.sampled_from(Kind),
+            "is_": st.sampled_from(CONCERNS),
+            "release": st.just("web/tags/r7"),
+            "name": st.sampled_from(["n", "1"]),
+        },
+    ),
+    st.none() | st.frozensets(NODE),
+)
+def test_lists_are_those_that_one_gets_by_looking_at_every_node(
+    changes: list[Row | str],
+    sort: str,
+    down: bool,
+    filters: dict[str, Any],
+    names: frozenset[str] | None,
+) -> None:
+    found, rows = standing(changes)
+    asked = Asked(form=NODES, sort=sort, down=down, **filters)
+    odd = set(found.disagreeing())
+    all_ = sorted(rows.values(), key=lambda row: row.node)
+    key: Callable[[Row], Any] = KEYS[sort]
+    expected = [
+        row
+        for row in sorted(all_, key=key, reverse=down)
+        if (names is None or row.node in names)
+        and asked.name in row.node
+        and asked.outcome in (None, row.kind)
+        and asked.release in ("", row.app)
+        and (not asked.is_ or is_(asked.is_, row, odd))
+    ]
+    assert chosen(found, asked, names=names, now=NOW) == expected
+
+
+class Counted(dict[str, Row]):
+    """Rows that count how often one is looked at, and that all of them were."""
+
+    looks: Counter[str]
+
+    def __getitem__(self, name: str) -> Row:
+        self.looks["one"] += 1
+        return super().__getitem__(name)
+
+    def values(self) -> Any:
+        self.looks["all"] += 1
+        return super().values()
+
+
+def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> None:
+    rows = [Row(node=f"n{n}", kind=Kind.CHANGED, ended=NOW, app="a/tags/r1") for n in range(2000)]
+    bad = Row(node="bad", kind=Kind.FAILED, error="A", ended=NOW)
+    found = Standing([*rows, bad])
+    counted = Counted(found.rows)
+    counted.looks = Counter()
+    found.rows = counted
+    assert found.put(replace(rows[5], kind=Kind.UNCHANGED))
+    assert not found.put(replace(counted["n5"], heard=NOW)), "that it was heard again"
+    assert overview(found, names=None, now=NOW).total == 2001
+    assert len(failures(found, Asked.parse({}, FAILURES), names=None, seen={})) == 1
+    ground = Ground(names=None, staged=())
+    assert [len(one.nodes) for one in releases(found, Asked.parse({}, RELEASES), ground)]
+    assert counted.looks["all"] == 0
+    assert counted.looks["one"] < 10
+
+
+def test_who_tells_of_ever_new_bytes_does_not_fill_the_memory() -> None:
+    first = Row(node="a", app="web/tags/r7", digest="0")
+    found = Standing([first, replace(first, node="b")])
+    for number in range(1, 100):
+        found.put(replace(first, digest=str(number)))
+    assert dict(found.tallies["web/tags/r7"].digests) == {"0": 1, "99": 1}

@@ -1,0 +1,54 @@
+"""A dashboard that writes its memory; a test kills it.
+
+`python -m tests.web.dashboard.one_memory DIR` tells the number of each second that is on the disk.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from localpuppet.web.dashboard.dated import DAY
+from localpuppet.web.dashboard.ended import Ended
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.memory import Memory
+from localpuppet.web.dashboard.row import Row
+from tests.web.dashboard.site import run_id
+
+NOW = 1_795_000_000.0
+SECONDS = 4
+NODES = ("a", "b", "c")
+
+
+def memory_of(directory: Path, *, now: float = NOW) -> Memory:
+    return Memory(directory / "web" / "fleet.sqlite", now=lambda: now, together=2)
+
+
+def rows(second: int) -> list[Row]:
+    return [Row(node=node, why=f"in second {second}", ended=NOW + second) for node in NODES]
+
+
+def ends(second: int) -> list[Ended]:
+    at = NOW + second - DAY
+    one = Ended(node="", run=run_id(at), at=at, kind=Kind.FAILED, app="a", why="b", fault="f")
+    return [replace(one, node=node) for node in NODES]
+
+
+def tell(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    memory = memory_of(Path(sys.argv[1]))
+    memory.begin()
+    for second in range(SECONDS):
+        memory.write(rows(second), ends(second), as_of=NOW + second)
+        tell(str(second))
+    later = memory_of(Path(sys.argv[1]), now=NOW + 92 * DAY)
+    while later.prune():
+        pass
+    tell("pruned")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,340 @@
+"""A page over a fleet that tests make: views, doors and memory are real, nodes are played."""
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, RunId
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.bus.key_value import Entry, Gone, KeyValue, Listing, Put
+from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.reading import Found, InventoryReader, must_ask
+from localpuppet.node.releases.difference import Difference
+from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.staged import Staged
+from localpuppet.rollout.execution.heads import Heads
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.words.word import Word
+from localpuppet.web.dashboard.acting import Actor
+from localpuppet.web.dashboard.app import application
+from localpuppet.web.dashboard.asking import Inventory, KnownSite, Reports
+from localpuppet.web.dashboard.deeds import Deed
+from localpuppet.web.dashboard.elsewhere import Elsewhere
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.live import Live
+from localpuppet.web.dashboard.memory import Memory
+from localpuppet.web.dashboard.pages import Parts
+from localpuppet.web.dashboard.rollouts import Rollouts
+from localpuppet.web.doors.listening import Place, bound
+from localpuppet.web.doors.loopback import LoopbackDoor
+from localpuppet.web.doors.serving import PATIENCE, Patience, serve
+from localpuppet.web.doors.sessions import Sessions
+from localpuppet.web.wiring.doors import Way
+from tests.doubles.inventory import MemoryInventory
+from tests.doubles.ports import FakeClock, FakeLog
+
+MAX_STALE = 900.0
+NAME = "0123456789abcdef"
+DIFFERENCE = "/releases/difference?from=web%2Ftags%2Fr7&to=web%2Ftags%2Fr9"
+EVIL = "<script>alert(1)</script>\"'><svg onload=alert(2)>\u202e"
+
+
+def run_id(at: float) -> RunId:
+    """Return the id of a run that was asked for at a time."""
+    return RunId.parse(f"{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%S.%fZ}-00aa")
+
+
+def status(node: str, at: float, **more: Any) -> dict[str, Any]:
+    """Return what a node says of itself; `more` are fields of it, `last` those of its last run."""
+    last = {
+        "run": str(run_id(at)),
+        "app": "web/tags/r7",
+        "outcome": "unchanged",
+        "finished_at": show_time(datetime.fromtimestamp(at, UTC)),
+        "noop": False,
+        "category": "",
+        "reason": "",
+        "corrective": False,
+        "fault": None,
+        **more.pop("last", {}),
+    }
+    return {
+        "node": node,
+        "state": "idle",
+        "every": 1800.0,
+        "cause": None,
+        "waiting": 0,
+        "holds": [],
+        "last": last,
+        **more,
+    }
+
+
+def nobodys_heads(kv: KeyValue) -> Heads:
+    raise AssertionError(f"this page does not follow rollouts on {kv}")
+
+
+class PlayedActor:
+    """Does what it is asked for, unless the node refuses."""
+
+    name = "choria=alice"
+
+    def __init__(self) -> None:
+        self.deeds: list[Deed] = []
+        self.words: list[str] = []
+        self.refuses = ""
+
+    async def act(self, deed: Deed) -> str:
+        self.deeds.append(deed)
+        if self.refuses:
+            raise LocalpuppetError(self.refuses, where=str(deed.node))
+        return f"{deed.node} accepted"
+
+    async def say(self, rollout: RolloutId, word: Word, about: str) -> str:
+        self.words.append(f"{rollout} {word} {about}".rstrip())
+        return f"{rollout} was told"
+
+    async def resume(self, rollout: RolloutId) -> str:
+        self.words.append(f"{rollout} resume")
+        if self.refuses:
+            raise LocalpuppetError(self.refuses, where=str(rollout))
+        return f"a process goes on with {rollout}"
+
+
+class PlayedReleases:
+    """What a site has staged, all of it signed by alice."""
+
+    def __init__(self, site: "Site") -> None:
+        self._site = site
+
+    def all(self) -> Sequence[Staged]:
+        return self._site.staged
+
+    def signed(self, staged: Staged) -> str:
+        return "alice" if staged in self._site.staged else ""
+
+    def subject(self, staged: Staged) -> str:
+        return f"<b>{staged.pin.tag}</b>: ntp is faster"
+
+    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
+        for app in (before, after):
+            if app not in [one.app for one in self._site.staged]:
+                raise InvalidInputError("is not staged on this machine", where=str(app))
+        return self._site.differences
+
+
+@dataclass
+class Site:
+    """A page."""
+
+    directory: Path
+    clock: FakeClock = field(default_factory=FakeClock)
+    entries: list[InventoryEntry] = field(default_factory=list)
+    reports: dict[str, Mapping[str, Json]] = field(default_factory=dict)
+    staged: list[Staged] = field(default_factory=list)
+    differences: dict[str, Difference] = field(default_factory=dict)
+    known: KnownSite | None = None
+    logs: dict[str, Mapping[str, Json]] = field(default_factory=dict)
+    actor: Actor | None = None
+    port: int = 80
+    revision: int = 0
+
+    def __post_init__(self) -> None:
+        self.view = MemoryInventory(self.entries, current=self.now())
+        self.memory = Memory(self.directory / "web" / "fleet.sqlite", now=self.now)
+        self.fleet = Fleet(
+            [],
+            as_of=None,
+            holding=self.memory.holding(),
+            believe=lambda _, token: json.loads(token),
+            now=self.now,
+        )
+        self.asked: list[str] = []
+        self.elsewhere = Elsewhere(nobodys_heads)
+        self.log = FakeLog()
+
+    def now(self) -> float:
+        return self.clock.now().timestamp()
+
+    def tell(self, *statuses: Mapping[str, Any]) -> None:
+        """Have nodes say how they are."""
+        for one in statuses:
+            self.revision += 1
+            key, value = PRESENCE + one["node"], json.dumps(one).encode()
+            entry = Entry(key=key, value=value, revision=self.revision)
+            self.fleet.take(Put(entry=entry))
+        self.remember()
+
+    def leave(self, node: str) -> None:
+        """Have a node's presence expire."""
+        self.revision += 1
+        self.fleet.take(Gone(key=PRESENCE + node, revision=self.revision))
+
+    def listing(self, *statuses: Mapping[str, Any]) -> None:
+        """Have the bus list nodes, and nobody else."""
+        self.revision += 1
+        entries = tuple(
+            Entry(
+                key=PRESENCE + one["node"], value=json.dumps(one).encode(), revision=self.revision
+            )
+            for one in statuses
+        )
+        self.fleet.take(Listing(entries=entries, revision=self.revision))
+
+    def remember(self) -> None:
+        """Write down what is new."""
+        news = self.fleet.news()
+        self.memory.write(news.rows, news.ended, gone=news.gone, as_of=news.as_of, told=news.told)
+        self.fleet.written(news)
+
+    def list_(self, *entries: InventoryEntry) -> None:
+        """Have nodes be in the inventory."""
+        self.view.listed[:] = sorted(entries, key=lambda one: one.node)
+        roles = {str(one.node): one.roles for one in entries}
+        self.fleet.listed(roles, all_=roles)
+
+    async def _tell(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
+        self.asked.append(f"{action} {node} {run}")
+        if node not in self.reports:
+            raise LocalpuppetError("did not answer in time", where=node)
+        return self.reports[node] if action == "report" else self.logs[node]
+
+    def ask(self, reader: InventoryReader, question: Any) -> Found[Any]:
+        """Ask an inventory, by the site's clock."""
+        return must_ask(reader, question, now=self.now(), max_stale=MAX_STALE)
+
+    def way(self, address: str = "127.0.0.1") -> Way:
+        """Return how the page is reached: on loopback."""
+        monotonic = self.clock.monotonic
+        door = LoopbackDoor(
+            address,
+            self.port,
+            Sessions(monotonic),
+            monotonic,
+            acts=self.actor is not None,
+            name=NAME,
+        )
+        return Way(door=door, entrance=door)
+
+    def parts(self, leave: asyncio.Event, way: Way) -> Parts:
+        """Return what the views show from."""
+        return Parts(
+            fleet=self.fleet,
+            memory=self.memory,
+            inventory=Inventory(self.view, self.ask, site=self.known),
+            staged=PlayedReleases(self),
+            rollouts=Rollouts(Journals(self.directory / "rollouts"), self.elsewhere, self.memory),
+            reports=Reports(self._tell),
+            live=Live(self.fleet, leave),
+            door=way.door,
+            entrance=way.entrance,
+            clock=self.clock,
+            log=self.log,
+            actor=self.actor,
+        )
+
+    @contextmanager
+    def visitor(self, *, enters: bool = True) -> Iterator[TestClient]:
+        """Lend a client, which has used the link unless it is not to."""
+        way = self.way()
+        app = application(self.parts(asyncio.Event(), way))
+        base = f"http://{NAME}.localhost:{self.port}"
+        host = {"host": f"{NAME}.localhost:{self.port}"}
+        with TestClient(app, base_url=base, headers=host, follow_redirects=False) as client:
+            self.link = way.link()
+            if enters:
+                assert client.get(self.link).status_code == 200
+            yield client
+
+
+class Served:
+    """A page that a browser reaches, served by a thread of its own.
+
+    Args:
+        site: What is shown; while this serves, use it through `do`.
+        patience: How much is borne of those who connect.
+    """
+
+    def __init__(self, site: Site, *, patience: Patience = PATIENCE) -> None:
+        self.site = site
+        self._patience = patience
+        self.url = ""
+        self.link = ""
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    def __enter__(self) -> "Served":
+        self._thread.start()
+        assert self._ready.wait(20)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(RuntimeError):  # a test may have ended it: its loop is closed
+            self.loop.call_soon_threadsafe(self.leave.set)
+        self._thread.join(60)
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.loop.add_signal_handler = lambda *_: None  # type: ignore[method-assign]  # not the main thread
+        self.leave = asyncio.Event()
+        with bound(Place(address="127.0.0.1", port=0)) as listening:
+            self.site.port = listening[0].getsockname()[1]
+            self.way = self.site.way()
+            self.url, self.link = self.way.door.url[:-1], self.way.link()
+            self._ready.set()
+            app = application(self.site.parts(self.leave, self.way))
+            await serve(app, listening, self.leave, tls=self.way.tls, patience=self._patience)
+
+    def do(self, work: Any, *args: Any) -> None:
+        """Have the page's thread do something with the site."""
+
+        async def done() -> None:
+            work(*args)
+
+        asyncio.run_coroutine_threadsafe(done(), self.loop).result(20)
+
+
+def staged(app: str, composition: str) -> Staged:
+    """Return a release that is staged."""
+    pin = Pin(
+        url=GitUrl.parse("https://git.example.com/web.git", where="x", allow_file=False),
+        tag=Tag.parse(app.rpartition("/")[2], where="x"),
+        tag_object="a" * 40,
+        commit="b" * 40,
+        tree_sha256="c" * 64,
+    )
+    return Staged(
+        app=ReleasePath.parse(app, where="x"),
+        pin=pin,
+        composition=composition,
+        modules={},
+        sources={},
+    )
+
+
+def names(count: int) -> Sequence[str]:
+    """Return names of nodes, sorted."""
+    return [f"node{number:04}.example.com" for number in range(count)]
+
+
+def text(client: TestClient, url: str, code: int = 200) -> str:
+    answer = client.get(url)
+    assert answer.status_code == code, answer.text
+    return answer.text
+
+
+def listed(page: str) -> list[str]:
+    return re.findall(r'<tr id="row-([^"]+)"', page)

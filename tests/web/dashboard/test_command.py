@@ -1,0 +1,171 @@
+"""`localpuppet web` beside real agents on a real bus."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from http.client import HTTPConnection
+from http.cookies import SimpleCookie
+from urllib.parse import urlencode
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.rollout.execution.events import Began
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.execution.words.word import Word
+from localpuppet.web.wiring.dashboard import check_libraries
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member, read_line
+from tests.rigs.waiting import wait_until
+
+ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
+
+
+class Page:
+    """A `localpuppet web` that runs, and a visitor who has used its link."""
+
+    def __init__(self, member: Member, *options: str) -> None:
+        self.member = member
+        self.process: subprocess.Popen[str] = member.node.start(
+            "web", "--listen", "127.0.0.1:0", *options
+        )
+        read_line(self.process)
+        found = re.fullmatch(r"http://(.*?):(\d+)(/enter\?key=.*)\n", read_line(self.process))
+        assert found
+        # As browsers do: names below `localhost` are not looked up.
+        assert found[1].endswith(".localhost")
+        self.host, self.port, self.link = f"{found[1]}:{found[2]}", int(found[2]), found[3]
+        self.cookie = ""
+        self.get(self.link)
+
+    def get(self, path: str) -> str:
+        return self.ask("GET", path)
+
+    def do(self, path: str, *, code: int = 200, **form: str) -> str:
+        """Confirm something that the page shows."""
+        (token,) = re.findall('name="token" value="(.*?)"', self.get(path))
+        return self.ask("POST", path, urlencode({"token": token, **form}), code=code)
+
+    def ask(self, method: str, path: str, body: str | None = None, *, code: int = 200) -> str:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {"Host": self.host, "Cookie": self.cookie, "Origin": f"http://{self.host}"}
+        if body is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        try:
+            connection.request(method, path, body=body, headers=headers)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            assert answer.status == code, text
+            for name, morsel in SimpleCookie(answer.headers.get("set-cookie", "")).items():
+                self.cookie = f"{name}={morsel.value}"
+            return text
+        finally:
+            connection.close()
+
+    def states(self) -> dict[str, str]:
+        nodes = json.loads(self.get("/nodes.json"))["nodes"]
+        return {one["node"]: one["state"] for one in nodes}
+
+    def until(self, **states: str) -> None:
+        names = {f"{name}.example.com": state for name, state in states.items()}
+        wait_until(lambda: self.states() == names, lambda: str(self.states()))
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.member.node.finish(self.process).code
+
+
+@pytest.fixture
+def two(nats_fleet: Fleet) -> Iterator[tuple[Fleet, Member, Member]]:
+    a, b = nats_fleet.add("a", "b")
+    nats_fleet.start()
+    yield nats_fleet, a, b
+
+
+def test_the_page_hears_the_fleet_and_remembers_it_over_a_kill_and_an_outage(
+    two: tuple[Fleet, Member, Member],
+) -> None:
+    fleet, a, b = two
+    page = Page(a)
+    page.until(a="idle", b="idle")
+    assert b.run("disable", "-m", "migration <b>").code == 0
+    page.until(a="idle", b="on hold")
+    assert "migration &lt;b&gt;" in page.get("/")
+    file = a.node.state / "web" / "fleet.sqlite"
+    wait_until(lambda: b"migration" in file.with_name(f"{file.name}-wal").read_bytes(), str)
+    assert file.stat().st_mode & 0o777 == 0o600
+    # Another user of this machine reaches the port, and no more.
+    with socket.create_connection(("127.0.0.1", page.port)) as other:
+        other.sendall(f"GET /nodes HTTP/1.1\r\nHost: {page.host}\r\n\r\n".encode())
+        assert other.recv(12) == b"HTTP/1.1 403"
+    assert page.end(signal.SIGKILL) == -signal.SIGKILL
+    fleet.bus.server.kill()
+    page = Page(a)
+    assert page.states() == {a.name: "idle", b.name: "on hold"}
+    assert re.search("As of <time.*the bus is away", page.get("/"))
+    fleet.bus.server.start()
+    wait_until(lambda: "the bus is away" not in page.get("/"), str)
+    assert page.end(signal.SIGINT) == 0
+    # The agents have not noticed.
+    assert a.run("nodes").code == 0
+
+
+def test_without_an_agent_on_this_machine_the_page_follows_by_itself(nats_fleet: Fleet) -> None:
+    a, b = nats_fleet.add("a", "b")
+    b.start()
+    nats_fleet.present(b)
+    page = Page(a)
+    page.until(b="idle")
+    view = a.node.state / "inventory" / "view.sqlite"
+    wait_until(lambda: view.exists(), str)
+    assert page.end(signal.SIGTERM) == 0
+
+
+def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) -> None:
+    a, b = nats_fleet.add("a", "b")
+    rules = "".join(f"allow\t*\t{action}\t*\t*\n" for action in ("disable", "trigger"))
+    b.node.write("policies/puppet.policy", f"policy default deny\n{rules}")
+    nats_fleet.start()
+    page = Page(a, "--actions")
+    page.until(a="idle", b="idle")
+    url = f"/nodes/{b.name}/do/"
+    assert "is on hold" in page.do(f"{url}hold", message="disk is full", length="1h")
+    (hold,) = b.run("status", "--json").json["holds"]
+    assert (hold["reason"], hold["owner"]) == ("disk is full", f"choria={a.name}")
+    refused = page.do(f"{url}noop", code=409)
+    assert "This did not happen" in refused
+    assert "policy" in refused
+    assert "was sent a trigger" in page.do(f"{url}trigger")
+    assert "does not trigger itself" in page.do(f"/nodes/{a.name}/do/trigger", code=409)
+    began = Began(id=ROLLOUT, caller="choria=x", groups=(), options=RolloutOptions(), title="shop")
+    journal = Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
+    page.do(f"/rollouts/{ROLLOUT}/do/stop")
+    assert [(word, who) for _, word, who, _ in journal.said(0)] == [(Word.STOP, f"choria={a.name}")]
+    assert "does not wait" in page.do(f"/rollouts/{ROLLOUT}/do/continue", code=409)
+    journal.close()
+    assert "no process goes on" in page.do(f"/rollouts/{ROLLOUT}/do/stop", code=409)
+    assert "is a rollout of choria=x" in page.do(f"/rollouts/{ROLLOUT}/do/resume", code=409)
+    own = RolloutId.parse("20261122T110001Z-00aa")
+    began = replace(began, id=own, caller=f"choria={a.name}")
+    Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:01Z").close()
+    assert "A process goes on" in page.do(f"/rollouts/{own}/do/resume")
+    ended = f"/rollouts/{own}.json"
+    wait_until(lambda: json.loads(page.get(ended))["state"] == "done", lambda: page.get(ended))
+    page.process.send_signal(signal.SIGTERM)
+    done = a.node.finish(page.process)
+    assert (
+        f"choria={a.name}: {b.name}: hold (for 1h: disk is full): {b.name} is on hold." in done.err
+    )
+
+
+def test_what_is_not_installed_is_named() -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"no_such_library.*pip install '/opt/localpuppet\[web]'"
+    ):
+        check_libraries(("starlette", "no_such_library"))

@@ -1,0 +1,83 @@
+"""The page is killed at one system call of its memory after another.
+
+What it had written down is there when it starts again, and what it had not comes from the bus once
+more and is counted once. A bounded sample runs with the tests; `scripts/crash` tries every call
+(CRASH_FULL=1).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.rigs.node import PATIENCE, REPOSITORY
+from tests.web.dashboard.one_memory import NODES, NOW, SECONDS, ends, memory_of, rows
+
+FULL = os.environ.get("CRASH_FULL") == "1"
+# What SQLite does to the disk; how many of each are tried with the tests.
+CALLS = {"pwrite64": 2, "fdatasync": 1, "ftruncate": 1, "unlink": 1}
+
+
+def attempt(directory: Path, trace: Path, *strace: str) -> tuple[list[str], int]:
+    """Let a page write under strace; return what it said, and how it ended."""
+    options = ("-f", "--seccomp-bpf", "-qq", "-o", str(trace), *strace)
+    done = subprocess.run(
+        [
+            "strace",
+            *options,
+            sys.executable,
+            "-m",
+            "tests.web.dashboard.one_memory",
+            str(directory),
+        ],
+        env={"PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout.split(), done.returncode
+
+
+def check(directory: Path, told: list[str]) -> None:
+    """See that a page that starts again has what it had, and goes on."""
+    seconds = [int(word) for word in told if word != "pruned"]
+    memory = memory_of(directory)
+    memory.begin()
+    known = {row.node: row for row in memory.rows()}
+    as_of = memory.as_of()
+    written = -1 if as_of is None else int(as_of - NOW)
+    # One that was not confirmed may be there, whole.
+    assert written in (len(seconds) - 1, len(seconds))
+    assert list(known.values()) == (rows(written) if written >= 0 else [])
+    if len(seconds) < SECONDS:
+        counted = [len(memory.runs(node, limit=9)) for node in NODES]
+        assert counted == [written + 1] * len(NODES)
+        assert sum(memory.hours(0).values()) == sum(counted)
+        for second in range(SECONDS):
+            memory.write(rows(second), ends(second), as_of=NOW + second)
+        assert sum(memory.hours(0).values()) == SECONDS * len(NODES)
+        assert len(memory.runs("b", limit=9)) == SECONDS
+    memory.close()
+
+
+def test_a_page_that_is_killed_at_any_write_goes_on_with_what_it_had(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    said, code = attempt(tmp_path / "whole", trace, "-e", f"trace={','.join(CALLS)}")
+    assert (said, code) == ([*map(str, range(SECONDS)), "pruned"], 0)
+    text = trace.read_text()
+    killed = 0
+    for call, tries in CALLS.items():
+        total = len(re.findall(rf"\b{call}\(", text))
+        assert total >= tries, (call, total)
+        for number in range(1, total + 1, 1 if FULL else max(1, total // tries)):
+            copy = tmp_path / f"{call}{number}"
+            said, code = attempt(copy, trace, "-e", f"inject={call}:signal=KILL:when={number}")
+            killed += code == -9
+            check(copy, said)
+            shutil.rmtree(copy)
+    assert killed >= sum(CALLS.values())

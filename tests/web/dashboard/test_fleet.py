@@ -1,0 +1,210 @@
+"""The fleet as it is now: presence, the inventory, and who is woken."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from localpuppet.fleet.bus.key_value import Listing
+from localpuppet.web.dashboard import fleet as module
+from localpuppet.web.dashboard.ended import KEPT
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.row import Row
+from tests.fleet.inventory.entries import entry
+from tests.web.dashboard.site import Site, status
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def rows(site: Site) -> dict[str, str]:
+    return {row.node: row.state for row in site.fleet.rows}
+
+
+def test_a_node_that_is_gone_is_silent_and_keeps_its_last_run(site: Site) -> None:
+    site.tell(status("a", site.now(), last={"outcome": "changed"}))
+    site.leave("a")
+    row = site.fleet.row("a")
+    assert row is not None
+    assert (row.state, row.kind) == ("silent", Kind.CHANGED)
+
+
+def test_a_listing_misses_who_is_not_in_it_unless_he_came_after(site: Site) -> None:
+    site.tell(status("a", site.now()), status("b", site.now()))
+    site.fleet.miss(Listing(entries=(), revision=1))
+    assert rows(site) == {"a": "silent", "b": "idle"}
+
+
+def test_another_store_with_lower_revisions_is_believed(site: Site) -> None:
+    site.revision = 100
+    site.tell(status("a", site.now()), status("b", site.now()))
+    site.revision = 1
+    site.listing(status("a", site.now(), state="applying"))
+    assert rows(site) == {"a": "applying", "b": "silent"}
+
+
+def test_an_end_is_news_once_and_until_it_was_written(site: Site) -> None:
+    site.fleet.take(Listing(entries=(), revision=0))
+    site.listing(status("a", site.now()))
+    news = site.fleet.news()
+    assert [one.node for one in news.ended] == ["a"]
+    assert site.fleet.news() == news  # the disk refused
+    site.fleet.written(news)
+    site.listing(status("a", site.now()))
+    assert site.fleet.news().ended == ()
+
+
+def test_while_the_disk_refuses_no_node_fills_the_memory(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_ENDED", 4)
+    monkeypatch.setattr(module, "MOST_ENDED_OF_ONE", 3)
+    site.fleet.take(Listing(entries=(), revision=0))
+    for age in range(9, 0, -1):
+        site.listing(status("eve", site.now() - age))
+    site.listing(status("a", site.now()), status("b", site.now()))
+    news = site.fleet.news()
+    assert [one.node for one in news.ended] == ["eve", "eve", "eve", "a"]
+    site.fleet.written(news)
+    site.listing(status("eve", site.now()))
+    assert [one.node for one in site.fleet.news().ended] == ["eve"]
+
+
+def test_a_fleet_that_comes_back_remembers_how_it_was(site: Site) -> None:
+    site.tell(status("a", site.now(), last={"outcome": "failed"}))
+    again = Fleet(
+        site.memory.rows(), as_of=site.memory.as_of(), believe=lambda *_: {}, now=site.now
+    )
+    assert [(row.node, row.kind) for row in again.rows] == [("a", Kind.FAILED)]
+    assert again.as_of == site.now()
+    assert again.away
+
+
+def test_that_a_node_was_heard_again_is_no_news(site: Site) -> None:
+    site.tell(status("a", site.now()))
+    before = site.fleet.revision
+    site.clock.advance(20)
+    site.tell(status("a", site.now() - 20))
+    assert site.fleet.revision == before
+    site.tell(status("a", site.now() - 20, state="applying"))
+    assert site.fleet.since(before) == {"a"}
+
+
+def test_an_outage_is_said_once_and_its_end(site: Site) -> None:
+    site.fleet.answered()
+    before = site.fleet.revision
+    for _ in range(3):
+        site.fleet.lost("refused")
+    assert (site.fleet.revision, site.fleet.away) == (before + 1, "refused")
+    site.fleet.answered()
+    assert (site.fleet.revision, site.fleet.away) == (before + 2, "")
+    assert site.fleet.since(before) is None
+
+
+def test_strangers_do_not_fill_the_memory(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_NODES", 2)
+    site.tell(*(status(f"n{number}", site.now()) for number in range(5)))
+    site.tell(status("Not A Name", site.now()))
+    assert sorted(rows(site)) == ["n0", "n1"]
+    site.list_(entry("n9", at=0.0))
+    assert "n9" not in rows(site)
+
+
+def test_strangers_keep_out_nobody_who_is_trusted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_NODES", 2)
+    eve = {"state": "not trusted", "why": "nobody knows her"}
+    site.tell(*({"node": f"a{number}", **eve} for number in range(3)))
+    site.tell(status("web01", site.now()), {"node": "a9", **eve})
+    assert rows(site) == {"a1": "not trusted", "web01": "idle"}
+    site.remember()
+    assert sorted(row.node for row in site.memory.rows()) == ["a1", "web01"]
+    site.tell(status("web02", site.now()), status("web03", site.now()))
+    assert sorted(rows(site)) == ["web01", "web02"]
+
+
+def test_who_was_never_vouched_for_leaves_nothing(site: Site) -> None:
+    site.tell({"node": "eve", "state": "not trusted", "why": "nobody knows her"})
+    site.leave("eve")
+    assert rows(site) == {}
+    site.remember()
+    assert site.memory.rows() == []
+
+
+def test_the_inventory_adds_roles_and_takes_away_who_was_forgotten(site: Site) -> None:
+    site.tell(status("a", site.now()))
+    site.list_(entry("a", at=0.0, roles=("web",)), entry("b", at=0.0, roles=("db",)))
+    assert {row.node: row.roles for row in site.fleet.rows} == {"a": ("web",), "b": ("db",)}
+    site.list_()
+    assert {row.node: row.roles for row in site.fleet.rows} == {"a": ()}
+
+
+def test_a_node_that_was_silent_for_long_is_forgotten(site: Site) -> None:
+    site.tell(status("a", site.now()))
+    site.leave("a")
+    site.clock.advance(KEPT - 1)
+    site.list_()
+    assert rows(site) == {"a": "silent"}
+    site.clock.advance(2)
+    site.list_()
+    assert rows(site) == {}
+
+
+async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TOGETHER", 10)
+    site.listing(*(status(f"n{number:02}", site.now()) for number in range(100)))
+    assert len(rows(site)) == 10
+    site.tell(status("n99", site.now(), state="applying"))  # newer than what waits
+    site.leave("n98")
+    site.fleet.miss(Listing(entries=(), revision=0))  # older than all
+    turns = 0
+    keeping = asyncio.create_task(site.fleet.keep_up())
+    while len(rows(site)) < 99 and turns < 100:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 9
+    assert "n98" not in rows(site)
+    assert rows(site).pop("n99") == "applying"
+    site.tell(status("n98", site.now()))  # at once: nothing waits
+    assert rows(site)["n98"] == "idle"
+    keeping.cancel()
+
+
+async def test_what_waits_of_a_store_is_forgotten_with_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TOGETHER", 1)
+    site.listing(status("a", site.now()), status("old", site.now()))
+    site.fleet.take(Listing(entries=(), revision=1))
+    keeping = asyncio.create_task(site.fleet.keep_up())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    keeping.cancel()
+    assert rows(site) == {"a": "silent"}
+
+
+async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Site) -> None:
+    waiting = asyncio.create_task(site.fleet.changed(site.fleet.revision))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    site.fleet.take(Listing(entries=(), revision=1))
+    await waiting
+    await site.fleet.changed(0)
+
+
+def test_who_is_far_behind_looks_at_everything(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 3)
+    fleet = Fleet([], as_of=None, believe=lambda *_: {}, now=site.now)
+    fleet.answered()
+    for number in range(4):
+        fleet.listed({f"n{number}": ()}, all_=[f"n{other}" for other in range(4)])
+    assert fleet.since(2) == {"n1", "n2", "n3"}
+    assert fleet.since(1) is None
+    assert fleet.since(fleet.revision) == set()
+    assert isinstance(fleet.row("n0"), Row)

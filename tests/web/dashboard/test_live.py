@@ -1,0 +1,113 @@
+"""Events."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from localpuppet.web.dashboard.live import MOST_NAMES, Live, event
+from tests.web.dashboard.site import Site, status
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def nodes(text: str) -> list[str] | None:
+    (data,) = [line for line in text.splitlines() if line.startswith("data: ")]
+    found: list[str] | None = json.loads(data.removeprefix("data: "))["nodes"]
+    return found
+
+
+async def test_changes_are_gathered_and_named(site: Site) -> None:
+    live = Live(site.fleet, asyncio.Event())
+    events = live.events(None)
+    assert (await anext(events)).startswith("retry: ")
+    waiting = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
+    site.fleet.away = ""
+    site.tell(status("a", site.now()), status("b", site.now()))
+    assert nodes(await waiting) == ["a", "b"]
+    await events.aclose()  # type: ignore[attr-defined]  # a generator
+
+
+async def test_what_is_told_to_all_is_made_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = Live(site.fleet, asyncio.Event())
+    site.fleet.answered()
+    seen = site.fleet.revision
+    site.tell(status("a", site.now()))
+    looks, since = [], site.fleet.since
+
+    def counted(revision: int) -> set[str] | None:
+        looks.append(revision)
+        return since(revision)
+
+    monkeypatch.setattr(site.fleet, "since", counted)
+    streams = [live.events(seen) for _ in range(20)]
+    for events in streams:
+        await anext(events)
+        assert nodes(await anext(events)) == ["a"]
+    assert looks == [seen]
+    site.tell(status("b", site.now()))
+    late = live.events(seen + 1)
+    await anext(late)
+    assert nodes(await anext(late)) == ["b"]
+    assert nodes(await anext(streams[0])) == ["b"]
+
+
+async def test_who_was_asleep_hears_what_he_missed(site: Site) -> None:
+    live = Live(site.fleet, asyncio.Event())
+    site.fleet.answered()
+    seen = site.fleet.revision
+    site.tell(status("a", site.now()))
+    events = live.events(seen)
+    await anext(events)
+    assert nodes(await anext(events)) == ["a"]
+    # A number of another server's: whatever may have changed.
+    events = live.events(10_000)
+    await anext(events)
+    assert nodes(await anext(events)) is None
+
+
+async def test_a_quiet_connection_is_kept_and_ends_with_the_page(site: Site) -> None:
+    leave = asyncio.Event()
+    live = Live(site.fleet, leave, alive=0.01)
+    events = live.events(None)
+    await anext(events)
+    assert await anext(events) == ": alive\n\n"
+    leave.set()
+    assert [text async for text in events] == []
+
+
+async def test_who_may_not_look_any_more_hears_nothing_more(site: Site) -> None:
+    live = Live(site.fleet, asyncio.Event(), alive=0.01)
+    may = [True]
+    events = live.events(None, stays=lambda: may[0])
+    await anext(events)
+    assert await anext(events) == ": alive\n\n"
+    may[0] = False
+    site.tell(status("a", site.now()))
+    assert [text async for text in events] == []
+    quiet = live.events(None, stays=lambda: may[0])
+    await anext(quiet)
+    assert [text async for text in quiet] == []
+
+
+async def test_streams_are_counted(site: Site) -> None:
+    live = Live(site.fleet, asyncio.Event(), most=1)
+    events = live.events(None)
+    await anext(events)
+    assert live.full
+    assert [text async for text in live.events(None)] == []  # who asked in the same moment
+    assert live.full
+    await events.aclose()  # type: ignore[attr-defined]  # a generator
+    assert not live.full
+
+
+def test_many_names_are_all_names() -> None:
+    assert nodes(event(1, {f"n{number}" for number in range(MOST_NAMES)})) is not None
+    assert nodes(event(1, {f"n{number}" for number in range(MOST_NAMES + 1)})) is None

@@ -1,0 +1,279 @@
+"""The views, as a browser without a script gets them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.renewed import Renewed
+from localpuppet.rollout.plans.site_file import read_site
+from localpuppet.web.dashboard.asking import KnownSite
+from localpuppet.web.doors.rules import HEADERS
+from tests.fleet.inventory.entries import entry
+from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, status, text
+
+
+def test_the_overview_links_each_count_to_its_nodes(visitor: TestClient) -> None:
+    page = text(visitor, "/")
+    assert "5 nodes" in page
+    for words in ("database migration", "signed by mallory", "its timer runs it every 30m"):
+        assert words in page
+    links = re.findall(r'class="card [^"]*" href="(/nodes[^"]+)"><b>(\d+)</b>', page)
+    assert len(links) >= 8
+    for url, count in links:
+        assert len(listed(text(visitor, url.replace("&amp;", "&")))) == int(count), url
+
+
+def test_a_node_has_its_facts_its_runs_and_who_makes_it_run(
+    site: Site, visitor: TestClient
+) -> None:
+    page = text(visitor, "/nodes/lb01")
+    for words in ("database migration", "fqdn", "Debian", "web/tags/r7"):
+        assert words in page
+    assert re.search(r'make this node run</h3>\s*<p>\s*<a href="/nodes/web01"', page)
+    page = text(visitor, "/nodes/lb01?fact=family")
+    assert "Debian" in page
+    assert "fqdn" not in page
+    assert "No fact has that" in text(visitor, "/nodes/lb01?fact=zzz")
+    assert "no entry of this node" in text(visitor, "/nodes/db01")
+    old = [status("db01", site.now() - number) for number in range(40)]
+    for one in reversed(old):
+        site.tell(one)
+    newest = text(visitor, "/nodes/db01")
+    (older,) = re.findall(r'href="(/nodes/db01\?before=[^"#]+)', newest)
+    runs = set(re.findall(r"/nodes/db01/runs/[^\"]+", newest))
+    assert len(runs | set(re.findall(r"/nodes/db01/runs/[^\"]+", text(visitor, older)))) == 41
+
+
+def test_a_run_asks_its_node_only_when_told_to(site: Site, visitor: TestClient) -> None:
+    url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
+    assert "Ask the node" in text(visitor, url)
+    assert site.asked == []
+    assert "did not answer in time" in text(visitor, f"{url}?report=1")
+    event: Json = {"message": EVIL}
+    resource: Json = {"ref": EVIL, "file": EVIL, "line": 3, "seconds": 1.5, "events": [event]}
+    site.reports["web01"] = {"report": True, "failed": [resource], "left_out": 7}
+    page = text(visitor, f"{url}?report=1")
+    assert "1.50 s" in page
+    assert "<script>alert" not in page
+    assert text(visitor, f"{url}?report=1") == page
+    assert len(site.asked) == 2  # what is known is not asked again
+    site.reports["web01"] = {}
+
+
+ORIGIN = "Input/etc/puppet/input.yaml abababababab, the release given by &lt;script&gt;"
+
+
+def test_a_run_tells_why_it_ran_what_it_asked_and_what_was_slow(
+    site: Site, visitor: TestClient
+) -> None:
+    site.reports["web01"] = {
+        "report": True,
+        "origin": {"input": "/etc/puppet/input.yaml", "sha256": "ab" * 32, "by": EVIL},
+        "causes": [{"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": [EVIL]}],
+        "queries": [{"text": 'servers_with_role("db")', "count": 2, "names": ["db01", EVIL]}],
+        "collected": [{"text": "Host <<| |>>", "count": 0, "names": [], "reason": EVIL}],
+        "slowest": [{"ref": "Package[nginx]", "file": "/x/init.pp", "line": 3, "seconds": 12.34}],
+    }
+    url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
+    page = text(visitor, f"{url}?report=1")
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
+    for one in (
+        "trigger: db01 → lb01 → web01",
+        "2: db01",
+        "12.34 s, /x/init.pp:3",
+        "no answer: ",
+        ORIGIN,
+    ):
+        assert one in words, one
+    assert "<script>alert" not in page
+
+
+def test_the_log_of_a_run_is_asked_for_by_itself(site: Site, visitor: TestClient) -> None:
+    site.reports["web01"] = {}
+    site.logs["web01"] = {"lines": ["Notice: a", f"Error: {EVIL}"], "before": 7, "left_out": 2}
+    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?log=1")
+    assert "7 lines before these" in page
+    assert "2 lines of diffs" in page
+    assert '<div class="error">Error: &lt;script&gt;' in page
+    assert [line.split()[0] for line in site.asked] == ["log"]
+    site.reports["web02"], site.logs["web02"] = {}, {"lines": "no list"}
+    page = text(visitor, f"/nodes/web02/runs/{run_id(site.now() - 90)}?log=1")
+    assert "did not tell" in page
+
+
+def test_the_picture_is_that_of_the_command_line(visitor: TestClient) -> None:
+    page = text(visitor, "/kicks")
+    assert '<img src="/kicks.svg"' in page
+    assert '>web</th><td data-label="Runs then">lb</td><td data-label="By">query</td>' in page
+    answer = visitor.get("/kicks.svg")
+    assert answer.text.startswith("<svg")
+    policy = answer.headers["content-security-policy"]
+    assert "style-src 'sha256-" in policy
+    assert "unsafe" not in policy
+
+
+def test_the_plan_is_what_the_inventory_comes_to(site: Site, visitor: TestClient) -> None:
+    page = text(visitor, "/plan")
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
+    assert "2 groups, one after the other 2 nodes" in words
+    assert "Group 1 1 web01" in words
+    assert "Group 2 1 lb01" in words
+    assert '<img src="/plan.svg"' in page
+    assert visitor.get("/plan.svg").text.startswith("<svg")
+    page = text(visitor, "/plan?q=role%3Dweb")
+    assert '<img src="/plan.svg?q=role%3Dweb"' in page
+    assert "lb01" not in page
+    assert "no node of the inventory matches" in text(visitor, "/plan?q=role%3Dzzz")
+    assert "could not parse" in text(visitor, "/plan?q=role%3D")
+    assert text(visitor, "/plan.svg?q=role%3Dzzz", 400)
+    site.clock.advance(MAX_STALE + 1)
+    assert "There is no plan" in text(visitor, "/plan?q=role%3Dlb")
+
+
+def test_the_plan_is_that_of_a_site_file_where_one_was_named(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "site.yaml"
+    shop = {
+        "Db[1]": {"node": "db01", "produces": ["Sql[1]"]},
+        "App[1]": {"node": "lb01", "consumes": ["Sql[1]"]},
+    }
+    file.write_text(json.dumps({"applications": {"Shop[1]": shop}}))
+    read = Renewed([file], lambda: read_site(str(file), Documents(None)))
+    site.known = KnownSite(name=str(file), read=read)
+    with site.visitor() as visitor:
+        page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", text(visitor, "/plan")))
+        assert "Group 1 1 db01" in page
+        assert "Group 2 1 lb01" in page
+        assert f"localpuppet rollout run --site {file}" in page
+        page = text(visitor, "/plan?q=role%3Dlb")
+        assert "lb01" in page
+        assert "db01" not in page
+        assert "no node of the site matches" in text(visitor, "/plan?q=role%3Dweb")
+        file.write_text("applications: {")
+        assert "There is no plan" in text(visitor, "/plan?q=role%3Dlb%20or%20role%3Dweb")
+
+
+def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> None:
+    hold = {"owner": EVIL, "reason": EVIL, "until": None}
+    fault = {"error": EVIL, "resource": EVIL, "place": EVIL}
+    last = {"app": EVIL, "reason": EVIL, "outcome": "failed", "fault": fault}
+    site.tell(status("evil", site.now(), last=last, cause=EVIL, holds=[hold], state=EVIL))
+    site.list_(entry("evil", at=site.now(), roles=(EVIL,), facts={EVIL: EVIL, "x": {EVIL: EVIL}}))
+    urls = [
+        "/",
+        "/nodes",
+        "/failures",
+        "/releases",
+        "/rollouts",
+        "/nodes/evil",
+        f"/nodes/evil/runs/{run_id(site.now())}",
+        "/kicks",
+    ]
+    for url in [
+        *urls,
+        "/nodes?q=%3Cscript%3Ealert",
+        "/nodes?name=%3Csvg%20onload",
+        "/%3Cscript%3E",
+    ]:
+        page = visitor.get(url).text
+        assert "<script>alert" not in page, url
+        assert "<svg onload" not in page, url
+        assert "\u202e" not in page, url
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("/nodes?sort=password", 400),
+        ("/nodes/UPPER", 400),
+        ("/nodes/..%2f..%2fetc%2fpasswd", 404),
+        ("/nodes/nobody.example.com", 404),
+        ("/nodes/web01/runs/20261120T140000.000000Z-ffff", 404),
+        ("/nodes/web01/runs/x", 400),
+        ("/nodes/web01?before=x", 400),
+        ("/nodes.exe", 404),
+        ("/failures?is=late", 400),
+        ("/static/..%2fpages.py", 404),
+        ("/static/", 404),
+        ("/elsewhere", 404),
+    ],
+)
+def test_what_is_not_there_is_said(visitor: TestClient, url: str, code: int) -> None:
+    assert "<h1>" in text(visitor, url, code)
+
+
+def test_every_answer_has_the_headers(visitor: TestClient) -> None:
+    for url in ("/", "/nodes.csv", "/static/page.css", "/static/page.js", "/elsewhere", "/events?"):
+        with visitor.stream(
+            "HEAD" if url != "/events?" else "GET", "/" if "?" in url else url
+        ) as it:
+            for name, value in HEADERS.items():
+                assert it.headers[name] == value, url
+    assert "'unsafe" not in HEADERS["content-security-policy"]
+
+
+def test_no_page_has_inline_script_style_or_another_origin(site: Site, visitor: TestClient) -> None:
+    run = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
+    for url in (
+        "/",
+        "/nodes",
+        "/failures",
+        "/releases",
+        "/rollouts",
+        "/nodes/lb01",
+        run,
+        "/kicks",
+        "/elsewhere",
+    ):
+        page = visitor.get(url).text
+        assert not re.search(r"<style|\sstyle=|<script(?! src=\"/static/)|\son[a-z]+=", page), url
+        assert not re.search(r"(?:src|href|action)=\"(?!/|\?|#)", page), url
+
+
+def test_who_has_no_session_is_told_what_to_do(site: Site) -> None:
+    with site.visitor(enters=False) as client:
+        page = text(client, "/", 403)
+        assert "Open the link that" in page
+        assert "web01" not in page
+        assert "is not good" in text(client, "/enter?key=guess", 403)
+        answer = client.get(site.link)
+        assert answer.status_code == 200
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert text(client, "/")
+        assert "is not good" in text(client, site.link, 403)
+        assert client.post("/").status_code == 405
+
+
+def test_a_bus_that_is_away_is_said_with_the_time(site: Site, visitor: TestClient) -> None:
+    site.fleet.lost("connection refused")
+    site.clock.advance(3600)
+    page = text(visitor, "/nodes")
+    assert re.search(r"As of <time [^>]*>14:00 UTC</time>, the bus is away", page)
+    assert "connection refused" in page
+    assert len(listed(page)) == 5
+
+
+def test_an_empty_fleet_says_how_it_begins(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    with site.visitor() as client:
+        assert "The bus was not heard yet" in text(client, "/")
+        assert "The bus is away" in text(client, "/bus")
+        site.fleet.answered()
+        assert "Nobody has said anything yet" in text(client, "/")
+        assert "Nobody has said anything yet" in text(client, "/nodes")
+        assert "Nobody kicks" in text(client, "/kicks")
+
+
+@pytest.mark.parametrize("at", [1e18, -1e15, 1e300])
+def test_a_time_that_there_is_not_breaks_no_view(
+    at: float, site: Site, visitor: TestClient
+) -> None:
+    site.list_(entry("web01", at=at))
+    assert "at no time that there is" in text(visitor, "/nodes/web01")
+    text(visitor, "/")

@@ -1,0 +1,99 @@
+"""Rows: what of a presence entry is taken."""
+
+import json
+from typing import Any
+
+import pytest
+
+from localpuppet.base.formats.values import Json
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.row import MAX_HOLDS, MAX_TEXT, Row
+from tests.web.dashboard.site import run_id, status
+
+NOW = 1_795_000_000.0
+
+
+def row(**more: Any) -> Row:
+    return Row.told("a.example.com", status("a.example.com", NOW - 60, **more), now=NOW)
+
+
+def test_a_row_is_what_the_node_says() -> None:
+    found = row(state="applying", cause="timer")
+    assert (found.state, found.cause, found.kind) == ("applying", "timer", Kind.UNCHANGED)
+    assert (found.app, found.run, found.ended) == ("web/tags/r7", run_id(NOW - 60), NOW - 60)
+    assert Row.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+@pytest.mark.parametrize(
+    ("assignment", "by"),
+    [({"by": "choria=alice", "serial": 3}, "choria=alice"), (None, ""), ("x", ""), ({"by": 1}, "")],
+)
+def test_who_gave_the_release_is_known_where_somebody_did(assignment: Json, by: str) -> None:
+    assert row(assignment=assignment).assigned == by
+
+
+def test_no_text_is_long_or_moves_others() -> None:
+    evil = "\u202e<script>" + "x" * 10_000_000
+    found = row(cause=evil, last={"reason": evil, "app": evil, "run": evil})
+    for text in (found.cause, found.why, found.app):
+        assert len(text) == MAX_TEXT
+        assert "\u202e" not in text
+    assert found.run == ""
+
+
+def test_holds_are_few_and_a_bad_deadline_is_none() -> None:
+    hold = {"owner": "eve", "reason": "x" * 5000, "until": "tomorrow"}
+    found = row(holds=[hold] * 1000)
+    assert len(found.holds) == MAX_HOLDS
+    assert found.holds[0].until is None
+    assert len(found.holds[0].reason) == MAX_TEXT
+
+
+@pytest.mark.parametrize("until", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
+def test_a_deadline_outside_of_all_years_is_none(until: str) -> None:
+    assert row(holds=[{"owner": "eve", "reason": "x", "until": until}]).holds[0].until is None
+
+
+def test_a_mistake_has_one_name_on_all_nodes_and_a_good_run_has_none() -> None:
+    fault = {"error": "Could not find class …", "resource": "", "place": "init.pp:3"}
+    bad = row(last={"outcome": "failed", "fault": fault})
+    assert (bad.mistake, bad.place) == ("Could not find class …", "init.pp:3")
+    elsewhere = row(last={"outcome": "failed", "fault": {**fault, "place": "init.pp:4"}})
+    assert bad.fault == row(last={"outcome": "failed", "fault": fault}).fault != elsewhere.fault
+    good = row(last={"outcome": "changed", "fault": fault})
+    assert (good.error, good.mistake, good.fault) == ("", "", "")
+    # A node of an older version tells only how many there were.
+    counts = [row(last={"outcome": "failed", "reason": f"{n} resources failed"}) for n in (2, 31)]
+    assert {one.mistake for one in counts} == {"… resources failed"}
+    assert len({one.fault for one in counts}) == 1
+
+
+@pytest.mark.parametrize("when", ["2999-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
+def test_a_time_that_cannot_be_is_taken_for_now(when: str) -> None:
+    assert row(last={"finished_at": when}).ended == NOW
+
+
+def test_who_is_not_trusted_has_said_nothing() -> None:
+    said: dict[str, Json] = {
+        "node": "a",
+        "state": "not trusted",
+        "why": "signed by eve",
+        "last": {"run": "x"},
+    }
+    found = Row.told("a", said, now=NOW)
+    assert (found.kind, found.why, found.run) == (Kind.NONE, "signed by eve", "")
+
+
+def test_late_is_by_the_nodes_own_timer_and_never_on_hold() -> None:
+    hold = {"owner": "a", "reason": "b", "until": None}
+    old = {"finished_at": "2026-01-01T00:00:00Z"}
+    assert row(last=old).late(NOW)
+    assert not row().late(NOW)
+    assert not row(last=old, every=None).late(NOW)
+    assert not row(last=old, holds=[hold]).late(NOW)
+
+
+@pytest.mark.parametrize("raw", [{}, {"holds": [1], "kind": "failed", "roles": []}, {"kind": "?"}])
+def test_a_damaged_row_is_refused(raw: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Row.from_dict(raw)

@@ -1,0 +1,113 @@
+"""Releases that are staged: who signed them, and how they differ, with real trees."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.git.signer import Signer
+from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.web.dashboard.staged import NOBODY, UNTOLD, StagedHere
+from tests.rigs.staged import R1, R2, ReleaseSite, url
+
+
+class Signed:
+    """A node on which two releases are staged, signed by alice."""
+
+    def __init__(self, root: Path) -> None:
+        self.site = ReleaseSite(root)
+        self.signers = root / "signers"
+        self.signers.write_text("alice bob\n")
+        self.site.sources["web"] = self.site.source("web", self.signers)
+        for app in (R1, R2):
+            tag = app.rpartition("/")[2]
+            files = self.site.files(tag)
+            self.site.servers.publish(url("web"), tag, files, signer="alice")
+            self.site.staging().stage(app)
+        self.here = self.made()
+
+    def made(self) -> StagedHere:
+        site = self.site
+        return StagedHere(
+            StagedRecords(site.state),
+            site.resolve,
+            repository=site.repository,
+            sources=site.sources,
+            reader=site.release_files,
+            monotonic=site.clock.monotonic,
+        )
+
+
+@pytest.fixture
+def signed(tmp_path: Path) -> Signed:
+    return Signed(tmp_path)
+
+
+def test_who_signed_is_told_by_the_signers_file_as_it_is_now(signed: Signed) -> None:
+    first, second = signed.here.all()
+    assert signed.here.signed(first) == "alice"
+    signed.signers.write_text("bob\n")
+    assert signed.here.signed(first) == NOBODY
+    assert signed.here.signed(second) == NOBODY
+    signed.signers.write_text("alice carol\n")
+    assert signed.here.signed(first) == "alice"
+    signed.signers.unlink()
+    assert signed.here.signed(first) == UNTOLD
+
+
+def test_a_tag_that_was_moved_does_not_say_who_signed_what_is_staged(signed: Signed) -> None:
+    site, first = signed.site, signed.here.all()[0]
+    site.servers.publish(url("web"), "r1", {"a": b"b"}, signer="bob")
+    site.repository.fetch([(url("web"), "r1")], refresh=True)
+    assert site.repository.verify_signature(url("web"), "r1", signers=signed.signers).name == "bob"
+    assert signed.here.signed(first) == UNTOLD
+    assert [signed.here.subject(one) for one in signed.here.all()] == ["", "r2"]
+
+
+def test_whoever_looks_again_has_no_signature_judged_again(
+    signed: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = []
+    verify = signed.site.repository.verify_signature
+
+    def counted(url: str, tag: str, *, signers: Path) -> Signer:
+        judged.append(tag)
+        return verify(url, tag, signers=signers)
+
+    monkeypatch.setattr(signed.site.repository, "verify_signature", counted)
+    signed.signers.write_text("bob\n")
+    first = signed.here.all()[0]
+    assert [signed.here.signed(first) for _ in range(3)] == [NOBODY] * 3
+    assert len(judged) == 1
+
+
+def test_all_who_signed_are_told_where_several_have_to(signed: Signed) -> None:
+    source = signed.site.sources["web"]
+    signed.site.servers.countersign(url("web"), "r1", "bob")
+    signed.site.repository.countersignatures(
+        url("web"), "r1", signers=signed.signers, source="web", refresh=True
+    )
+    signed.site.sources["web"] = replace(source, signatures=2)
+    assert signed.made().signed(signed.here.all()[0]) == "alice, bob"
+
+
+def test_nobody_has_to_sign_where_the_source_does_not_ask(signed: Signed) -> None:
+    signed.site.sources["web"] = signed.site.source("web")
+    assert signed.made().signed(signed.here.all()[0]) == ""
+
+
+def test_two_releases_are_compared_file_by_file(signed: Signed) -> None:
+    found = signed.here.differences(R1, R2)
+    assert set(found) == {"dependencies", "files"}
+    assert not found["dependencies"]
+    assert list(found["files"].changed) == ["web/manifests/init.pp"]
+    assert not any(signed.here.differences(R1, R1).values())
+
+
+def test_only_what_is_staged_is_compared(signed: Signed) -> None:
+    asked = list(signed.site.repository.asked)
+    with pytest.raises(InvalidInputError, match=r"web/tags/r3: is not staged.*localpuppet stage"):
+        signed.here.differences(R1, ReleasePath("web/tags/r3"))
+    assert signed.site.repository.asked == asked

@@ -1,0 +1,71 @@
+"""What the page has done, where the other side is slow."""
+
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.execution.events import Began, Continued, Paused
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.execution.words.word import Word, identify_pause
+from localpuppet.web.wiring.actions import BEGINS, SigningActor
+from tests.rigs.node import Node
+
+ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
+
+
+async def no_bus() -> KeyValue:
+    raise AssertionError("a rollout is resumed by another process")
+
+
+async def resumed(directory: Path, script: str, *, begins: float = BEGINS) -> str:
+    """Have a rollout resumed; return why it was not."""
+    fleet = FleetWiring(NodeWiring(str(Node(directory).root)))
+    journals = Journals(directory / "rollouts")
+    words = ["/bin/sh", "-c", script]
+    actor = SigningActor(fleet, no_bus, journals, words=words, begins=begins)
+    began = Began(id=ROLLOUT, caller=actor.name, groups=(), options=RolloutOptions(), title="")
+    journals.begin(began, at="2026-11-22T11:00:00Z").close()
+    with pytest.raises(LocalpuppetError) as refused:
+        await actor.resume(ROLLOUT)
+    return str(refused.value)
+
+
+async def test_of_a_process_that_is_slow_it_is_not_said_that_it_did_not_begin(
+    tmp_path: Path,
+) -> None:
+    gate = tmp_path / "gate"
+    waits = f"while ! test -e {gate}; do sleep 0.05; done; echo error >&2"
+    try:
+        said = await resumed(tmp_path, waits, begins=0.1)
+        assert "has not gone on with it in 0 s, and still may" in said
+    finally:
+        gate.touch()
+
+
+async def test_a_process_that_ends_at_once_says_why(tmp_path: Path) -> None:
+    fails = "echo localpuppet: error: no bus here >&2; exit 3"
+    assert (await resumed(tmp_path, fails)).startswith("no bus here")
+
+
+async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -> None:
+    fleet = FleetWiring(NodeWiring(str(Node(tmp_path).root)))
+    journals = Journals(tmp_path / "rollouts")
+    actor = SigningActor(fleet, no_bus, journals, words=["false"])
+    began = Began(id=ROLLOUT, caller=actor.name, groups=(), options=RolloutOptions(), title="")
+    at, paused = "2026-11-22T11:00:00Z", Paused(why="web01 failed")
+    journal = journals.begin(began, at=at)
+    journal.append(paused, at=at)
+    confirmed = identify_pause(journal.state())
+    journal.append(Continued(caller="choria=bob"), paused, at=at)
+    with pytest.raises(LocalpuppetError, match="paused again since then"):
+        await actor.say(ROLLOUT, Word.CONTINUE, confirmed)
+    assert journal.said(0) == []
+    await actor.say(ROLLOUT, Word.CONTINUE, identify_pause(journal.state()))
+    assert [one[1] for one in journal.said(0)] == [Word.CONTINUE]
+    journal.close()
