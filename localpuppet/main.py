@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError, thread_shortage
 from localpuppet.node.cli import render
 from localpuppet.node.cli.lazy_group import Verbs
+
+if TYPE_CHECKING:
+    from localpuppet.node.wiring.ports import SectionReader
 
 # Verb → module; the command in it is called VERB_command.
 VERBS = {
@@ -93,10 +97,19 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     69 a server is unavailable, 70 a bug of ours, 75 busy or on hold.
     """
     from localpuppet.node.wiring.node import NodeWiring
+    from localpuppet.node.wiring.ports import NodePorts
 
-    ctx.obj = NodeWiring(root, observe=render.progress)
+    ports = NodePorts(sections=_sections)
+    ctx.obj = NodeWiring(root, observe=render.progress, ports=ports)
     render.COLOR.set(color)
     ctx.color = render.use_color(color, sys.stdout)
+
+
+def _sections() -> "Sequence[SectionReader]":
+    from localpuppet.fleet.settings.peers import peer_settings
+    from localpuppet.web.settings import web_settings
+
+    return (peer_settings, web_settings)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

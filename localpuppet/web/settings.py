@@ -6,13 +6,12 @@ certificate: ssl/fleet.example.com.pem   # what the page shows; identity.certifi
 key: ssl/fleet.example.com.key
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import SignerName
+from localpuppet.node.settings.files import SettingsFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,25 +29,25 @@ class WebSettings:
     key: Path | None
 
 
-def web_settings(raw: Mapping[str, Any], root: Path, file: Path) -> WebSettings:
+def web_settings(file: SettingsFile) -> WebSettings:
     """Return what `web:` says.
 
     Raises:
         InvalidInputError: A name is not a signer's, or one of certificate and key is missing.
     """
-    body = raw.get("web", {})
+    body = file.raw.get("web", {})
     if ("certificate" in body) != ("key" in body):
         raise InvalidInputError(
             "needs certificate and key, or neither",
-            where=f"{file}: web",
+            where=f"{file.path}: web",
             hint="without them identity.certificate and identity.key are meant",
         )
     try:
         people = frozenset(SignerName.parse(name) for name in body.get("people", ()))
     except InvalidInputError as error:
-        raise error.at(f"{file}: web.people") from error
+        raise error.at(f"{file.path}: web.people") from error
     return WebSettings(
         people=people,
-        certificate=root / body["certificate"] if "certificate" in body else None,
-        key=root / body["key"] if "key" in body else None,
+        certificate=file.root / body["certificate"] if "certificate" in body else None,
+        key=file.root / body["key"] if "key" in body else None,
     )

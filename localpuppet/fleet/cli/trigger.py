@@ -13,6 +13,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.triggers.outcome import DROPPED
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -71,7 +72,7 @@ def trigger_command(
         hosts=tuple(NodeName.parse(name) for name in nodes),
         tags=tuple(parse_tag(tag, where="--tag") for tag in tags),
         ttl=int(seconds),
-        keyprefix=node.fleet_settings.agent.keyprefix,
+        keyprefix=fleet_settings(node).agent.keyprefix,
         keyttl=int(seconds),
     )
     patience = parse_duration(timeout, what="timeout") if wait else None

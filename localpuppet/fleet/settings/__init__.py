@@ -1,4 +1,4 @@
 """The fleet's settings in `localpuppet.yaml` and `localpuppet-agent.yaml`, checked.
 
-decides: `fleet`, `inventory`.
+decides: `fleet`, `inventory`, `peers`.
 """

@@ -1,7 +1,7 @@
 """What a site says about its bus and its agents.
 
 Owns: the keys `bus`, `buses` and `agent` of `localpuppet.yaml` and `localpuppet-agent.yaml`, their
-defaults and what contradicts itself. Refuses to know: files, and how an engine is spoken to.
+defaults and what contradicts itself. Refuses to know: how an engine is spoken to.
 """
 
 import os
@@ -17,7 +17,9 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.fleet.bus.layout import KEYPREFIX
 from localpuppet.fleet.bus.servers import Servers
-from localpuppet.node.settings import node as node_settings
+from localpuppet.fleet.settings.peers import MAX_SOCKET
+from localpuppet.node.settings.files import SettingsFile, read_settings
+from localpuppet.node.settings.node import SYSTEM_ROOT
 
 FILE = "localpuppet-agent.yaml"
 KEYS = ("node", "bus", "buses", "agent")
@@ -201,34 +203,28 @@ class FleetSettings:
     agent: AgentSettings
 
 
-def fleet_of(
-    root: Path, state: Path, raw: Mapping[str, Any], agent: Mapping[str, Any]
-) -> FleetSettings:
-    """Return the settings of bus and agent.
-
-    Args:
-        root: The root.
-        state: The state directory.
-        raw: What `localpuppet.yaml` in the root says; its shape was checked.
-        agent: What `localpuppet-agent.yaml` in the root says; its shape was checked.
+def fleet_settings_of(file: SettingsFile) -> FleetSettings:
+    """Return the settings of bus and agent, from both settings files of the root.
 
     Raises:
         InvalidInputError: A setting is refused, or both files have the same key.
     """
+    root = file.root
+    agent = read_settings(root / FILE, schema="agent", documents=file.documents)
     merged: dict[str, Any] = {}
     places: dict[str, Path] = {}
-    for file, body in ((root / node_settings.FILE, raw), (root / FILE, agent)):
+    for path, body in ((file.path, file.raw), (root / FILE, agent)):
         for key, value in body.items():
             if key in KEYS:
                 if key in places:
                     raise InvalidInputError(
-                        f"{key} is in {places[key]}, too", where=str(file), hint="say it once"
+                        f"{key} is in {places[key]}, too", where=str(path), hint="say it once"
                     )
                 merged[key] = value
-                places[key] = file
+                places[key] = path
 
     def place(key: str) -> str:
-        return str(places.get(key, root / node_settings.FILE))
+        return str(places.get(key, file.path))
 
     try:
         node = NodeName.parse(merged["node"]) if "node" in merged else None
@@ -237,19 +233,19 @@ def fleet_of(
     fleet = FleetSettings(
         node=node,
         bus=BusSettings.from_dict(
-            merged, root=root, sqlite=state / "bus" / "bus.sqlite", where=place("bus")
+            merged, root=root, sqlite=file.state / "bus" / "bus.sqlite", where=place("bus")
         ),
         agent=AgentSettings.from_dict(
             merged,
             root=root,
-            run=Path("/run") if root == node_settings.SYSTEM_ROOT else root / "run",
+            run=Path("/run") if root == SYSTEM_ROOT else root / "run",
             where=place("agent"),
         ),
     )
     for path in (fleet.agent.sides.socket, fleet.agent.sides.relay):
-        if len(os.fsencode(path)) > node_settings.MAX_SOCKET:
+        if len(os.fsencode(path)) > MAX_SOCKET:
             raise InvalidInputError(
-                f"the socket {path} has more than {node_settings.MAX_SOCKET} bytes",
+                f"the socket {path} has more than {MAX_SOCKET} bytes",
                 where=f"{place('agent')}: agent.network",
                 hint="name a shorter one",
             )

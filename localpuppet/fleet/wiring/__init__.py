@@ -2,5 +2,5 @@
 
 acts: `agent_child`, `agent_run_side`, `agent_service`, `confirming`, `exports`, `fleet`,
     `identity`, `inventory`, `kicks`, `made_anew`, `owned_bus`, `puppet_calls`,
-    `puppet_environment`, `reactions`, `run_async`, `telling`, `warming`.
+    `puppet_environment`, `reactions`, `run_async`, `settings`, `telling`, `warming`.
 """

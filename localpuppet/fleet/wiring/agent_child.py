@@ -11,6 +11,7 @@ from localpuppet.fleet.agent.deployments import Deployment
 from localpuppet.fleet.agent.runner import Fate, Order, RunEnd
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import Deed
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.runs.observer import Unseen
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.reason import public_reason
@@ -130,7 +131,7 @@ def _run(
 ) -> Status:
     wiring = RunWiring(node)
     prepared = wiring.preparation().prepare(options, named=named)
-    server = node.fork_server() if node.fleet_settings.agent.warm else None
+    server = node.fork_server() if fleet_settings(node).agent.warm else None
     supervisor = wiring.supervisor(_Begins(begun), fork_server=server)
     node.processes.watch_signals()
     return supervisor.apply(prepared)
@@ -160,7 +161,7 @@ def learn(root: str | None) -> None:
     try:
         with suppress(LocalpuppetError, OSError):
             node = NodeWiring(root)
-            _ = node.fleet_settings
+            _ = fleet_settings(node)
             node.documents.remember()
             node.installation(ask=True)
     finally:

@@ -46,6 +46,7 @@ from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.fleet.wiring.puppet_calls import puppet_calls
 from localpuppet.fleet.wiring.puppet_environment import own_variables
+from localpuppet.fleet.wiring.settings import fleet_settings, peers
 from localpuppet.fleet.wiring.telling import TellingWiring
 from localpuppet.node.runs.hold import Held
 from localpuppet.node.runs.holds import Holds
@@ -84,7 +85,7 @@ def run_parts(
         inventory.view(),
         ExportsWiring(node).held(),
         clock=node.clock,
-        max_stale=node.settings.inventory.max_stale,
+        max_stale=peers(node).inventory.max_stale,
     )
     agent = _agent(entries, fleet, log, runner, holds, inbox)
     keeper = _keeper(node, log, agent, store)
@@ -101,7 +102,7 @@ def run_parts(
         modules=node.settings.modules,
         rollback=node.rollback,
         assigned=node.assigned.read,
-        every=node.fleet_settings.agent.every,
+        every=fleet_settings(node).agent.every,
         confirmation=confirmation.told,
     )
     describer = Describer(agent, kept, signer=signer, clock=node.clock)
@@ -126,7 +127,7 @@ def run_parts(
         Candidates(ForkRunner(partial(compile_candidate, str(node.settings.root))), log=log),
         confirmation,
     )
-    ours = node.fleet_settings.agent.run_cmd is None
+    ours = fleet_settings(node).agent.run_cmd is None
     changes = ToldChanges(node.settings.state, node.records) if ours else None
     desk = _desk(fleet, log, holds, _actions(agent, describer, steps, asked, changes))
     return RunParts(
@@ -145,13 +146,13 @@ def run_parts(
         ),
         listen=listen,
         identify=node.processes.identify,
-        socket=node.settings.socket,
+        socket=peers(node).socket,
         state=node.settings.state,
         lock=lock,
         manager=manager,
         clock=node.clock,
         log=log,
-        every=node.fleet_settings.agent.every,
+        every=fleet_settings(node).agent.every,
         signer=str(signer.name),
     )
 
@@ -171,11 +172,11 @@ class _KnownHolds:
 
 def _runner(node: NodeWiring) -> Runner:
     settings = node.settings
-    command = node.fleet_settings.agent.run_cmd
+    command = fleet_settings(node).agent.run_cmd
     if command is not None:
         return CommandRunner(
             command,
-            {**node.environment, **own_variables(settings)},
+            {**node.environment, **own_variables(node)},
             lock=settings.state / "agent" / "run_cmd.lock",
             timeout=settings.run_timeout,
             grace=settings.grace,
@@ -196,7 +197,7 @@ def _agent(
 
     admission = Admission(
         me=fleet.name,
-        trigger_refusal=partial(trigger_refusal, node.settings.policy),
+        trigger_refusal=partial(trigger_refusal, peers(node).policy),
         seen=inbox.seen,
     )
     return Agent(

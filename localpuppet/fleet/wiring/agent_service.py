@@ -26,6 +26,7 @@ from localpuppet.fleet.wiring.agent_run_side import run_parts
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.fleet.wiring.reactions import reactor
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.fleet.wiring.telling import TellingWiring
 from localpuppet.fleet.wiring.warming import warming
 
@@ -53,7 +54,7 @@ async def serve_both(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
     def lend(engine: str | None) -> AbstractAsyncContextManager[KeyValue]:
         return _lend(fleet, session, engine)
 
-    settings = fleet.node.fleet_settings
+    settings = fleet_settings(fleet.node)
     parts = run_parts(fleet, log, lend=lend, store=lambda: session.store())
     session = BusSession(
         parts.side, connect=fleet.connect, log=log, keyprefix=settings.agent.keyprefix
@@ -72,7 +73,7 @@ async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
         InvalidInputError: There is no such user as the network side's.
         StateError: The disk refused.
     """
-    settings = fleet.node.fleet_settings
+    settings = fleet_settings(fleet.node)
     sides, timeout = settings.agent.sides, settings.bus.timeout
     user = _user(sides.user)
 
@@ -129,7 +130,7 @@ def _inventory(
     seen = asyncio.Event()
     follower = wiring.follower(store, log, changed=seen.set)
     tasks: list[Task] = [partial(publisher.run, agent.subscribe()), follower.follow]
-    if fleet.node.fleet_settings.agent.react:
+    if fleet_settings(fleet.node).agent.react:
         reacting = reactor(fleet.node, agent, wiring.view(), log)
         tasks.append(partial(reacting.run, seen, agent.subscribe()))
     return tasks
@@ -137,7 +138,7 @@ def _inventory(
 
 def _warming(fleet: FleetWiring, agent: Agent, log: AgentLog) -> list[Task]:
     """Return what keeps the fork server, where runs are ours and to start warm."""
-    settings = fleet.node.fleet_settings.agent
+    settings = fleet_settings(fleet.node).agent
     if not settings.warm or settings.run_cmd is not None:
         return []
     return [warming(fleet.node, agent, log).keep]
@@ -156,7 +157,7 @@ class NetworkSide:
         self._log = log
         self._leave = asyncio.Event()
         self._manager = ServiceManager.from_environment()
-        sides = fleet.node.fleet_settings.agent.sides
+        sides = fleet_settings(fleet.node).agent.sides
         self._sides = sides
         self._spool = Spool(sides.spool)
         self._gate = RemoteRunSide(
@@ -194,7 +195,7 @@ class NetworkSide:
         self._log.info("ended")
 
     async def _on_the_bus(self) -> None:
-        settings = self._fleet.node.fleet_settings
+        settings = fleet_settings(self._fleet.node)
         session = BusSession(
             self._gate, connect=self._connect, log=self._log, keyprefix=settings.agent.keyprefix
         )
@@ -248,7 +249,7 @@ async def _lend(
     fleet: FleetWiring, session: BusSession, engine: str | None
 ) -> AsyncGenerator[KeyValue, None]:
     """Lend the session's store; for another engine, one that is closed again."""
-    if engine in (None, fleet.node.fleet_settings.bus.engine):
+    if engine in (None, fleet_settings(fleet.node).bus.engine):
         yield await session.store()
         return
     async with fleet.connected(engine) as kv:

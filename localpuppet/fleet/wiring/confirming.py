@@ -17,6 +17,7 @@ from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.wiring.agent_child import retreat
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.puppet_environment import own_variables
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.runs import metrics
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.wiring.node import NodeWiring
@@ -73,7 +74,7 @@ def confirming(
 
 def _answers(node: NodeWiring) -> Answers | None:
     """Return what tries the bus's servers; `None` for an engine that is a file."""
-    bus = node.fleet_settings.bus
+    bus = fleet_settings(node).bus
     servers = bus.servers.get(bus.engine)
     if servers is None:
         return None
@@ -83,10 +84,10 @@ def _answers(node: NodeWiring) -> Answers | None:
 
 def _command(node: NodeWiring, log: Log) -> Callable[[], Awaitable[bool]] | None:
     """Return what asks the site's own command; with exit code 0 this node is connected."""
-    command = node.fleet_settings.agent.confirm_command
+    command = fleet_settings(node).agent.confirm_command
     if command is None:
         return None
-    env = {**node.environment, **own_variables(node.settings)}
+    env = {**node.environment, **own_variables(node)}
     run = partial(
         node.processes.capture, command, env=env, timeout=COMMAND_TIMEOUT, limit=MAX_OUTPUT
     )

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class ExportsWiring:
         """
         from localpuppet.fleet.exports.collecting import Collecting
 
-        return Collecting(self.held(), me=name, policy=self._node.settings.collect_policy)
+        return Collecting(self.held(), me=name, policy=peers(self._node).collect_policy)
 
     def would_take(self, name: "NodeName") -> "list[Collected]":
         """Return what the collectors of the newest run would get now, by today's policy.
@@ -133,7 +134,7 @@ class ExportsWiring:
         return ExportCalls(
             lend,
             self.collecting(name),
-            max_stale=self._node.settings.inventory.max_stale,
+            max_stale=peers(self._node).inventory.max_stale,
             records=self._node.records,
             clock=self._node.clock,
         )

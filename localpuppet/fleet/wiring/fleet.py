@@ -13,6 +13,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.fleet.wiring.identity import Identity
+from localpuppet.fleet.wiring.settings import fleet_settings, node_name
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class FleetWiring:
     @cached_property
     def name(self) -> NodeName:
         """This node's name."""
-        return self._name or self.node.node_name()
+        return self._name or node_name(self.node)
 
     @cached_property
     def signer(self) -> "Signer":
@@ -76,7 +77,7 @@ class FleetWiring:
             UnavailableError: It cannot be reached.
             InvalidInputError: It is not set up, or its library is not installed.
         """
-        bus = self.node.fleet_settings.bus
+        bus = fleet_settings(self.node).bus
         name = engine or bus.engine
         if name == "sqlite":
             return await self._file(bus.sqlite, timeout=bus.timeout)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
+from localpuppet.fleet.wiring.settings import node_name, peers
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ class Identity:
 
     def __init__(self, node: NodeWiring) -> None:
         self._node = node
-        self._settings = node.settings.identity
+        self._settings = peers(node).identity
         self.own_key = OwnKey(self._settings.key)
-        self.trusted = TrustedKeys(node.settings.trusted)
+        self.trusted = TrustedKeys(peers(node).trusted)
 
     def name(self) -> SignerName:
         """Return the name that it signs in: the setting, the certificate's, or the node's.
@@ -39,7 +40,7 @@ class Identity:
         """
         certificate = self.certificate()
         if certificate is None:
-            return self._settings.name or SignerName.parse(self._node.node_name())
+            return self._settings.name or SignerName.parse(node_name(self._node))
         from localpuppet.fleet.trust.authority import certificate_name
 
         name = certificate_name(certificate)
@@ -129,9 +130,9 @@ class Identity:
 
         node = self._node
         return RequestAdmission(
-            me=node.node_name(),
+            me=node_name(node),
             verifier=self.verifier(),
-            policy=node.settings.policy,
+            policy=peers(node).policy,
             seen=Seen(node.settings.state / "seen.sqlite", node.clock),
             clock=node.clock,
         )

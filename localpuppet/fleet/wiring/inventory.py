@@ -10,6 +10,7 @@ from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.machine.ports import LineKind
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.settings import fleet_settings, peers
 from localpuppet.node.settings.node import FILE
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -51,7 +52,7 @@ class InventoryWiring:
         return View(
             settings.state / FILE,
             now=self._now,
-            expire=settings.inventory.expire,
+            expire=peers(self._node).inventory.expire,
             exports=self._exports.held(),
         )
 
@@ -127,7 +128,7 @@ class InventoryWiring:
             reader,
             question,
             now=self._now(),
-            max_stale=self._node.settings.inventory.max_stale,
+            max_stale=peers(self._node).inventory.max_stale,
             hint="is the bus there?",
         )
 
@@ -141,7 +142,7 @@ class InventoryWiring:
 
         return InventoryCalls(
             self._lend(note),
-            max_stale=self._node.settings.inventory.max_stale,
+            max_stale=peers(self._node).inventory.max_stale,
             records=self._node.records,
             clock=self._node.clock,
         )
@@ -170,7 +171,7 @@ class InventoryWiring:
         Raises:
             UnavailableError: The settings name no bus, so that no node publishes on one.
         """
-        if not self._node.fleet_settings.bus.named:
+        if not fleet_settings(self._node).bus.named:
             raise UnavailableError(
                 "cannot ask other nodes: no bus is configured",
                 where=str(self._node.settings.root / FILE),
@@ -180,7 +181,7 @@ class InventoryWiring:
     def is_current(self, view: "View") -> bool:
         """Return whether a view is not too old to be asked."""
         current = view.current_until()
-        stale = self._node.settings.inventory.max_stale
+        stale = peers(self._node).inventory.max_stale
         return current is not None and self._now() - current <= stale
 
     def _is_shared(self, view: "View", run: "RunId") -> bool:
@@ -195,7 +196,7 @@ class InventoryWiring:
         """Return what tells which entries count on this node."""
         from localpuppet.fleet.inventory.admission import EntryAdmission
 
-        settings = self._node.settings
+        settings = peers(self._node)
         return EntryAdmission(
             self._fleet.verifier,
             claims=settings.inventory.policy,
@@ -211,7 +212,7 @@ class InventoryWiring:
 
         A key that is pinned or revoked changes its directory.
         """
-        settings = self._node.settings
+        settings = peers(self._node)
         identity = settings.identity
         policies = (settings.inventory.policy, settings.policy)
         files = (settings.trusted, *policies, identity.ca, identity.crl)

@@ -30,6 +30,7 @@ from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.fleet.wiring.puppet_environment import module_words
 from localpuppet.fleet.wiring.run_async import run
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.releases.ledger import AppliedElsewhere
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -208,7 +209,7 @@ def compare_with_fleet(node: NodeWiring, staged: "Staged") -> None:
 
 
 def _has_bus(node: NodeWiring) -> bool:
-    bus = node.fleet_settings.bus
+    bus = fleet_settings(node).bus
     return bus.named and (bus.engine != "sqlite" or bus.sqlite.exists())
 
 

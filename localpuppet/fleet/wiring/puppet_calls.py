@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.settings import fleet_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ def puppet_calls(
         store=store,
         signer=fleet.signer,
         paths=paths,
-        keyprefix=fleet.node.fleet_settings.agent.keyprefix,
+        keyprefix=fleet_settings(fleet.node).agent.keyprefix,
         clock=fleet.node.clock,
     )
     return PuppetCalls(

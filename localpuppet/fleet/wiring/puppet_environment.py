@@ -3,17 +3,17 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from localpuppet.node.settings.node import Settings
+from localpuppet.fleet.wiring.settings import peers
+from localpuppet.node.wiring.node import NodeWiring
 
 
-def own_variables(settings: "Settings") -> dict[str, str]:
+def own_variables(node: NodeWiring) -> dict[str, str]:
     """Return the variables; docs/puppet-module.md says what they are for."""
+    settings = peers(node)
     always = {"LOCALPUPPET_KICK": "always"} if settings.kick_always else {}
     return {
-        "LOCALPUPPET_ROOT": str(settings.root),
+        "LOCALPUPPET_ROOT": str(node.settings.root),
         "LOCALPUPPET_SOCKET": str(settings.socket),
         "LOCALPUPPET_COMMAND": own_command(),
         **always,

@@ -11,6 +11,7 @@ from localpuppet.fleet.agent.reactions.reactor import Reactor, World
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.policy_file import peer_refusal
 from localpuppet.fleet.wiring.exports import ExportsWiring
+from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.wiring.node import NodeWiring
 
 
@@ -23,9 +24,9 @@ def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
         view: What the others say of themselves.
         log: What is said.
     """
-    settings, clock, records = node.settings, node.clock, node.records
+    clock, records = node.clock, node.records
     collecting = ExportsWiring(node).collecting(agent.me)
-    max_stale = settings.inventory.max_stale
+    policy, max_stale = peers(node).policy, peers(node).inventory.max_stale
 
     def now() -> float:
         return clock.now().timestamp()
@@ -39,6 +40,6 @@ def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
         runs=EndedRuns(records, sources),
         sources=sources,
         peers=view,
-        refusal=lambda peer: peer_refusal(settings.policy, peer, "react"),
+        refusal=lambda peer: peer_refusal(policy, peer, "react"),
     )
-    return Reactor(world, ReactionMemory(settings.state), clock=clock, log=log)
+    return Reactor(world, ReactionMemory(node.settings.state), clock=clock, log=log)

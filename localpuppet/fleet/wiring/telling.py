@@ -9,6 +9,7 @@ from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring, Notes, lent
 from localpuppet.fleet.wiring.kicks import CycleWatch, kick_sending, kick_texts, warn_of_cycles
+from localpuppet.fleet.wiring.settings import fleet_settings, peers
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class TellingWiring:
             kicks: Whether kicks wait; else there may be nothing to tell.
         """
         node = self._node
-        if not node.fleet_settings.bus.named or self._inventory.agent_is_there():
+        if not fleet_settings(node).bus.named or self._inventory.agent_is_there():
             return
         if not kicks and self.outbox().is_published():
             return
@@ -157,7 +158,7 @@ class TellingWiring:
     def _offer(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
         from localpuppet.fleet.inventory.facts import entry_of
 
-        settings, outbox = self._node.settings.inventory, self.outbox()
+        settings, outbox = peers(self._node).inventory, self.outbox()
         before = outbox.entry()
         found = _good_run(self._fleet, run, status)
         exports, servers = self._exports.offered(run, before, now=found.at)

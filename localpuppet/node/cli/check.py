@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.fleet.wiring.settings import fleet_settings, peers
 from localpuppet.node.cli import render
 from localpuppet.node.puppet.installation import find_command
 from localpuppet.node.wiring.node import NodeWiring
@@ -142,7 +143,7 @@ def _needs(node: NodeWiring, release: "Release", *, parse: bool) -> list[str]:
         interface = releases.reader().interface_of(release)
     if interface is None:
         return []
-    bus = node.fleet_settings.bus.named
+    bus = fleet_settings(node).bus.named
     return interface.unmet(bus=bus, modules=modules_in(release.base))
 
 
@@ -154,8 +155,8 @@ def _claims(node: NodeWiring) -> list[str]:
     """
     from localpuppet.fleet.inventory.admission import read_claims
 
-    policy = node.settings.inventory.policy
-    if read_claims(policy) is None and node.fleet_settings.bus.engine != "sqlite":
+    policy = peers(node).inventory.policy
+    if read_claims(policy) is None and fleet_settings(node).bus.engine != "sqlite":
         return [f"there is no {policy}: each node may claim any role and address"]
     return []
 
@@ -169,7 +170,7 @@ def _asked(node: NodeWiring) -> "list[Collected]":
     from localpuppet.fleet.wiring.exports import ExportsWiring
     from localpuppet.fleet.wiring.fleet import FleetWiring
 
-    if not node.fleet_settings.bus.named:
+    if not fleet_settings(node).bus.named:
         return []
     return ExportsWiring(node).would_take(FleetWiring(node).name)
 
@@ -182,8 +183,8 @@ def _collects(node: NodeWiring) -> list[str]:
     """
     from localpuppet.fleet.exports.collecting import read_collect_policy
 
-    policy = read_collect_policy(node.settings.collect_policy)
-    return [f"{node.settings.collect_policy}: {warning}" for warning in policy.warnings()]
+    policy = read_collect_policy(peers(node).collect_policy)
+    return [f"{peers(node).collect_policy}: {warning}" for warning in policy.warnings()]
 
 
 def _reacts(node: NodeWiring) -> list[str]:
@@ -194,8 +195,8 @@ def _reacts(node: NodeWiring) -> list[str]:
     """
     from localpuppet.fleet.trust.policy_file import read_policy
 
-    path = node.settings.policy
-    policy = read_policy(path) if node.fleet_settings.agent.react else None
+    path = peers(node).policy
+    policy = read_policy(path) if fleet_settings(node).agent.react else None
     if policy is None or policy.may_allow("react"):
         return []
     return [

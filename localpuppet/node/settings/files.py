@@ -1,6 +1,7 @@
-"""Reads the settings files of a root: each of them once a process."""
+"""Reads the settings files of a root, each of which is read once by a process."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,3 +23,22 @@ def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[s
     if not is_file(file):
         return {}
     return documents.parse(read_user_file(file), schema=schema, where=str(file), may_be_empty=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsFile:
+    """`localpuppet.yaml` of a root, of which each layer reads its own section.
+
+    Attributes:
+        root: The root.
+        state: The state directory.
+        path: The file.
+        raw: The whole document; it fits the schema. Empty if there is no such file.
+        documents: Reads further documents.
+    """
+
+    root: Path
+    state: Path
+    path: Path
+    raw: Mapping[str, Any]
+    documents: Documents

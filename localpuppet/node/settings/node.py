@@ -4,7 +4,6 @@ Owns: where the root is, every path below it, every limit. Cross-field errors ar
 adjusted.
 """
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,50 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.files import is_file
 from localpuppet.base.share.files import shared_file
-from localpuppet.fleet.settings.inventory import InventorySettings, inventory_settings
 from localpuppet.node.releases.git.access import read_rewrite
 from localpuppet.node.releases.source import Source
 from localpuppet.node.settings.forge import ForgeSettings, forge_settings
 from localpuppet.node.settings.instance import InstanceSettings, instance_settings
-from localpuppet.web.settings import WebSettings, web_settings
 
 SYSTEM_ROOT = Path("/etc/puppet")
 SYSTEM_STATE = Path("/var/lib/localpuppet")
 SYSTEM_PACKAGES = "/usr/share/localpuppet/packages"
-SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
 FILE = "localpuppet.yaml"
 KEEP_STAGED = "14d"
-# A UNIX socket's name may have no more bytes (unix(7)).
-MAX_SOCKET = 107
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdentitySettings:
-    """In which name this node signs, with what, and whose certificates it believes.
-
-    Attributes:
-        name: The signer's name; `None` for the certificate's, or the node's.
-        key: The private key.
-        certificate: The certificate of that key, by the site's CA; `None` for a key that others
-            have pinned.
-        ca: The CA whose certificates are identities; `None` for none.
-        crl: Its revocation list; `None` for none.
-    """
-
-    name: SignerName | None
-    key: Path
-    certificate: Path | None
-    ca: Path | None
-    crl: Path | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a site can set; the keys of `localpuppet.yaml` are in docs/reference.md."""
+    """What a site can set of one node; docs/reference.md lists the keys of `localpuppet.yaml`."""
 
     root: Path
     modules: Path
@@ -80,7 +53,6 @@ class Settings:
     puppet: Path | None
     puppet_directories: Mapping[str, Path]
     reports: tuple[str, ...]
-    kick_always: bool
     compiled_ruby: bool
     facter_conf: Path | None
     run_timeout: float
@@ -93,19 +65,7 @@ class Settings:
     keep_releases: int
     keep_staged: float
     basemodulepath: tuple[Path, ...]
-    identity: IdentitySettings
     instance: InstanceSettings
-    trusted: Path
-    policy: Path
-    inventory: InventorySettings
-    collect_policy: Path
-    socket: Path
-    web: WebSettings
-
-    @property
-    def rollout_metrics(self) -> Path:
-        """The textfile of rollouts: `metrics-rollouts.prom` beside `metrics.prom`."""
-        return self.metrics.with_stem(f"{self.metrics.stem}-rollouts")
 
 
 def find_root(option: str | None, environment: Mapping[str, str]) -> Path:
@@ -202,7 +162,6 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
             name: root / puppet[name] for name in ("confdir", "vardir") if name in puppet
         },
         reports=tuple(puppet.get("reports", ())),
-        kick_always=raw.get("kick") == "always",
         compiled_ruby=puppet.get("compiled_ruby", True),
         facter_conf=root / puppet["facter_conf"] if "facter_conf" in puppet else None,
         run_timeout=timeouts.get("run", 3600),
@@ -215,27 +174,10 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         keep_releases=keep.get("releases", 5),
         keep_staged=_keep_staged(raw, file),
         basemodulepath=tuple(root / entry for entry in raw.get("basemodulepath", [])),
-        identity=_identity(raw, root, state, file),
         instance=instance_settings(raw, root),
-        trusted=path("trusted", "trusted"),
-        policy=path("policy", "policies/puppet.policy"),
-        inventory=inventory_settings(raw, root, file),
-        collect_policy=root / raw.get("exports", {}).get("policy", "policies/collect.policy"),
-        socket=path("socket", _socket(root, state)),
-        web=web_settings(raw, root, file),
     )
     _check(settings, file)
     return settings
-
-
-def _socket(root: Path, state: Path) -> Path:
-    """Return where the agent of a root listens: below its state, where the name is short enough."""
-    if root == SYSTEM_ROOT:
-        return SYSTEM_SOCKET
-    path = state / "agent.sock"
-    if len(os.fsencode(path)) <= MAX_SOCKET:
-        return path
-    return SYSTEM_SOCKET.parent / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sock"
 
 
 def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, Source]:
@@ -254,25 +196,6 @@ def _rewrite(raw: Mapping[str, Any], file: Path) -> Mapping[str, str]:
         return read_rewrite(raw.get("rewrite", {}), allow_file=raw.get("allow_file_urls", False))
     except InvalidInputError as error:
         raise error.at(str(file)) from error
-
-
-def _identity(raw: Mapping[str, Any], root: Path, state: Path, file: Path) -> IdentitySettings:
-    body = raw.get("identity", {})
-    for key, needed in (("certificate", "key"), ("certificate", "ca"), ("crl", "ca")):
-        if key in body and needed not in body:
-            raise InvalidInputError(f"{key} needs {needed}, too", where=f"{file}: identity")
-    try:
-        name = SignerName.parse(body["name"]) if "name" in body else None
-    except InvalidInputError as error:
-        raise error.at(f"{file}: identity.name") from error
-    files = {key: root / body[key] for key in ("certificate", "ca", "crl") if key in body}
-    return IdentitySettings(
-        name=name,
-        key=root / body["key"] if "key" in body else state / "keys" / "node.pem",
-        certificate=files.get("certificate"),
-        ca=files.get("ca"),
-        crl=files.get("crl"),
-    )
 
 
 def _keep_staged(raw: Mapping[str, Any], file: Path) -> float:
@@ -313,12 +236,6 @@ def _check(settings: Settings, file: Path) -> None:
         raise InvalidInputError(
             "input, node_document, site_manifest, enc_script and metrics must be different files",
             where=str(file),
-        )
-    if len(os.fsencode(settings.socket)) > MAX_SOCKET:
-        raise InvalidInputError(
-            f"the agent's socket {settings.socket} has more than {MAX_SOCKET} bytes",
-            where=str(file),
-            hint="'socket: /run/…' names a shorter one",
         )
     if settings.metrics.suffix != ".prom":
         raise InvalidInputError("must end in .prom", where=f"{file}: metrics")

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
 
@@ -53,7 +54,7 @@ class MakerWiring:
             state=state,
             parser=self._releases.parser(self._node.installed()),
             ignored=self._releases.ignored,
-            bus=self._node.fleet_settings.bus.named,
+            bus=fleet_settings(self._node).bus.named,
             refuse_unstageable=partial(
                 refuse_unstageable, self._releases.local_git(), scratch=state
             ),

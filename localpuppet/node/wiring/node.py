@@ -15,12 +15,13 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.runs.observer import Unseen
 from localpuppet.node.settings import node as node_settings
-from localpuppet.node.settings.files import read_settings
+from localpuppet.node.settings.files import SettingsFile, read_settings
+from localpuppet.node.wiring.ports import ALONE, NodePorts, SectionReader
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/performance.md.
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeVar
 
     from localpuppet.base.formats.names import NodeName, RunId
     from localpuppet.base.machine.clock import SystemClock
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Progress
     from localpuppet.base.machine.processes import SystemProcesses
     from localpuppet.fleet.agent.confirming.pending import Confirmation
-    from localpuppet.fleet.settings.fleet import FleetSettings
     from localpuppet.node.enc.assigned import AssignedRelease
     from localpuppet.node.enc.assignment import Assignment
-    from localpuppet.node.enc.input import Fetch, InputReader
+    from localpuppet.node.enc.input import InputReader
     from localpuppet.node.enc.instance.source import InstanceSource
     from localpuppet.node.puppet.installation import Installation
     from localpuppet.node.releases.ledger import Ledger, Rollback
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.good_runs import GoodRuns
     from localpuppet.node.runs.holds import Holds
     from localpuppet.node.runs.records import Records
-    from localpuppet.rollout.plans.service import Record
+
+    T = TypeVar("T")
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -49,12 +50,21 @@ class NodeWiring:
 
     Args:
         root: What `--root` said.
-        observe: Returns whoever is shown, under a title, that something takes long.
+        observe: Returns what shows, under a title, that something takes long.
+        ports: What layers above add.
     """
 
-    def __init__(self, root: str | None, *, observe: "Callable[[str], Progress]" = Unseen) -> None:
+    def __init__(
+        self,
+        root: str | None,
+        *,
+        observe: "Callable[[str], Progress]" = Unseen,
+        ports: NodePorts = ALONE,
+    ) -> None:
         self.root_option = root
         self.observe = observe
+        self._ports = ports
+        self._sections: dict[SectionReader, Any] = {}
 
     @cached_property
     def clock(self) -> "SystemClock":
@@ -80,14 +90,16 @@ class NodeWiring:
         return Documents(node_settings.state_directory(self._root) / "cache" / "documents")
 
     @cached_property
-    def _settings_file(self) -> "Mapping[str, Any]":
+    def _raw_settings(self) -> "Mapping[str, Any]":
         file = self._root / node_settings.FILE
         return read_settings(file, schema="settings", documents=self.documents)
 
     @cached_property
     def settings(self) -> node_settings.Settings:
-        """The settings of the root."""
-        return node_settings.settings_of(self._root, self._settings_file)
+        """The settings of the root; sections of layers above are checked, too."""
+        for read in self._ports.sections():
+            self.section(read)
+        return self._own_settings
 
     def for_makers(self) -> "NodeWiring":
         """Return the parts with a state directory that whoever makes releases can write to."""
@@ -97,12 +109,33 @@ class NodeWiring:
         return wiring
 
     @cached_property
-    def fleet_settings(self) -> "FleetSettings":
-        """The settings of bus and agent."""
-        from localpuppet.fleet.settings import fleet
+    def _own_settings(self) -> node_settings.Settings:
+        return node_settings.settings_of(self._root, self._raw_settings)
 
-        agent = read_settings(self._root / fleet.FILE, schema="agent", documents=self.documents)
-        return fleet.fleet_of(self._root, self.settings.state, self._settings_file, agent)
+    @cached_property
+    def settings_file(self) -> SettingsFile:
+        """The settings file of the root, in which each layer has its section."""
+        return SettingsFile(
+            root=self._root,
+            state=self._own_settings.state,
+            path=self._root / node_settings.FILE,
+            raw=self._raw_settings,
+            documents=self.documents,
+        )
+
+    def section(self, read: "Callable[[SettingsFile], T]") -> "T":
+        """Return the section of a layer above, which is read once.
+
+        Args:
+            read: Reads it.
+
+        Raises:
+            InvalidInputError: A setting is refused.
+        """
+        if read not in self._sections:
+            self._sections[read] = read(self.settings_file)
+        section: T = self._sections[read]
+        return section
 
     @cached_property
     def environment(self) -> dict[str, str]:
@@ -253,25 +286,14 @@ class NodeWiring:
         Raises:
             PuppetMissingError: No Puppet was found, or it does not answer.
         """
+        from localpuppet.fleet.wiring.settings import fleet_settings
+
         installation = self.installation(ask=True)
         if installation is None:
             raise PuppetMissingError("Puppet was not found")
-        if (name := self.fleet_settings.node) is None:
+        if (name := fleet_settings(self).node) is None:
             return installation
         return replace(installation, settings={**installation.settings, "certname": str(name)})
-
-    def node_name(self) -> "NodeName":
-        """Return this node's name: the setting, or Puppet's certname in lower case.
-
-        Raises:
-            InvalidInputError: The name is not a node's name.
-            PuppetMissingError: It is not set, and there is no Puppet to ask.
-        """
-        from localpuppet.base.formats.names import NodeName
-
-        if self.fleet_settings.node is not None:
-            return self.fleet_settings.node
-        return NodeName.parse(self.installed().settings["certname"].lower())
 
     def find_input(self, name: "NodeName | None") -> str | None:
         """Return a node's input in the directory `inputs/`; `None` for the one input of the root.
@@ -312,48 +334,6 @@ class NodeWiring:
         from localpuppet.base.machine.processes import detach
 
         return lambda run: detach(lambda: announce(run))
-
-    def puppet_server(
-        self, *, ca: Path | None, certificate: Path | None, key: Path | None, default: str = ""
-    ) -> "Fetch":
-        """Return what asks a Puppet server, as this node where no other files are named.
-
-        Args:
-            default: The server, `HOST:PORT`, where SRV records are to name one and there are none.
-            ca: The authorities to trust; `None` for that of the node's identity, `https_ca`, or the
-                system's.
-            certificate: A client certificate, and then its key.
-            key: The key.
-        """
-        import secrets
-
-        from localpuppet.node.enc.https import Https
-        from localpuppet.rollout.plans.service import ServiceFetch
-
-        own = self.settings.identity
-        shown = (certificate, key) if certificate is not None else (own.certificate, own.key)
-        return ServiceFetch(
-            lambda seconds: Https(
-                ca=ca or own.ca or self.settings.https_ca,
-                timeout=seconds,
-                certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
-            ),
-            lookup=_LazyDns(),
-            timeout=self.settings.https_timeout,
-            now=self.clock.monotonic,
-            draw=secrets.randbelow,
-            default=default,
-        )
-
-
-class _LazyDns:
-    """SRV records; dnspython costs 100 ms and more, and nobody else needs it."""
-
-    def records(self, name: str) -> "Sequence[Record]":
-        """Return the records of a service; see `rollout.plans.service.Lookup`."""
-        from localpuppet.rollout.plans.srv_records import Dns
-
-        return Dns().records(name)
 
 
 class _LazyHttps:

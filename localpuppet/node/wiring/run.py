@@ -74,6 +74,7 @@ class RunWiring:
 
     def assigning(self) -> "Assigning":
         """Return what does with a release what a signed request asks for."""
+        from localpuppet.fleet.wiring.settings import fleet_settings
         from localpuppet.node.runs.assigning import Assigning
 
         node = self._node
@@ -89,7 +90,7 @@ class RunWiring:
             answer=lambda: self.classifier().answer(None),
             keep=self._releases.store.kept,
             clock=node.clock,
-            confirm=node.fleet_settings.agent.confirm or 0.0,
+            confirm=fleet_settings(node).agent.confirm or 0.0,
             confirmed=node.confirmed,
             note=node.observe("").note,
         )
@@ -212,7 +213,7 @@ class RunWiring:
             metrics=settings.metrics,
             rollback=self._node.rollback,
             fits=partial(check_kept, self._releases.interfaces, partial(elsewhere, self._node)),
-            telling=own_variables(settings),
+            telling=own_variables(self._node),
             after_run=after_run,
         )
         return Supervisor(
@@ -267,6 +268,7 @@ class RunWiring:
         options: "RunOptions",
     ) -> "ApplyCommand":
         """Return the `puppet apply` for a release."""
+        from localpuppet.fleet.wiring.settings import fleet_settings
         from localpuppet.node.puppet.command import ApplyCommand
 
         settings = self._node.settings
@@ -278,7 +280,7 @@ class RunWiring:
             tags=options.tags,
             extra=options.extra,
             config_version=release.config_version,
-            storeconfigs=self._node.fleet_settings.bus.named,
+            storeconfigs=fleet_settings(self._node).bus.named,
             root=None if settings.root == SYSTEM_ROOT else settings.root,
         )
 
@@ -286,12 +288,13 @@ class RunWiring:
         self, release: "Release", environment: str, environments: "Path"
     ) -> "Compilation":
         """Return what a release's catalog is compiled from."""
+        from localpuppet.fleet.wiring.settings import fleet_settings
         from localpuppet.node.puppet.command import Compilation
 
         settings = self._node.settings
         return Compilation(
             own_directories=settings.puppet_directories,
-            certname=self._node.fleet_settings.node or "",
+            certname=fleet_settings(self._node).node or "",
             enc_script=settings.enc_script,
             environments=environments,
             environment=environment,

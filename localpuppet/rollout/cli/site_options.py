@@ -3,12 +3,14 @@
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.wiring.settings import node_name
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -102,10 +104,12 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
         raise click.UsageError("--site-cert and --site-key go together")
     server, default = None, ""
     if source.startswith(OWN):
-        source, default = site_url(source, node.node_name), DEFAULT
+        source, default = site_url(source, partial(node_name, node)), DEFAULT
     if source.startswith("https://"):
-        server = node.puppet_server(
-            ca=given["site_ca"], certificate=certificate, key=key, default=default
+        from localpuppet.rollout.wiring.site_server import site_server
+
+        server = site_server(
+            node, ca=given["site_ca"], certificate=certificate, key=key, default=default
         )
     site = read_site(source, node.documents, server)
     return make_plan(site, selection, where=place(source))

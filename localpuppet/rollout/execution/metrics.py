@@ -32,6 +32,11 @@ _HELP = {
 }
 
 
+def file_beside(metrics: Path) -> Path:
+    """Return the textfile of rollouts: `metrics-rollouts.prom` beside a node's `metrics.prom`."""
+    return metrics.with_stem(f"{metrics.stem}-rollouts")
+
+
 def update(path: Path, report: Report, *, now: datetime) -> None:
     """Replace the textfile.
 

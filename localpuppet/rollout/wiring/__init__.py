@@ -1,4 +1,4 @@
 """From settings to the parts that carry a plan out.
 
-acts: `heads`, `rollout`.
+acts: `heads`, `rollout`, `site_server`.
 """

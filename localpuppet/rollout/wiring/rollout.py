@@ -23,6 +23,7 @@ from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.trust.policy import TAKEOVER
 from localpuppet.fleet.trust.policy_file import refusal
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
+from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.execution import metrics
 from localpuppet.rollout.execution.checking import Checking
@@ -278,7 +279,7 @@ class RolloutWiring:
     def _denied(self, caller: SignerName) -> str:
         """Return why somebody may not speak for others' rollouts here; empty where one may."""
         try:
-            return refusal(self._node.settings.policy, caller, TAKEOVER)
+            return refusal(peers(self._node).policy, caller, TAKEOVER)
         except LocalpuppetError as error:
             return str(error)
 
@@ -380,6 +381,8 @@ class RolloutWiring:
         """Tell monitoring of a rollout; a textfile that cannot be written stops none."""
         try:
             report = Report.of(journal.events(), taken=running)
-            metrics.update(self._node.settings.rollout_metrics, report, now=self._node.clock.now())
+            metrics.update(
+                metrics.file_beside(self._node.settings.metrics), report, now=self._node.clock.now()
+            )
         except StateError as error:
             self._note(f"warning: monitoring is not told: {error}")

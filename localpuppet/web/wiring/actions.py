@@ -13,6 +13,7 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
 from localpuppet.fleet.wiring.puppet_environment import own_words
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.rollout.execution.journal import Journal, resumable
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.words.word import Said, Word, refusal
@@ -168,7 +169,7 @@ class SigningActor:
             hosts=(deed.node,),
             tags=(),
             ttl=TTL,
-            keyprefix=fleet.node.fleet_settings.agent.keyprefix,
+            keyprefix=fleet_settings(fleet.node).agent.keyprefix,
             keyttl=TTL,
         )
         sent = await fleet.send(call, kv, run=None)

@@ -1,11 +1,11 @@
 """How the page is reached: on loopback by a link, from elsewhere over TLS by certificates."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.node.settings import node as node_settings
+from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.settings.files import read_settings
 from localpuppet.web.doors.loopback import ENTER, LoopbackDoor
 from localpuppet.web.doors.people import PeopleDoor
@@ -89,8 +89,8 @@ def _for_people(fleet: FleetWiring, log: "Log", *, actions: bool) -> "Callable[[
             "--actions is for loopback only", where="--listen", hint="leave one of them out"
         )
     node = fleet.node
-    file = node.settings.root / node_settings.FILE
-    ca, certificate, key = _files(node.settings, file)
+    file = node.settings_file.path
+    ca, certificate, key = _files(fleet)
     names = server_names(read_certificate(certificate))
     if not names:
         raise InvalidInputError(
@@ -101,7 +101,7 @@ def _for_people(fleet: FleetWiring, log: "Log", *, actions: bool) -> "Callable[[
 
     def people() -> "frozenset[SignerName]":
         raw = read_settings(file, schema="settings", documents=node.documents)
-        return web_settings(raw, node.settings.root, file).people
+        return web_settings(replace(node.settings_file, raw=raw)).people
 
     renewed = Renewed([file], people)
     context = Renewed([ca, certificate, key], lambda: server_tls_context(ca, certificate, key))
@@ -117,13 +117,15 @@ def _for_people(fleet: FleetWiring, log: "Log", *, actions: bool) -> "Callable[[
     return from_elsewhere
 
 
-def _files(settings: node_settings.Settings, file: "Path") -> "tuple[Path, Path, Path]":
+def _files(fleet: FleetWiring) -> "tuple[Path, Path, Path]":
     """Return the CA, the page's certificate and its key.
 
     Raises:
         InvalidInputError: One of them is not set, or nobody may look.
     """
-    web, identity = settings.web, settings.identity
+    node = fleet.node
+    file = node.settings_file.path
+    web, identity = node.section(web_settings), peers(node).identity
     if not web.people:
         raise InvalidInputError(
             "names nobody who may look",

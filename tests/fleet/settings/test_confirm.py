@@ -8,12 +8,13 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.settings.fleet import AgentSettings
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.wiring.node import NodeWiring
 
 
 def read(root: Path, agent: dict[str, Any]) -> AgentSettings:
     (root / "localpuppet.yaml").write_text(json.dumps({"agent": agent}))
-    return NodeWiring(str(root)).fleet_settings.agent
+    return fleet_settings(NodeWiring(str(root))).agent
 
 
 @pytest.mark.parametrize(

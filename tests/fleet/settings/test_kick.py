@@ -9,7 +9,7 @@ from tests.rigs.node import Node
 
 
 def variables(node: Node) -> dict[str, str]:
-    return own_variables(NodeWiring(str(node.root)).settings)
+    return own_variables(NodeWiring(str(node.root)))
 
 
 def test_puppet_hears_of_it_only_where_the_site_wants_the_old_way(node: Node) -> None:

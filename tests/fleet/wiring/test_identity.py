@@ -10,6 +10,7 @@ from localpuppet.fleet.requests.messages import ask
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.fleet.wiring.identity import Identity
+from localpuppet.fleet.wiring.settings import node_name
 from localpuppet.node.wiring.node import NodeWiring
 from tests.doubles.certificates import Ca, pem, rsa_key, write
 from tests.doubles.identities import person
@@ -48,7 +49,7 @@ def test_a_request_passes_through_the_settings(web: Node) -> None:
     alice = person("alice")
     found = identity(web)
     clock = NodeWiring(str(web.root)).clock
-    node = NodeWiring(str(web.root)).node_name()
+    node = node_name(NodeWiring(str(web.root)))
 
     def received() -> object:
         return (

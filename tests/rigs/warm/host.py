@@ -17,6 +17,7 @@ from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.agent.runner import Order
 from localpuppet.fleet.wiring.agent_child import run_order
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.fleet.wiring.warming import start_server
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -42,7 +43,7 @@ def main(root: str) -> None:
     runner = ForkRunner(partial(run_order, root))
     server: KeptProcess | None = None
     for line in sys.stdin:
-        if node.fleet_settings.agent.warm and line != "alone\n":
+        if fleet_settings(node).agent.warm and line != "alone\n":
             server = serving(node, server)
         end = asyncio.run(runner.run(Order(causes={}, text="a test", noop=line == "noop\n")))
         sys.stdout.write(json.dumps(asdict(end)) + "\n")

@@ -6,6 +6,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -94,7 +95,7 @@ def _propose(node: NodeWiring, offers: "list[Offer]", *, as_json: bool) -> None:
     from localpuppet.fleet.wiring.fleet import FleetWiring
 
     name = FleetWiring(node).name
-    policy = read_collect_policy(node.settings.collect_policy)
+    policy = read_collect_policy(peers(node).collect_policy)
     found = proposed(offers, me=name, policy=policy)
     asked = ExportsWiring(node).would_take(name)
     if asked and not as_json:  # beside the lines, which somebody may send into the file
@@ -105,7 +106,7 @@ def _propose(node: NodeWiring, offers: "list[Offer]", *, as_json: bool) -> None:
     elif found:
         render.emit("\n".join(found))
     else:
-        render.Silent().note(f"{node.settings.collect_policy} lacks nothing")
+        render.Silent().note(f"{peers(node).collect_policy} lacks nothing")
 
 
 async def _held(

@@ -9,6 +9,7 @@ from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.fleet.wiring.identity import Identity
+from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -116,7 +117,7 @@ def revoke_command(node: NodeWiring, name: str, as_json: bool) -> None:
     """Forget the pinned key of NAME: what it signs is refused from now on."""
     signer = SignerName.parse(name)
     Identity(node).trusted.remove(signer)
-    ca = node.settings.identity.ca
+    ca = peers(node).identity.ca
     if as_json:
         render.emit_json({"schema": 1, "name": signer, "certificates": ca is not None})
         return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -165,7 +166,7 @@ def _collect_facts(
             )
         return NodeFacts(name=None, values=values) if values else None
     entry = None
-    if file is None or node.fleet_settings.bus.named:
+    if file is None or fleet_settings(node).bus.named:
         found, _ = run(read_entry(InventoryWiring(node), name))
         entry = found.answer
     if entry is None and not values:

@@ -1,0 +1,117 @@
+"""What a node is to other nodes: its identity, and what it believes, shares and takes.
+
+Owns: the keys `identity`, `trusted`, `policy`, `inventory`, `exports`, `socket` and `kick` of
+`localpuppet.yaml`, and their defaults.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import SignerName
+from localpuppet.fleet.settings.inventory import InventorySettings, inventory_settings
+from localpuppet.node.settings.files import SettingsFile
+from localpuppet.node.settings.node import SYSTEM_ROOT
+
+SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
+# A UNIX socket's name may have no more bytes (unix(7)).
+MAX_SOCKET = 107
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentitySettings:
+    """The name and key with which this node signs, and the CA whose certificates it trusts.
+
+    Attributes:
+        name: The signer's name; `None` for the certificate's, or the node's.
+        key: The private key.
+        certificate: The certificate of that key, by the site's CA; `None` for a key that others
+            have pinned.
+        ca: The CA whose certificates are identities; `None` for none.
+        crl: Its revocation list; `None` for none.
+    """
+
+    name: SignerName | None
+    key: Path
+    certificate: Path | None
+    ca: Path | None
+    crl: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSettings:
+    """How a node deals with other nodes.
+
+    Attributes:
+        identity: How this node signs.
+        trusted: The directory of pinned keys.
+        policy: The file that allows other signers to do something here.
+        inventory: What this node publishes, and how long entries of others count.
+        collect_policy: The file that limits which exported resources this node takes.
+        socket: The agent's socket for Puppet.
+        kick_always: Whether each run kicks, and not only one that changed something.
+    """
+
+    identity: IdentitySettings
+    trusted: Path
+    policy: Path
+    inventory: InventorySettings
+    collect_policy: Path
+    socket: Path
+    kick_always: bool
+
+
+def peer_settings(file: SettingsFile) -> PeerSettings:
+    """Return how a node deals with other nodes.
+
+    Raises:
+        InvalidInputError: A setting is refused.
+    """
+    root, raw = file.root, file.raw
+    settings = PeerSettings(
+        identity=_identity(file),
+        trusted=root / raw.get("trusted", "trusted"),
+        policy=root / raw.get("policy", "policies/puppet.policy"),
+        inventory=inventory_settings(raw, root, file.path),
+        collect_policy=root / raw.get("exports", {}).get("policy", "policies/collect.policy"),
+        socket=root / raw.get("socket", _socket(root, file.state)),
+        kick_always=raw.get("kick") == "always",
+    )
+    if len(os.fsencode(settings.socket)) > MAX_SOCKET:
+        raise InvalidInputError(
+            f"the agent's socket {settings.socket} has more than {MAX_SOCKET} bytes",
+            where=str(file.path),
+            hint="'socket: /run/…' names a shorter one",
+        )
+    return settings
+
+
+def _socket(root: Path, state: Path) -> Path:
+    """Return the socket of a root's agent: below its state if the name is short enough."""
+    if root == SYSTEM_ROOT:
+        return SYSTEM_SOCKET
+    path = state / "agent.sock"
+    if len(os.fsencode(path)) <= MAX_SOCKET:
+        return path
+    return SYSTEM_SOCKET.parent / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sock"
+
+
+def _identity(file: SettingsFile) -> IdentitySettings:
+    body = file.raw.get("identity", {})
+    for key, needed in (("certificate", "key"), ("certificate", "ca"), ("crl", "ca")):
+        if key in body and needed not in body:
+            raise InvalidInputError(f"{key} needs {needed}, too", where=f"{file.path}: identity")
+    try:
+        name = SignerName.parse(body["name"]) if "name" in body else None
+    except InvalidInputError as error:
+        raise error.at(f"{file.path}: identity.name") from error
+    files = {key: file.root / body[key] for key in ("certificate", "ca", "crl") if key in body}
+    return IdentitySettings(
+        name=name,
+        key=file.root / body["key"] if "key" in body else file.state / "keys" / "node.pem",
+        certificate=files.get("certificate"),
+        ca=files.get("ca"),
+        crl=files.get("crl"),
+    )

@@ -1,0 +1,60 @@
+"""From the settings to the Puppet server that a site is read from."""
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.fleet.wiring.settings import peers
+from localpuppet.node.enc.https import Https
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.plans.service import ServiceFetch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from localpuppet.node.enc.input import Fetch
+    from localpuppet.rollout.plans.service import Record
+
+
+def site_server(
+    node: NodeWiring,
+    *,
+    ca: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    default: str = "",
+) -> "Fetch":
+    """Return what asks a Puppet server, with the node's own certificate unless one is named.
+
+    Args:
+        node: The parts of the node.
+        default: The server, `HOST:PORT`, for a service without SRV records.
+        ca: The authorities to trust; `None` for that of the node's identity, `https_ca`, or the
+            system's.
+        certificate: A client certificate, and then its key.
+        key: The key.
+    """
+    own = peers(node).identity
+    shown = (certificate, key) if certificate is not None else (own.certificate, own.key)
+    return ServiceFetch(
+        lambda seconds: Https(
+            ca=ca or own.ca or node.settings.https_ca,
+            timeout=seconds,
+            certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
+        ),
+        lookup=_LazyDns(),
+        timeout=node.settings.https_timeout,
+        now=node.clock.monotonic,
+        draw=secrets.randbelow,
+        default=default,
+    )
+
+
+class _LazyDns:
+    """SRV records; importing dnspython takes 100 ms and more, and most servers need none."""
+
+    def records(self, name: str) -> "Sequence[Record]":
+        """Return the records of a service; see `rollout.plans.service.Lookup`."""
+        from localpuppet.rollout.plans.srv_records import Dns
+
+        return Dns().records(name)
