@@ -24,8 +24,9 @@ from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.agent.runner import Order
 from localpuppet.fleet.wiring.agent_child import run_order, warm
+from localpuppet.fleet.wiring.neighbours import FleetNeighbours
 from localpuppet.fleet.wiring.warming import start_server
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodePorts, NodeWiring
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -34,11 +35,11 @@ class Host:
     """What of an agent starts runs."""
 
     def __init__(self, root: str) -> None:
-        self._node = NodeWiring(root)
+        self._node = NodeWiring(root, ports=NodePorts(neighbours=FleetNeighbours))
         self._place = self._node.fork_server()
         self._server: KeptProcess | None = None
         warm(self._node)
-        self._runner = ForkRunner(partial(run_order, root))
+        self._runner = ForkRunner(partial(run_order, self._node))
 
     def serve(self, *, wait: bool) -> None:
         """Have a server, if need be a new one, that listens; or do not wait for that."""

@@ -15,7 +15,8 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.lazy_group import Verbs
 
 if TYPE_CHECKING:
-    from localpuppet.node.wiring.ports import SectionReader
+    from localpuppet.node.wiring.node import NodeWiring, SectionReader
+    from localpuppet.node.wiring.ports import Neighbours
 
 # Verb → module; the command in it is called VERB_command.
 VERBS = {
@@ -96,10 +97,9 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     Exit codes: 0 success, 1 the run failed, 2 usage or invalid input, 3 integrity,
     69 a server is unavailable, 70 a bug of ours, 75 busy or on hold.
     """
-    from localpuppet.node.wiring.node import NodeWiring
-    from localpuppet.node.wiring.ports import NodePorts
+    from localpuppet.node.wiring.node import NodePorts, NodeWiring
 
-    ports = NodePorts(sections=_sections)
+    ports = NodePorts(sections=_sections, neighbours=_neighbours)
     ctx.obj = NodeWiring(root, observe=render.progress, ports=ports)
     render.COLOR.set(color)
     ctx.color = render.use_color(color, sys.stdout)
@@ -110,6 +110,12 @@ def _sections() -> "Sequence[SectionReader]":
     from localpuppet.web.settings import web_settings
 
     return (peer_settings, web_settings)
+
+
+def _neighbours(node: "NodeWiring") -> "Neighbours":
+    from localpuppet.fleet.wiring.neighbours import FleetNeighbours
+
+    return FleetNeighbours(node)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -49,7 +49,7 @@ def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
     from localpuppet.fleet.wiring.run_async import run
 
     if side != "network":
-        learn(node.root_option)
+        learn(node)
     fleet, log = FleetWiring(node), AgentLog(node.clock, debug=debug)
 
     async def serve() -> None:

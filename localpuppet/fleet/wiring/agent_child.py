@@ -3,6 +3,8 @@
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.base.formats.names import ReleasePath
@@ -11,6 +13,7 @@ from localpuppet.fleet.agent.deployments import Deployment
 from localpuppet.fleet.agent.runner import Fate, Order, RunEnd
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import Deed
+from localpuppet.fleet.wiring.confirmations import is_confirmed
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.runs.observer import Unseen
 from localpuppet.node.runs.options import RunOptions
@@ -18,6 +21,9 @@ from localpuppet.node.runs.reason import public_reason
 from localpuppet.node.runs.run import Status
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.run import RunWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.runs.assigning import Assigning
 
 # Bytes of what differs between two catalogs; a child has 64 KiB for all that it tells.
 MAX_CHANGES = 40 * 1024
@@ -35,15 +41,15 @@ class _Begins(Unseen):
         self._begun()
 
 
-def run_order(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
+def run_order(node: NodeWiring, order: Order, begun: Callable[[], None]) -> RunEnd:
     """Do what `localpuppet apply` does, and return how it went.
 
     Args:
-        root: The root; its settings are read anew for each run.
+        node: The parts of the node; its settings are read again for each run.
         order: What the run is for.
         begun: Called when the run is on record, and Puppet about to be started.
     """
-    node = NodeWiring(root)
+    node = node.again()
     try:
         options = RunOptions(
             noop=order.noop,
@@ -66,17 +72,17 @@ def run_order(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
     return _end(status)
 
 
-def deploy(root: str, order: Deployment, _begun: Callable[[], None]) -> RunEnd:
+def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> RunEnd:
     """Have, take or leave a release, and return how that went: `OVER` where it is done.
 
     Args:
-        root: The root; its settings are read anew.
+        node: The parts of the node; its settings are read again.
         order: What is to be done.
     """
     assignment, deed = order.assignment, order.args.deed
 
     def take() -> None:
-        assigning = RunWiring(NodeWiring(root)).assigning()
+        assigning = _assigning(node)
         if deed is Deed.STAGE:
             assigning.stage(assignment)
         elif deed is Deed.APPLY:
@@ -87,15 +93,23 @@ def deploy(root: str, order: Deployment, _begun: Callable[[], None]) -> RunEnd:
     return _done(take)
 
 
-def retreat(root: str, order: Retreat, _begun: Callable[[], None]) -> RunEnd:
+def retreat(node: NodeWiring, order: Retreat, _begun: Callable[[], None]) -> RunEnd:
     """Go back from a release that is not confirmed, and return how that went; see `deploy`.
 
     Args:
-        root: The root; its settings are read anew.
+        node: The parts of the node; its settings are read again.
         order: What is left.
     """
     left, by = order.left, order.because
-    return _done(lambda: RunWiring(NodeWiring(root)).assigning().go_back(left, by=by))
+    return _done(lambda: _assigning(node).go_back(left, by=by))
+
+
+def _assigning(node: NodeWiring) -> "Assigning":
+    fresh = node.again()
+    return RunWiring(fresh).assigning(
+        confirm=fleet_settings(fresh).agent.confirm or 0.0,
+        confirmed=partial(is_confirmed, fresh),
+    )
 
 
 def _done(work: Callable[[], None]) -> RunEnd:
@@ -109,15 +123,15 @@ def _done(work: Callable[[], None]) -> RunEnd:
     return RunEnd(fate=Fate.OVER)
 
 
-def compile_candidate(root: str, order: Compile, _begun: Callable[[], None]) -> RunEnd:
+def compile_candidate(node: NodeWiring, order: Compile, _begun: Callable[[], None]) -> RunEnd:
     """Compile two catalogs, and tell what differs; see `deploy`.
 
     Args:
-        root: The root; its settings are read anew.
+        node: The parts of the node; its settings are read again.
         order: With which release.
     """
     try:
-        changes = RunWiring(NodeWiring(root)).candidate().changes(order.release)
+        changes = RunWiring(node.again()).candidate().changes(order.release)
     except LocalpuppetError as error:
         return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
     return RunEnd(fate=Fate.OVER, told=changes.bounded(MAX_CHANGES).to_dict())
@@ -146,7 +160,7 @@ def _end(status: Status) -> RunEnd:
     )
 
 
-def learn(root: str | None) -> None:
+def learn(node: NodeWiring) -> None:
     """Read the settings, and ask Puppet for its own, once in a child that remembers them.
 
     Without Puppet's settings nobody knows the node's name, nor where Puppet keeps its own hold.
@@ -160,7 +174,6 @@ def learn(root: str | None) -> None:
         return
     try:
         with suppress(LocalpuppetError, OSError):
-            node = NodeWiring(root)
             _ = fleet_settings(node)
             node.documents.remember()
             node.installation(ask=True)

@@ -116,7 +116,7 @@ def run_parts(
         awaits=entries.come,
     )
     deployments = Deployments(
-        ForkRunner(partial(deploy, str(node.settings.root))),
+        ForkRunner(partial(deploy, node)),
         agent=agent,
         inbox=inbox,
         holds=holds,
@@ -124,7 +124,7 @@ def run_parts(
     )
     asked = _Asked(
         deployments,
-        Candidates(ForkRunner(partial(compile_candidate, str(node.settings.root))), log=log),
+        Candidates(ForkRunner(partial(compile_candidate, node)), log=log),
         confirmation,
     )
     ours = fleet_settings(node).agent.run_cmd is None
@@ -182,7 +182,7 @@ def _runner(node: NodeWiring) -> Runner:
             grace=settings.grace,
         )
     warm(node)
-    return ForkRunner(partial(run_order, str(settings.root)))
+    return ForkRunner(partial(run_order, node))
 
 
 def _agent(

@@ -59,7 +59,7 @@ def confirming(
         ),
         looking=Looking(agent.me, store=store, verifier=fleet.verifier, answers=_answers(node)),
         retreating=Retreating(
-            ForkRunner(partial(retreat, str(node.settings.root))),
+            ForkRunner(partial(retreat, node)),
             agent=agent,
             inbox=inbox,
             records=node.records,

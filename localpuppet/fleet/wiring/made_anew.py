@@ -14,8 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import (
@@ -37,7 +36,6 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.node.releases.staged import Staged
-    from localpuppet.node.releases.staging import Approve
 
 # Seconds that the first run of a node waits for what the bus knows of the node.
 ASKING = 10.0
@@ -164,17 +162,6 @@ class MadeAnew:
         if isinstance(entry, Refusal):
             raise IntegrityError(entry.reason, where=f"the entry of {name}")
         return entry
-
-
-def comparing(node: NodeWiring, approve: "Approve | None") -> "Approve":
-    """Return an approval of releases that compares a new tag with other nodes' before `approve`."""
-
-    def compare(staged: "Staged", *places: Mapping[str, Path]) -> None:
-        compare_with_fleet(node, staged)
-        if approve is not None:
-            approve(staged, *places)
-
-    return compare
 
 
 def compare_with_fleet(node: NodeWiring, staged: "Staged") -> None:

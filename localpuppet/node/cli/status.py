@@ -9,6 +9,7 @@ import click
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.wiring.confirmations import confirmation_of
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
@@ -86,7 +87,7 @@ def status_command(
         left_out, more = _left_out(directory)
     holds = node.holds(ask=False).active()
     rollback = node.rollback()
-    confirmation = node.confirmation()
+    confirmation = confirmation_of(node)
     attempt = None if run is not None else _later(node, status)
     memory = node.fork_server_memory()
     if as_json:

@@ -44,6 +44,17 @@ if TYPE_CHECKING:
 Approve = Callable[[Staged, Mapping[str, Path], Mapping[str, Path]], None]
 
 
+def compare_first(compare: Callable[[Staged], None], approve: Approve | None) -> Approve:
+    """Return an approval that compares a release with other nodes' before it is approved."""
+
+    def approve_compared(staged: Staged, *places: Mapping[str, Path]) -> None:
+        compare(staged)
+        if approve is not None:
+            approve(staged, *places)
+
+    return approve_compared
+
+
 class Staging:
     """The releases on this node.
 

@@ -4,7 +4,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
 
@@ -54,7 +53,7 @@ class MakerWiring:
             state=state,
             parser=self._releases.parser(self._node.installed()),
             ignored=self._releases.ignored,
-            bus=fleet_settings(self._node).bus.named,
+            bus=self._node.neighbours.exchange_resources,
             refuse_unstageable=partial(
                 refuse_unstageable, self._releases.local_git(), scratch=state
             ),

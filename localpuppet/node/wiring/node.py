@@ -5,32 +5,31 @@ for: `status` needs few of them. Refuses to know: what is done with the parts.
 """
 
 import os
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
+from localpuppet.base.errors import InvalidInputError, PuppetMissingError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.runs.observer import Unseen
 from localpuppet.node.settings import node as node_settings
 from localpuppet.node.settings.files import SettingsFile, read_settings
-from localpuppet.node.wiring.ports import ALONE, NodePorts, SectionReader
+from localpuppet.node.wiring.ports import Neighbours
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/performance.md.
-    from collections.abc import Callable, Mapping
-    from typing import Any, TypeVar
+    from collections.abc import Mapping
+    from typing import TypeVar
 
     from localpuppet.base.formats.names import NodeName, RunId
     from localpuppet.base.machine.clock import SystemClock
     from localpuppet.base.machine.fork_server import ForkServer
     from localpuppet.base.machine.ports import Progress
     from localpuppet.base.machine.processes import SystemProcesses
-    from localpuppet.fleet.agent.confirming.pending import Confirmation
     from localpuppet.node.enc.assigned import AssignedRelease
-    from localpuppet.node.enc.assignment import Assignment
     from localpuppet.node.enc.input import InputReader
     from localpuppet.node.enc.instance.source import InstanceSource
     from localpuppet.node.puppet.installation import Installation
@@ -43,6 +42,25 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+SectionReader = Callable[[SettingsFile], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePorts:
+    """What layers above add to a node.
+
+    Attributes:
+        sections: Returns the readers of further sections of `localpuppet.yaml`: whatever the
+            command is, an invalid section is an error.
+        neighbours: Returns the other nodes, as far as runs of a node concern them.
+    """
+
+    sections: Callable[[], Sequence[SectionReader]] = lambda: ()
+    neighbours: "Callable[[NodeWiring], Neighbours]" = lambda _node: Neighbours()
+
+
+ALONE = NodePorts()
 
 
 class NodeWiring:
@@ -65,6 +83,15 @@ class NodeWiring:
         self.observe = observe
         self._ports = ports
         self._sections: dict[SectionReader, Any] = {}
+
+    def again(self) -> "NodeWiring":
+        """Return the parts of the same root, with its settings read again."""
+        return NodeWiring(str(self.settings.root), ports=self._ports)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The other nodes."""
+        return self._ports.neighbours(self)
 
     @cached_property
     def clock(self) -> "SystemClock":
@@ -103,7 +130,7 @@ class NodeWiring:
 
     def for_makers(self) -> "NodeWiring":
         """Return the parts with a state directory that whoever makes releases can write to."""
-        wiring = NodeWiring(self.root_option, observe=self.observe)
+        wiring = NodeWiring(self.root_option, observe=self.observe, ports=self._ports)
         state = node_settings.makers_state(self.settings.state, os.environ)
         wiring.settings = replace(self.settings, state=state)
         return wiring
@@ -199,28 +226,6 @@ class NodeWiring:
 
         return AssignedRelease(self.settings.state)
 
-    def confirmation(self) -> "Confirmation | None":
-        """Return the confirmation of the release that a signed request gave last, if there is one.
-
-        Raises:
-            StateError: It is damaged.
-        """
-        if not (self.settings.state / "confirmation.json").exists():
-            return None
-        from localpuppet.fleet.agent.confirming.memory import ConfirmationMemory
-
-        return ConfirmationMemory(self.settings.state).read()
-
-    def confirmed(self, assignment: "Assignment") -> bool:
-        """Return whether an assignment was confirmed; one of which nothing can be read was not."""
-        from localpuppet.fleet.requests.confirmation import Stage
-
-        try:
-            found = self.confirmation()
-        except StateError:  # the agent says what is damaged
-            return False
-        return found is not None and found.is_of(assignment) and found.stage is Stage.CONFIRMED
-
     def assigned_serial(self) -> int:
         """Return the serial of the assignment in force; 0 without one.
 
@@ -286,14 +291,12 @@ class NodeWiring:
         Raises:
             PuppetMissingError: No Puppet was found, or it does not answer.
         """
-        from localpuppet.fleet.wiring.settings import fleet_settings
-
         installation = self.installation(ask=True)
         if installation is None:
             raise PuppetMissingError("Puppet was not found")
-        if (name := fleet_settings(self).node) is None:
+        if not (name := self.neighbours.certname):
             return installation
-        return replace(installation, settings={**installation.settings, "certname": str(name)})
+        return replace(installation, settings={**installation.settings, "certname": name})
 
     def find_input(self, name: "NodeName | None") -> str | None:
         """Return a node's input in the directory `inputs/`; `None` for the one input of the root.

@@ -204,11 +204,11 @@ class ReleaseWiring:
         accept_moved: bool = False,
     ) -> "PackageStaging":
         """Return what stages releases; it compares a new tag with other nodes' before it does."""
-        from localpuppet.fleet.wiring.made_anew import comparing
         from localpuppet.node.releases.packages.staging import PackageStaging
+        from localpuppet.node.releases.staging import compare_first
 
         if not accept_moved:
-            approve = comparing(self._node, approve)
+            approve = compare_first(self._node.neighbours.compare_tag, approve)
         return PackageStaging(
             staging=self.staging(repository, approve),
             supply=self.supply,

@@ -13,7 +13,10 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from localpuppet.base.formats.names import ReleasePath
+    from localpuppet.node.enc.assignment import Assignment
     from localpuppet.node.enc.command import EncCommand
     from localpuppet.node.puppet.command import ApplyCommand, Compilation
     from localpuppet.node.puppet.compiled_ruby import CompiledRuby
@@ -72,9 +75,15 @@ class RunWiring:
             keep=self._releases.store.kept,
         )
 
-    def assigning(self) -> "Assigning":
-        """Return what does with a release what a signed request asks for."""
-        from localpuppet.fleet.wiring.settings import fleet_settings
+    def assigning(
+        self, *, confirm: float, confirmed: "Callable[[Assignment], bool]"
+    ) -> "Assigning":
+        """Return what does with a release what a signed request asks for.
+
+        Args:
+            confirm: Seconds within which an assigned release is to be confirmed; 0 for none.
+            confirmed: Returns whether an assignment was confirmed.
+        """
         from localpuppet.node.runs.assigning import Assigning
 
         node = self._node
@@ -90,8 +99,8 @@ class RunWiring:
             answer=lambda: self.classifier().answer(None),
             keep=self._releases.store.kept,
             clock=node.clock,
-            confirm=fleet_settings(node).agent.confirm or 0.0,
-            confirmed=node.confirmed,
+            confirm=confirm,
+            confirmed=confirmed,
             note=node.observe("").note,
         )
 
@@ -111,10 +120,8 @@ class RunWiring:
         )
 
     def applied_elsewhere(self, app: "ReleasePath") -> "AppliedElsewhere | None":
-        """Return what this node said on the bus that it applied; see `MadeAnew.applied`."""
-        from localpuppet.fleet.wiring.made_anew import MadeAnew
-
-        return MadeAnew(self._node).applied(app.source, self._node.observe("").note)
+        """Return what this node applied before its reinstallation; see `Neighbours`."""
+        return self._node.neighbours.applied_elsewhere(app, self._node.observe("").note)
 
     def trial(self) -> "TrialPreparation":
         """Return what makes a work tree ready for a run."""
@@ -174,8 +181,6 @@ class RunWiring:
         Raises:
             InvalidInputError: A setting is refused.
         """
-        from localpuppet.fleet.wiring.puppet_environment import own_variables
-        from localpuppet.fleet.wiring.telling import TellingWiring
         from localpuppet.node.releases.interfaces import check_kept
         from localpuppet.node.runs.supervisor import Node, Supervisor
 
@@ -188,10 +193,9 @@ class RunWiring:
             command = installation.command
             observer.note(f"puppet.facter_conf: {command} does not hand RUBYOPT on; not used")
         compiled = self._compiled_ruby()
-        telling = TellingWiring(self._node)
 
         def after_run(run: "RunDirectory", status: "Status") -> None:
-            telling.after_run(observer.note, run, status)
+            self._node.neighbours.after_run(observer.note, run, status)
             if compiled is not None:
                 compiled.after_run(observer.note)
 
@@ -213,7 +217,7 @@ class RunWiring:
             metrics=settings.metrics,
             rollback=self._node.rollback,
             fits=partial(check_kept, self._releases.interfaces, partial(elsewhere, self._node)),
-            telling=own_variables(self._node),
+            telling=self._node.neighbours.variables,
             after_run=after_run,
         )
         return Supervisor(
@@ -268,7 +272,6 @@ class RunWiring:
         options: "RunOptions",
     ) -> "ApplyCommand":
         """Return the `puppet apply` for a release."""
-        from localpuppet.fleet.wiring.settings import fleet_settings
         from localpuppet.node.puppet.command import ApplyCommand
 
         settings = self._node.settings
@@ -280,7 +283,7 @@ class RunWiring:
             tags=options.tags,
             extra=options.extra,
             config_version=release.config_version,
-            storeconfigs=fleet_settings(self._node).bus.named,
+            storeconfigs=self._node.neighbours.exchange_resources,
             root=None if settings.root == SYSTEM_ROOT else settings.root,
         )
 
@@ -288,13 +291,12 @@ class RunWiring:
         self, release: "Release", environment: str, environments: "Path"
     ) -> "Compilation":
         """Return what a release's catalog is compiled from."""
-        from localpuppet.fleet.wiring.settings import fleet_settings
         from localpuppet.node.puppet.command import Compilation
 
         settings = self._node.settings
         return Compilation(
             own_directories=settings.puppet_directories,
-            certname=fleet_settings(self._node).node or "",
+            certname=self._node.neighbours.certname,
             enc_script=settings.enc_script,
             environments=environments,
             environment=environment,

@@ -11,10 +11,11 @@ READ = """
 import sys
 from localpuppet.fleet.wiring.agent_child import learn
 from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.wiring.node import NodeWiring
-learn(sys.argv[1])
+learn(NodeWiring(sys.argv[1]))
 fleet = FleetWiring(NodeWiring(sys.argv[1]))
-print(fleet.node.fleet_settings.bus.engine, fleet.name)
+print(fleet_settings(fleet.node).bus.engine, fleet.name)
 print(sorted({"yaml", "jsonschema", "sh"} & set(sys.modules)))
 """
 
@@ -32,10 +33,10 @@ def test_new_settings_are_read_without_what_only_reading_them_needs(tmp_path: Pa
 
 def test_what_supervises_a_run_and_leaves_its_entry_loads_nothing_of_the_bus() -> None:
     """asyncio and ssl are 30 ms, for which every run would have to wait."""
-    rooms = "localpuppet.node.wiring.run, localpuppet.fleet.wiring.telling"
-    rooms += ", localpuppet.fleet.inventory.outbox"
+    modules = "localpuppet.node.wiring.run, localpuppet.fleet.wiring.neighbours"
+    modules += ", localpuppet.fleet.wiring.telling, localpuppet.fleet.inventory.outbox"
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys, {rooms}; print(*sys.modules)"],
+        [sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,

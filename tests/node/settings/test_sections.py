@@ -6,8 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.settings.files import SettingsFile
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.ports import NodePorts
+from localpuppet.node.wiring.node import NodePorts, NodeWiring
 from tests.rigs.node import Node
 
 

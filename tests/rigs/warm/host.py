@@ -17,9 +17,10 @@ from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.agent.runner import Order
 from localpuppet.fleet.wiring.agent_child import run_order
+from localpuppet.fleet.wiring.neighbours import FleetNeighbours
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.fleet.wiring.warming import start_server
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodePorts, NodeWiring
 
 
 def serving(node: NodeWiring, before: KeptProcess | None) -> KeptProcess:
@@ -38,9 +39,9 @@ def serving(node: NodeWiring, before: KeptProcess | None) -> KeptProcess:
 
 
 def main(root: str) -> None:
-    node = NodeWiring(root)
+    node = NodeWiring(root, ports=NodePorts(neighbours=FleetNeighbours))
     node.installation(ask=True)
-    runner = ForkRunner(partial(run_order, root))
+    runner = ForkRunner(partial(run_order, node))
     server: KeptProcess | None = None
     for line in sys.stdin:
         if fleet_settings(node).agent.warm and line != "alone\n":

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
-from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -149,9 +148,6 @@ def _collect_facts(
         InvalidInputError: The file is refused, or there are no facts of the node.
         UnavailableError: The inventory cannot be asked.
     """
-    from localpuppet.fleet.cli.inventory.facts import read_entry
-    from localpuppet.fleet.wiring.inventory import InventoryWiring
-    from localpuppet.fleet.wiring.run_async import run
     from localpuppet.node.releases.catalogs import NodeFacts
     from localpuppet.node.releases.making.compiling import read_values
 
@@ -165,15 +161,14 @@ def _collect_facts(
                 hint="write all four, or name the node: --node NAME",
             )
         return NodeFacts(name=None, values=values) if values else None
-    entry = None
-    if file is None or fleet_settings(node).bus.named:
-        found, _ = run(read_entry(InventoryWiring(node), name))
-        entry = found.answer
-    if entry is None and not values:
+    facts = None
+    if file is None or node.neighbours.exchange_resources:
+        facts = node.neighbours.facts(name)
+    if facts is None and not values:
         raise InvalidInputError(
             f"{name} is not in the inventory", hint="pass its facts: --facts FILE"
         )
-    return NodeFacts(name=name, values={**(entry.facts if entry else {}), **values})
+    return NodeFacts(name=name, values={**(facts or {}), **values})
 
 
 def _document(node: NodeWiring, file: Path) -> "NodeDocument":

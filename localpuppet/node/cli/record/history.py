@@ -12,6 +12,7 @@ from localpuppet.base.formats.text import shown_names
 from localpuppet.fleet.cli.record import collected
 from localpuppet.fleet.exports.recording import read_collected, read_exports
 from localpuppet.fleet.triggers.held_kicks import kicked_by
+from localpuppet.fleet.wiring.confirmations import confirmation_of
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
@@ -244,7 +245,7 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
             }
         )
         return
-    confirmation = node.confirmation()
+    confirmation = confirmation_of(node)
     mine = confirmation is not None and confirmation.run == directory.id
     render.emit(_why(status, request, render.user_text(confirmation) if mine else ""))
     changed = queries.changes(request)

@@ -1,0 +1,37 @@
+"""Whether the release that a signed request gave to a node is confirmed, read from its state."""
+
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import StateError
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.agent.confirming.pending import Confirmation
+    from localpuppet.node.enc.assignment import Assignment
+
+
+def confirmation_of(node: NodeWiring) -> "Confirmation | None":
+    """Return the confirmation of the release that a node was assigned last, if there is one.
+
+    Raises:
+        StateError: The file is damaged.
+    """
+    # Most nodes have none, and `status` does not pay for imports then.
+    if not (node.settings.state / "confirmation.json").exists():
+        return None
+    from localpuppet.fleet.agent.confirming.memory import ConfirmationMemory
+
+    return ConfirmationMemory(node.settings.state).read()
+
+
+def is_confirmed(node: NodeWiring, assignment: "Assignment") -> bool:
+    """Return whether an assignment is confirmed; if the file is damaged, it is not."""
+    from localpuppet.fleet.requests.confirmation import Stage
+
+    try:
+        confirmation = confirmation_of(node)
+    except StateError:  # the agent reports the damage
+        return False
+    if confirmation is None or not confirmation.is_of(assignment):
+        return False
+    return confirmation.stage is Stage.CONFIRMED

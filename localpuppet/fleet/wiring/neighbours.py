@@ -1,0 +1,79 @@
+"""Connects runs of a node with the fleet: what a run may reach, and what is published after it."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.ports import Neighbours
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName, ReleasePath
+    from localpuppet.base.formats.values import Json
+    from localpuppet.fleet.inventory.entry import InventoryEntry
+    from localpuppet.node.releases.ledger import AppliedElsewhere
+    from localpuppet.node.releases.staged import Staged
+    from localpuppet.node.runs.records import RunDirectory
+    from localpuppet.node.runs.run import Status
+
+
+class FleetNeighbours(Neighbours):
+    """The nodes of the fleet that a node belongs to.
+
+    Args:
+        node: The parts of the node.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The root, the agent's socket and the command for Puppet code."""
+        from localpuppet.fleet.wiring.puppet_environment import own_variables
+
+        return own_variables(self._node)
+
+    @property
+    def certname(self) -> str:
+        """The setting `node`, if any."""
+        return fleet_settings(self._node).node or ""
+
+    @property
+    def exchange_resources(self) -> bool:
+        """Whether the settings name a bus."""
+        return fleet_settings(self._node).bus.named
+
+    def applied_elsewhere(
+        self, app: "ReleasePath", note: Callable[[str], None]
+    ) -> "AppliedElsewhere | None":
+        """Return what this node's own entry on the bus says; see `MadeAnew.applied`."""
+        from localpuppet.fleet.wiring.made_anew import MadeAnew
+
+        return MadeAnew(self._node).applied(app.source, note)
+
+    def facts(self, name: "NodeName") -> "Mapping[str, Json] | None":
+        """Return the facts in the inventory entry of a node."""
+        from localpuppet.fleet.wiring.inventory import InventoryWiring
+        from localpuppet.fleet.wiring.run_async import run
+
+        inventory = InventoryWiring(self._node)
+
+        async def read() -> "InventoryEntry | None":
+            async with inventory.reader(lambda _text: None) as view:
+                return inventory.ask(view, lambda reader: reader.entry(name)).answer
+
+        entry = run(read())
+        return None if entry is None else entry.facts
+
+    def compare_tag(self, staged: "Staged") -> None:
+        """Refuse a tag that the entries of other nodes contradict."""
+        from localpuppet.fleet.wiring.made_anew import compare_with_fleet
+
+        compare_with_fleet(self._node, staged)
+
+    def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
+        """Publish the entry of a good run, and send a run's kicks; see `TellingWiring`."""
+        from localpuppet.fleet.wiring.telling import TellingWiring
+
+        TellingWiring(self._node).after_run(note, run, status)
