@@ -16,7 +16,7 @@ from localpuppet.node.cli.lazy_group import Verbs
 
 if TYPE_CHECKING:
     from localpuppet.node.wiring.node import NodeWiring, SectionReader
-    from localpuppet.node.wiring.ports import Neighbours
+    from localpuppet.node.wiring.ports import CommandAdditions, Neighbours
 
 # Verb → module; the command in it is called VERB_command.
 VERBS = {
@@ -99,7 +99,7 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     """
     from localpuppet.node.wiring.node import NodePorts, NodeWiring
 
-    ports = NodePorts(sections=_sections, neighbours=_neighbours)
+    ports = NodePorts(sections=_sections, neighbours=_neighbours, additions=_additions)
     ctx.obj = NodeWiring(root, observe=render.progress, ports=ports)
     render.COLOR.set(color)
     ctx.color = render.use_color(color, sys.stdout)
@@ -116,6 +116,12 @@ def _neighbours(node: "NodeWiring") -> "Neighbours":
     from localpuppet.fleet.wiring.neighbours import FleetNeighbours
 
     return FleetNeighbours(node)
+
+
+def _additions(node: "NodeWiring") -> "CommandAdditions":
+    from localpuppet.fleet.cli.additions import FleetAdditions
+
+    return FleetAdditions(node)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,5 +2,5 @@
 
 verbs: `agent`, `assign`, `call`, `inventory`, `keys`, `lease`, `nodes`, `permissions`, `record`,
     `requests`, `trigger`.
-shared by verbs: `asking`, `nodes_watch`, `progress`, `render_reply`.
+shared by verbs: `additions`, `asking`, `nodes_watch`, `policies`, `progress`, `render_reply`.
 """

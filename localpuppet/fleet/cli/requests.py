@@ -3,10 +3,28 @@
 import click
 
 from localpuppet.base.formats.names import parse_tag
-from localpuppet.node.cli.node_options import node_option, patience_option
+from localpuppet.base.formats.times import parse_duration
+from localpuppet.fleet.requests.lifetime import MAX_LIFETIME, PATIENCE
+from localpuppet.node.cli.node_options import node_option
 from localpuppet.node.wiring.node import NodeWiring
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the replies as JSON.")
+
+
+def _patience(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float:
+    seconds = PATIENCE if value is None else parse_duration(value, what="timeout")
+    if seconds > MAX_LIFETIME:
+        raise click.UsageError(f"--timeout must be at most {MAX_LIFETIME // 60}m")
+    return seconds
+
+
+_TIMEOUT = click.option(
+    "--timeout",
+    "patience",
+    metavar="TIME",
+    callback=_patience,
+    help="Wait so long for the replies, up to 5m.  [default: 20s]",
+)
 
 
 @click.command(
@@ -23,7 +41,7 @@ Exit codes: 0 every node accepted, 1 one refused, 69 one did not answer.
 @node_option(required=True)
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Apply only what has this tag.")
-@patience_option()
+@_TIMEOUT
 @_JSON
 @click.pass_obj
 def runonce_command(
@@ -53,7 +71,7 @@ Exit codes: 0 every node answered, 1 one refused, 69 one did not answer.
 """,
 )
 @node_option(required=True)
-@patience_option()
+@_TIMEOUT
 @_JSON
 @click.pass_obj
 def last_run_command(

@@ -2,6 +2,8 @@
 
 # The longest life of a message, by the receiver's own rule, and how far clocks may be apart.
 MAX_LIFETIME = 300
+# Seconds that a person waits for replies.
+PATIENCE = 20.0
 MAX_AHEAD = 30
 
 

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.fleet.wiring.settings import fleet_settings, peers
 from localpuppet.node.cli import render
 from localpuppet.node.puppet.installation import find_command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.exports.recording import Collected
     from localpuppet.node.releases.release import Release
 
 
@@ -80,13 +78,8 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             check_kept(releases.interfaces, partial(elsewhere, node), document, release, ())
         except LocalpuppetError as error:
             raise error.at(loaded.name) from error
-    warnings += [
-        *_needs(node, release, parse=parse and puppet is not None),
-        *_claims(node),
-        *_collects(node),
-        *_reacts(node),
-    ]
-    asked = _asked(node)
+    addition = node.additions.check()
+    warnings += [*_needs(node, release, parse=parse and puppet is not None), *addition.warnings]
     rollback = node.rollback() if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
@@ -101,8 +94,8 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
                 "layers": list(loaded.input.layers),
                 "node_document": document.to_dict(),
                 "warnings": warnings,
-                "collectors": [one.to_dict() for one in asked],
                 "rollback": rollback.to_public() if rollback else None,
+                **addition.fields,
             }
         )
         return
@@ -119,10 +112,8 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             ]
         )
     )
-    if asked:
-        from localpuppet.fleet.cli.record.collected import would_take
-
-        render.emit(would_take(asked))
+    for text in addition.paragraphs:
+        render.emit(text)
     for warning in warnings:
         render.Silent().note(f"warning: {warning}")
     render.emit(click.style("valid", fg="green"))
@@ -143,63 +134,4 @@ def _needs(node: NodeWiring, release: "Release", *, parse: bool) -> list[str]:
         interface = releases.reader().interface_of(release)
     if interface is None:
         return []
-    bus = fleet_settings(node).bus.named
-    return interface.unmet(bus=bus, modules=modules_in(release.base))
-
-
-def _claims(node: NodeWiring) -> list[str]:
-    """Return what is to be said of the policy of claims, which is read here, too.
-
-    Raises:
-        InvalidInputError: It is refused.
-    """
-    from localpuppet.fleet.inventory.admission import read_claims
-
-    policy = peers(node).inventory.policy
-    if read_claims(policy) is None and fleet_settings(node).bus.engine != "sqlite":
-        return [f"there is no {policy}: each node may claim any role and address"]
-    return []
-
-
-def _asked(node: NodeWiring) -> "list[Collected]":
-    """Return what collectors would get now; nothing where nothing is collected.
-
-    Raises:
-        LocalpuppetError: The record, or what is held of other nodes, cannot be read.
-    """
-    from localpuppet.fleet.wiring.exports import ExportsWiring
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-
-    if not fleet_settings(node).bus.named:
-        return []
-    return ExportsWiring(node).would_take(FleetWiring(node).name)
-
-
-def _collects(node: NodeWiring) -> list[str]:
-    """Return what is to be said of the policy of collectors, which is read here, too.
-
-    Raises:
-        InvalidInputError: It is refused.
-    """
-    from localpuppet.fleet.exports.collecting import read_collect_policy
-
-    policy = read_collect_policy(peers(node).collect_policy)
-    return [f"{peers(node).collect_policy}: {warning}" for warning in policy.warnings()]
-
-
-def _reacts(node: NodeWiring) -> list[str]:
-    """Return what is to be said of the policy where no change of another node makes this one run.
-
-    Raises:
-        InvalidInputError: It is refused.
-    """
-    from localpuppet.fleet.trust.policy_file import read_policy
-
-    path = peers(node).policy
-    policy = read_policy(path) if fleet_settings(node).agent.react else None
-    if policy is None or policy.may_allow("react"):
-        return []
-    return [
-        f"{path}: no line allows react, so that this node follows no change of others: write one, "
-        "or 'agent: {react: false}' in localpuppet.yaml"
-    ]
+    return interface.unmet(bus=node.neighbours.exchange_resources, modules=modules_in(release.base))

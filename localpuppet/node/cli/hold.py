@@ -57,11 +57,8 @@ def disable_command(
     only_here(nodes, __owner=owner)
     seconds = None if length is None else parse_duration(length, what="length of a hold")
     if nodes:
-        from localpuppet.fleet.cli.asking import ask_nodes
-        from localpuppet.fleet.requests.request import Disable
-
-        args = Disable(message=parse_line(message, what="message"), length=length)
-        return ask_nodes(node, nodes, "disable", args, as_json=as_json)
+        values = {"message": message, "length": length}
+        return node.additions.ask(nodes, "disable", as_json=as_json, **values)
     now = node.clock.now()
     hold = Hold(
         owner=parse_line(user() if owner is None else owner, what="owner"),
@@ -111,10 +108,7 @@ def enable_command(
     if everyone and owner is not None:
         raise click.UsageError("--owner does not go with --all")
     if nodes:
-        from localpuppet.fleet.cli.asking import ask_nodes
-        from localpuppet.fleet.requests.request import Enable
-
-        return ask_nodes(node, nodes, "enable", Enable(), as_json=as_json)
+        return node.additions.ask(nodes, "enable", as_json=as_json)
     holds = _holds(node)
     owners = [] if owner is None else [hold.owner for hold in holds.active()]
     if owner is not None and owner not in owners:

@@ -17,7 +17,7 @@ from localpuppet.base.share.files import shared_file
 from localpuppet.node.runs.observer import Unseen
 from localpuppet.node.settings import node as node_settings
 from localpuppet.node.settings.files import SettingsFile, read_settings
-from localpuppet.node.wiring.ports import Neighbours
+from localpuppet.node.wiring.ports import CommandAdditions, Neighbours
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/performance.md.
@@ -54,10 +54,12 @@ class NodePorts:
         sections: Returns the readers of further sections of `localpuppet.yaml`: whatever the
             command is, an invalid section is an error.
         neighbours: Returns the other nodes, as far as runs of a node concern them.
+        additions: Returns what is added to commands of a node.
     """
 
     sections: Callable[[], Sequence[SectionReader]] = lambda: ()
     neighbours: "Callable[[NodeWiring], Neighbours]" = lambda _node: Neighbours()
+    additions: "Callable[[NodeWiring], CommandAdditions]" = lambda _node: CommandAdditions()
 
 
 ALONE = NodePorts()
@@ -92,6 +94,11 @@ class NodeWiring:
     def neighbours(self) -> Neighbours:
         """The other nodes."""
         return self._ports.neighbours(self)
+
+    @cached_property
+    def additions(self) -> CommandAdditions:
+        """What is added to commands."""
+        return self._ports.additions(self)
 
     @cached_property
     def clock(self) -> "SystemClock":

@@ -1,7 +1,8 @@
 """Ports to which layers above connect; a node alone has these no-op defaults."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError
 
@@ -68,3 +69,63 @@ class Neighbours:
             run: The run.
             status: Its end.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandAddition:
+    """What a layer above adds to the output of a command.
+
+    Attributes:
+        fields: Further keys of the JSON document.
+        rows: Further rows, each with a label.
+        paragraphs: Further paragraphs.
+        warnings: Further warnings.
+    """
+
+    fields: "Mapping[str, Json]" = field(default_factory=dict)
+    rows: Sequence[tuple[str, str]] = ()
+    paragraphs: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+
+class CommandAdditions:
+    """What other nodes have to do with commands of this node: nothing, if the node is alone."""
+
+    def ask(self, nodes: Sequence[str], action: str, *, as_json: bool, **values: str | None) -> int:
+        """Ask other nodes for an action, show their answers, and return the exit code.
+
+        Args:
+            nodes: Their names.
+            action: `status`, `log`, `report`, `disable` or `enable`.
+            as_json: Show the answers as JSON.
+            values: The arguments of the action.
+
+        Raises:
+            InvalidInputError: The node is alone, or an argument is refused.
+        """
+        raise InvalidInputError("this node has no bus to ask other nodes", where="--node")
+
+    def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
+        """Return what to add to `status`.
+
+        Args:
+            run: The run that is shown; `None` if there is none.
+            rolled_back: Whether a rollback is in force.
+        """
+        return CommandAddition()
+
+    def why(self, run: "RunDirectory", request: Mapping[str, Any]) -> CommandAddition:
+        """Return what to add to `why` of a run, of which `request` is the `request.json`."""
+        return CommandAddition()
+
+    def report(self, run: "RunDirectory") -> CommandAddition:
+        """Return what to add to `report` of a run."""
+        return CommandAddition()
+
+    def check(self) -> CommandAddition:
+        """Return what to add to `check`.
+
+        Raises:
+            LocalpuppetError: A policy is refused, or a record cannot be read.
+        """
+        return CommandAddition()

@@ -1,4 +1,4 @@
 """What the record of a run holds about other nodes, as `why` and `report` show it.
 
-shared by verbs: `collected`.
+shared by verbs: `changes`, `collected`.
 """

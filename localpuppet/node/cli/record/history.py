@@ -8,11 +8,6 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_file import read_json
-from localpuppet.base.formats.text import shown_names
-from localpuppet.fleet.cli.record import collected
-from localpuppet.fleet.exports.recording import read_collected, read_exports
-from localpuppet.fleet.triggers.held_kicks import kicked_by
-from localpuppet.fleet.wiring.confirmations import confirmation_of
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
@@ -142,10 +137,7 @@ def logs_command(
     """
     only_here(nodes, __follow=follow)
     if nodes:
-        from localpuppet.fleet.cli.asking import ask_nodes
-        from localpuppet.fleet.requests.request import OfRun
-
-        return ask_nodes(node, nodes, "log", OfRun.named(run), as_json=as_json)
+        return node.additions.ask(nodes, "log", as_json=as_json, run=run)
     directory = node.records.get(run)
     if as_json and follow:
         raise InvalidInputError("--json and --follow cannot go together")
@@ -230,8 +222,7 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
     except FileNotFoundError:
         request = {}
     asked = read_queries(directory)
-    taken, offered = read_collected(directory), read_exports(directory)
-    kicked = kicked_by(node.records, directory.id)
+    addition = node.additions.why(directory, request)
     if as_json:
         told = {"request": request, "status": status.to_dict()}
         render.emit_json(
@@ -239,28 +230,18 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
                 "schema": 1,
                 **told,
                 "queries": [one.to_dict() for one in asked],
-                "collected": [one.to_dict() for one in taken],
-                "exports": [one.ref for one in offered],
-                "kicks": [*map(str, kicked)],
+                **addition.fields,
             }
         )
         return
-    confirmation = confirmation_of(node)
-    mine = confirmation is not None and confirmation.run == directory.id
-    render.emit(_why(status, request, render.user_text(confirmation) if mine else ""))
-    changed = queries.changes(request)
-    if changed:
-        render.emit(changed)
+    render.emit(_why(status, request, addition.rows))
     if asked:
         render.emit(queries.lines(asked))
-    if taken or offered:
-        render.emit(collected.lines(taken, len(offered)))
-    if kicked:
-        render.emit(click.style("Kicks", dim=True))
-        render.emit(render.hanging("  ", shown_names(kicked)))
+    for text in addition.paragraphs:
+        render.emit(text)
 
 
-def _why(status: Status, request: dict[str, object], confirmation: str) -> str:
+def _why(status: Status, request: dict[str, object], more: Sequence[tuple[str, str]]) -> str:
     def said(key: str) -> str:
         value = request.get(key)
         if isinstance(value, list):
@@ -277,7 +258,7 @@ def _why(status: Status, request: dict[str, object], confirmation: str) -> str:
         ("Asked", render_run.moment(str(request.get("requested_at") or "")) if request else ""),
         ("Input", said("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
         ("Assigned", _assigned(request.get("assignment"))),
-        ("Confirmation", confirmation),
+        *more,
         render_run.code(status),
         ("Layers", said("layers")),
         ("Modulepath", said("modulepath")),

@@ -4,8 +4,6 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_file import read_json
-from localpuppet.fleet.cli.record import collected
-from localpuppet.fleet.exports.recording import read_collected, read_exports
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option
@@ -55,15 +53,12 @@ def report_command(
     policies must allow you `report`; RUN is a whole id then.
     """
     if nodes:
-        from localpuppet.fleet.cli.asking import ask_nodes
-        from localpuppet.fleet.requests.request import OfRun
-
-        return ask_nodes(node, nodes, "report", OfRun.named(run), as_json=as_json)
+        return node.additions.ask(nodes, "report", as_json=as_json, run=run)
     directory = node.records.get(run)
     status = node.records.status(directory)
     resources = _read(directory)
     asked = read_queries(directory)
-    taken, offered = read_collected(directory), read_exports(directory)
+    addition = node.additions.report(directory)
     if as_json:
         kinds = {
             fate.value: [found.to_dict() for found in resources or () if found.fate is fate]
@@ -78,16 +73,15 @@ def report_command(
                 **kinds,
                 "slowest": longest,
                 "queries": [one.to_dict() for one in asked],
-                "collected": [one.to_dict() for one in taken],
-                "exports": [one.ref for one in offered],
+                **addition.fields,
             }
         )
         return 0
     render.emit(render.pairs(_head(status)))
     if asked:
         render.emit(f"\n{queries.lines(asked)}")
-    if taken or offered:
-        render.emit(f"\n{collected.lines(taken, len(offered))}")
+    for text in addition.paragraphs:
+        render.emit(f"\n{text}")
     if resources is None:
         goes_on = status.state is not State.FINISHED
         why = "the run goes on" if goes_on else "Puppet left none: it applied nothing"

@@ -1,0 +1,144 @@
+"""Connects commands of a node with the fleet: other nodes are asked, and shown in their output.
+
+Imports are deferred: `status` of a node on which no other node had a part pays for nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.formats.text import one_line, parse_line, shown_names
+from localpuppet.fleet.wiring.confirmations import confirmation_of
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.ports import CommandAddition, CommandAdditions
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.exports.choosing import LeftOut
+    from localpuppet.fleet.requests.request import Arguments
+    from localpuppet.node.runs.records import RunDirectory
+
+# Exported resources that `status` names, of those that a run left out.
+SHOWN = 3
+
+
+class FleetAdditions(CommandAdditions):
+    """What the fleet adds to commands of a node.
+
+    Args:
+        node: The parts of the node.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+
+    def ask(self, nodes: Sequence[str], action: str, *, as_json: bool, **values: str | None) -> int:
+        """Ask other nodes; see `ask_nodes`."""
+        from localpuppet.fleet.cli.asking import ask_nodes
+
+        return ask_nodes(self._node, nodes, action, _arguments(action, values), as_json=as_json)
+
+    def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
+        """Return which exported resources the run left out, and what waits for a confirmation."""
+        named, more = _left_out(run)
+        confirmation = confirmation_of(self._node)
+        rows = []
+        if named:
+            rows.append(("Left out", click.style(_named(named, more), fg="yellow")))
+        if confirmation is not None and confirmation.concerns(rolled_back=rolled_back):
+            rows.append(("Unconfirmed", click.style(render.user_text(confirmation), fg="yellow")))
+        return CommandAddition(
+            fields={
+                "confirmation": confirmation.to_public() if confirmation else None,
+                "left_out": [asdict(one) for one in named],
+                "more_left_out": more,
+            },
+            rows=rows,
+        )
+
+    def why(self, run: "RunDirectory", request: Mapping[str, Any]) -> CommandAddition:
+        """Return what the run exported, collected and kicked, and which change led to it."""
+        from localpuppet.fleet.cli.record.changes import changes
+        from localpuppet.fleet.triggers.held_kicks import kicked_by
+
+        kicked = kicked_by(self._node.records, run.id)
+        confirmation = confirmation_of(self._node)
+        mine = confirmation is not None and confirmation.run == run.id
+        resources = _resources(run)
+        kicks = f"{click.style('Kicks', dim=True)}\n{render.hanging('  ', shown_names(kicked))}"
+        paragraphs = [changes(request), *resources.paragraphs, kicks if kicked else ""]
+        return CommandAddition(
+            fields={**resources.fields, "kicks": [*map(str, kicked)]},
+            rows=[("Confirmation", render.user_text(confirmation))] if mine else (),
+            paragraphs=[text for text in paragraphs if text],
+        )
+
+    def report(self, run: "RunDirectory") -> CommandAddition:
+        """Return what the run exported and collected."""
+        return _resources(run)
+
+    def check(self) -> CommandAddition:
+        """Return what the policies allow, and what collectors would take of other nodes now."""
+        from localpuppet.fleet.cli.policies import warnings, would_collect
+        from localpuppet.fleet.cli.record.collected import would_take
+
+        collected = would_collect(self._node)
+        return CommandAddition(
+            fields={"collectors": [one.to_dict() for one in collected]},
+            paragraphs=[would_take(collected)] if collected else (),
+            warnings=warnings(self._node),
+        )
+
+
+def _arguments(action: str, values: Mapping[str, str | None]) -> "Arguments":
+    """Return the arguments of a request.
+
+    Raises:
+        InvalidInputError: One is refused.
+    """
+    from localpuppet.fleet.requests.request import Disable, Enable, OfRun
+    from localpuppet.fleet.requests.status import StatusRequest
+
+    if action == "status":
+        return StatusRequest()
+    if action == "disable":
+        message = parse_line(values["message"] or "", what="message")
+        return Disable(message=message, length=values["length"])
+    return Enable() if action == "enable" else OfRun.named(values["run"])
+
+
+def _left_out(run: "RunDirectory | None") -> "tuple[list[LeftOut], int]":
+    """Return which resources the collectors of a run left out, and how many more."""
+    # Most runs have none, and reading one takes 20 ms of imports.
+    if run is None or not run.collected.exists():
+        return [], 0
+    from localpuppet.fleet.exports.recording import read_collected
+
+    collected = read_collected(run)
+    named = [left for one in collected for left in one.left_out]
+    return named, sum(one.more_left_out for one in collected)
+
+
+def _named(left_out: "Sequence[LeftOut]", more: int) -> str:
+    named = [f"{one_line(one.ref)} of {one.node}" for one in left_out[:SHOWN]]
+    rest = len(left_out[SHOWN:]) + more
+    if rest:
+        named.append(f"{rest} more")
+    return f"{', '.join(named)}: 'localpuppet why' says the reasons"
+
+
+def _resources(run: "RunDirectory") -> CommandAddition:
+    """Return what a run exported and collected."""
+    from localpuppet.fleet.cli.record.collected import lines
+    from localpuppet.fleet.exports.recording import read_collected, read_exports
+
+    collected, exported = read_collected(run), read_exports(run)
+    return CommandAddition(
+        fields={
+            "collected": [one.to_dict() for one in collected],
+            "exports": [one.ref for one in exported],
+        },
+        paragraphs=[lines(collected, len(exported))] if collected or exported else (),
+    )
