@@ -1,4 +1,7 @@
-"""The command `localpuppet`: verbs, loaded when they are called, and one line for every error."""
+"""The command `localpuppet`: its commands by layer, loaded when called; one line for every error.
+
+This is the composition root: it connects the ports of a node with the layers above.
+"""
 
 import io
 import os
@@ -18,45 +21,49 @@ if TYPE_CHECKING:
     from localpuppet.node.wiring.node import NodeWiring, SectionReader
     from localpuppet.node.wiring.ports import CommandAdditions, Neighbours
 
-# Verb → module; the command in it is called VERB_command.
+# Command → module, by layer; the function in it is called COMMAND_command.
 VERBS = {
-    "assign": "fleet.cli.assign",
-    "agent": "fleet.cli.agent",
+    # node
     "apply": "node.cli.apply",
-    "call": "fleet.cli.call",
     "check": "node.cli.check",
     "completion": "node.cli.completion",
     "disable": "node.cli.hold",
     "enable": "node.cli.hold",
     "enc": "node.cli.data.enc",
-    "exports": "fleet.cli.inventory.exports",
-    "facts": "fleet.cli.inventory.facts",
-    "forget": "fleet.cli.inventory.forget",
     "history": "node.cli.record.history",
     "instance-data": "node.cli.data.instance_data",
-    "keys": "fleet.cli.keys",
-    "kicks": "rollout.cli.kicks",
-    "last-run": "fleet.cli.requests",
-    "lease": "fleet.cli.lease",
     "logs": "node.cli.record.history",
     "lookup": "node.cli.data.lookup",
-    "nodes": "fleet.cli.nodes",
-    "permissions": "fleet.cli.permissions",
-    "plan": "rollout.cli.plan",
-    "publish": "fleet.cli.inventory.publish",
-    "query": "fleet.cli.inventory.query",
     "release": "node.cli.release",
     "report": "node.cli.record.report",
     "rollback": "node.cli.rollback",
-    "rollout": "rollout.cli.rollout",
-    "runonce": "fleet.cli.requests",
     "stage": "node.cli.stage",
     "status": "node.cli.status",
-    "trigger": "fleet.cli.trigger",
     "try": "node.cli.trying",
     "units": "node.cli.units",
-    "web": "web.cli.web",
     "why": "node.cli.record.history",
+    # fleet
+    "agent": "fleet.cli.agent",
+    "assign": "fleet.cli.assign",
+    "call": "fleet.cli.call",
+    "exports": "fleet.cli.inventory.exports",
+    "facts": "fleet.cli.inventory.facts",
+    "forget": "fleet.cli.inventory.forget",
+    "keys": "fleet.cli.keys",
+    "last-run": "fleet.cli.requests",
+    "lease": "fleet.cli.lease",
+    "nodes": "fleet.cli.nodes",
+    "permissions": "fleet.cli.permissions",
+    "publish": "fleet.cli.inventory.publish",
+    "query": "fleet.cli.inventory.query",
+    "runonce": "fleet.cli.requests",
+    "trigger": "fleet.cli.trigger",
+    # rollout
+    "kicks": "rollout.cli.kicks",
+    "plan": "rollout.cli.plan",
+    "rollout": "rollout.cli.rollout",
+    # web
+    "web": "web.cli.web",
 }
 
 EPILOG = """\b
