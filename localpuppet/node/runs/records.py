@@ -27,7 +27,8 @@ from localpuppet.base.machine.files import (
     write_json,
 )
 from localpuppet.base.machine.ports import Clock, Processes, ProcessId
-from localpuppet.node.runs.run import Outcome, RunRequest, State, Status, new_run_id, outdated
+from localpuppet.node.runs.retention import outdated
+from localpuppet.node.runs.run import Outcome, RunRequest, State, Status, new_run_id
 
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024

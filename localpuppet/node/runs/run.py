@@ -4,8 +4,7 @@ Owns: the states and outcomes, the record's formats (schema version 1), and the 
 "success". Refuses to know: files, processes, clocks.
 """
 
-from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -18,8 +17,6 @@ from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.node.puppet.report import Report, Resources
 
 SCHEMA = 1
-# How many newer gaps between runs must be as long as a gap before it counts as time that passed.
-AGREEING = 3
 NOTHING_APPLIED = "Puppet exited 1 before it applied anything"
 # Characters of Puppet's error that a reason has.
 MAX_ERROR = 300
@@ -60,30 +57,6 @@ def new_run_id(now: datetime, random: str, newest: str | None) -> RunId:
     if newest:
         now = max(now, RunId.parse(newest).time + timedelta(microseconds=1))
     return RunId(f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{random}")
-
-
-def outdated(ids: Sequence[RunId], *, runs: int, days: int) -> list[RunId]:
-    """Return the runs that are beyond `runs` in number or `days` in age.
-
-    A run's age is the sum of the gaps between it and the newest run; the clock has no say. A gap
-    counts at most as much as `AGREEING` newer gaps: a clock that jumps now and then outdates
-    nothing.
-
-    Args:
-        ids: All runs, newest first.
-        runs: How many are kept.
-        days: How old they may be.
-    """
-    age = timedelta(0)
-    newer_gaps = [age] * AGREEING  # the longest last
-    gone = []
-    for index, run in enumerate(ids):
-        gap = ids[max(index - 1, 0)].time - run.time
-        age += min(gap, newer_gaps[-AGREEING])
-        insort(newer_gaps, gap)
-        if index >= runs or age > timedelta(days=days):
-            gone.append(run)
-    return gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
