@@ -1,5 +1,8 @@
 """Nodes that reach each other over a bus: triggers, requests, inventory, the agent.
 
+A function that reads or writes the state directory raises `StateError` if the disk refuses;
+one that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
+
 packages: `agent`, `bus`, `cli`, `exports`, `inventory`, `leases`, `requests`, `roles`, `settings`,
     `triggers`, `trust`, `wiring`.
 """

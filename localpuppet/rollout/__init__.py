@@ -1,4 +1,7 @@
 """Plans over many nodes, and rollouts that carry them out.
 
+A function that reads or writes the state directory raises `StateError` if the disk refuses;
+one that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
+
 packages: `cli`, `execution`, `plans`, `wiring`.
 """

@@ -30,11 +30,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def json_files(directory: Path) -> list[Path]:
-    """Return the JSON files in a directory, by name; none if there is no such directory.
-
-    Raises:
-        StateError: The directory cannot be read.
-    """
+    """Return the JSON files in a directory, by name; none if there is no such directory."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - glob hides an error
     except FileNotFoundError:

@@ -90,9 +90,6 @@ class Database:
 
         Returns:
             Whether we made it: one that is there stays as it is.
-
-        Raises:
-            StateError: The disk refused.
         """
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
             memory.executescript(self._format.tables)
@@ -116,7 +113,6 @@ class Database:
         """Yield the connection, for one thread at a time.
 
         Raises:
-            StateError: The file cannot be used.
             DamagedError: It never will be again.
         """
         with self._lock:
@@ -145,11 +141,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection of its own that sees the file as it is now, whoever writes meanwhile.
-
-        Raises:
-            StateError: The file cannot be used.
-        """
+        """Yield a second connection, which sees the file as it is now and no later write."""
         with self.use():
             pass  # the file is there, and has its tables
         try:

@@ -103,11 +103,7 @@ def is_file(path: Path) -> bool:
 
 
 def make_public(directory: Path) -> None:
-    """Make a directory and its parents, which others may enter and not write, whatever the umask.
-
-    Raises:
-        StateError: It cannot be made.
-    """
+    """Make a directory and its parents, 0755 whatever the umask."""
     try:
         for path in (*reversed(directory.parents), directory):
             if not path.is_dir():
@@ -130,11 +126,7 @@ def state_problem(error: OSError, path: Path) -> StateError:
 
 
 def make_private(directory: Path) -> None:
-    """Make `directory` and its parents, 0700, and make their names durable.
-
-    Raises:
-        StateError: It cannot be made.
-    """
+    """Make `directory` and its parents, 0700, and make their names durable."""
     if directory.is_dir():
         return
     if not directory.parent.is_dir():
@@ -156,11 +148,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def sync_filesystem(directory: Path) -> None:
-    """Make everything on the file system of `directory` durable: one call for many files.
-
-    Raises:
-        StateError: The disk refused.
-    """
+    """Make everything on the file system of `directory` durable: one call for many files."""
     import ctypes  # Python has no binding for syncfs(2)
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -174,11 +162,7 @@ def sync_filesystem(directory: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree whose files are read-only.
-
-    Raises:
-        StateError: The disk refused.
-    """
+    """Remove a tree whose files are read-only."""
     try:
         if path.is_symlink() or path.is_file():
             path.unlink()
@@ -248,11 +232,7 @@ def replace_link(link: Path, target: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace `path` by `data`, so that it survives a power cut and is never seen half written.
-
-    Raises:
-        StateError: The disk refused.
-    """
+    """Replace `path` by `data`, so that it survives a power cut and is never seen half written."""
     replace_file(path, data, mode=mode)
     try:
         sync_directory(path.parent)
@@ -264,9 +244,6 @@ def replace_file(path: Path, data: bytes, *, mode: int) -> None:
     """Replace `path` by `data`: readers see all of the old or all of the new bytes.
 
     The temporary name is not to be guessed and never followed: the directory may be another user's.
-
-    Raises:
-        StateError: The disk refused.
     """
     _replace(path, iter([data]), mode=mode)
 
@@ -299,11 +276,7 @@ def half_written(path: Path) -> list[Path]:
 
 
 def add_durably(path: Path, data: bytes, *, mode: int = 0o600) -> bool:
-    """Write a file that must not be there yet; return whether we were the first.
-
-    Raises:
-        StateError: The disk refused.
-    """
+    """Write a file that must not be there yet; return whether we were the first."""
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
     replace_file(temporary, data, mode=mode)
     try:
@@ -319,11 +292,7 @@ def add_durably(path: Path, data: bytes, *, mode: int = 0o600) -> bool:
 
 
 def publish(source: Path, target: Path, *, mode: int) -> None:
-    """Put a copy of a large file where a user wants it: whole and durable, or not at all.
-
-    Raises:
-        StateError: The disk refused.
-    """
+    """Put a copy of a large file where a user wants it: whole and durable, or not at all."""
     try:
         with source.open("rb") as file:
             _replace(target, iter(lambda: file.read(CHUNK), b""), mode=mode)
@@ -333,11 +302,7 @@ def publish(source: Path, target: Path, *, mode: int) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove `path` durably; a missing one is fine.
-
-    Raises:
-        StateError: The disk refused.
-    """
+    """Remove `path` durably; a missing one is fine."""
     try:
         path.unlink(missing_ok=True)
         sync_directory(path.parent)
@@ -348,9 +313,5 @@ def remove(path: Path) -> None:
 
 
 def write_json(path: Path, value: object, *, mode: int = 0o600) -> None:
-    """Write our own JSON durably.
-
-    Raises:
-        StateError: The disk refused.
-    """
+    """Write our own JSON durably."""
     write_durably(path, (json.dumps(value, indent=2) + "\n").encode(), mode=mode)

@@ -34,9 +34,6 @@ class Flock:
         Args:
             path: The file; made when it is not there.
             shared: Take it together with others who share it.
-
-        Raises:
-            StateError: The lock file cannot be made.
         """
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -60,9 +57,6 @@ class Flock:
             path: The file; made when it is not there.
             seconds: For how long to wait.
             waits: Called once before that; not at all where the lock is free.
-
-        Raises:
-            StateError: The lock file cannot be made.
         """
         lock = cls.take(path)
         if lock is not None:
@@ -74,11 +68,7 @@ class Flock:
         return lock
 
     def say(self, value: object) -> None:
-        """Write who has the lock into its file (not durable: it means nothing after a crash).
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Write who has the lock into its file (not durable: it means nothing after a crash)."""
         data = b"" if value is None else json.dumps(value).encode()
         try:
             os.pwrite(self.fd, data, 0)
@@ -96,11 +86,7 @@ class Flock:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether somebody has the lock on a file; nobody has one on a file that is not there.
-
-    Raises:
-        StateError: It cannot be told.
-    """
+    """Return whether a process holds the lock on a file; `False` if there is no file."""
     if not path.exists():
         return False
     lock = Flock.take(path)

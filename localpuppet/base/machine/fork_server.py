@@ -122,11 +122,7 @@ class ForkServer:
         return server if self._processes.alive(server) else NOBODY
 
     def note(self, server: ProcessId) -> None:
-        """Write down which process the server is.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Write down which process the server is."""
         text = f"{server.pid} {server.boot_id} {server.started}\n"
         write_durably(self._note, text.encode(), mode=0o600)
 

@@ -154,9 +154,6 @@ class Agent:
 
         Returns:
             Why it cannot be taken, if so.
-
-        Raises:
-            StateError: It is not on the disk.
         """
         now = int(self._clock.now().timestamp())
         cause = Cause(

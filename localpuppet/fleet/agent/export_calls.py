@@ -64,7 +64,6 @@ class ExportCalls:
 
         Raises:
             InvalidInputError: It cannot be exported, or there is no such run.
-            StateError: The disk refused.
         """
         directory = self._records.on(run)
         if directory is None:
@@ -80,8 +79,6 @@ class ExportCalls:
 
         Raises:
             InvalidInputError: The policy stops the run, or the question is refused.
-            UnavailableError: It could not be asked.
-            StateError: The disk refused.
         """
         kind = fields.parsed("type", named_type)
         condition: Json = fields.values_or_none("filter")

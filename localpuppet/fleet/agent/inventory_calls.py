@@ -52,7 +52,6 @@ class InventoryCalls:
 
         Raises:
             InvalidInputError: The question is refused.
-            UnavailableError: It could not be asked.
             StateError: The disk refused to have the answer written down.
         """
         question = Question.of(fields.text("function"), fields.values("arguments"))

@@ -40,11 +40,7 @@ class RestoredSteps:
 
 
 def recorded_end(records: Records, cause: Cause) -> RunEnd | None:
-    """Return how the run of a cause stands by its record; `BUSY` while it is running.
-
-    Raises:
-        StateError: The records cannot be read.
-    """
+    """Return how the run of a cause stands by its record; `BUSY` while it is running."""
     status = records.caused_by(cause.sender, cause.uuid)
     if status is None:
         return None

@@ -73,11 +73,7 @@ class RolloutSteps:
         self._inbox.hear_rollout(_voice(caller, rollout))
 
     def speaks(self, owner: str) -> dict[str, Json]:
-        """Return who spoke for a rollout last, by what `hear` noted; nothing where nobody did.
-
-        Raises:
-            StateError: It cannot be told.
-        """
+        """Return who spoke for a rollout last, by what `hear` noted; nothing where nobody did."""
         found = self._inbox.speaks(owner)
         if found is None:
             return {}
@@ -106,7 +102,6 @@ class RolloutSteps:
         Raises:
             OnHoldError: The rollout does not hold the node, or not alone.
             BusyError: A newer epoch of the rollout is known, or another speaker in this one.
-            StateError: It is not on the disk.
         """
         owner = rollout.owner(caller)
         cause = Cause(

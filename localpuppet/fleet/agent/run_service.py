@@ -93,7 +93,6 @@ class RunService:
 
         Raises:
             BusyError: Another agent is there.
-            StateError: The disk refused.
         """
         parts, agent = self.parts, self.parts.agent
         server = await parts.listen(parts.socket, self._answer)

@@ -28,9 +28,6 @@ def ask_nodes(
 
     A node that does not answer is an answer of its own: it is shown, and the exit code is 69; one
     that refuses makes it 1.
-
-    Raises:
-        UnavailableError: The bus cannot be asked.
     """
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run

@@ -288,7 +288,6 @@ async def _chunks(kv: KeyValue, node: NodeName, summary: ExportsSummary) -> byte
 
     Raises:
         InvalidInputError: They are not on the bus, or others are.
-        UnavailableError: The bus cannot be asked, or refuses us.
     """
     if summary.digest is None or not 0 < summary.size <= MAX_PACKED:
         raise InvalidInputError(f"{summary.size} bytes; 1 to {MAX_PACKED} are allowed")

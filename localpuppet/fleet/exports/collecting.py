@@ -72,11 +72,7 @@ class Collecting:
             return replace(asked, reason=one_line(str(error)))
 
     def warnings(self, choice: Choice) -> list[str]:
-        """Return what the author of a manifest should know of an answer, each in one line.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return what the author of a manifest should know of an answer, each in one line."""
         said = [
             f"{one.ref} of {one.node} is left out: {one.reason}"
             for one in choice.left_out[:MAX_WARNED]

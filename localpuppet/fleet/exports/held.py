@@ -112,11 +112,7 @@ class HeldExports:
         )
 
     def digests(self) -> dict[str, str]:
-        """Return the nodes of which something is held, each with its digest.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Return the nodes of which something is held, each with its digest."""
         with self._database.snapshot() as connection:
             return dict(connection.execute("SELECT node, digest FROM nodes").fetchall())
 
@@ -171,9 +167,6 @@ class HeldExports:
             digest: Which exports.
             reason: Why, in one line.
             tried: Whether the bus was there, and the fault is the exports'.
-
-        Raises:
-            StateError: The disk refused.
         """
         with self._database.transaction() as connection:
             connection.execute(
@@ -193,9 +186,6 @@ class HeldExports:
             nodes: Each with the digest of what it exports; one of which something is held, or was
                 refused, is passed over.
             reason: Why, in one line.
-
-        Raises:
-            StateError: The disk refused.
         """
         with self._database.transaction() as connection:
             connection.executemany(
@@ -205,11 +195,7 @@ class HeldExports:
             )
 
     def refused(self) -> dict[str, RefusedExports]:
-        """Return the nodes whose newest exports do not count.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Return the nodes whose newest exports do not count."""
         with self._database.snapshot() as connection:
             rows = connection.execute(
                 "SELECT node, digest, reason, tries FROM refused ORDER BY node"
@@ -226,9 +212,6 @@ class HeldExports:
 
         Args:
             wanted: Nodes, each with the digest of its exports.
-
-        Raises:
-            StateError: It cannot be told.
         """
         with self._database.snapshot() as connection:
             come = (
@@ -253,7 +236,6 @@ class HeldExports:
 
         Raises:
             UnavailableError: Of one of these nodes nothing was ever read.
-            StateError: It cannot be read.
         """
         tables, conditions, values = "resources", ["1"], []
         for condition, value in (("node = ?", node), ("resources.type = ?", kind)):

@@ -31,11 +31,7 @@ class ExportsOutbox:
         self._landed = state / LANDED
 
     def write(self, packed: Packed) -> None:
-        """Write down what the bus is to hold.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Write down what the bus is to hold."""
         path = self._directory / packed.digest
         if packed.count and not path.exists():
             make_private(self._directory)
@@ -57,11 +53,7 @@ class ExportsOutbox:
         return data
 
     def note_landed(self, slot: str, digest: str) -> None:
-        """Note in which slot of the bus stand the exports that the entry there names.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Note in which slot of the bus stand the exports that the entry there names."""
         write_durably(self._landed, f"{slot} {digest}".encode("ascii"))
 
     def landed(self) -> tuple[str, str] | None:
@@ -73,11 +65,7 @@ class ExportsOutbox:
         return slot, digest
 
     def keep(self, digests: Collection[str]) -> None:
-        """Remove every file but those of `digests`.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Remove every file but those of `digests`."""
         try:
             found = list(self._directory.iterdir())
         except FileNotFoundError:

@@ -185,7 +185,6 @@ def note_collected(run: RunDirectory, collected: Collected) -> None:
 
     Raises:
         InvalidInputError: The run has too many collectors.
-        StateError: The disk refused.
     """
     before = [one for one in read_collected(run) if one.text != collected.text]
     if len(before) >= MAX_COLLECTORS:
@@ -201,7 +200,6 @@ def note_exports(run: RunDirectory) -> int:
 
     Raises:
         InvalidInputError: A resource cannot be exported, or they are too many or too large.
-        StateError: The disk refused.
     """
     path = run.public / LEFT
     try:

@@ -43,11 +43,7 @@ class KnownNode(Protocol):
 
     @property
     def told(self) -> Mapping[str, Json]:
-        """Return some facts, by their dotted paths, as queries see them; null where there is none.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Return facts by their dotted paths, as queries see them; null where there is none."""
         ...
 
     def entry(self) -> InventoryEntry:

@@ -72,11 +72,7 @@ class Companion(Protocol):
     """Keeps what entries point to, beside the view."""
 
     def drop(self, node: str) -> None:
-        """Forget what is kept of a node, which is out of the view.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Forget what is kept of a node, which is out of the view."""
         ...
 
     async def update(self, kv: KeyValue) -> bool:
@@ -171,7 +167,6 @@ class ViewFollower:
         """Bring the view up to date from a listing, for who does not stay.
 
         Raises:
-            UnavailableError: The bus cannot be asked.
             StateError: The view cannot be written.
         """
         try:

@@ -41,11 +41,7 @@ class Outbox:
             return 0
 
     def is_published(self) -> bool:
-        """Return whether somebody has noted that the bus held what is here now.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return whether somebody has noted that the bus held what is here now."""
         payload = self.payload()
         try:
             return payload is None or self._mark.read_text("ascii") == _digest(payload)
@@ -53,19 +49,11 @@ class Outbox:
             return False
 
     def note_published(self, payload: bytes) -> None:
-        """Note that the bus holds an entry.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Note that the bus holds an entry."""
         write_durably(self._mark, _digest(payload).encode("ascii"))
 
     def payload(self) -> bytes | None:
-        """Return the packed entry; `None` before the first good run.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return the packed entry; `None` before the first good run."""
         try:
             return self.path.read_bytes()
         except FileNotFoundError:
@@ -97,11 +85,7 @@ class Outbox:
         return True
 
     def entry(self) -> InventoryEntry | None:
-        """Return the entry; `None` where there is none that this version reads.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return the entry; `None` where there is none that this version reads."""
         payload = self.payload()
         try:
             return None if payload is None else InventoryEntry.parse(payload)

@@ -90,11 +90,7 @@ async def announce(
 
 
 async def nodes(kv: KeyValue) -> dict[str, bytes]:
-    """Return what the nodes that are there have told, by name; signed, and not checked here.
-
-    Raises:
-        UnavailableError: The store cannot be asked.
-    """
+    """Return what the nodes that are there have told, by name; signed, and not checked here."""
     listing = await kv.list(PRESENCE)
     return {entry.key.removeprefix(PRESENCE): entry.value for entry in listing.entries}
 

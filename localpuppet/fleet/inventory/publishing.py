@@ -48,17 +48,12 @@ class Baggage(Protocol):
                 to take these.
 
         Raises:
-            UnavailableError: The bus cannot be asked, or refuses us.
             StateError: What is to be brought cannot be read.
         """
         ...
 
     def landed(self, entry: InventoryEntry) -> None:
-        """Take that the bus holds the entry now.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Take that the bus holds the entry now."""
         ...
 
 
@@ -160,7 +155,6 @@ async def publish(kv: KeyValue, payload: bytes, voice: Voice) -> bool:
         voice: In whose name.
 
     Raises:
-        UnavailableError: The bus cannot be asked.
         InvalidInputError: The identity is refused.
     """
     key = INVENTORY + voice.node

@@ -71,7 +71,6 @@ class ExportsReader(Protocol):
 
         Raises:
             UnavailableError: What a node exports was never read from the bus.
-            StateError: It cannot be read.
         """
         ...
 
@@ -84,7 +83,6 @@ class ExportsReader(Protocol):
 
         Raises:
             UnavailableError: What the node exports was never read from the bus.
-            StateError: It cannot be read.
         """
         ...
 
@@ -101,9 +99,6 @@ class InventoryReader(ExportsReader, Protocol):
         """Return when the view was last known to be current: seconds since 1970, UTC.
 
         `None` where it never was.
-
-        Raises:
-            StateError: It cannot be told.
         """
         ...
 
@@ -113,9 +108,6 @@ class InventoryReader(ExportsReader, Protocol):
         Args:
             equal: A hint by which an index may narrow: entries that cannot match may be left out,
                 and others that do not match may be there. The caller filters again.
-
-        Raises:
-            StateError: They cannot be read.
         """
         ...
 
@@ -126,18 +118,11 @@ class InventoryReader(ExportsReader, Protocol):
 
         Args:
             equal: As for `entries`.
-
-        Raises:
-            StateError: They cannot be read.
         """
         ...
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
-        """Return the entry of a node; `None` where there is none.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return the entry of a node; `None` where there is none."""
         ...
 
 
@@ -226,9 +211,6 @@ def must_ask(
         now: Seconds since 1970, UTC.
         max_stale: For how many seconds an answer counts after the view was last current.
         hint: What to do when it cannot be asked.
-
-    Raises:
-        UnavailableError: It could not be asked.
     """
     found = ask(reader, question, now=now, max_stale=max_stale)
     if isinstance(found, CouldNotAsk):

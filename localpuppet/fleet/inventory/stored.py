@@ -67,7 +67,6 @@ class Unpacking:
         """Return the token of a node that is there.
 
         Raises:
-            StateError: It cannot be read.
             DamagedError: The node has no entry any more.
         """
         try:

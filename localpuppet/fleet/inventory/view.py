@@ -139,30 +139,18 @@ class View:
         return None if row is None else self._unpacking.entry(row[0])
 
     def since(self, revision: int | None) -> set[str]:
-        """Return the nodes whose entries came after a revision of the bus; all for `None`.
-
-        Raises:
-            StateError: It cannot be told.
-        """
+        """Return the nodes whose entries came after a revision of the bus; all for `None`."""
         with self._database.snapshot() as connection:
             newer = "SELECT node FROM entries WHERE ?1 IS NULL OR revision > ?1"
             return {node for (node,) in connection.execute(newer, (revision,))}
 
     def standing(self, nodes: Collection[NodeName]) -> dict[NodeName, Standing]:
-        """Return how nodes stand here, all at one moment; nothing of other nodes is read.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return how nodes stand here, all at one moment; nothing of other nodes is read."""
         with self._database.snapshot() as connection:
             return stored.standing(connection, nodes)
 
     def exporters(self) -> dict[str, str]:
-        """Return the nodes that export something, each with the digest that its entry names.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Return the nodes that export something, each with the digest that its entry names."""
         with self._database.snapshot() as connection:
             rows = connection.execute("SELECT node, word FROM words WHERE path = ?", (EXPORTS,))
             return dict(rows.fetchall())
@@ -176,21 +164,13 @@ class View:
         return self._kept_exports().exported(node, kind)
 
     def refused(self) -> list[Refused]:
-        """Return the nodes whose entries on the bus do not count, sorted by name.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Return the nodes whose entries on the bus do not count, sorted by name."""
         with self._database.snapshot() as connection:
             rows = connection.execute("SELECT node, reason, since FROM refused ORDER BY node")
             return [Refused(node=node, reason=why, since=since) for node, why, since in rows]
 
     def unknown(self, tokens: Mapping[str, bytes]) -> set[str]:
-        """Return the nodes whose tokens are not those that are in force here.
-
-        Raises:
-            StateError: It cannot be told.
-        """
+        """Return the nodes whose tokens are not those that are in force here."""
         with self._database.use() as connection:
             return {
                 node
@@ -202,11 +182,7 @@ class View:
             }
 
     def tokens(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each node with the token that is in force.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Yield each node with the token that is in force."""
         with self._database.snapshot() as connection:
             yield from connection.execute("SELECT node, token FROM entries ORDER BY node")
 
@@ -282,9 +258,6 @@ class View:
             trust: The state of the files of trust.
             revision: Of a whole listing. A bus that was set up anew counts from the beginning, and
                 then nothing here came later than its listing.
-
-        Raises:
-            StateError: The disk refused.
         """
         with self._database.transaction() as connection:
             connection.execute(

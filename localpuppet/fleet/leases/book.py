@@ -101,11 +101,7 @@ class LeaseBook:
         self._boot_id = boot_id
 
     def note(self, noted: Noted) -> None:
-        """Write a lease down, or anew.
-
-        Raises:
-            StateError: It is not on the disk.
-        """
+        """Write a lease down, or anew."""
         user = noted.user or LockUser()
         process = user.process
         with self._database.transaction() as connection:
@@ -134,11 +130,7 @@ class LeaseBook:
             connection.execute("DELETE FROM leases WHERE name = ?", (name,))
 
     def entries(self) -> list[Noted]:
-        """Return what is written down.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return what is written down."""
         if not self._database.path.exists():
             return []  # most agents never have a lease
         with self._database.use() as connection:

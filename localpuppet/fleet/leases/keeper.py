@@ -109,7 +109,6 @@ class Keeper:
         Where a lock or a command has it, here or elsewhere, nobody leads.
 
         Raises:
-            UnavailableError: The store cannot be asked.
             InvalidInputError: The text is not a lease name.
         """
         kept = self._kept.get(name)
@@ -130,7 +129,6 @@ class Keeper:
 
         Raises:
             BusyError: It was not free within `wait` seconds.
-            UnavailableError: The store cannot be asked.
             StateError: It could not be written down, and was given back.
             InvalidInputError: The text is not a lease name, or it is a lease of ours already, or
                 nobody goes on who would rely on it.

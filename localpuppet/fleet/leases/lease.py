@@ -73,20 +73,12 @@ class Leases:
         self._session = session
 
     async def holder(self, name: str) -> str | None:
-        """Return the holder of a lease, for any use; `None` if it is free.
-
-        Raises:
-            UnavailableError: The store cannot be asked.
-        """
+        """Return the holder of a lease, for any use; `None` if it is free."""
         entry = await self._kv.get(_key(name))
         return None if entry is None else _said(entry.key, entry.value)[0]
 
     async def leader(self, name: str) -> str | None:
-        """Return who leads; `None` when nobody does, so also when a lock or a command has the name.
-
-        Raises:
-            UnavailableError: The store cannot be asked.
-        """
+        """Return the leader; `None` without one, also if the name is a lock's or a command's."""
         entry = await self._kv.get(_key(name))
         if entry is None:
             return None
@@ -103,9 +95,6 @@ class Leases:
             ttl: Seconds.
             use: What for.
             over: Take over what an earlier process of the same holder had, as a leader.
-
-        Raises:
-            UnavailableError: The store cannot be asked.
         """
         said = {"holder": self._holder, "session": self._session, "use": use}
         value = json.dumps(said).encode()
@@ -122,11 +111,7 @@ class Leases:
     async def wait(
         self, name: str, *, ttl: float, patience: float, use: Use = Use.COMMAND
     ) -> Held | None:
-        """Take a lease as soon as it is free; `None` when it was not within `patience` seconds.
-
-        Raises:
-            UnavailableError: The store cannot be asked.
-        """
+        """Take a lease as soon as it is free; `None` when it was not within `patience` seconds."""
         deadline = self._clock.monotonic() + patience
         while True:
             held = await self.take(name, ttl=ttl, use=use)
@@ -155,9 +140,6 @@ class Leases:
 
         For whom a write has left in doubt, and for the process that comes after the one that took
         it. That it is ours is told by its value, which names the session: nobody else writes that.
-
-        Raises:
-            UnavailableError: The store cannot be asked.
         """
         entry = await self._kv.get(_key(held.name))
         if entry is None or entry.value != held.value:

@@ -125,9 +125,6 @@ class RequestClient:
             action: One of `fleet.trust.policy.REQUESTS`.
             args: What the action needs.
             patience: Seconds to wait for a reply.
-
-        Raises:
-            UnavailableError: The bus cannot be asked.
         """
         if self._replies is not None:
             return await self._ask(node, action, args, patience, self._replies)

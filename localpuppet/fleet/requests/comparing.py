@@ -56,7 +56,6 @@ async def compare_on(
         patience: Seconds that a node has, which may have to fetch the release first.
 
     Raises:
-        UnavailableError: The bus cannot be asked.
         InvalidInputError: The release is not a tag.
     """
     slots = asyncio.Semaphore(AT_ONCE)

@@ -31,9 +31,6 @@ async def deployed(
         node: Whom.
         args: For what.
         patience: Seconds within which it must be over.
-
-    Raises:
-        UnavailableError: The bus cannot be asked.
     """
     return await until_over(client, node, "deploy", args, patience=patience)
 
@@ -50,9 +47,6 @@ async def next_serials(
         nodes: Whom.
         patience: Seconds for a reply.
         rollout: The rollout that wants it: what a node has taken of it already stays in force.
-
-    Raises:
-        UnavailableError: The bus cannot be asked.
     """
     answers = await client.ask_all(nodes, "status", StatusRequest(), patience=patience)
     serials, problems = {}, {}
@@ -80,9 +74,6 @@ async def deploy_to(
         nodes: Whom.
         args: For what; the serials are chosen here.
         patience: Seconds within which it must be over on a node.
-
-    Raises:
-        UnavailableError: The bus cannot be asked.
     """
     slots = asyncio.Semaphore(AT_ONCE)
     serials, problems = await next_serials(client, nodes, patience=min(REPLY, patience))

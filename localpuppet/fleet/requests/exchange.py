@@ -66,9 +66,6 @@ class Replies:
             node: Who is asked.
             request: Its id.
             ttl: Seconds that it stays there.
-
-        Raises:
-            UnavailableError: The store cannot be asked.
         """
         key = replies_of(node, self._caller) + request
         unread = self._unread[key] = asyncio.Queue(MOST_UNREAD)

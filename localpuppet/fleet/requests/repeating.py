@@ -25,9 +25,6 @@ async def until_over(
         action: For what.
         args: What the action needs.
         patience: Seconds within which it must be over.
-
-    Raises:
-        UnavailableError: The bus cannot be asked.
     """
     pause = FIRST_PAUSE
     try:

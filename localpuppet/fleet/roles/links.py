@@ -116,9 +116,6 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
     Args:
         reader: The entries.
         enough: Whether no more is to be read: what others ask may take long.
-
-    Raises:
-        StateError: They cannot be read.
     """
     said = _said(reader.entries())
     found, lost, notes = [], [], []

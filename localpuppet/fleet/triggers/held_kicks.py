@@ -176,11 +176,7 @@ class HeldKicks:
         return True
 
     def runs(self) -> list[RunId]:
-        """Return the runs whose kicks wait, the oldest first.
-
-        Raises:
-            StateError: The directory cannot be read.
-        """
+        """Return the runs whose kicks wait, the oldest first."""
         found = []
         try:
             names = [path.stem for path in self._directory.glob("*.json")]
@@ -194,22 +190,14 @@ class HeldKicks:
         return sorted(found)
 
     def due(self, run: RunId) -> HeldKick | None:
-        """Return the kicks of a run that is over; `None` while it goes on, and where it has none.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Return the kicks of a finished run; `None` while it runs, or if it has none."""
         kick = self._read(run)
         if kick is None or (kick.released is None and not self._is_dead(run)):
             return None
         return kick
 
     def drop(self, kick: HeldKick) -> None:
-        """Take a kick away: it was sent, or is too old.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Take a kick away: it was sent, or is too old."""
         remove(self._file(kick.run))
 
     def is_too_old(self, kick: HeldKick) -> bool:

@@ -72,11 +72,7 @@ class Inbox:
         self._quota = steps
 
     def seen(self, identifier: str) -> bool:
-        """Return whether a cause of that id was accepted, and might come again.
-
-        Raises:
-            StateError: It cannot be told.
-        """
+        """Return whether a cause of that id was accepted, and might come again."""
         with self._database.use() as connection:
             return self._ids.has(connection, _EVERYBODY, identifier)
 
@@ -85,9 +81,6 @@ class Inbox:
 
         Args:
             causes: Each with the second (since 1970) until which its id is remembered.
-
-        Raises:
-            StateError: They are not on the disk.
         """
         now = int(self._clock.now().timestamp())
         with self._database.transaction() as connection:
@@ -104,18 +97,13 @@ class Inbox:
 
         Raises:
             BusyError: A newer epoch is known, or another speaker.
-            StateError: It is not on the disk.
         """
         with self._database.transaction() as connection:
             now = int(self._clock.now().timestamp())
             step_table.hear(connection, voice, now=now, quota=self._quota)
 
     def speaks(self, owner: str) -> tuple[Voice, int] | None:
-        """Return who spoke for a rollout last, and when; see `step_table.speaks`.
-
-        Raises:
-            StateError: It cannot be told.
-        """
+        """Return who spoke for a rollout last, and when; see `step_table.speaks`."""
         with self._database.use() as connection:
             return step_table.speaks(connection, owner)
 
@@ -138,7 +126,6 @@ class Inbox:
         Raises:
             BusyError: A newer epoch is known, or another speaker.
             LocalpuppetError: The problem.
-            StateError: It is not on the disk.
         """
         now = int(self._clock.now().timestamp())
         owner, epoch = voice.owner, voice.epoch
@@ -157,29 +144,17 @@ class Inbox:
         return AskedStep(step=Step(state=StepState.WAITING), new=True)
 
     def ended(self, owner: str, number: int) -> int | None:
-        """Return when a step of a rollout ended; see `step_table.ended`.
-
-        Raises:
-            StateError: It cannot be told.
-        """
+        """Return when a step of a rollout ended; see `step_table.ended`."""
         with self._database.use() as connection:
             return step_table.ended(connection, owner, number)
 
     def set_began(self, identifier: str, *, began: bool) -> None:
-        """Note that the run of a step begins, before it does; or that it did not after all.
-
-        Raises:
-            StateError: It is not on the disk.
-        """
+        """Note that the run of a step begins, before it does; or that it did not after all."""
         with self._database.transaction() as connection:
             step_table.set_began(connection, identifier, began=began)
 
     def began(self, identifier: str) -> bool:
-        """Return whether the run of a step had begun.
-
-        Raises:
-            StateError: It cannot be told.
-        """
+        """Return whether the run of a step had begun."""
         with self._database.use() as connection:
             return step_table.began(connection, identifier)
 
@@ -216,11 +191,7 @@ class Inbox:
             )
 
     def settled(self) -> list[TriggerOutcome]:
-        """Return what became of the last `MOST` causes, the oldest first.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return what became of the last `MOST` causes, the oldest first."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT outcome FROM settled ORDER BY number").fetchall()
         try:
@@ -232,11 +203,7 @@ class Inbox:
         return [outcome for outcome in read if outcome is not None]
 
     def causes(self) -> list[Cause]:
-        """Return what is owed, in the order in which it was accepted.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return what is owed, in the order in which it was accepted."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT cause FROM causes ORDER BY number").fetchall()
         try:

@@ -193,7 +193,6 @@ class OwnKey:
 
         Raises:
             InvalidInputError: There is one, and `replace` is not said.
-            StateError: The disk refused.
         """
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import (
@@ -221,7 +220,6 @@ class OwnKey:
 
         Raises:
             InvalidInputError: It is refused.
-            StateError: The disk refused.
         """
         if not self.path.exists():
             try:
@@ -299,7 +297,6 @@ class TrustedKeys:
         Raises:
             IntegrityError: Another key is pinned, and `replace` is not said.
             InvalidInputError: What is pinned cannot be read.
-            StateError: The disk refused.
         """
         path = self._path(name)
         pem = public_pem(key)
@@ -323,7 +320,6 @@ class TrustedKeys:
 
         Raises:
             InvalidInputError: None is pinned.
-            StateError: The disk refused.
         """
         path = self._path(name)
         if not path.exists():

@@ -71,7 +71,6 @@ def run_parts(
     Raises:
         BusyError: Another agent has this node's state, whatever sockets it has: two would each
             run for what one of them has accepted.
-        StateError: The disk refused.
     """
     node = fleet.node
     signer = fleet.signer  # makes the key where there is none: what verifies must know it, too

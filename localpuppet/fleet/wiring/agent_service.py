@@ -48,7 +48,6 @@ async def serve_both(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
 
     Raises:
         BusyError: Another agent is there.
-        StateError: The disk refused.
     """
 
     def lend(engine: str | None) -> AbstractAsyncContextManager[KeyValue]:
@@ -71,7 +70,6 @@ async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
     Raises:
         BusyError: Another agent is there.
         InvalidInputError: There is no such user as the network side's.
-        StateError: The disk refused.
     """
     settings = fleet_settings(fleet.node)
     sides, timeout = settings.agent.sides, settings.bus.timeout

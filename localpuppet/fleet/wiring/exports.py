@@ -72,7 +72,6 @@ class ExportsWiring:
 
         Raises:
             InvalidInputError: They are too many or too large.
-            StateError: The disk refused.
         """
         from localpuppet.fleet.exports.document import aged, pack
         from localpuppet.fleet.exports.recording import read_exports
@@ -88,11 +87,7 @@ class ExportsWiring:
         return summary, servers_of(resources)
 
     def keep(self, *entries: "InventoryEntry | None") -> None:
-        """Remove what none of some entries names.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Remove what none of some entries names."""
         digests = {one.exports.digest for one in entries if one is not None}
         self._outbox().keep({digest for digest in digests if digest is not None})
 

@@ -74,7 +74,6 @@ class Identity:
 
         Raises:
             InvalidInputError: The key is refused, or does not belong to the certificate.
-            StateError: The disk refused.
         """
         from localpuppet.fleet.trust.signing import Signer
 

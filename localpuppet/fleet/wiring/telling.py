@@ -125,7 +125,6 @@ class TellingWiring:
         """Tell all nodes, in the name of whoever has this root, that a node is forgotten.
 
         Raises:
-            UnavailableError: The bus cannot be asked, or refuses us.
             LocalpuppetError: The identity is refused.
         """
         from localpuppet.fleet.bus.layout import FORGOTTEN

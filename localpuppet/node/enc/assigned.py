@@ -46,7 +46,6 @@ class AssignedRelease:
         Raises:
             InvalidInputError: It is not the next one any more; see `check_newer`.
             BusyError: Another process does so now.
-            StateError: It is not on the disk.
         """
         make_private(self._state)
         path = self._state / "assignment.lock"

@@ -39,9 +39,5 @@ def node_document(
 
 
 def write_document(document: NodeDocument, path: Path) -> None:
-    """Put the document where the ENC script finds it.
-
-    Raises:
-        StateError: The disk refused.
-    """
+    """Put the document where the ENC script finds it."""
     write_durably(path, document.to_yaml().encode("utf-8"))

@@ -24,7 +24,6 @@ def read_noted(public: Path, name: str) -> list[Fields]:
         name: `KICKS` or `COMPONENTS`.
 
     Raises:
-        StateError: It cannot be read.
         InvalidInputError: It is too much, or a line is not JSON.
     """
     what = name.partition(".")[0]

@@ -17,9 +17,6 @@ def make_environment(compilation: Compilation) -> None:
 
     Args:
         compilation: What is compiled.
-
-    Raises:
-        StateError: The disk refused.
     """
     directory = compilation.environments / compilation.environment
     make_private(directory)

@@ -30,7 +30,6 @@ class PuppetRunLock:
 
         Raises:
             BusyError: A Puppet agent's run has it, or a run of another root of localpuppet.
-            StateError: The disk refused.
         """
         make_public(self._path.parent)
         for _ in range(3):
@@ -51,11 +50,7 @@ class PuppetRunLock:
         raise self._busy()
 
     def hand_to(self, pid: int) -> None:
-        """Name `pid` as the holder: Puppet believes a lock only if its holder is a Puppet.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Name `pid` as the holder: Puppet believes a lock only if its holder is a Puppet."""
         if self._mine is None:
             return
         replace_file(self._path, str(pid).encode(), mode=0o644)

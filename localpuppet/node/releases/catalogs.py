@@ -49,11 +49,7 @@ class NodeFacts:
     values: Mapping[str, Json]
 
     def options(self, scratch: Path) -> list[str]:
-        """Write the facts into a private directory, and return Puppet's options for them.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Write the facts into a private directory, and return Puppet's options for them."""
         if self.name is None:
             file = scratch / "facts.json"
             write_durably(file, json.dumps(self.values).encode())

@@ -120,7 +120,6 @@ class Interfaces:
 
         Raises:
             PuppetMissingError: Puppet's parser does not work.
-            StateError: The disk refused.
         """
         kept = self.kept(release)
         if kept is not None and kept.puppet == parser.version:
@@ -151,7 +150,6 @@ class Interfaces:
         Raises:
             InvalidInputError: Puppet cannot parse it; nothing is kept.
             PuppetMissingError: Puppet's parser does not work.
-            StateError: The disk refused.
         """
         file = self._directory / f"{staged.composition}.json"
         kept = _read(file, [*modulepath, *own_code])
@@ -169,11 +167,7 @@ class Interfaces:
         write_json(file, interface.to_dict())
 
     def forget(self, composition: str) -> None:
-        """Remove what was kept of a composition that is no longer here.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Remove what was kept of a composition that is no longer here."""
         remove(self._directory / f"{composition}.json")
 
     def _file(self, release: Release) -> Path | None:

@@ -194,11 +194,7 @@ class Ledger:
             )
 
     def note(self, app: ReleasePath) -> None:
-        """Write down that a release is applied now.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Write down that a release is applied now."""
         if not app.is_tag or self.current(app.source) == app:
             return
         order, current = self._read()
@@ -249,11 +245,7 @@ class Ledger:
         return rollback if rollback.stands(digest, serial) else None
 
     def roll_back(self, rollback: Rollback) -> None:
-        """Put a decision in force.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Put a decision in force."""
         make_private(self._state)
         fields = asdict(rollback)
         if not rollback.serial:
@@ -261,9 +253,5 @@ class Ledger:
         write_json(self._rollback, {"schema": SCHEMA, **fields})
 
     def end_rollback(self) -> None:
-        """End the decision in force.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """End the decision in force."""
         remove(self._rollback)

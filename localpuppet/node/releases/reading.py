@@ -57,7 +57,6 @@ class InterfaceReader:
         Raises:
             InvalidInputError: Puppet cannot parse the release.
             PuppetMissingError: Puppet is there, and its parser does not work.
-            StateError: The disk refused.
         """
         try:
             installation = self._installed()
@@ -74,7 +73,6 @@ class InterfaceReader:
             InvalidInputError: Puppet cannot parse the release.
             BusyError: Another process changes the store.
             PuppetMissingError: Puppet is there, and its parser does not work.
-            StateError: The disk refused.
         """
         try:
             installation = self._installed()

@@ -52,20 +52,12 @@ class StagedRecords:
             return 0.0
 
     def write(self, staged: Staged) -> None:
-        """Write a record, durably.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Write a record, durably."""
         make_private(self._directory)
         write_json(self._file(staged.app), staged.to_dict())
 
     def remove(self, app: ReleasePath) -> None:
-        """Remove a record.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Remove a record."""
         remove(self._file(app))
 
     def rubbish(self) -> list[Path]:

@@ -262,9 +262,6 @@ class Staging:
         Args:
             staged: The release.
             kept: Releases that stay, whose names must stay, too.
-
-        Raises:
-            StateError: The disk refused.
         """
         needed = {path for release in kept for path in self._switches(release)}
         for path in reversed(self._switches(staged)):

@@ -68,7 +68,6 @@ class Store:
 
         Raises:
             BusyError: Another process has it.
-            StateError: The lock file cannot be made.
         """
         make_private(self.directory)
         lock = Flock.take(self.directory / "stage.lock")
@@ -87,7 +86,6 @@ class Store:
 
         Raises:
             BusyError: `gc` removes releases now.
-            StateError: The lock file cannot be made.
         """
         return self._kept(
             shared=True, said="releases are being removed", hint="try again when gc has ended"
@@ -98,7 +96,6 @@ class Store:
 
         Raises:
             BusyError: A run is being prepared, and nobody knows yet what it needs.
-            StateError: The lock file cannot be made.
         """
         return self._kept(
             shared=False,
@@ -118,9 +115,6 @@ class Store:
         """Return a new, empty directory for trees that are to be added; sweep old ones away.
 
         Call it with the lock only: what is found there belongs to a dead process.
-
-        Raises:
-            StateError: The disk refused.
         """
         for directory in (self.objects, self._index, self._staging):
             make_private(directory)
@@ -224,11 +218,7 @@ class Store:
             return f"cannot be read: {error.strerror}"
 
     def sound(self, sha256: str) -> bool:
-        """Return whether a tree is here and whole; a damaged one is put aside, to be fetched again.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Return whether a tree is here and whole; move a damaged one to quarantine."""
         if not self.has(sha256):
             return False
         if self.problem(sha256, full=False) and self.problem(sha256, full=True):
@@ -240,9 +230,6 @@ class Store:
         """Return how many files and links a tree here has, and how many bytes they are.
 
         What `problem` or `sound` saw a moment ago is not looked at again.
-
-        Raises:
-            StateError: It cannot be read.
         """
         if sha256 in self._weights:
             return self._weights[sha256]
@@ -254,11 +241,7 @@ class Store:
         return len(sizes), sum(sizes)
 
     def quarantine(self, sha256: str) -> Path:
-        """Put a tree aside, for somebody to look at; return where it is now.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Put a tree aside, for somebody to look at; return where it is now."""
         make_private(self._quarantine)
         self._weights.pop(sha256, None)
         aside = self._quarantine / f"{sha256}-{os.urandom(4).hex()}"
@@ -271,11 +254,7 @@ class Store:
         return aside
 
     def remove(self, sha256: str) -> None:
-        """Remove a tree: first its index entry, so that half a tree is never taken for a whole one.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Remove a tree: its index entry first, so that half a tree never counts as whole."""
         self._weights.pop(sha256, None)
         try:
             (self._index / sha256).unlink(missing_ok=True)

@@ -119,7 +119,6 @@ class Assigning:
 
         Raises:
             InvalidInputError: There is no such run.
-            StateError: The disk refused.
         """
         held = self.assigned.read()
         if held is None or not _begun_as(held, left):

@@ -117,19 +117,11 @@ class Attempts:
         return attempt
 
     def newest(self) -> "Attempt | None":
-        """Return the newest attempt.
-
-        Raises:
-            StateError: The directory cannot be read.
-        """
+        """Return the newest attempt."""
         return next(self.history(), None)
 
     def history(self) -> "Iterator[Attempt]":
-        """Return the attempts, newest first; one that is damaged is left out.
-
-        Raises:
-            StateError: The directory cannot be read.
-        """
+        """Return the attempts, newest first; one that is damaged is left out."""
         for name in self._names():
             attempt = self._read(name)
             if attempt is not None:

@@ -81,21 +81,13 @@ class Holds:
             return {}  # Puppet takes any file there for "disabled", and so do we
 
     def add(self, hold: Hold) -> None:
-        """Put a hold on this node, in place of the same owner's earlier one.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Put a hold on this node, in place of the same owner's earlier one."""
         make_private(self._directory)
         write_json(self._path(hold.owner), hold.to_dict())
         self.settle()
 
     def remove(self, owner: str | None) -> list[Hold]:
-        """End the holds of `owner`, or all (Puppet's own, too) for `None`; return them.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """End the holds of `owner`, or all (Puppet's own, too) for `None`; return them."""
         if owner is None:
             self._remove_damaged()
         ended = [hold for hold in self.active() if owner in (None, hold.owner)]
@@ -116,11 +108,7 @@ class Holds:
                 remove(path)
 
     def settle(self) -> None:
-        """Forget holds that are over, and make Puppet's disable file agree with the rest.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Forget holds that are over, and make Puppet's disable file agree with the rest."""
         now = self._clock.now()
         holds = self._read()
         for path, hold in holds.items():

@@ -56,9 +56,6 @@ def write_listed(path: Path, name: str, listed: Sequence[Notable]) -> None:
         path: The file.
         name: What the list is called in it.
         listed: All of it, in order.
-
-    Raises:
-        StateError: The disk refused.
     """
     # In one line: of ten thousand nodes each is another line, and written ten times as slowly.
     text = compact({"schema": SCHEMA, name: [one.to_dict() for one in listed]})

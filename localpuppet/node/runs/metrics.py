@@ -61,9 +61,6 @@ def update(
         rollback: The rollback in force.
         now: For a run without an end of its own.
         fork_server: The memory of the agent's fork server, bytes; `None` for no such server.
-
-    Raises:
-        StateError: The disk refused.
     """
     samples = _read(path)
     if status is not None:
@@ -88,11 +85,7 @@ def update(
 
 
 def add_attempt(path: Path, attempt: "Attempt") -> None:
-    """Say in the textfile that an apply was refused; what it says of runs stays.
-
-    Raises:
-        StateError: The disk refused.
-    """
+    """Say in the textfile that an apply was refused; what it says of runs stays."""
     samples = _read(path)
     for key in _of(samples, _ATTEMPT):
         del samples[key]
@@ -104,11 +97,7 @@ def add_attempt(path: Path, attempt: "Attempt") -> None:
 
 
 def note_confirmation(path: Path, *, late: bool) -> None:
-    """Say whether a deployed release waits too long for its confirmation; the rest stays.
-
-    Raises:
-        StateError: The disk refused.
-    """
+    """Say whether a deployed release waits too long for its confirmation; the rest stays."""
     samples = _read(path)
     if samples.get(_UNCONFIRMED, "0") != str(int(late)):
         samples[_UNCONFIRMED] = str(int(late))

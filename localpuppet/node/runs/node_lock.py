@@ -60,11 +60,7 @@ class NodeLock:
         self._say(run, asdict(self._processes.me()))
 
     def held_by(self, status: Status) -> None:
-        """Tell others which processes carry the lock now; this one is its owner from here on.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Tell others which processes carry the lock now; this one is its owner from here on."""
         self._owner = os.getpid()
         self._say(status.id, status.supervisor, status.puppet)
 

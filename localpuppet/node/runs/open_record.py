@@ -28,11 +28,7 @@ class OpenRecord:
         self._clock = clock
 
     def open(self, request: RunRequest) -> None:
-        """Write the record for the first time.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Write the record for the first time."""
         self.directory.open(request, self.status)
 
     def hand_to(self, supervisor: ProcessId) -> None:
@@ -51,11 +47,7 @@ class OpenRecord:
         )
 
     def write(self) -> None:
-        """Have the record say how the run stands.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Have the record say how the run stands."""
         self.directory.write_status(self.status)
 
     def close(self, verdict: Verdict, ending: Ending) -> Status:

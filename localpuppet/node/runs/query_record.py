@@ -100,7 +100,6 @@ def note_query(run: RunDirectory, query: RecordedQuery) -> None:
 
     Raises:
         InvalidInputError: The run has asked too many questions.
-        StateError: The disk refused.
     """
     before = [one for one in read_queries(run) if one.call != query.call]
     if len(before) >= MAX_QUERIES:

@@ -74,19 +74,11 @@ class RunDirectory:
             raise state_problem(error, self.path) from error
 
     def write_request(self, request: RunRequest) -> None:
-        """Write what was asked.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Write what was asked."""
         write_json(self.request, request.to_dict())
 
     def write_status(self, status: Status) -> None:
-        """Replace the status.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Replace the status."""
         write_json(self.status, status.to_dict())
 
     def close(self, status: Status) -> None:
@@ -131,11 +123,7 @@ class Records:
         return directory if directory.is_open else None
 
     def ids(self) -> list[RunId]:
-        """Return every run, newest first.
-
-        Raises:
-            StateError: The directory cannot be read.
-        """
+        """Return every run, newest first."""
         try:
             names = os.listdir(self.directory)  # noqa: PTH208 - names, not paths, and 5 times faster
         except FileNotFoundError:
@@ -174,11 +162,7 @@ class Records:
             )
 
     def create(self, clock: Clock) -> RunDirectory:
-        """Return a directory, not made yet, for a run that starts now.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Return a directory, not made yet, for a run that starts now."""
         make_private(self.directory)
         ids = self.ids()
         name = new_run_id(clock.now(), secrets.token_hex(2), ids[0] if ids else None)
@@ -241,11 +225,7 @@ class Records:
         return self._processes.alive(ProcessId.from_dict(status.puppet))
 
     def mine(self) -> bool:
-        """Return whether the newest run is this very process's.
-
-        Raises:
-            StateError: The directory cannot be read.
-        """
+        """Return whether the newest run is this very process's."""
         ids = self.ids()
         if not ids:
             return False
@@ -253,11 +233,7 @@ class Records:
         return supervisor is not None and supervisor == asdict(self._processes.me())
 
     def caused_by(self, sender: str, uuid: str) -> Status | None:
-        """Return how the newest run with a cause stands; `None` if no recent run has it.
-
-        Raises:
-            StateError: The directory cannot be read.
-        """
+        """Return how the newest run with a cause stands; `None` if no recent run has it."""
         for run in self.ids()[:RECENT]:
             directory = RunDirectory(self.directory / run)
             with suppress(FileNotFoundError, StateError):
@@ -268,11 +244,7 @@ class Records:
         return None
 
     def in_use(self) -> list[tuple[ReleasePath, list[Path]]]:
-        """Return release and modulepath of each run that goes on; also those of work trees.
-
-        Raises:
-            StateError: A record cannot be read.
-        """
+        """Return release and modulepath of each run that goes on; also those of work trees."""
         found = []
         for status in self.history():
             if status.state is State.FINISHED and not self.orphaned(status):
@@ -318,11 +290,7 @@ class Records:
             sleep(0.1)
 
     def settle(self) -> None:
-        """Close what dead supervisors left open. Call it with the node's lock only.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Close what dead supervisors left open. Call it with the node's lock only."""
         for name in self.ids():
             run = RunDirectory(self.directory / name)
             if run.is_open:

@@ -70,11 +70,7 @@ def _derive(reader: "InventoryReader") -> "Derived":
 
 
 def with_roles(node: NodeWiring, roles: Sequence[str]) -> frozenset[NodeName]:
-    """Return the nodes that have one of some roles.
-
-    Raises:
-        UnavailableError: The inventory could not be asked.
-    """
+    """Return the nodes that have one of some roles."""
     wanted = frozenset(roles)
     return _read(
         node,
@@ -89,9 +85,6 @@ def fact_of(node: NodeWiring, fact: str, nodes: Collection[NodeName]) -> "dict[N
         node: The parts of the node.
         fact: Its dotted path: `datacenter`, `networking.network`.
         nodes: Whose.
-
-    Raises:
-        UnavailableError: The inventory could not be asked.
     """
     from localpuppet.fleet.inventory.index import at_path
 
@@ -110,7 +103,6 @@ def answer(node: NodeWiring, query: str) -> frozenset[NodeName]:
 
     Raises:
         InvalidInputError: It is not a query.
-        UnavailableError: The inventory could not be asked.
     """
     from localpuppet.fleet.inventory.query.functions import Question
 

@@ -28,7 +28,6 @@ def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: b
     Raises:
         InvalidInputError: There is none, or it is too large for the bus, or over and an earlier
             version wrote that.
-        UnavailableError: The bus cannot be asked.
         IntegrityError: What is there is not to be believed.
     """
     wanted = None if rollout is None else RolloutId.parse(rollout)
@@ -87,11 +86,7 @@ def show_head(
 
 
 def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
-    """List rollouts as their heads tell.
-
-    Raises:
-        UnavailableError: The bus cannot be asked.
-    """
+    """List rollouts as their heads tell."""
     heads = run(known_heads(RolloutWiring(node), owner, most=MOST))
     told = [summary(one) for one in (heads if as_json else heads[:SHOWN])]
     if as_json:

@@ -58,7 +58,6 @@ def selected(
 
     Raises:
         InvalidInputError: The site is refused, or the selection matches no node.
-        UnavailableError: The inventory could not be asked.
     """
     from localpuppet.rollout.execution import selecting
 
@@ -73,7 +72,6 @@ def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeNa
 
     Raises:
         InvalidInputError: A node has no such fact.
-        UnavailableError: The inventory could not be asked.
     """
     from localpuppet.rollout.execution.selecting import places_of
 

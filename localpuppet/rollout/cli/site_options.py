@@ -83,7 +83,6 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
 
     Raises:
         InvalidInputError: The site is refused, has no order, or the selection matches no node.
-        UnavailableError: The inventory could not be asked.
     """
     from localpuppet.rollout.plans.plan import Selection, make_plan
     from localpuppet.rollout.plans.service import DEFAULT, OWN, site_url

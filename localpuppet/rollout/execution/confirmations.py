@@ -62,9 +62,6 @@ class Confirmations:
             end: How its run ended, well or not.
             rollout: What a request says of the rollout.
             serial: That of the release's assignment on the node.
-
-        Raises:
-            UnavailableError: The bus cannot be asked.
         """
         problem = _OWED
         for pause in PAUSES:
@@ -102,11 +99,7 @@ class Confirmations:
 
 
 async def status_of(client: "RequestClient", node: "NodeName") -> Mapping[str, Json] | Asked:
-    """Return how a node says that it is, or that it did not say so.
-
-    Raises:
-        UnavailableError: The bus cannot be asked.
-    """
+    """Return how a node says that it is, or that it did not say so."""
     answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
     if answer.reply is None or not answer.ok:
         return Asked(heard=False, problem=problem_of(answer))

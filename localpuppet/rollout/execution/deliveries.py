@@ -52,11 +52,7 @@ class Deliveries:
         self._took: set[tuple[NodeName, Deed]] = set()
 
     async def unready(self, nodes: Collection["NodeName"]) -> dict["NodeName", str]:
-        """Return why nodes would not be allowed to take the release.
-
-        Raises:
-            UnavailableError: The bus cannot be asked.
-        """
+        """Return why nodes would not be allowed to take the release."""
         may = StatusRequest(may=self._delivery.rights)
         _, old = await next_serials(self._client, list(nodes), patience=PATIENCE)
         able = [node for node in nodes if node not in old]
@@ -102,11 +98,7 @@ class Deliveries:
         return problem
 
     async def move(self, turn: Turn, *, epoch: int, serial: int) -> Asked | None:
-        """Have a node take the release before its turn, or leave it; `None` when it has.
-
-        Raises:
-            UnavailableError: The bus cannot be asked.
-        """
+        """Have a node take the release before its turn, or leave it; `None` when it has."""
         deed = Deed.BACK if self._is_back(turn) else Deed.APPLY
         if (turn.node, deed) in self._took:
             return None
@@ -123,11 +115,7 @@ class Deliveries:
         return None
 
     async def confirm(self, end: Ended, *, epoch: int, serial: int) -> Asked:
-        """Return the end of a turn's run when what it ran is confirmed; see `Confirmations`.
-
-        Raises:
-            UnavailableError: The bus cannot be asked.
-        """
+        """Return the end of a turn's run when what it ran is confirmed; see `Confirmations`."""
         if not self._is_back(end.turn):
             if end.outcome in ("", DROPPED):  # nothing ran
                 return Asked(heard=True, end=end)

@@ -94,9 +94,6 @@ class Execution:
 
         Args:
             to: Who, where a node has told.
-
-        Raises:
-            StateError: The journal cannot be written.
         """
         self._holding = False
         if to is not None and self.state.overtaken is None:
@@ -134,9 +131,6 @@ class Execution:
 
         Args:
             why: One line.
-
-        Raises:
-            StateError: The journal cannot be written.
         """
         return await self._let_go(Ending.STOPPED, why)
 
@@ -144,9 +138,6 @@ class Execution:
         """Let go of the nodes that were kept when the rollout was over, or did not say they let go.
 
         Those that do not say that they did now can be asked again.
-
-        Raises:
-            StateError: The journal cannot be written.
         """
         over = self.state.over
         if over is None:

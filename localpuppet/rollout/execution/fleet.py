@@ -88,11 +88,7 @@ class FleetNodes:
         )
 
     async def ready(self, nodes: Collection["NodeName"]) -> Problems:
-        """Return why nodes could not take part.
-
-        Raises:
-            UnavailableError: The bus cannot be asked.
-        """
+        """Return why nodes could not take part."""
         found = await self._client.ask_all(
             list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
         )

@@ -81,7 +81,6 @@ class Heads:
         """Return the head of a rollout; `None` where there is none.
 
         Raises:
-            UnavailableError: The bus cannot be asked.
             IntegrityError: What is there was signed by somebody who is not to be believed, or is of
                 another rollout.
             InvalidInputError: What is there is not a head.
@@ -119,7 +118,6 @@ class Heads:
         """Return the head of a rollout that can go on; of the newest for `None`.
 
         Raises:
-            UnavailableError: The bus cannot be asked.
             IntegrityError: See `read`.
             InvalidInputError: There is none, or it is over, or not a head.
         """
@@ -142,9 +140,6 @@ class Heads:
 
         What is not a head of the caller's is passed over: whoever may write to the bus could keep
         the caller from all rollouts with it.
-
-        Raises:
-            UnavailableError: The bus cannot be asked.
         """
         for entry in await self._entries():
             with suppress(IntegrityError, InvalidInputError):
@@ -154,11 +149,7 @@ class Heads:
         return None
 
     async def all(self, *, most: int) -> "list[Head]":
-        """Return the heads that are to be believed, the newest rollouts first, at most so many.
-
-        Raises:
-            UnavailableError: The bus cannot be asked.
-        """
+        """Return the heads that are to be believed, the newest rollouts first, at most so many."""
         found = []
         for entry in await self._entries():
             with suppress(IntegrityError, InvalidInputError):

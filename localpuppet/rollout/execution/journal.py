@@ -59,7 +59,6 @@ class Journal:
 
         Raises:
             BusyError: Another process goes on with this rollout.
-            StateError: The disk refused.
         """
         make_private(self.path.parent)
         self._lock = Flock.take(self._lock_file)
@@ -93,19 +92,12 @@ class Journal:
         Args:
             events: What happens next, in this order.
             at: When, ISO 8601.
-
-        Raises:
-            StateError: They are not on the disk.
         """
         with self._database.transaction() as connection:
             _insert([(at, event) for event in events], connection)
 
     def events(self) -> list[tuple[str, Event]]:
-        """Return what happened, the oldest first, each with its time.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return what happened, the oldest first, each with its time."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT at, event FROM events ORDER BY number").fetchall()
         try:
@@ -116,11 +108,7 @@ class Journal:
             raise StateError(f"holds a damaged event: {error}", where=str(self.path)) from error
 
     def state(self) -> State:
-        """Return where the rollout is.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return where the rollout is."""
         try:
             return State.of(event for _, event in self.events())
         except StateError as error:
@@ -145,9 +133,6 @@ class Journal:
             word: The word.
             caller: Who says so.
             about: What it is about, see `Said`.
-
-        Raises:
-            StateError: It is not on the disk.
         """
         text = f"{word} {about}" if about else str(word)
         with self._database.transaction() as connection:
@@ -159,9 +144,6 @@ class Journal:
         Returns:
             Numbers that go up, words, who said them, and what they are about. What a later version
             says and this one does not know is left out: it does not end the rollout.
-
-        Raises:
-            StateError: It cannot be told.
         """
         with self._database.use() as connection:
             rows = connection.execute(

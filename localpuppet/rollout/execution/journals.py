@@ -33,11 +33,7 @@ class Journals:
         self._directory = directory
 
     def ids(self) -> Sequence[RolloutId]:
-        """Return the rollouts that have a journal, the newest first.
-
-        Raises:
-            StateError: The directory cannot be read.
-        """
+        """Return the rollouts that have a journal, the newest first."""
         names = [path.stem for path in self._paths() if path.suffix == _SUFFIX]
         return [RolloutId(name) for name in sorted(names, reverse=True) if RolloutId.like(name)]
 
@@ -77,9 +73,6 @@ class Journals:
         """Yield where each rollout of this machine is, the newest first.
 
         One whose journal cannot be read is left out: 'rollout list' names it.
-
-        Raises:
-            StateError: The directory cannot be read.
         """
         for rollout in self.ids():
             journal = self.open(rollout)
@@ -140,11 +133,7 @@ class Journals:
                 remove(path)
 
     def begin(self, began: Began, *, at: str) -> Journal:
-        """Return the journal of a new rollout, taken, with its first event.
-
-        Raises:
-            StateError: It is not on the disk.
-        """
+        """Return the journal of a new rollout, taken, with its first event."""
         journal = self.place(began.id)
         journal.take()
         try:

@@ -44,9 +44,6 @@ def update(path: Path, report: Report, *, now: datetime) -> None:
         path: The textfile; world-readable, as it holds no secrets.
         report: The rollout that goes on, or was on, here.
         now: UTC.
-
-    Raises:
-        StateError: The disk refused.
     """
     samples = dict(_of(report, now))
     success = _success_before(path)

@@ -68,7 +68,6 @@ async def take_up(
             cannot be taken over.
         IntegrityError: The head on the bus is not the caller's, and there is no journal here; or it
             is of somebody who took it over and says that something else is to be done.
-        UnavailableError: The bus cannot be asked.
         StateError: The journal cannot be read or written.
     """
     caller = heads.owner.caller
@@ -138,11 +137,7 @@ async def _read(
 
 
 def head_of(journal: Journal) -> Head:
-    """Return the head that a journal comes to.
-
-    Raises:
-        StateError: The journal cannot be read.
-    """
+    """Return the head that a journal comes to."""
     events = journal.events()
     report = Report.of(events, taken=False)
     state, over = report.state, not report.state.resumable
@@ -205,7 +200,6 @@ async def _check_over(
 
     Raises:
         InvalidInputError: A node that it is about does not let us, or is not ready.
-        UnavailableError: The bus cannot be asked.
     """
     if found is not None and found.head.events:
         state = State.of(event for _, event in found.head.events)

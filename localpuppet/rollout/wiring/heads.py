@@ -17,7 +17,6 @@ async def known_head(wiring: RolloutWiring, rollout: RolloutId | None, owner: Si
 
     Raises:
         InvalidInputError: There is none.
-        UnavailableError: The bus cannot be asked.
         IntegrityError: What is there is not to be believed.
     """
     async with wiring.fleet.connected() as kv:
@@ -33,9 +32,6 @@ async def known_heads(wiring: RolloutWiring, owner: SignerName, *, most: int) ->
         wiring: The parts of a rollout.
         owner: Whose.
         most: At most so many.
-
-    Raises:
-        UnavailableError: The bus cannot be asked.
     """
     async with wiring.fleet.connected() as kv:
         return await wiring.heads(kv, owner).all(most=most)

@@ -98,7 +98,6 @@ class RolloutWiring:
 
         Raises:
             UnavailableError: The bus cannot be reached; nothing changed.
-            StateError: The journal cannot be written.
             BusyError: The rollout was resumed elsewhere.
         """
         async with self.fleet.connected() as kv:
@@ -220,11 +219,7 @@ class RolloutWiring:
         return found.head
 
     async def elsewhere(self, journal: Journal) -> bool:
-        """Return whether a rollout whose journal is here went on on another machine.
-
-        Raises:
-            UnavailableError: The bus cannot be asked.
-        """
+        """Return whether a rollout whose journal is here went on on another machine."""
         return bool(await self.newer_heads([journal.state()], lambda _: None))
 
     async def newer_heads(
@@ -235,9 +230,6 @@ class RolloutWiring:
         Args:
             states: Where these rollouts are by the journals of this machine.
             note: Takes why a head is rejected.
-
-        Raises:
-            UnavailableError: The bus cannot be asked.
         """
         found = {}
         async with self.fleet.connected() as kv:

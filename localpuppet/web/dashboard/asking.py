@@ -47,11 +47,7 @@ class MustAsk(Protocol):
     def __call__(
         self, reader: InventoryReader, question: Callable[[InventoryReader], T]
     ) -> Found[T]:
-        """Return what a question finds.
-
-        Raises:
-            UnavailableError: It could not be asked.
-        """
+        """Return what a question finds."""
         ...
 
 
@@ -126,7 +122,6 @@ class Inventory:
 
         Raises:
             InvalidInputError: It is not an expression.
-            UnavailableError: It could not be asked.
         """
         if not expression:
             return None

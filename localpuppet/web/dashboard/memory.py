@@ -101,7 +101,6 @@ class Memory:
 
         Raises:
             BusyError: Another page has not done it in that time.
-            StateError: The file cannot be used.
         """
         path = self._database.path.with_suffix(".lock")
         make_private(path.parent)
@@ -128,11 +127,7 @@ class Memory:
             return True
 
     def rows(self) -> list[Row]:
-        """Return the nodes as they were last.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Return the nodes as they were last."""
         with self._database.snapshot() as connection:
             texts = connection.execute("SELECT row FROM nodes ORDER BY node").fetchall()
         try:
@@ -143,11 +138,7 @@ class Memory:
             ) from error
 
     def as_of(self) -> float | None:
-        """Return when the bus last answered: seconds since 1970; `None` where it never did.
-
-        Raises:
-            StateError: It cannot be told.
-        """
+        """Return when the bus last answered: seconds since 1970; `None` where it never did."""
         with self._database.snapshot() as connection:
             row = connection.execute("SELECT as_of FROM state").fetchone()
         return None if row[0] is None else float(row[0])
@@ -199,28 +190,17 @@ class Memory:
             node: Which.
             limit: At most so many.
             before: Only older ones than this run; `None` for all.
-
-        Raises:
-            StateError: They cannot be read.
         """
         with self._database.snapshot() as connection:
             return run_table.of_node(connection, node, limit=limit, before=before)
 
     def run(self, node: str, run: RunId) -> Ended | None:
-        """Return the end of a run; `None` where it is not known.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return the end of a run; `None` where it is not known."""
         with self._database.snapshot() as connection:
             return run_table.of_id(connection, run, (node,))
 
     def ran(self, run: RunId) -> Ended | None:
-        """Return the end of a run of any node that is there; `None` where it is not known.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return the end of a run of any node that is there; `None` where it is not known."""
         with self._database.snapshot() as connection:
             nodes = connection.execute("SELECT node FROM nodes").fetchall()
             return run_table.of_id(connection, run, (name for (name,) in nodes))
@@ -241,39 +221,23 @@ class Memory:
             return {(hour, Kind(kind)): runs for hour, kind, runs in found}
 
     def faults(self) -> Mapping[str, tuple[float, float]]:
-        """Return when each mistake was seen first and last: seconds since 1970, by `Row.fault`.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Return when each mistake was seen first and last: seconds since 1970, by `Row.fault`."""
         with self._database.snapshot() as connection:
             found = connection.execute("SELECT fault, first, last FROM faults")
             return {fault: (first, last) for fault, first, last in found}
 
     def told(self) -> list[ToldRollout]:
-        """Return the rollouts that nodes told of, the newest first.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Return the rollouts that nodes told of, the newest first."""
         with self._database.snapshot() as connection:
             return told_table.all_(connection, now=self._now())
 
     def told_of(self, rollout: ToldRollout) -> list[tuple[str, Told]]:
-        """Return what nodes told of a rollout, each with its name; see `told_table.of_rollout`.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return what nodes told of a rollout, each with its name; see `told_table.of_rollout`."""
         with self._database.snapshot() as connection:
             return told_table.of_rollout(connection, rollout)
 
     def holding(self) -> Mapping[str, tuple[Told, ...]]:
-        """Return what nodes told of rollouts that hold them, by node.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return what nodes told of rollouts that hold them, by node."""
         with self._database.snapshot() as connection:
             return told_table.holding(connection, now=self._now())
 
@@ -281,9 +245,6 @@ class Memory:
         """Take away some of what is too old; return whether there may be more of the same day.
 
         A day at a time: a clock that is wrong for an hour costs some days, and not all.
-
-        Raises:
-            StateError: The disk refused.
         """
         oldest = self._now() - KEPT
         with self._database.transaction() as connection:

@@ -140,11 +140,7 @@ class Rollouts:
         return replace(mine, word=ELSEWHERE)
 
     def stamps(self) -> Mapping[RolloutId, _Stamp]:
-        """Return when which journal was written: the same as long as nothing has happened.
-
-        Raises:
-            StateError: It cannot be told.
-        """
+        """Return when which journal was written: the same as long as nothing has happened."""
         return {one: _stamp(self._journals.open(one)) for one in self._journals.ids()[:MOST]}
 
     async def watch(self, changed: Callable[[], None], leave: asyncio.Event) -> None:

@@ -166,9 +166,6 @@ class Confirming:
         Args:
             caller: Who says so, a caller id: of the rollout, or who has taken it over.
             args: What was deployed, and the nonce.
-
-        Raises:
-            StateError: It is not on the disk.
         """
         found = self._current()
         rollout = args.rollout
@@ -265,9 +262,6 @@ class Confirming:
             found: What waits.
             fresh: Whether a new connection was answered.
             reached: The same, or the site's own command says that this node is connected.
-
-        Raises:
-            StateError: The disk refused.
         """
         if reached and not found.reached and self._is_open(found):
             found = replace(found, reached=True)
@@ -300,11 +294,7 @@ class Confirming:
         return decide(sight, within=found.within)
 
     def _act(self, found: Confirmation, verdict: Verdict) -> None:
-        """Write down what was decided, and do it.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Write down what was decided, and do it."""
         if verdict is Verdict.CONFIRMED:
             why = "by this node itself, nobody of the rollout spoke" if found.rollout else ""
             self._settle(replace(found, stage=Stage.CONFIRMED, why=why))

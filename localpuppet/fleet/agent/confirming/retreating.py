@@ -91,11 +91,7 @@ class Retreating:
         return await self._runner.run(Retreat(left=left, because=f"this node: {found.silence}"))
 
     def runs(self, found: Confirmation, rollback: Rollback) -> list[Status]:
-        """Return the runs of the older release that are over, and do not count yet; newest first.
-
-        Raises:
-            StateError: A record cannot be read.
-        """
+        """Return the finished runs of the older release that are not counted yet, newest first."""
         return [
             status
             for status in takewhile(lambda one: one.id > found.newest, self._records.history())
@@ -110,9 +106,6 @@ class Retreating:
 
         Args:
             found: What was not confirmed.
-
-        Raises:
-            StateError: It is not on the disk.
         """
         owner = self.owner(found)
         if found.rollout and any(one.owner == owner for one in self._holds().active()):
@@ -131,11 +124,7 @@ class Retreating:
             self._agent.request_run(CauseKind.CONFIRMATION)
 
     def waits(self, found: Confirmation) -> bool:
-        """Return whether the run that was asked for waits: for a hold to end, or for another run.
-
-        Raises:
-            StateError: It cannot be told.
-        """
+        """Return whether the requested run waits for a hold to end or for another run."""
         name = _name(found)
         asked = any(cause.uuid == name for cause in self._inbox.causes())
         return asked or self._agent.waiting is not None
@@ -147,11 +136,7 @@ class Retreating:
         return f"{found.by}/confirmation"
 
     def hold(self, found: Confirmation, reason: str) -> None:
-        """Hold this node for some minutes more, unless it is held for that long already.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Hold this node for some minutes more, unless it is held for that long already."""
         now, owner = self._clock.now(), self.owner(found)
         mine = [one for one in self._holds().active() if one.owner == owner]
         half = now + timedelta(seconds=HOLD / 2)
@@ -162,11 +147,7 @@ class Retreating:
         self._holds().add(Hold(owner=owner, reason=reason, since=since, until=until))
 
     def let_go(self, found: Confirmation) -> None:
-        """End what `hold` began; a rollout's own hold is that rollout's to end.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """End what `hold` began; a rollout's own hold is that rollout's to end."""
         owner = self.owner(found)
         if not found.rollout and any(one.owner == owner for one in self._holds().active()):
             self._holds().remove(owner)
@@ -178,11 +159,7 @@ def _name(found: Confirmation) -> str:
 
 
 def first_run(records: Records, assignment: Assignment) -> Status | None:
-    """Return the first run of an assignment that is over and could change something.
-
-    Raises:
-        StateError: A record cannot be read.
-    """
+    """Return the first run of an assignment that is over and could change something."""
     found = None
     for status in records.history():
         if status.id <= assignment.after:

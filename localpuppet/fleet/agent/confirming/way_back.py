@@ -64,9 +64,6 @@ class WayBack:
 
         Returns:
             What is known then, and in how many seconds to look again.
-
-        Raises:
-            StateError: The disk refused.
         """
         if self._in_force != found.nonce:
             left = self._due - self._clock.monotonic()
@@ -95,11 +92,7 @@ class WayBack:
         return found, LOOK
 
     def is_back(self, found: Confirmation) -> bool:
-        """Return whether the last run of the older release was good after all.
-
-        Raises:
-            StateError: A record cannot be read.
-        """
+        """Return whether the last run of the older release was good after all."""
         rollback = self._rollback()
         if rollback is None or rollback.serial != found.serial:
             return False

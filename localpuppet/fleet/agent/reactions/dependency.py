@@ -116,7 +116,6 @@ class Source(Protocol):
         Raises:
             UnavailableError: That cannot be told: what is known is too old, say.
             InvalidInputError: The question is refused today.
-            StateError: The disk refuses.
         """
         ...
 
@@ -125,19 +124,11 @@ class Peers(Protocol):
     """What the other nodes say of themselves."""
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
-        """Return what a node said last; `None` where nothing of it counts.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return what a node said last; `None` where nothing of it counts."""
         ...
 
     def since(self, revision: int) -> set[str]:
-        """Return the nodes that said something after a revision of the bus.
-
-        Raises:
-            StateError: It cannot be read.
-        """
+        """Return the nodes that said something after a revision of the bus."""
         ...
 
 
@@ -149,9 +140,6 @@ class Runs(Protocol):
 
         Args:
             run: The last that is known; `None` for none: then the last good one and those after it.
-
-        Raises:
-            StateError: They cannot be read.
         """
         ...
 
@@ -174,9 +162,5 @@ class Host(Protocol):
         ...
 
     def react(self, causes: Sequence[Cause]) -> None:
-        """Take causes that this node has made; one that was taken before counts once.
-
-        Raises:
-            StateError: They are not on the disk.
-        """
+        """Take causes that this node has made; one that was taken before counts once."""
         ...

@@ -132,11 +132,7 @@ class Reactor:
         return pace.wait(now)
 
     def catch_up(self) -> tuple[bool, bool]:
-        """Take in the runs that are over; return whether there were any, and whether one is on.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Take in the runs that are over; return whether there were any, and whether one is on."""
         state = self._known()
         ended, busy = self._world.runs.after(state.run)
         for run in ended:
@@ -150,7 +146,6 @@ class Reactor:
 
         Raises:
             UnavailableError: They cannot be told.
-            StateError: The disk refused.
         """
         seen = []
         left = MAX_PARTS

@@ -30,21 +30,13 @@ class Spool:
         self._directory = directory
 
     def empty(self) -> None:
-        """Make the directory, and remove what an earlier process left there.
-
-        Raises:
-            StateError: It cannot be made.
-        """
+        """Make the directory, and remove what an earlier process left there."""
         make_private(self._directory)
         for path in self._directory.iterdir():
             path.unlink(missing_ok=True)
 
     def add(self, message: bytes) -> MessageId:
-        """Leave a message; return its id.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Leave a message; return its id."""
         identifier = message_id(message)
         replace_file(self._directory / identifier, message, mode=0o600)
         return identifier

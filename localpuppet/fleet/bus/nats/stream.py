@@ -77,19 +77,11 @@ class NatsStream:
 
     @in_time
     async def open(self) -> None:
-        """Connect, and see to it that the stream is there as it should be.
-
-        Raises:
-            UnavailableError: The server does not answer, or refuses us.
-        """
+        """Connect, and see to it that the stream is there as it should be."""
         await self.prepare()
 
     async def prepare(self) -> NatsLink:
-        """Return a connection on which the stream is there as it should be.
-
-        Raises:
-            UnavailableError: The server does not answer, or refuses us.
-        """
+        """Return a connection on which the stream is there as it should be."""
         link = await self.connection.link()
         if link is not self._prepared:
             await self._prepare(link)
@@ -119,11 +111,7 @@ class NatsStream:
 
     @in_time
     async def state(self, keys: str | None = None) -> StreamState:
-        """Return where the stream is, and which keys it has below a prefix, if one is given.
-
-        Raises:
-            UnavailableError: The server does not answer, or refuses us.
-        """
+        """Return where the stream is, and which keys it has below a prefix, if one is given."""
         await self.prepare()
         began = time.monotonic()
         asked = {"subjects_filter": subjects_below(self._place.kept, keys)} if keys else {}
@@ -146,11 +134,7 @@ class NatsStream:
         return self._memory.reaches(after, state)
 
     async def last(self, key: str) -> Message | None:
-        """Return the last message of a key, also a trace or one that has expired.
-
-        Raises:
-            UnavailableError: The server does not answer, or refuses us.
-        """
+        """Return the last message of a key, also a trace or one that has expired."""
         await self.prepare()
         subject = subject_of(self._place.kept, key)
         api = self.connection.api
@@ -184,18 +168,11 @@ class NatsStream:
 
         Returns:
             The sequence; `None` when the last message was another one.
-
-        Raises:
-            UnavailableError: The server does not answer, or refuses us.
         """
         return await self._publish(key, packed(value, ttl=ttl), ttl, expected)
 
     async def publish_removal(self, key: str, expected: int) -> int | None:
-        """Write the trace of a removal, if the key's last message is the expected one.
-
-        Raises:
-            UnavailableError: The server does not answer, or refuses us.
-        """
+        """Write the trace of a removal, if the key's last message is the expected one."""
         return await self._publish(key, packed(b"", ttl=TRACE, removed=True), TRACE, expected)
 
     async def _publish(
@@ -229,11 +206,7 @@ class NatsStream:
     async def below(
         self, keys: str, state: StreamState, *, largest: int
     ) -> AsyncGenerator[Message, None]:
-        """Yield the last messages below a prefix of keys that `state` was asked for; see `read`.
-
-        Raises:
-            UnavailableError: The server does not answer, or refuses us.
-        """
+        """Yield the last messages below a prefix of keys that `state` was asked for; see `read`."""
         # A consumer is dear for the server, ten times a plain question; most agents find that
         # little or nothing waits for them. With replicas, one that lags may answer such a question.
         if len(state.keys) <= FEW and not self._replicated:
@@ -262,9 +235,6 @@ class NatsStream:
             keys: The prefix.
             largest: The bytes of the largest value that is of use.
             after: Only those after this sequence.
-
-        Raises:
-            UnavailableError: The server does not answer, or refuses us.
         """
         subject = subjects_below(self._place.kept, keys)
         policy = stream_config.deliver_policy(after)
@@ -304,21 +274,13 @@ class NatsStream:
                     yield fetched(key_of(self._place.kept, part.subject), part)
 
     async def sweep(self, keys: str) -> None:
-        """Remove some of what has expired below a prefix, where the server does not.
-
-        Raises:
-            UnavailableError: The server does not answer, or refuses us.
-        """
+        """Remove some of what has expired below a prefix, where the server does not."""
         if not self._server_ttl:
             async for _ in self.read(keys, largest=0):
                 pass
 
     async def tell_time(self, key: str) -> None:
-        """Learn the server's time, in the only way that 2.9 has, if a key's expiry needs it.
-
-        Raises:
-            UnavailableError: The server does not answer, or refuses us.
-        """
+        """Learn the server's time, in the only way that 2.9 has, if a key's expiry needs it."""
         if not self._clock.known:
             async with self._consumer(subject_of(self._place.kept, key), {"deliver_policy": "new"}):
                 pass  # the time is in the answer

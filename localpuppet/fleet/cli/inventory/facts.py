@@ -98,11 +98,7 @@ def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> Non
 async def read_entry(
     inventory: "InventoryWiring", name: NodeName
 ) -> tuple["Found[InventoryEntry | None]", str]:
-    """Return a node's entry, and why a newer one was rejected; empty where none was.
-
-    Raises:
-        UnavailableError: The inventory cannot be asked.
-    """
+    """Return a node's entry, and why a newer one was rejected; empty where none was."""
     async with inventory.reader(render.Silent().note) as view:
         found = inventory.ask(view, lambda reader: reader.entry(name))
         refused = {one.node: one.reason for one in view.refused()}

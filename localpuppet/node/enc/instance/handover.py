@@ -21,9 +21,6 @@ def hand_over(facts: Mapping[str, str], directory: Path) -> Path | None:
     Args:
         facts: Values by name.
         directory: Our own directory, below which the file is.
-
-    Raises:
-        StateError: The disk refused.
     """
     path = directory / _FILE
     if not facts:

@@ -87,11 +87,7 @@ class InstanceSource:
         return self.data.user_data
 
     def forget(self) -> None:
-        """Forget what the service answered, so that it is asked again.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Forget what the service answered, so that it is asked again."""
         remove(self.memory)
 
     def _kept(self, service: Service, boot_id: str) -> InstanceData | None:

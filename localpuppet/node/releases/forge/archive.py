@@ -38,7 +38,6 @@ def unpack_module(archive: Path, target: Path, *, release: ForgeRelease, budget:
 
     Raises:
         IntegrityError: It is damaged, holds what must not be in one, or is another module.
-        StateError: The disk refused.
     """
     try:
         top = unpack(archive, target, rules=_RULES, limits=LIMITS, budget=budget)
@@ -91,7 +90,6 @@ def copy_archive(file: Path, target: Path) -> str:
     Raises:
         InvalidInputError: It cannot be read, is not a regular file, is too large, or others could
             write it.
-        StateError: The disk refused.
     """
     sha256 = hashlib.sha256()
     with open_user_file(file, limit=LIMITS.file) as source:

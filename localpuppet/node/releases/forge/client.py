@@ -83,7 +83,6 @@ class Forge:
             InvalidInputError: A release is not there.
             IntegrityError: An archive is not what it was pinned as, or what the forge says.
             UnavailableError: The forge cannot be had.
-            StateError: The disk refused.
         """
         make_private(self._cache)
 

@@ -71,7 +71,6 @@ class DirectoryForge:
             InvalidInputError: A release is not there.
             IntegrityError: An archive is not what it was pinned as.
             UnavailableError: The directory is not there.
-            StateError: The disk refused.
         """
         self._look()
         make_private(self._scratch)

@@ -22,11 +22,7 @@ class KeptArchives:
         self._directory = state / PLACE
 
     def old(self, *, since: float) -> list[Path]:
-        """Return the archives that were written before a moment, in seconds since 1970.
-
-        Raises:
-            StateError: The directory cannot be read.
-        """
+        """Return the archives that were written before a moment, in seconds since 1970."""
         if not self._directory.is_dir():
             return []
         try:
@@ -36,9 +32,5 @@ class KeptArchives:
             raise state_problem(error, self._directory) from error
 
     def remove(self, path: Path) -> None:
-        """Remove an archive.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Remove an archive."""
         remove(path)

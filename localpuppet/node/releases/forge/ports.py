@@ -68,7 +68,6 @@ class ModuleForge(Protocol):
             InvalidInputError: A release is not there.
             IntegrityError: An archive is not what it was pinned as, or what the forge says.
             UnavailableError: The forge cannot be had.
-            StateError: The disk refused.
         """
         ...
 

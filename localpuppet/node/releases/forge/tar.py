@@ -78,7 +78,6 @@ def unpack(
         InvalidInputError: It cannot be read, is not a regular file, or others could write it.
         IntegrityError: It is not a tar file, is damaged or too large, or holds what must not be in
             one.
-        StateError: The disk refused.
     """
     where = str(file)
     with open_user_file(file, limit=limits.file) as raw:

@@ -28,11 +28,7 @@ class KeptMirrors:
         self._needed = {mirror_name(url) for url in sources}
 
     def old(self, *, since: float) -> list[Path]:
-        """Return the mirrors that brought nothing since a moment, in seconds since 1970.
-
-        Raises:
-            StateError: They cannot be read.
-        """
+        """Return the mirrors that brought nothing since a moment, in seconds since 1970."""
         if not self._directory.is_dir():
             return []
         try:
@@ -42,11 +38,7 @@ class KeptMirrors:
             raise state_problem(error, self._directory) from error
 
     def remove(self, path: Path) -> None:
-        """Remove a mirror.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Remove a mirror."""
         remove_tree(path)
 
 

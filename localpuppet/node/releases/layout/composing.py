@@ -201,11 +201,7 @@ class Compositions:
         return modulepath, own
 
     def make(self, staged: Staged) -> None:
-        """Make the directory.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Make the directory."""
         final = self._directory / staged.composition
         remove_tree(final)
         new = self._directory / f".new-{os.urandom(4).hex()}"
@@ -257,11 +253,7 @@ class Compositions:
         return found
 
     def remove(self, name: str) -> None:
-        """Remove a composition.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Remove a composition."""
         remove_tree(self._directory / name)
 
 

@@ -52,9 +52,6 @@ class ModuleLinks:
         """Make the directory where it is not there, note that it was wanted, and return it.
 
         Call it with the store's lock, when the trees are in the store.
-
-        Raises:
-            StateError: The disk refused.
         """
         final = self.path(trees)
         try:
@@ -94,11 +91,7 @@ class ModuleLinks:
         }
 
     def remove(self, path: Path) -> None:
-        """Remove a directory.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Remove a directory."""
         remove_tree(path)
 
     def _all(self) -> list[Path]:

@@ -117,7 +117,6 @@ class ReleaseChecker:
             UnavailableError: A repository cannot be had.
             BusyError: Another process stages.
             PuppetMissingError: Puppet's parser does not work.
-            StateError: The disk refused.
         """
         manifest = self._files.manifest(directory)
         lock = self._lock(directory, manifest)

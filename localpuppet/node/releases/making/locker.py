@@ -82,7 +82,6 @@ class LockWriter:
             IntegrityError: A tag or archive is not what it was, is not an honest one, or its
                 signature is not trusted.
             UnavailableError: Repositories or the forge cannot be had; all of them are named.
-            StateError: The disk refused.
         """
         manifest = self._files.manifest(directory)
         old = self._files.lock(directory) or EMPTY

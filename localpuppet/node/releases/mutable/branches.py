@@ -102,11 +102,7 @@ class BranchRecords:
             return None
 
     def write(self, staged: StagedBranch) -> None:
-        """Write a record, durably.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Write a record, durably."""
         make_private(self._directory)
         write_json(self._file(staged.app), staged.to_dict())
 
@@ -122,11 +118,7 @@ class BranchRecords:
         }
 
     def remove(self, app: ReleasePath) -> None:
-        """Remove a record.
-
-        Raises:
-            StateError: The disk refused.
-        """
+        """Remove a record."""
         remove(self._file(app))
 
     def _file(self, app: ReleasePath) -> Path:
@@ -168,7 +160,6 @@ class BranchStaging:
             IntegrityError: What the lock pins is not what it was.
             UnavailableError: A repository or the forge cannot be had.
             BusyError: Another process changes the store.
-            StateError: The disk refused.
         """
         source = self._source(app)
         held = self._store.exclusively()

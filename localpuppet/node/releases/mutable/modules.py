@@ -49,7 +49,6 @@ class LockedModules:
             IntegrityError: A tag moved, or bytes or a signature are not what they must be.
             UnavailableError: A repository or the forge cannot be had.
             BusyError: Another process changes the store.
-            StateError: The disk refused.
         """
         wanted = wanted_of(lock, self._supply.sources, file=str(file))
         held = self._supply.store.exclusively()

@@ -44,7 +44,6 @@ class TrunkStaging:
             IntegrityError: What the lock pins is not what it was.
             UnavailableError: A repository or the forge cannot be had.
             BusyError: Another process changes the store.
-            StateError: The disk refused.
         """
         directory = self.modules / app
         if not (directory / MANIFEST).exists():

@@ -56,7 +56,6 @@ class WorkTrees:
             IntegrityError: What its lock pins is not what it was.
             UnavailableError: A repository or the forge cannot be had.
             BusyError: Another process changes the store.
-            StateError: The disk refused.
         """
         place = Path(os.path.abspath(directory))  # noqa: PTH100 - the path as its user knows it
         _refuse(place)

@@ -65,7 +65,6 @@ class Package:
 
         Raises:
             IntegrityError: The package does not hold it, or holds more than files and links.
-            StateError: The disk refused.
         """
         tree = self.directory / "objects" / sha256
         if tree.is_symlink() or not tree.is_dir():

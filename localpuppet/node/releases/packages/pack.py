@@ -28,9 +28,6 @@ def write(directory: Path, target: Path, *, time: int) -> None:
         directory: Its name is the pack's only name at the top.
         target: The file to make.
         time: The time of every member, seconds since 1970.
-
-    Raises:
-        StateError: The disk refused.
     """
     try:
         with (
@@ -85,6 +82,5 @@ def unpack(pack: Path, target: Path, *, limits: Limits = LIMITS) -> Path:
     Raises:
         InvalidInputError: It cannot be read, is not a regular file, or others could write it.
         IntegrityError: It is not a pack, is damaged or too large, or holds what must not be in one.
-        StateError: The disk refused.
     """
     return unpack_tar(pack, target, rules=_RULES, limits=limits)

@@ -64,7 +64,6 @@ class ModuleFetcher:
             IntegrityError: Bytes are not what they were pinned as, are too many, or hold what must
                 not be there.
             UnavailableError: A repository or the forge cannot be had.
-            StateError: The disk refused.
         """
         wanted = {key: pin for key, pin in pins.items() if not isinstance(pin, Pin)}
         absent = {key: pin for key, pin in wanted.items() if not self._has(pin)}

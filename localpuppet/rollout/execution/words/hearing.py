@@ -68,11 +68,7 @@ class JournalEars:
         self._look = look
 
     async def hear(self, take: Take) -> None:
-        """Hand over what is said; see `notes.Notes`.
-
-        Raises:
-            StateError: The journal cannot be read.
-        """
+        """Hand over what is said; see `notes.Notes`."""
         last = 0
         while True:
             for number, word, caller, about in self._journal.said(last):
@@ -116,9 +112,6 @@ class BusEars:
         """Hand over what is said; see `notes.Notes`.
 
         Returns where the bus does not let us watch; the journal is heard all the same.
-
-        Raises:
-            StateError: The journal cannot be read.
         """
         prefix = layout.words_to(self._signer.name)
         began = State.of(event for _, event in self._journal.events()).began

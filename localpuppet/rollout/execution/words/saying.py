@@ -45,7 +45,6 @@ async def look(
         pace: Seconds between two looks.
 
     Raises:
-        UnavailableError: The bus cannot be asked.
         IntegrityError: See `Heads.read`.
         InvalidInputError: There is none, or it is over, or does not wait for this word.
     """
