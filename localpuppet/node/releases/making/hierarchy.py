@@ -69,7 +69,10 @@ def parse_hierarchy(raw: object) -> Hierarchy:
     """
     said = mapping_of(raw)
     if said.get("version") != 5:
-        notes = ("is not of version 5: Puppet 8 does not read it",)
+        notes = (
+            "is not of version 5: Puppet 7 reads its datadir on the node, not in the release;"
+            " Puppet 8 does not read it (convert it to version 5)",
+        )
         return Hierarchy(levels=(), notes=notes)
     defaults = mapping_of(said.get("defaults"))
     levels: list[Level] = []

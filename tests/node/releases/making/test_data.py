@@ -113,7 +113,10 @@ def test_many_forgotten_files_are_a_number(tmp_path: Path) -> None:
 
 def test_a_hierarchy_of_version_three_is_named(tmp_path: Path) -> None:
     found = check_data(tree(tmp_path, **{"hiera.yaml": ":backends: [yaml]\n"}), ())
-    assert found.warnings == ("hiera.yaml: is not of version 5: Puppet 8 does not read it",)
+    assert found.warnings == (
+        "hiera.yaml: is not of version 5: Puppet 7 reads its datadir on the node, not in the"
+        " release; Puppet 8 does not read it (convert it to version 5)",
+    )
 
 
 def test_what_import_left_is_said_again(tmp_path: Path) -> None:
