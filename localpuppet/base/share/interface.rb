@@ -2,10 +2,12 @@
 
 # Prints as JSON what the modules in the directories before '--' offer, as Puppet's own parser reads
 # them: errors, classes with their parameters, which modules may hold Hiera data, and what the code
-# needs that not every node has. Behind '--' are directories and files with code outside of modules: of
-# these only errors and needs. Nothing is evaluated.
+# needs that neither they, Puppet nor localpuppet's modules (the first argument) have. Behind '--' are
+# directories and files with code outside of modules, and a hiera.yaml: of these only errors and needs.
+# Nothing is evaluated.
 require 'json'
 require 'puppet'
+require 'set'
 
 # What Puppet itself loads from a module; examples, tests and Bolt's plans are none of its business.
 LOADED = '{manifests,functions,types}/**/*.pp'
@@ -31,47 +33,73 @@ CORE = {
   'scheduled_task' => %w[scheduled_task], 'selinux_core' => %w[selboolean selmodule],
   'sshkeys_core' => %w[ssh_authorized_key sshkey], 'yumrepo_core' => %w[yumrepo],
   'zfs_core' => %w[zfs zpool], 'zone_core' => %w[zone]
-}.flat_map { |name, types| types.map { |type| [type, name] } }.to_h.freeze
+}.flat_map { |name, types| types.map { |type| [type, "puppetlabs/#{name}"] } }.to_h.freeze
 QUERY = 'puppetdb_query'
-# What a file with such a resource or call has in it.
-NEEDS = /\b(?:#{CORE.keys.join('|')})\s*\{|\b#{QUERY}\b/.freeze
+MODEL = Puppet::Pops::Model
+# The functions that a hiera.yaml calls.
+BACKEND = /^[^#\n]*?\b(?:data_hash|lookup_key|data_dig):\s*["']?([\w:]+)/.freeze
+# Where Puppet finds Ruby of a kind in a library.
+RUBY = {
+  'class' => [], 'type' => %w[puppet/type], 'function' => %w[puppet/functions puppet/parser/functions],
+  'data type' => %w[puppet/datatypes]
+}.freeze
 
 modules = {}
 errors = []
 classes = {}
+definitions = Set.new
 needs = {}
 
-# Returns whether Puppet itself, or a module in one of the directories, has a type.
-def type?(name, directories)
-  bundled = File.join(Puppet[:vendormoduledir].to_s, '*', 'lib')
-  libraries = [*$LOAD_PATH, *Dir.glob([bundled, *directories.map { |path| File.join(path, '*', 'lib') }])]
-  libraries.any? { |path| File.exist?(File.join(path, 'puppet', 'type', "#{name}.rb")) }
+# Returns the names that are written out in titles or arguments.
+def literals(nodes)
+  flat = nodes.flat_map { |node| node.is_a?(MODEL::LiteralList) ? node.values : [node] }
+  (flat.grep(MODEL::LiteralString) + flat.grep(MODEL::QualifiedName)).map(&:value)
 end
 
-# Notes where the code of a file first needs something.
-define_method(:note_needs) do |program, place|
-  program._pcore_all_contents([]) do |node|
-    used = case node
-           when Puppet::Pops::Model::ResourceExpression then node.type_name
-           when Puppet::Pops::Model::CallNamedFunctionExpression then node.functor_expr
-           end
-    next unless used.is_a?(Puppet::Pops::Model::QualifiedName)
-
-    name = used.value.delete_prefix('::')
-    need = { name: name, module: CORE.fetch(name, ''), place: place.merge(line: node.line) }
-    needs[name] ||= need if CORE.key?(name) || name == QUERY
+# Returns what an expression uses by name: pairs of a name and a kind.
+def used(node)
+  case node
+  when MODEL::ResourceExpression
+    type = literals([node.type_name])
+    type == ['class'] ? literals(node.bodies.map(&:title)).product(['class']) : type.product(['type'])
+  when MODEL::CallNamedFunctionExpression
+    function = literals([node.functor_expr])
+    declared = (function & %w[include contain require]).empty? ? [] : literals(node.arguments)
+    function.product(['function']) + declared.product(['class'])
+  when MODEL::HostClassDefinition then [*node.parent_class].product(['class'])
+  when MODEL::QualifiedReference
+    node.cased_value.include?('::') ? [[node.cased_value, 'data type']] : []
+  else []
   end
 end
 
+# Returns the names of a kind that Ruby in libraries defines.
+def ruby_names(kind, libraries)
+  places = libraries.product(RUBY.fetch(kind)).map { |parts| File.join(*parts) }
+  files = places.flat_map { |place| Dir.glob('**/*.rb', base: place) }
+  files.to_set { |file| file.delete_suffix('.rb').gsub('/', '::') }
+end
+
+# Notes where a module, or code outside of modules, first uses a name.
+define_method(:note_use) do |name, kind, place|
+  name = name.delete_prefix('::')
+  kind = 'query' if name == QUERY
+  needs[[kind, name, place[:directory], place[:file][%r{\A[^/]+/}]]] ||=
+    { kind: kind, name: name, module: kind == 'type' ? CORE.fetch(name, '') : '', place: place }
+end
+
 # Returns the classes and functions that a file defines; what is wrong in it is added to the errors.
-define_method(:read) do |path, place|
+define_method(:read_code) do |path, place|
   parser = Puppet::Pops::Parser::EvaluatingParser.new
   program = parser.parser.parse_file(path).model
   parser.validate(program).errors.each do |found|
     line = found.source_pos && found.source_pos.line
     errors << place.merge(line: line, message: formatter.format_message(found))
   end
-  note_needs(program, place) if NEEDS.match?(File.binread(path))
+  program.definitions.each { |found| definitions << found.name.downcase if found.respond_to?(:name) }
+  program._pcore_all_contents([]) do |node|
+    used(node).each { |name, kind| note_use(name, kind, place.merge(line: node.line)) }
+  end
   program.definitions
 rescue StandardError => e # a file that cannot be parsed, or not even be read
   message = e.respond_to?(:basic_message) ? e.basic_message : e.message
@@ -81,7 +109,9 @@ rescue StandardError => e # a file that cannot be parsed, or not even be read
 end
 
 separator = ARGV.index('--')
-directories = ARGV.first(separator)
+own, *directories = ARGV.first(separator)
+Dir.glob(File.join(own, '*', LOADED)).each { |path| read_code(path, { file: '' }) }
+needs.clear # only what localpuppet's modules define counts
 directories.each_with_index do |directory, index|
   Dir.children(directory).sort.grep(/\A[a-z][a-z0-9_]*\z/).each do |name|
     path = File.join(directory, name)
@@ -90,7 +120,7 @@ directories.each_with_index do |directory, index|
     modules[name] = { data: may_hold_data(path) }
     Dir.glob(LOADED, base: path).sort.each do |relative|
       place = { directory: index, file: File.join(name, relative) }
-      read(File.join(path, relative), place).grep(Puppet::Pops::Model::HostClassDefinition).each do |found|
+      read_code(File.join(path, relative), place).grep(MODEL::HostClassDefinition).each do |found|
         parameters = found.parameters.to_h do |parameter|
           value = parameter.value
           type = source(parameter.type_expr)
@@ -103,11 +133,17 @@ directories.each_with_index do |directory, index|
 end
 ARGV.drop(separator + 1).each_with_index do |path, index|
   place = { directory: directories.size + index, file: '' }
-  read(path, place) unless File.directory?(path)
-  Dir.glob('**/*.pp', base: path).sort.each { |file| read(File.join(path, file), place.merge(file: file)) }
+  config = path.end_with?('/hiera.yaml') && File.file?(path) ? File.binread(path) : ''
+  config.scan(BACKEND) { |name,| note_use(name, 'function', place.merge(line: nil)) }
+  read_code(path, place) if config.empty? && File.file?(path)
+  Dir.glob('**/*.pp', base: path).sort.each { |file| read_code(File.join(path, file), place.merge(file: file)) }
 end
 
-needs.reject! { |name, _| CORE.key?(name) && type?(name, directories) }
+bundled = File.join(Puppet[:vendormoduledir].to_s, '*', 'lib')
+libraries = Dir.glob([bundled, *[own, *directories].map { |path| File.join(path, '*', 'lib') }])
+libraries += [*$LOAD_PATH, *ARGV.drop(separator + 1)]
+known = RUBY.keys.to_h { |kind| [kind, definitions + ruby_names(kind, libraries)] }
+needs.reject! { |(kind, name), _| known.fetch(kind, []).include?(name.downcase) }
 puts JSON.generate(
   puppet: Puppet.version, modules: modules, errors: errors, classes: classes, needs: needs.values
 )

@@ -36,8 +36,8 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     The document must fit the classes and parameters that Puppet's parser found in a staged
     release, or finds in any release now (with --parse).
 
-    What the release's code needs and this node lacks is a warning: modules that not every Puppet
-    bundles, a bus for puppetdb_query.
+    What the release's code needs and this node lacks is a warning: classes, types and functions
+    that nothing defines, modules that not every Puppet bundles, a bus for puppetdb_query.
 
     Where the newest run collected exported resources: what its collectors would take of whom now,
     by the policy as it is, of what this node holds; the bus is not asked.
@@ -134,4 +134,8 @@ def _needs(node: NodeWiring, release: "Release", *, parse: bool) -> list[str]:
         interface = releases.reader().interface_of(release)
     if interface is None:
         return []
-    return interface.unmet(bus=node.neighbours.exchange_resources, modules=modules_in(release.base))
+    return interface.unmet(
+        bus=node.neighbours.exchange_resources,
+        locked={start.rpartition("/")[2] for start in release.trees},
+        modules=modules_in(release.base),
+    )

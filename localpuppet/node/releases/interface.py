@@ -17,7 +17,7 @@ from localpuppet.node.enc.document import Classes, NodeDocument
 from localpuppet.node.puppet.metaparameters import METAPARAMETERS
 from localpuppet.node.puppet.types import fits, read
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +70,16 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A function or resource type that not every node has.
+    """A name that code uses, and that neither the release nor the Puppet that read it has.
 
     Attributes:
-        name: The function or type.
-        module: The module that has the type; empty for a function that asks the bus.
-        place: Where the code first uses it.
+        kind: `class`, `type`, `function`, `data type`; `query` for a function that asks the bus.
+        name: The name.
+        module: `puppetlabs/MODULE`, where Puppet's own packages bundle it; else empty.
+        place: Where a module, or code outside of modules, first uses it.
     """
 
+    kind: str
     name: str
     module: str
     place: Place
@@ -111,7 +113,7 @@ class Interface:
         Args:
             raw: `{"puppet": version, "modules": {name: {"data": bool}}, "errors": [{…place,
                 "message"}], "classes": {name: {…place, "parameters": {name: {"type", "required",
-                "default"}}}}, "needs": [{"name",
+                "default"}}}}, "needs": [{"kind", "name",
                 "module", "place"}]}`; a place is `directory`, `file`, `line`.
             modulepath: How the directories are called in messages.
 
@@ -140,8 +142,7 @@ class Interface:
                     for name, body in raw["classes"].items()
                 },
                 needs=tuple(
-                    Need(name=need["name"], module=need["module"], place=_place(need["place"]))
-                    for need in raw["needs"]
+                    Need(**{**need, "place": _place(need["place"])}) for need in raw["needs"]
                 ),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -171,27 +172,36 @@ class Interface:
         path = "/".join(filter(None, [self.modulepath[place.directory], place.file]))
         return f"{path}:{place.line}" if place.line else path
 
-    def unmet(self, *, bus: bool, modules: Collection[str] = ()) -> list[str]:
-        """Return what the code needs and a node does not have, a line each.
+    def unmet(
+        self, *, bus: bool, locked: Collection[str], modules: Collection[str] = ()
+    ) -> list[str]:
+        """Return what the code needs and a node does not have, a line for each name or module.
 
         Args:
             bus: Whether the node has a bus.
+            locked: Single modules of the release. `metadata.json` says what these need, except
+                for what Puppet's own packages bundle.
             modules: The node's own modules.
         """
-        lines = []
+        lines: dict[str, str] = {}
         for need in self.needs:
-            where, name = self.show(need.place), f"puppetlabs/{need.module}"
-            if not need.module and not bus:
-                lines.append(
-                    f"{where}: {need.name} asks the bus, and no bus is configured"
-                    " (write 'bus:' into localpuppet.yaml)"
-                )
-            elif need.module and need.module not in modules:
-                lines.append(
-                    f"{where}: the type {need.name} is in the module {name}, which neither the"
-                    f" release nor Puppet {self.puppet} here has (name it in manifest.yaml)"
-                )
-        return lines
+            if not _is_met(need, bus=bus, locked=locked, modules=modules):
+                space = need.name.lower().partition("::")[0]
+                key = need.name if space in self.modules else space
+                lines.setdefault(key, self._explain(need, space))
+        return list(lines.values())
+
+    def _explain(self, need: Need, space: str) -> str:
+        problem = (
+            f"neither the release nor Puppet {self.puppet} here has the {need.kind} {need.name}"
+        )
+        cure = f"name {need.module or 'its module'} in manifest.yaml"
+        if need.kind == "query":
+            problem = f"{need.name} asks the bus, and no bus is configured"
+            cure = "write 'bus:' into localpuppet.yaml"
+        elif space in self.modules and not need.module:
+            cure = f"correct the name, or lock another version of the module {space}"
+        return f"{self.show(need.place)}: {problem} ({cure})"
 
     def refuse_problems(self) -> None:
         """Refuse a release that Puppet cannot parse.
@@ -206,6 +216,15 @@ class Interface:
                 where=self.show(first.place),
                 hint=f"and {more} more" if more else "",
             )
+
+
+def _is_met(need: Need, *, bus: bool, locked: Collection[str], modules: Collection[str]) -> bool:
+    if need.kind == "query":
+        return bus
+    if need.module:
+        return need.module.partition("/")[2] in modules
+    # What else the node's own modules have, Puppet alone knows.
+    return bool(modules) or need.place.file.partition("/")[0] in locked
 
 
 def _place(raw: Mapping[str, Any]) -> Place:

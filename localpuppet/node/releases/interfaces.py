@@ -40,6 +40,7 @@ class Parser:
     Attributes:
         ruby: Puppet's own interpreter.
         script: `base/share/interface.rb`.
+        own_modules: localpuppet's own modules, which every run has.
         env: The environment for it.
         version: The installed Puppet's version.
         processes: Starts it.
@@ -47,6 +48,7 @@ class Parser:
 
     ruby: Path
     script: Path
+    own_modules: Path
     env: Mapping[str, str]
     version: str
     processes: Processes
@@ -67,7 +69,11 @@ class Parser:
             StateError: The interpreter cannot be started.
         """
         output = self.processes.capture(
-            [*map(str, [self.ruby, self.script, *directories]), "--", *map(str, own_code.values())],
+            [
+                *map(str, [self.ruby, self.script, self.own_modules, *directories]),
+                "--",
+                *map(str, own_code.values()),
+            ],
             env=self.env,
             timeout=DEADLINE,
             limit=MAX_ANSWER,

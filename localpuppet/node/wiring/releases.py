@@ -344,6 +344,7 @@ class ReleaseWiring:
         return Parser(
             ruby=ruby,
             script=shared_file("interface.rb"),
+            own_modules=OWN_MODULES,
             env=env,
             version=installation.version,
             processes=self._node.processes,

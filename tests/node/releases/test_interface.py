@@ -235,6 +235,7 @@ def test_modules_of_other_people_are_read(node: Node) -> None:
     parser = Parser(
         ruby=Path("/usr/bin/ruby"),
         script=REPOSITORY / "localpuppet/base/share/interface.rb",
+        own_modules=REPOSITORY / "modules/localpuppet",
         env={"PATH": "/usr/bin:/bin"},
         version="",
         processes=SystemProcesses(),

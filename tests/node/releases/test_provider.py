@@ -78,6 +78,7 @@ class Provided:
             parser=lambda installation: Parser(
                 ruby=Path("/usr/bin/ruby"),
                 script=Path("interface.rb"),
+                own_modules=Path("modules"),
                 env={},
                 version=installation.version,
                 processes=self.processes,

@@ -23,6 +23,7 @@ from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.lock import Lock, Pin
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.making.data import check_data
+from localpuppet.node.releases.making.hierarchy import NAME as HIERA
 from localpuppet.node.releases.making.leftovers import left_of_puppetfile, unused_code
 from localpuppet.node.releases.making.own_modules import OwnModules, own_modules
 from localpuppet.node.releases.manifest import Manifest
@@ -151,6 +152,7 @@ class ReleaseChecker:
                 *self._not_used(inner),
                 *interface.unmet(
                     bus=self._bus,
+                    locked=lock.modules,
                     modules=modules_in(self._files.basemodulepath if inner.base else ()),
                 ),
                 *unused_code(directory, manifest, inner, but=ignored),
@@ -267,7 +269,9 @@ class ReleaseChecker:
                     "modules",
                     *collections,
                 ],
-                own_code={str(directory / part): directory.resolve() / part for part in own.code},
+                own_code={
+                    str(directory / part): directory.resolve() / part for part in (*own.code, HIERA)
+                },
             )
 
     def _check_enc(self, file: Path, interface: Interface) -> tuple[str, ...]:
