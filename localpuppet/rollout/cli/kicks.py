@@ -37,7 +37,7 @@ Examples:
   localpuppet kicks --json | jq .cycles
 
 Exit codes: 0, or 1 for a cycle with --check; 69 the inventory could not be asked,
-or, with --check, not whole within a minute.
+or, with --check, not whole within a minute; or Graphviz is not installed.
 """,
 )
 @click.option("--check", is_flag=True, help="Exit 1 if there is a cycle.")
@@ -49,7 +49,8 @@ or, with --check, not whole within a minute.
     help="Only what runs for this reason; again for more. Default: all of them.",
 )
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
-@click.option("--svg", "form", flag_value="svg", help="Print a picture.")
+@click.option("--svg", "form", flag_value="svg", help="Print a picture, which Graphviz lays out.")
+@click.option("--dot", "form", flag_value="dot", help="Print DOT text for Graphviz.")
 @click.pass_obj
 def kicks_command(
     node: NodeWiring, check: bool, reasons: tuple[str, ...], form: str | None
@@ -66,10 +67,13 @@ def kicks_command(
     found = run(_found(InventoryWiring(node), reasons or REASONS))
     if form == "json":
         render.emit_json(found.to_dict())
-    elif form == "svg":
-        from localpuppet.rollout.plans.drawing import draw
+    elif form in ("svg", "dot"):
+        from localpuppet.rollout.plans.diagram import dot_text
+        from localpuppet.rollout.plans.graphviz import draw_svg
+        from localpuppet.rollout.plans.kick_diagram import kick_diagram
 
-        render.emit(draw(found).removesuffix("\n"))
+        draw = draw_svg if form == "svg" else dot_text
+        render.emit(draw(kick_diagram(found)).removesuffix("\n"))
     else:
         _show(found)
     if check and found.cycles:

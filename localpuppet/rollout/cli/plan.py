@@ -33,13 +33,13 @@ site.yaml:
       web: {node: web01.example.com, consumes: [sql/shop]}
 
 Exit codes: 0 there is a plan; 2 the site is refused, has no order, or the selection
-matches no node; 69 the inventory could not be asked.
+matches no node; 69 the inventory could not be asked, or Graphviz is not installed.
 """,
 )
 @site_options
 @click.option("--json", "form", flag_value="json", help="Print the plan as JSON.")
-@click.option("--svg", "form", flag_value="svg", help="Print a picture.")
-@click.option("--dot", "form", flag_value="dot", help="Print the picture for Graphviz.")
+@click.option("--svg", "form", flag_value="svg", help="Print a picture, which Graphviz lays out.")
+@click.option("--dot", "form", flag_value="dot", help="Print DOT text for Graphviz.")
 @click.option("--text", "form", flag_value="text", help="Print choria's text, as a pipe gets it.")
 @click.pass_obj
 def plan_command(node: NodeWiring, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
@@ -62,11 +62,12 @@ def show(plan: "Plan", form: str | None) -> None:
             render.emit(line)
         return
     if form in ("svg", "dot"):
-        from localpuppet.rollout.plans import dot, svg
-        from localpuppet.rollout.plans.picture import picture
+        from localpuppet.rollout.plans.diagram import dot_text
+        from localpuppet.rollout.plans.graphviz import draw_svg
+        from localpuppet.rollout.plans.plan_diagram import plan_diagram
 
-        draw = svg.draw if form == "svg" else dot.draw
-        render.emit(draw(picture(plan)).removesuffix("\n"))
+        draw = draw_svg if form == "svg" else dot_text
+        render.emit(draw(plan_diagram(plan)).removesuffix("\n"))
         return
     if form is None and render.columns() is not None:
         render.emit(plan_text.for_people(plan))

@@ -1,7 +1,7 @@
 """In which order the nodes of a site run, from what it says of its applications; who kicks whom.
 
-decides: `check`, `derived`, `dot`, `drawing`, `layout`, `levels`, `picture`, `plan`, `site`, `svg`,
-    `svg_parts`.
+decides: `check`, `derived`, `diagram`, `kick_diagram`, `levels`, `plan`, `plan_diagram`, `site`,
+    `svg`.
 acts: `service`, `site_file`.
-touches the world: `srv_records`.
+touches the world: `graphviz`, `srv_records`.
 """

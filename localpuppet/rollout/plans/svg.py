@@ -1,141 +1,154 @@
-"""A picture of a plan as SVG: a column for each group, time from left to right.
+"""A diagram as SVG: Graphviz has placed it, localpuppet writes it.
 
-Owns: the drawing; a browser shows it as it stands.
+Owns: every element of the picture. Names are escaped text; links lead only to pages of nodes; there
+is no script, no image, no font and no address of another machine. Colours are variables of
+`STYLE`, light and dark.
 """
 
+import re
+from collections.abc import Iterable
 from html import escape
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
 
-from localpuppet.rollout.plans.picture import Box, Edge, Picture
-from localpuppet.rollout.plans.svg_parts import (
-    LETTER,
+from localpuppet.rollout.plans.diagram import (
+    FONT,
+    HEAD,
     LINE,
-    LONGEST,
-    MARGIN,
-    Place,
-    document,
-    text,
+    Box,
+    Diagram,
+    shortened,
+    width_of,
 )
 
-LABELLED = 40  # edges have labels in pictures with at most so many
-TOP, GAP, BETWEEN = 74, 16, 150
-HEAD, FOOT = 22, 9
-_STYLE = """\
-.group { font-size: 12px; font-weight: bold; fill: #52606d; text-anchor: middle; }
-.again { fill: #fff3d6; }
-.chain { stroke: #c0392b; stroke-width: 2.5; }
-.edge.chain { stroke: #c0392b; stroke-width: 2.5; }
-.edge.same { stroke: #b7791f; stroke-dasharray: 5 4; }
-.label { font-size: 10px; fill: #52606d; text-anchor: middle; stroke: #fff; stroke-width: 3px;
-  paint-order: stroke; }
+MARGIN, TOP = 16, 66  # pixels
+MAX_TOOLTIP, MAX_LETTERS = 40, 200  # lines of a tooltip, and letters of a line
+STYLE = """\
+.graph { --g-paper: #fff; --g-ink: #1b2430; --g-soft: #5a6675; --g-box: #f4f6f9; --g-line: #a9b4c1;
+  --g-edge: #7c8997; --g-red: #c0392b; --g-red-box: #fdf0ee; --g-again: #fff3d6; --g-link: #1557a6;
+  --g-kick: #2563a8; --g-query: #2c7a52; --g-collect: #6a3fb0; --g-trigger: #8a6100; }
+@media screen and (prefers-color-scheme: dark) {
+  .graph { --g-paper: #1a212b; --g-ink: #e4e9f0; --g-soft: #9aa7b6; --g-box: #242d39;
+    --g-line: #4a5867; --g-edge: #8593a3; --g-red: #ff8d83; --g-red-box: #3a2426;
+    --g-again: #3d2f14; --g-link: #82b6f5; --g-kick: #7db5f3; --g-query: #6fcf9b;
+    --g-collect: #bda2f7; --g-trigger: #f0b455; }
+}
+.graph text { font: 12px system-ui, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif;
+  fill: var(--g-soft); }
+.graph .title { font-weight: 700; fill: var(--g-ink); }
+.graph > .title { font-size: 15px; }
+.graph .head { font-weight: 700; text-anchor: middle; }
+.graph a text, .graph a .title { fill: var(--g-link); }
+.graph a:hover text { text-decoration: underline; }
+.graph .paper { fill: var(--g-paper); }
+.graph .box rect { fill: var(--g-box); stroke: var(--g-line); }
+.graph .again rect { fill: var(--g-again); }
+.graph .lost rect { fill: none; stroke-dasharray: 4 4; }
+.graph .box.marked rect { fill: var(--g-red-box); stroke: var(--g-red); stroke-width: 1.5; }
+.graph .edge { --g: var(--g-edge); }
+.graph .edge.kick { --g: var(--g-kick); }
+.graph .edge.query { --g: var(--g-query); }
+.graph .edge.collect { --g: var(--g-collect); }
+.graph .edge.trigger { --g: var(--g-trigger); }
+.graph .edge.marked { --g: var(--g-red); }
+.graph .edge path { fill: none; stroke: var(--g); stroke-width: 1.4; }
+.graph .edge.marked path { stroke-width: 2.2; }
+.graph .edge.again path, .graph .edge.query path { stroke-dasharray: 6 4; }
+.graph .edge.trigger path { stroke-dasharray: 2 3; }
+.graph .edge .tip { fill: var(--g); stroke: none; }
+.graph .edge text { font-size: 11px; text-anchor: middle;
+  stroke: var(--g-paper); stroke-width: 3px; paint-order: stroke; }
+.graph .note.marked { fill: var(--g-red); }
 """
-_ARROWS = {"to": "#7b8794", "chain-to": "#c0392b", "same-to": "#b7791f"}
+_POINT = re.compile(r"(-?[\d.]+(?:e[+-]?\d+)?),(-?[\d.]+(?:e[+-]?\d+)?)")
+
+Point = tuple[float, float]
 
 
-def draw(picture: Picture) -> str:
-    """Return the picture as an SVG document."""
-    places = _places(picture)
-    width = max([place.x + place.width for place in places], default=300) + MARGIN
-    width = max(width, 2 * MARGIN + 8.5 * len(picture.title), 560)
-    bottom = max([place.y + place.height for place in places], default=TOP) + 40
-    height = bottom + LINE * len(picture.notes) + MARGIN
-    body = _heads(picture, places)
-    ordered = sorted(picture.edges, key=lambda edge: edge.critical)
-    body += [_edge(edge, places) for edge in ordered]
-    body += [_box(box, place) for box, place in zip(picture.boxes, places, strict=True)]
-    if len(picture.edges) <= LABELLED:
-        body += [_label(edge, places) for edge in ordered if edge.label]
-    body += _legend(picture, bottom)
+def write_svg(diagram: Diagram, placed: dict[str, Any], node_page: str) -> str:
+    """Return a diagram as an SVG element.
+
+    Args:
+        diagram: The diagram.
+        placed: What `dot -Tjson0` returns for `dot_sizes`.
+        node_page: The address that a node's name is appended to, `/nodes/`; empty for a file of its
+            own, which has no links and brings its style.
+    """
+    _, _, right, top = map(float, placed["bb"].split(","))
+
+    def points(text: str) -> list[Point]:
+        return [(float(x) + MARGIN, top - float(y) + TOP) for x, y in _POINT.findall(text)]
+
+    at = {one["name"]: points(one["pos"])[0] for one in placed.get("objects", ()) if "pos" in one}
+    lowest = [at[f"b{number}"][1] + box.size[1] / 2 for number, box in enumerate(diagram.boxes)]
+    body = [_text((at[f"h{rank}"][0], 52), head, "head") for rank, head in diagram.heads]
+    for edge in placed.get("edges", ()):
+        if "id" in edge:
+            drawn, way = diagram.edges[int(edge["id"])], points(edge["pos"])
+            lowest += [y for _, y in way]
+            label = [_text((x, y + 4), drawn.label, "label") for x, y in points(edge.get("lp", ""))]
+            tooltip = drawn.details or (drawn.label,)
+            body.append(_group(("edge", *drawn.kinds), tooltip, [_curve(way), *label]))
+    body += [_box(box, at[f"b{number}"], node_page) for number, box in enumerate(diagram.boxes)]
+    below = max(lowest, default=TOP) + 12
     body += [
-        text(MARGIN, bottom + LINE * (number + 1) + 6, note, "note")
-        for number, note in enumerate(picture.notes)
+        _text((MARGIN, below + LINE * number), text, f"note {kind}".strip())
+        for number, (kind, text) in enumerate(diagram.notes, 1)
     ]
-    return document(picture.title, (width, height), _STYLE, _ARROWS, body)
-
-
-def _places(picture: Picture) -> list[Place]:
-    """Return where each box stands: a column a group, each column in the middle."""
-    columns: dict[int, list[Box]] = {}
-    for box in picture.boxes:
-        columns.setdefault(box.group, []).append(box)
-    heights = {
-        group: sum(_height(box) + GAP for box in boxes) - GAP for group, boxes in columns.items()
-    }
-    tallest = max(heights.values(), default=0)
-    places = []
-    x: float = MARGIN
-    for group, boxes in columns.items():
-        letters = max(len(line) for box in boxes for line in (box.title, *box.lines))
-        width = min(letters, LONGEST) * LETTER + 20
-        y = TOP + (tallest - heights[group]) / 2
-        for box in boxes:
-            places.append(Place(x=x, y=y, width=width, height=_height(box)))
-            y += _height(box) + GAP
-        x += width + BETWEEN
-    return places
-
-
-def _height(box: Box) -> int:
-    return HEAD + LINE * len(box.lines) + FOOT
-
-
-def _heads(picture: Picture, places: list[Place]) -> list[str]:
-    seen: dict[int, Place] = {}
-    for box, place in zip(picture.boxes, places, strict=True):
-        seen.setdefault(box.group, place)
-    return [
-        text(place.x + place.width / 2, TOP - 16, picture.heads[group - 1], "group")
-        for group, place in seen.items()
-    ]
-
-
-def _box(box: Box, place: Place) -> str:
-    kind = " ".join(["box", *["again"] * box.again, *["chain"] * box.critical])
-    title = "\n".join((box.title, *box.lines))
-    lines = [
-        f'<g><title>{escape(title)}</title><rect class="{kind}" x="{place.x:.0f}"'
-        f' y="{place.y:.0f}" width="{place.width:.0f}" height="{place.height:.0f}" rx="6"/>',
-        text(place.x + 10, place.y + 17, box.title, "node"),
-    ]
-    lines += [
-        text(place.x + 10, place.y + HEAD + LINE * (number + 1) - 4, line, "part")
-        for number, line in enumerate(box.lines)
-    ]
-    return "".join([*lines, "</g>"])
-
-
-def _edge(edge: Edge, places: list[Place]) -> str:
-    start, end = places[edge.start], places[edge.end]
-    kind = "chain" if edge.critical else "" if edge.label else "same"
-    marker = f"{kind}-to" if kind else "to"
-    x, y = start.x + start.width, start.middle
-    bend = (end.x - x) / 2
-    return (
-        f'<path class="edge {kind}" marker-end="url(#{marker})" d="M{x:.0f} {y:.0f}'
-        f" C{x + bend:.0f} {y:.0f} {end.x - bend:.0f} {end.middle:.0f}"
-        f' {end.x:.0f} {end.middle:.0f}"><title>{escape(edge.label)}</title></path>'
+    texts = (1.3 * width_of(diagram.title), *(width_of(text) for _, text in diagram.notes))
+    width = f"{2 * MARGIN + max(right, *texts):.0f}"
+    height = f"{below + LINE * len(diagram.notes) + MARGIN:.0f}"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" width="{width}"'
+            f' height="{height}" viewBox="0 0 {width} {height}">',
+            *([] if node_page else [f"<style>\n{STYLE}</style>"]),
+            _tooltip((diagram.title,)),
+            f'<rect class="paper" width="{width}" height="{height}"/>',
+            _text((MARGIN, 26), diagram.title, "title"),
+            *body,
+            "</svg>",
+            "",
+        ]
     )
 
 
-def _label(edge: Edge, places: list[Place]) -> str:
-    start, end = places[edge.start], places[edge.end]
-    # A point of the curve nearer to its end: there the edges of one producer have parted.
-    x = start.x + start.width + 0.59 * (end.x - start.x - start.width)
-    y = start.middle + 0.68 * (end.middle - start.middle)
-    return text(x, y - 4, edge.label, "label", most=20)
+def _box(box: Box, middle: Point, node_page: str) -> str:
+    width, height = box.size
+    x, y = middle[0] - width / 2, middle[1] - height / 2
+    parts = [f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="7"/>']
+    for row, (text, node) in enumerate(box.rows):
+        place = (x + FONT, y + HEAD - 6 + LINE * row + (2 if row else 0))
+        line = _text(place, text, "line" if row else "title")
+        page = escape(node_page + quote(node or "", safe=""))
+        parts.append(f'<a href="{page}">{line}</a>' if node and node_page else line)
+    return _group(("box", *box.kinds), (box.title, *box.nodes, *box.lines), parts)
 
 
-def _legend(picture: Picture, y: float) -> list[str]:
-    parts = []
-    x = MARGIN
-    for there, kind, marker, words in (
-        (True, "", "to", "has to come before"),
-        (any(edge.critical for edge in picture.edges), "chain", "chain-to", "the longest chain"),
-        (any(box.again for box in picture.boxes), "same", "same-to", "the same node again"),
-    ):
-        if there:
-            parts += [
-                f'<path class="edge {kind}" marker-end="url(#{marker})" d="M{x} {y - 4:.0f}h34"/>',
-                text(x + 42, y, words, "note"),
-            ]
-            x += 180
-    return parts
+def _curve(points: list[Point]) -> str:
+    """Return a curve and the triangle at its end: Graphviz names the end first."""
+    (x, y), *curve = points
+    (left, high), *rest = curve
+    drawn = " ".join(f"{a:.1f} {b:.1f}" for a, b in rest)
+    last_x, last_y = curve[-1]
+    across, down = (x - last_x) * 0.4, (y - last_y) * 0.4
+    return (
+        f'<path d="M{left:.1f} {high:.1f}C{drawn}"/><path class="tip" d="M{x:.1f} {y:.1f}'
+        f"L{last_x - down:.1f} {last_y + across:.1f} {last_x + down:.1f} {last_y - across:.1f}z"
+        '"/>'
+    )
+
+
+def _group(kinds: Iterable[str], tooltip: Iterable[str], parts: Iterable[str]) -> str:
+    return f'<g class="{" ".join(kinds)}">{_tooltip(tooltip)}{"".join(parts)}</g>'
+
+
+def _tooltip(lines: Iterable[str]) -> str:
+    shown = (shortened(line, MAX_LETTERS) for line in islice(lines, MAX_TOOLTIP))
+    return "<title>" + escape("\n".join(shown)) + "</title>"
+
+
+def _text(place: Point, text: str, kind: str) -> str:
+    x, y = place
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'

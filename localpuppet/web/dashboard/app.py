@@ -17,6 +17,7 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.web.dashboard.differing import PATH as DIFFERENCE
 from localpuppet.web.dashboard.lists.asked import LISTS
 from localpuppet.web.dashboard.pages import Pages, Parts
+from localpuppet.web.dashboard.pictures import style_sheet
 from localpuppet.web.dashboard.showing import HERE
 from localpuppet.web.doors.loopback import ENTER
 from localpuppet.web.doors.rules import HEADERS, METHODS, Door, Visitor
@@ -56,9 +57,10 @@ def application(parts: Parts) -> ASGIApp:
             Route(DIFFERENCE + ".{form}", pages.differing.file),
             Route("/find", pages.find),
             Route("/plan", pages.plan),
-            Route("/plan.svg", pages.plan_picture),
+            Route("/plan.{form}", pages.plan_file),
             Route("/kicks", pages.kicks),
-            Route("/kicks.svg", pages.kicks_picture),
+            Route("/kicks.{form}", pages.kicks_file),
+            Route("/diagram.css", style_sheet),
             Route("/bus", pages.bus),
             Route("/events", pages.events),
             *entrance,

@@ -22,10 +22,9 @@ from localpuppet.base.formats.names import NodeName, RolloutId, RunId
 from localpuppet.base.machine.ports import Clock, Log
 from localpuppet.fleet.roles.links import Links
 from localpuppet.fleet.roles.relations import relations
-from localpuppet.rollout.plans import svg
-from localpuppet.rollout.plans.drawing import draw
-from localpuppet.rollout.plans.picture import picture as picture_of
+from localpuppet.rollout.plans.kick_diagram import kick_diagram
 from localpuppet.rollout.plans.plan import Plan
+from localpuppet.rollout.plans.plan_diagram import plan_diagram
 from localpuppet.web.dashboard.acting import Acting, Actor
 from localpuppet.web.dashboard.asking import Inventory, Reports
 from localpuppet.web.dashboard.deeds import courses
@@ -50,7 +49,7 @@ from localpuppet.web.dashboard.lists.rollouts import decisions_of, groups_of, pa
 from localpuppet.web.dashboard.lists.standing import Standing
 from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import Memory
-from localpuppet.web.dashboard.pictures import picture
+from localpuppet.web.dashboard.pictures import Draw, Pictures
 from localpuppet.web.dashboard.problems import NotThereError
 from localpuppet.web.dashboard.report import Report, RunLog
 from localpuppet.web.dashboard.rollouts import Rollouts
@@ -86,6 +85,7 @@ class Parts:
         door: Decides who may look.
         clock: Time.
         log: Gets a line for each thing that is done.
+        draw: Draws diagrams.
         entrance: The same door where it has a link, and tokens for what is done; `None` over TLS,
             where nothing is done.
         actor: Has nodes do something; `None` where the page only shows.
@@ -101,6 +101,7 @@ class Parts:
     door: Door
     clock: Clock
     log: Log
+    draw: Draw
     entrance: LoopbackDoor | None = None
     actor: Actor | None = None
 
@@ -114,6 +115,7 @@ class Pages:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._pictures = Pictures(parts.draw)
         me = "" if parts.actor is None else parts.actor.name
         self._showing = Showing(parts.fleet, parts.clock, me)
         self.entering, self.acting = None, None
@@ -249,9 +251,10 @@ class Pages:
         asked = Asked.parse(request.query_params, PLAN)
         plan: Plan | None = None
         notes: Sequence[str] = ()
-        problem = ""
+        problem, picture = "", None
         try:
             plan, notes = await self._planned(asked)
+            picture = await self._pictures.inline(await asyncio.to_thread(plan_diagram, plan))
         except LocalpuppetError as error:
             problem = str(error)
         query = asked.url.partition("?")[2]
@@ -260,16 +263,18 @@ class Pages:
             "plan.html",
             asked=asked,
             plan=plan,
+            picture=picture,
             notes=notes,
             problem=problem,
             query=query,
             site="" if site is None else site.name,
         )
 
-    async def plan_picture(self, request: Request) -> Response:
-        """Send the picture that `localpuppet plan --svg` prints."""
+    async def plan_file(self, request: Request) -> Response:
+        """Send what `localpuppet plan` prints with `--svg` or `--dot`."""
         plan, _ = await self._planned(Asked.parse(request.query_params, PLAN))
-        return picture(await asyncio.to_thread(lambda: svg.draw(picture_of(plan))))
+        diagram = await asyncio.to_thread(plan_diagram, plan)
+        return await self._pictures.file(diagram, request.path_params["form"])
 
     async def _planned(self, asked: Asked) -> tuple[Plan, Sequence[str]]:
         inventory = self._parts.inventory
@@ -277,16 +282,18 @@ class Pages:
 
     async def kicks(self, request: Request) -> Response:
         """Show who makes whom run."""
-        found, problem = None, ""
+        found, problem, picture = None, "", None
         try:
             found = relations(await self._parts.inventory.links())
+            picture = await self._pictures.inline(kick_diagram(found))
         except LocalpuppetError as error:
             problem = str(error)
-        return self._showing.page("kicks.html", found=found, problem=problem)
+        return self._showing.page("kicks.html", found=found, picture=picture, problem=problem)
 
-    async def kicks_picture(self, request: Request) -> Response:
-        """Send the picture that `localpuppet kicks --svg` prints."""
-        return picture(draw(relations(await self._parts.inventory.links())))
+    async def kicks_file(self, request: Request) -> Response:
+        """Send what `localpuppet kicks` prints with `--svg` or `--dot`."""
+        diagram = kick_diagram(relations(await self._parts.inventory.links()))
+        return await self._pictures.file(diagram, request.path_params["form"])
 
     async def find(self, request: Request) -> Response:
         """Lead to what somebody looks for: a run by its id, a release, a node by its name."""

@@ -1,21 +1,79 @@
-"""A picture of ours as an answer: SVG whose only style is the one that we wrote."""
+"""Diagrams in views and by themselves.
 
+Owns: how many are drawn at the same time, which ones are kept, and the policy of a picture that a
+browser opens by itself. Refuses to know: what is drawn, and by which program.
+"""
+
+import asyncio
 import base64
 import hashlib
+from collections.abc import Callable
+from functools import lru_cache
 
-from starlette.responses import Response
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.rollout.plans.diagram import Diagram, dot_text
+from localpuppet.rollout.plans.svg import STYLE
+from localpuppet.web.dashboard.problems import NotThereError
+
+MAX_KEPT = 16
+NODE_PAGE = "/nodes/"
+
+# Returns a diagram as SVG, with links to the pages of nodes below an address, as
+# `rollout.plans.graphviz.draw_svg` does.
+Draw = Callable[[Diagram, str], str]
 
 
-def picture(svg: str) -> Response:
-    """Return an SVG document as an answer.
-
-    Its policy allows the one style sheet in it, by its digest, and nothing else: opened by itself
-    it runs no script, whatever the names in it are.
+class Pictures:
+    """Draws diagrams one after the other, and keeps the last ones.
 
     Args:
-        svg: As `orchestrator.svg_parts.document` makes it: the style first, then text.
+        draw: Draws one, or raises `UnavailableError`.
     """
-    style = svg.partition("<style>")[2].partition("</style>")[0]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; sandbox; frame-ancestors 'none'"
-    return Response(svg, media_type="image/svg+xml", headers={"content-security-policy": policy})
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = lru_cache(MAX_KEPT)(draw)
+        self._slot = asyncio.Semaphore(1)
+
+    async def inline(self, diagram: Diagram) -> tuple[Markup, str]:
+        """Return a diagram as a part of a view, and why it could not be drawn; one is empty."""
+        try:
+            return Markup(await self._svg(diagram, NODE_PAGE)), ""  # noqa: S704 - escaped by `svg`
+        except UnavailableError as error:
+            return Markup(), str(error)
+
+    async def file(self, diagram: Diagram, form: str) -> Response:
+        """Return a diagram as a file.
+
+        The policy of a picture allows its own style sheet, by the digest, and nothing else.
+
+        Args:
+            diagram: The diagram.
+            form: `svg` or `dot`.
+
+        Raises:
+            NotThereError: It is another form.
+            UnavailableError: It could not be drawn.
+        """
+        if form == "dot":
+            return PlainTextResponse(dot_text(diagram))
+        if form != "svg":
+            raise NotThereError("a picture is a file of the form 'svg' or 'dot'")
+        svg = await self._svg(diagram, "")
+        style = svg.partition("<style>")[2].partition("</style>")[0]
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        policy = f"default-src 'none'; style-src 'sha256-{digest}'; sandbox; frame-ancestors 'none'"
+        headers = {"content-security-policy": policy}
+        return Response(svg, media_type="image/svg+xml", headers=headers)
+
+    async def _svg(self, diagram: Diagram, node_page: str) -> str:
+        async with self._slot:
+            return await asyncio.to_thread(self._draw, diagram, node_page)
+
+
+async def style_sheet(_: Request) -> Response:
+    """Return the style sheet of diagrams that are part of a view."""
+    return Response(STYLE, media_type="text/css")

@@ -60,6 +60,7 @@ async def serve_page(
         StateError: The port is taken, or the memory cannot be read.
     """
     check_libraries()
+    from localpuppet.rollout.plans.graphviz import draw_svg
     from localpuppet.web.dashboard.app import application
     from localpuppet.web.dashboard.asking import Inventory, Reports
     from localpuppet.web.dashboard.feeding import Feeding
@@ -101,6 +102,7 @@ async def serve_page(
             door=way.door,
             clock=clock,
             log=log,
+            draw=draw_svg,
             entrance=way.entrance,
             actor=SigningActor(fleet, feeding.store, journals) if actions else None,
         )

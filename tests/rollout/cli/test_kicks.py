@@ -46,6 +46,7 @@ def test_the_cycle_is_named_and_check_finds_it(fleet: Fleet) -> None:
         ],
     )
     assert web.run("kicks", "--svg").out.startswith("<svg ")
+    assert web.run("kicks", "--dot").out.startswith("digraph {\n")
 
 
 def test_nobody_and_could_not_ask_are_different(fleet: Fleet) -> None:

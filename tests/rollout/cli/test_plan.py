@@ -198,8 +198,16 @@ def test_pictures(node: Node, shop: str) -> None:
     drawn = node.run("plan", "--svg", "--site", shop)
     ElementTree.fromstring(drawn.out)  # noqa: S314 - our own
     graph = node.run("plan", "--dot", "--site", shop)
-    assert graph.out.startswith("digraph plan {\n")
+    assert graph.out.startswith("digraph {\n")
     assert (drawn.code, drawn.err, graph.code, graph.err) == (0, "", 0, "")
+
+
+def test_without_graphviz_a_picture_is_refused_and_names_what_to_install(
+    node: Node, shop: str
+) -> None:
+    done = node.run("plan", "--svg", "--site", shop, PATH="/nonexistent")
+    assert (done.code, done.out) == (69, "")
+    assert "apt install graphviz" in done.err
 
 
 def test_a_graph_of_too_many_values_is_refused_before_it_takes_memory(node: Node) -> None:

@@ -28,6 +28,7 @@ from localpuppet.node.releases.staged import Staged
 from localpuppet.rollout.execution.heads import Heads
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.words.word import Word
+from localpuppet.rollout.plans.graphviz import draw_svg
 from localpuppet.web.dashboard.acting import Actor
 from localpuppet.web.dashboard.app import application
 from localpuppet.web.dashboard.asking import Inventory, KnownSite, Reports
@@ -37,6 +38,7 @@ from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import Memory
 from localpuppet.web.dashboard.pages import Parts
+from localpuppet.web.dashboard.pictures import Draw
 from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.doors.listening import Place, bound
 from localpuppet.web.doors.loopback import LoopbackDoor
@@ -149,6 +151,7 @@ class Site:
     known: KnownSite | None = None
     logs: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     actor: Actor | None = None
+    draw: Draw = draw_svg
     port: int = 80
     revision: int = 0
 
@@ -243,6 +246,7 @@ class Site:
             entrance=way.entrance,
             clock=self.clock,
             log=self.log,
+            draw=self.draw,
             actor=self.actor,
         )
 

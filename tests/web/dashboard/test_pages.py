@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from starlette.testclient import TestClient
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.renewed import Renewed
+from localpuppet.rollout.plans.diagram import Diagram
+from localpuppet.rollout.plans.graphviz import draw_svg
 from localpuppet.rollout.plans.site_file import read_site
 from localpuppet.web.dashboard.asking import KnownSite
 from localpuppet.web.doors.rules import HEADERS
@@ -108,13 +111,43 @@ def test_the_log_of_a_run_is_asked_for_by_itself(site: Site, visitor: TestClient
 
 def test_the_picture_is_that_of_the_command_line(visitor: TestClient) -> None:
     page = text(visitor, "/kicks")
-    assert '<img src="/kicks.svg"' in page
+    assert '<a href="/nodes/web01"><text' in page
+    assert "<style>" not in page  # the policy of a view allows none
     assert '>web</th><td data-label="Runs then">lb</td><td data-label="By">query</td>' in page
     answer = visitor.get("/kicks.svg")
     assert answer.text.startswith("<svg")
+    assert "href" not in answer.text
     policy = answer.headers["content-security-policy"]
     assert "style-src 'sha256-" in policy
     assert "unsafe" not in policy
+    assert visitor.get("/diagram.css").headers["content-type"].startswith("text/css")
+
+
+def test_without_graphviz_views_offer_dot(site: Site) -> None:
+    site.draw = partial(draw_svg, program="/nonexistent/dot")
+    with site.visitor() as visitor:
+        for view, words in (("/plan", "Group 1"), ("/kicks", "Runs then")):
+            page = text(visitor, view)
+            assert "apt install graphviz" in page
+            assert words in page
+            assert f'href="{view}.dot"' in page
+            assert text(visitor, f"{view}.dot").startswith("digraph {\n")
+            assert "apt install graphviz" in text(visitor, f"{view}.svg", 503)
+
+
+def test_a_picture_is_drawn_once(site: Site) -> None:
+    drawn: list[Diagram] = []
+
+    def draw(diagram: Diagram, node_page: str) -> str:
+        drawn.append(diagram)
+        return draw_svg(diagram, node_page)
+
+    site.draw = draw
+    with site.visitor() as visitor:
+        assert text(visitor, "/plan") == text(visitor, "/plan")
+        assert len(drawn) == 1
+        assert visitor.get("/plan.svg").text == visitor.get("/plan.svg").text
+        assert len(drawn) == 2
 
 
 def test_the_plan_is_what_the_inventory_comes_to(site: Site, visitor: TestClient) -> None:
@@ -123,10 +156,10 @@ def test_the_plan_is_what_the_inventory_comes_to(site: Site, visitor: TestClient
     assert "2 groups, one after the other 2 nodes" in words
     assert "Group 1 1 web01" in words
     assert "Group 2 1 lb01" in words
-    assert '<img src="/plan.svg"' in page
+    assert "<svg xmlns" in page
     assert visitor.get("/plan.svg").text.startswith("<svg")
     page = text(visitor, "/plan?q=role%3Dweb")
-    assert '<img src="/plan.svg?q=role%3Dweb"' in page
+    assert '<a href="/plan.svg?q=role%3Dweb"' in page
     assert "lb01" not in page
     assert "no node of the inventory matches" in text(visitor, "/plan?q=role%3Dzzz")
     assert "could not parse" in text(visitor, "/plan?q=role%3D")

@@ -147,18 +147,21 @@ if (parts.length) {
 // Pictures: the mouse drags them, Ctrl and its wheel, + and -, and the buttons change their size.
 const picture = document.querySelector(".picture");
 
+const widthOf = (image) => image.getBoundingClientRect().width;
+
 function size(width) {
-  const image = picture.querySelector("img");
-  const before = image.offsetWidth;
-  const now = Math.min(8 * image.naturalWidth, Math.max(100, width));
+  const image = picture.querySelector("svg");
+  const before = widthOf(image);
+  const now = Math.min(8 * image.viewBox.baseVal.width, Math.max(100, width));
   const [x, y] = [picture.clientWidth / 2, picture.clientHeight / 2];
   image.style.width = `${now}px`; // what is in the middle stays there
+  image.style.height = "auto";
   picture.scrollLeft = ((picture.scrollLeft + x) * now) / before - x;
   picture.scrollTop = ((picture.scrollTop + y) * now) / before - y;
 }
 
 function zoom(factor) {
-  size(factor ? picture.querySelector("img").offsetWidth * factor : picture.clientWidth - 20);
+  size(factor ? widthOf(picture.querySelector("svg")) * factor : picture.clientWidth - 20);
 }
 
 if (picture) {
@@ -180,4 +183,5 @@ if (picture) {
     picture.classList.toggle("drag", drags);
     if (drags) picture.scrollBy(-event.movementX, -event.movementY);
   });
+  picture.addEventListener("dragstart", (event) => event.preventDefault()); // of a link
 }

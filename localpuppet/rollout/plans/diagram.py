@@ -1,0 +1,332 @@
+"""Diagrams: boxes, the edges between them, and the same as DOT text for Graphviz.
+
+Owns: which boxes are equal and become one, how much is drawn, how large a box is, and how names
+are written in DOT. Refuses to know: plans, kicks, SVG.
+
+- Vertices are equal if they have equal keys and if the same vertices are before and after them.
+- DOT text for people (`dot_text`) has names, each one escaped. DOT text for the layout
+  (`dot_sizes`) has only sizes and numbers: no text of another node reaches the program `dot`.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from unicodedata import east_asian_width
+
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
+
+# `dot` needs 1 s for random edges up to these limits, and minutes for twice as many.
+MAX_BOXES = 60
+MAX_EDGES = 160
+MAX_LABELLED = 60  # edges of a diagram whose edges have labels
+MAX_PAIRS = 200_000  # of vertices that are looked at
+MAX_LINE = 44  # characters of a line in a box
+MAX_LABEL = 26  # characters of a label of an edge
+MAX_NODES = 3  # that a box names
+MARKED = "marked"  # the kind of a box or an edge that is part of a cycle or the longest chain
+
+FONT, LINE, HEAD, FOOT = 12, 16, 24, 8  # pixels
+_NARROW, _WIDE = frozenset("iljtfrI.,:;'|![](){}/- "), frozenset("mwMW@%")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A box.
+
+    Attributes:
+        title: Its first line.
+        nodes: The nodes that it is about, sorted.
+        lines: What else it says.
+        rank: Its column, from 1; 0 where Graphviz chooses one.
+        kinds: Names of styles, `MARKED` for instance.
+    """
+
+    title: str
+    nodes: tuple[NodeName, ...]
+    lines: tuple[str, ...] = ()
+    rank: int = 0
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> tuple[tuple[str, NodeName | None], ...]:
+        """The lines that are drawn, each with the node that it names; the title is the first."""
+        if len(self.nodes) == 1 and self.title.startswith(self.nodes[0]):
+            named: list[tuple[str, NodeName | None]] = [(self.title, self.nodes[0])]
+        else:
+            named = [(self.title, None), *((node, node) for node in self.nodes[:MAX_NODES])]
+            left = len(self.nodes) - MAX_NODES
+            named += [(f"and {left} more", None)] if left > 0 else []
+        return tuple(
+            (shortened(text, MAX_LINE), node)
+            for text, node in (*named, *((line, None) for line in self.lines))
+        )
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """The width and the height, pixels."""
+        (title, _), *rows = self.rows
+        width = max([1.12 * width_of(title), *(width_of(text) for text, _ in rows)])
+        return width + 24, HEAD + LINE * len(rows) + FOOT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagramEdge:
+    """An edge.
+
+    Attributes:
+        start: The number of the box where it begins.
+        end: The number of the box that it leads to.
+        label: What stands at it; may be empty.
+        details: The lines of its tooltip.
+        kinds: Names of styles, `MARKED` for instance.
+    """
+
+    start: int
+    end: int
+    label: str
+    details: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagram:
+    """A diagram; see `make_diagram`.
+
+    Attributes:
+        title: What it shows.
+        heads: The names of the ranks that have boxes, by rank.
+        boxes: The boxes that are drawn.
+        edges: The edges between them.
+        notes: Lines below it: a kind (`MARKED` or empty) and a text.
+    """
+
+    title: str
+    heads: tuple[tuple[int, str], ...]
+    boxes: tuple[Box, ...]
+    edges: tuple[DiagramEdge, ...]
+    notes: tuple[tuple[str, str], ...]
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether its edges have labels: a diagram with many edges has tooltips only."""
+        return len(self.edges) <= MAX_LABELLED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """Edges from each of some vertices to each of some others.
+
+    Attributes:
+        starts: Numbers of vertices.
+        ends: Numbers of vertices.
+        kinds: Names of styles.
+        label: What stands at the edge.
+        details: The lines of the edge's tooltip.
+    """
+
+    starts: frozenset[int]
+    ends: frozenset[int]
+    kinds: tuple[str, ...] = ()
+    label: str = ""
+    details: tuple[str, ...] = ()
+
+
+def fold(keys: Sequence[Hashable], arrows: Iterable[Arrow]) -> list[list[int]]:
+    """Return the classes of equal vertices, each sorted, in the order of their first vertex.
+
+    Args:
+        keys: The key of each vertex.
+        arrows: Edges between the vertices.
+    """
+    signs: list[set[Hashable]] = [set() for _ in keys]
+    numbers: dict[frozenset[int], int] = {}
+    for arrow in arrows:
+        loops = arrow.starts == arrow.ends and len(arrow.starts) == 1
+        for vertices, others, leaves in (
+            (arrow.starts, arrow.ends, True),
+            (arrow.ends, arrow.starts, False),
+        ):
+            other = -1 if loops else numbers.setdefault(others, len(numbers))
+            for vertex in vertices:
+                signs[vertex].add((leaves, arrow.kinds, other))
+    classes: dict[Hashable, list[int]] = {}
+    for vertex, key in enumerate(keys):
+        classes.setdefault((key, frozenset(signs[vertex])), []).append(vertex)
+    return list(classes.values())
+
+
+def keep_classes(
+    classes: Sequence[list[int]], is_marked: Callable[[Sequence[int]], bool]
+) -> list[list[int]]:
+    """Return the classes that are drawn: the marked ones, then the first ones, up to a limit."""
+    order = sorted(range(len(classes)), key=lambda number: not is_marked(classes[number]))
+    return [classes[number] for number in sorted(order[:MAX_BOXES])]
+
+
+def join(
+    classes: Sequence[Sequence[int]],
+    arrows: Iterable[Arrow],
+    is_drawn: Callable[[int, int, Arrow], bool],
+) -> list[DiagramEdge]:
+    """Return the edges between classes of vertices: one for each pair of classes and kind.
+
+    Args:
+        classes: The classes that are drawn; an edge has their numbers.
+        arrows: Edges between the vertices.
+        is_drawn: Whether an arrow is drawn between two classes.
+    """
+    of = {vertex: number for number, members in enumerate(classes) for vertex in members}
+    found: dict[tuple[int, int, tuple[str, ...]], list[Arrow]] = {}
+    for start, end, arrow in islice(_pairs(arrows, of), MAX_PAIRS):
+        if is_drawn(start, end, arrow):
+            found.setdefault((start, end, arrow.kinds), []).append(arrow)
+    return [
+        DiagramEdge(
+            start=start,
+            end=end,
+            label=_listed(sorted({arrow.label for arrow in several if arrow.label})),
+            details=tuple(dict.fromkeys(line for one in several for line in one.details)),
+            kinds=kinds,
+        )
+        for (start, end, kinds), several in sorted(found.items(), key=lambda one: one[0])
+    ]
+
+
+def _pairs(arrows: Iterable[Arrow], of: dict[int, int]) -> Iterator[tuple[int, int, Arrow]]:
+    for arrow in arrows:
+        ends = sorted({of[vertex] for vertex in arrow.ends if vertex in of})
+        for start in sorted({of[vertex] for vertex in arrow.starts if vertex in of}):
+            for end in ends:
+                yield start, end, arrow
+
+
+def make_diagram(
+    title: str,
+    boxes: Sequence[Box],
+    edges: Sequence[DiagramEdge],
+    *,
+    left_out: int = 0,
+    heads: Sequence[str] = (),
+    notes: Iterable[tuple[str, str]] = (),
+) -> Diagram:
+    """Return a diagram without the edges that are too many; notes count what is left out.
+
+    Args:
+        title: What it shows.
+        boxes: The boxes, at most `MAX_BOXES`.
+        edges: All edges between them; marked ones are kept first.
+        left_out: How many boxes are left out.
+        heads: The name of each rank, from rank 1.
+        notes: Lines below it: a kind and a text.
+    """
+    ranks = {box.rank for box in boxes}
+    kept = sorted(edges, key=lambda edge: MARKED not in edge.kinds)[:MAX_EDGES]
+    left = ((left_out, "boxes"), (len(edges) - len(kept), "edges"))
+    return Diagram(
+        title=shortened(title, 2 * MAX_LINE),
+        heads=tuple((rank, head) for rank, head in enumerate(heads, 1) if rank in ranks),
+        boxes=tuple(boxes),
+        edges=tuple(replace(edge, label=shortened(edge.label, MAX_LABEL)) for edge in kept),
+        notes=(
+            *((kind, shortened(text, 3 * MAX_LINE)) for kind, text in notes),
+            *(("", f"{count} more {what} are not drawn") for count, what in left if count),
+        ),
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text as one printable line of at most some characters."""
+    line = one_line(text[: most + 1])
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def width_of(text: str) -> float:
+    """Return how wide a line is in a wide sans-serif font, pixels: no font is needed for it."""
+    return FONT * sum(map(_width, text))
+
+
+def _width(letter: str) -> float:
+    if letter in _NARROW:
+        return 0.42
+    if letter in _WIDE or not letter.isascii():
+        return 1.1 if east_asian_width(letter) in "WF" else 1.0
+    return 0.76 if letter.isupper() else 0.65
+
+
+def dot_text(diagram: Diagram) -> str:
+    """Return DOT text with names, for people and their own `dot`."""
+    notes = "".join(f"\\n{_escaped(text)}" for _, text in diagram.notes)
+    red = ', color="#c0392b", penwidth=2'
+
+    def rows(box: Box) -> str:
+        return "".join(_escaped(text) + "\\l" for text, _ in box.rows)
+
+    return _dot(
+        diagram,
+        f'labelloc=t; fontname="sans-serif"; label="{_escaped(diagram.title)}{notes}";'
+        ' node [shape=box, style="rounded,filled", fillcolor="#f4f6f8", color="#5b6b7b",'
+        ' fontname="sans-serif", fontsize=11];'
+        ' edge [color="#7b8794", fontname="sans-serif", fontsize=9];',
+        lambda head: f'shape=plaintext, style="", label="{_escaped(head)}"',
+        lambda box: 'label="' + rows(box) + '"' + red * (MARKED in box.kinds),
+        lambda edge: f'label="{_escaped(edge.label)}"' + red * (MARKED in edge.kinds),
+    )
+
+
+def dot_sizes(diagram: Diagram) -> str:
+    """Return DOT text with sizes and without names, for the layout."""
+
+    def sized(width: float, height: float) -> str:
+        return f"width={width / 72:.3f}, height={height / 72:.3f}"
+
+    def labelled(edge: DiagramEdge) -> str:
+        if not edge.label or not diagram.has_labels:
+            return ""
+        size = f'WIDTH="{width_of(edge.label) + 8:.0f}" HEIGHT="{LINE}"'
+        return f'label=<<TABLE BORDER="0" FIXEDSIZE="TRUE" {size}><TR><TD></TD></TR></TABLE>>'
+
+    return _dot(
+        diagram,
+        'node [shape=box, fixedsize=true, label=""]; edge [arrowsize=0.8]; nslimit=4; nslimit1=4;',
+        lambda _: "width=0, height=0",
+        lambda box: sized(*box.size),
+        labelled,
+    )
+
+
+def _dot(
+    diagram: Diagram,
+    style: str,
+    head_text: Callable[[str], str],
+    box_text: Callable[[Box], str],
+    edge_text: Callable[[DiagramEdge], str],
+) -> str:
+    """Return DOT text; boxes are `b0`…, heads `h1`…, and the id of an edge is its number."""
+    lines = ["digraph {", f"  rankdir=LR; ranksep=0.6; nodesep=0.22; {style}"]
+    for rank, head in diagram.heads:
+        inside = [f"b{number}" for number, box in enumerate(diagram.boxes) if box.rank == rank]
+        lines += [
+            f"  h{rank} [{head_text(head)}];",
+            f"  {{rank=same; h{rank}; {'; '.join(inside)}}}",
+        ]
+    if len(diagram.heads) > 1:
+        lines.append(f"  {' -> '.join(f'h{rank}' for rank, _ in diagram.heads)} [style=invis];")
+    # Graphviz fills a column from below.
+    boxes = reversed([*enumerate(diagram.boxes)])
+    lines += [f"  b{number} [{box_text(box)}];" for number, box in boxes]
+    lines += [
+        f"  b{edge.start} -> b{edge.end} [id={number}, {edge_text(edge)}];"
+        for number, edge in enumerate(diagram.edges)
+    ]
+    return "\n".join([*lines, "}", ""])
+
+
+def _escaped(text: str) -> str:
+    r"""Return a text inside a quoted string: no quote, no escape (`\N`), no entity (`&lt;`)."""
+    line = one_line(text).replace("&", "&amp;")
+    return line.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more"
