@@ -2,6 +2,6 @@
 
 decides: `assignment`, `document`, `interpolation`.
 acts: `assigned`, `classify`, `command`, `input`.
-touches the world: `https`, `transfer`.
+touches the world: `https`.
 what the cloud says: `instance`.
 """

@@ -245,11 +245,12 @@ class NodeWiring:
     @cached_property
     def inputs(self) -> "InputReader":
         """Reads inputs."""
+        from localpuppet.node.enc.https import Https
         from localpuppet.node.enc.input import InputReader
 
         return InputReader(
             documents=self.documents,
-            fetch=_LazyHttps(self.settings),
+            fetch=Https(ca=self.settings.https_ca, timeout=self.settings.https_timeout),
             user_data=lambda: self.instance.input(),
             assigned=lambda: self.assigned.read(),
         )
@@ -344,17 +345,3 @@ class NodeWiring:
         from localpuppet.base.machine.processes import detach
 
         return lambda run: detach(lambda: announce(run))
-
-
-class _LazyHttps:
-    """The https client; ssl and urllib cost 40 ms that a local input must not pay."""
-
-    def __init__(self, settings: node_settings.Settings) -> None:
-        self._settings = settings
-
-    def get(self, url: str, *, limit: int) -> bytes:
-        """Return what is at a URL; see `node.enc.input.Fetch`."""
-        from localpuppet.node.enc.https import Https
-
-        client = Https(ca=self._settings.https_ca, timeout=self._settings.https_timeout)
-        return client.get(url, limit=limit)

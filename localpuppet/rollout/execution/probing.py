@@ -3,8 +3,8 @@
 Owns: the connection, the process, and that both are gone when the time is over. Refuses to know:
 which checks there are, and how often one is tried.
 
-- A URL passes with a status of 2xx. No redirect is followed and no proxy asked: what answers is
-  what was named. Nothing but the head of the answer is read, whose size `http.client` bounds.
+- A URL passes with a status of 2xx. The exchange (`base.http`) follows no redirect
+  and uses no proxy: the server that is named answers. Only the head of the answer is read.
 - A command passes with exit code 0. It gets our environment, reads nothing, and its output is
   dropped: it may be long, or secret. One that takes too long is killed, with its process group;
   where we are killed, the kernel kills it.
@@ -12,33 +12,25 @@ which checks there are, and how often one is tried.
 
 import asyncio
 import errno
-import http.client
 import os
 import signal
-import socket
 import stat
-import urllib.parse
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet import __version__
+from localpuppet.base import http
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
-from localpuppet.base.machine.anchors import tls_context
 from localpuppet.base.machine.confinement import mortal
+from localpuppet.rollout.execution.checking import AT_ONCE
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Sequence
 
     from localpuppet.rollout.plans.check import Check
-
-AT_ONCE = 32  # URLs that are asked at a time
-_OURS = {"User-Agent": f"localpuppet/{__version__}", "Connection": "close"}
 
 
 class Probing:
@@ -49,93 +41,27 @@ class Probing:
     """
 
     def __init__(self, *, ca: Path | None) -> None:
-        self._ca = ca
-        self._context: ssl.SSLContext | None = None
-        # A thread that waits for a name server cannot be ended, and is not to keep others waiting.
+        self._client = http.HttpClient(http.HttpRoute(ca=ca, proxy=http.DIRECT, plain=True))
         self._threads = ThreadPoolExecutor(AT_ONCE)
 
     async def problem(self, check: "Check", *, seconds: float) -> str:
         """Do a check once; see `checking.Probe`."""
-        if isinstance(check, str):
-            return await self._ask(check, seconds)
-        return await _run(check, seconds)
-
-    async def _ask(self, url: str, seconds: float) -> str:
-        question = _Question(url, seconds, self._tls)
-        loop = asyncio.get_running_loop()
+        if not isinstance(check, str):
+            return await _run(check, seconds)
+        loop, deadline = asyncio.get_running_loop(), http.Deadline(seconds)
         try:
-            async with asyncio.timeout(seconds):
-                status = await loop.run_in_executor(self._threads, question.ask)
-        except TimeoutError:
-            return f"did not answer within {show_duration(seconds)}"
-        except InvalidInputError as error:
+            status = await loop.run_in_executor(self._threads, self._ask, check, deadline)
+        except (InvalidInputError, http.HttpError) as error:
             return one_line(str(error))
-        except OSError as error:
-            return one_line(error.strerror or str(error)) or type(error).__name__
-        except (ValueError, http.client.HTTPException) as error:
-            # What these say repeats the answer.
-            return f"does not speak http: {type(error).__name__}"
         finally:
-            question.cut()
+            deadline.end()
         if 300 <= status < 400:
             return f"answered {status}, and redirects are not followed"
         return "" if 200 <= status < 300 else f"answered {status}"
 
-    def _tls(self) -> "ssl.SSLContext":
-        if self._context is None:
-            self._context = tls_context(self._ca)
-        return self._context
-
-
-class _Question:
-    """One GET, in a thread; another one can cut it short.
-
-    Args:
-        url: An http or https URL.
-        seconds: The longest that the server may say nothing.
-        tls: Returns what verifies servers.
-    """
-
-    def __init__(self, url: str, seconds: float, tls: "Callable[[], ssl.SSLContext]") -> None:
-        self._url = url
-        self._seconds = seconds
-        self._tls = tls
-        self._line: socket.socket | None = None
-        self._over = False
-
-    def ask(self) -> int:
-        """Return the status of the answer.
-
-        Raises:
-            OSError: The server cannot be reached, is not trusted, or says nothing.
-            ValueError: The URL, or the answer, cannot be.
-            http.client.HTTPException: What answers does not speak http.
-            InvalidInputError: The file of authorities is refused.
-        """
-        parts = urllib.parse.urlsplit(self._url)
-        secure = parts.scheme == "https"
-        port = parts.port or (443 if secure else 80)
-        host = parts.hostname or ""
-        with socket.create_connection((host, port), timeout=self._seconds) as plain:
-            # TLS takes the socket over; the copy is the same connection.
-            self._line = plain.dup()
-            if self._over:
-                raise TimeoutError
-            wire = self._tls().wrap_socket(plain, server_hostname=host) if secure else plain
-            with wire:
-                connection = http.client.HTTPConnection(host, port)
-                connection.sock = wire
-                target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-                connection.request("GET", target, headers={**_OURS, "Host": parts.netloc})
-                return connection.getresponse().status
-
-    def cut(self) -> None:
-        """End the connection, whatever it waits for."""
-        self._over = True
-        if self._line is not None:
-            with suppress(OSError):
-                self._line.shutdown(socket.SHUT_RDWR)
-            self._line.close()
+    def _ask(self, url: str, deadline: http.Deadline) -> int:
+        with self._client.open(http.HttpRequest(url=url), deadline) as answer:
+            return answer.status
 
 
 async def _run(words: "Sequence[str]", seconds: float) -> str:

@@ -91,7 +91,7 @@ def test_an_input_is_fetched_and_its_query_stays_secret(
         ("slow.yaml", 69, "timed out"),
         ("trickle.yaml", 69, "timed out"),
         ("cut.yaml", 69, "broke after 30 of 430 bytes"),
-        ("endless.yaml", 69, "said no length"),
+        ("endless.yaml", 69, "has no length"),
         ("large.yaml", 2, "too large"),
         ("broken.yaml", 2, "line"),
     ],

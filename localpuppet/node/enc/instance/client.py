@@ -4,18 +4,14 @@ Nothing is resolved, no proxy is asked, no redirect followed: the answer comes f
 was meant, or there is none.
 """
 
-import http.client
 from collections.abc import Mapping
 
-from localpuppet import __version__
-from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.base.formats.text import one_line
+from localpuppet.base import http
+from localpuppet.base.errors import UnavailableError
 from localpuppet.node.enc.instance.services import HINT, Server
-from localpuppet.node.enc.transfer import deadline, whole_body
 
 TIMEOUT = 1.0
 PORT = 80
-_OURS = {"User-Agent": f"localpuppet/{__version__}"}
 
 
 class MetadataClient:
@@ -31,6 +27,8 @@ class MetadataClient:
         self._server = server
         self._port = port
         self._timeout = timeout
+        source = "" if server.source is None else str(server.source)
+        self._client = http.HttpClient(http.HttpRoute(proxy=http.DIRECT, plain=True, source=source))
 
     def ask(
         self,
@@ -42,33 +40,17 @@ class MetadataClient:
     ) -> bytes | None:
         """Return the body at `path`; see `node.enc.instance.services.Metadata`."""
         where = f"http://{self._server.address}{path}"
-        source = None if self._server.source is None else (str(self._server.source), 0)
-        connection = http.client.HTTPConnection(
-            str(self._server.address), self._port, timeout=self._timeout, source_address=source
-        )
+        url = f"http://{self._server.address}:{self._port}{path}"
+        request = http.HttpRequest(url=url, method=method, headers=headers or {})
         try:
-            with deadline(self._timeout):
-                connection.request(method, path, headers={**_OURS, **(headers or {})})
-                with connection.getresponse() as answer:
-                    if answer.status == http.HTTPStatus.NOT_FOUND:
-                        return None
-                    if answer.status != http.HTTPStatus.OK:
-                        said = f"the metadata service answered {answer.status}"
-                        raise UnavailableError(said, where=where, hint=HINT)
-                    return whole_body(answer, limit, where)
-        except InvalidInputError as error:
-            raise UnavailableError(error.what, where=where, hint=HINT) from error
-        except OSError as error:
-            reason = one_line(str(error)) or type(error).__name__
+            with self._client.open(request, http.Deadline(self._timeout)) as answer:
+                if answer.status == 404:
+                    return None
+                if answer.status != 200:
+                    problem = f"the metadata service answered {answer.status}"
+                    raise UnavailableError(problem, where=where, hint=HINT)
+                return answer.body(limit)
+        except http.HttpError as error:
             raise UnavailableError(
-                f"the metadata service cannot be asked: {reason}", where=where, hint=HINT
+                f"the metadata service cannot be asked: {error}", where=where, hint=HINT
             ) from error
-        except (ValueError, http.client.HTTPException) as error:
-            # What these say repeats the answer.
-            raise UnavailableError(
-                f"the metadata service does not speak http: {type(error).__name__}",
-                where=where,
-                hint=HINT,
-            ) from error
-        finally:
-            connection.close()

@@ -67,7 +67,7 @@ def test_ec2_is_asked_with_a_token_and_never_without() -> None:
         (metadata.trickle, "timed out"),
         (metadata.trickling_body, "timed out"),
         (metadata.huge, "too large"),
-        (metadata.endless, "said no length"),
+        (metadata.endless, "has no length"),
         (metadata.cut, "broke after 4 of 4000 bytes"),
         (metadata.redirect, "answered 302"),
         (metadata.error, "answered 500"),

@@ -186,7 +186,7 @@ def test_the_token_goes_to_the_forge_alone(
         modules.elsewhere = plain
         refused = make(node, "lock", web)
         assert refused.code == 69
-        assert "not https" in refused.err
+        assert "not an https URL" in refused.err
         assert "s3cret" not in refused.err
         modules.elsewhere = other
         done = make(node, "lock", web)

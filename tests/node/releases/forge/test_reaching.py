@@ -67,7 +67,9 @@ def test_modules_come_through_the_proxy_for_the_token(
 def test_a_proxy_that_wants_a_password_is_named(url: str, tmp_path: Path) -> None:
     with (
         serve_proxy(ConnectProxy(password="Basic x", elsewhere=address(url))) as place,
-        pytest.raises(UnavailableError, match=r"407 Proxy Authentication Required.*a proxy"),
+        pytest.raises(
+            UnavailableError, match=r"the proxy 127\.0\.0\.1:\d+ answered 407 .*ca, proxy"
+        ),
     ):
         transfer(BEHIND, tmp_path, place).document(f"{BEHIND}/v3/modules/acme-ntp")
 
@@ -102,6 +104,6 @@ def test_a_proxy_that_answers_a_byte_now_and_then_is_left(tmp_path: Path) -> Non
     Authority(tmp_path)
     with (
         serve_proxy(ConnectProxy(slow=True)) as place,
-        pytest.raises(UnavailableError, match=r"did not come within 0\.5 s|cannot be fetched"),
+        pytest.raises(UnavailableError, match=r"timed out after 0\.5 s"),
     ):
         transfer(BEHIND, tmp_path, place, total=0.5).document(f"{BEHIND}/v3/modules/x")

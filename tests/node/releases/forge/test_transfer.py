@@ -70,7 +70,7 @@ def test_what_a_redirect_says_besides_is_not_read(
 def test_an_archive_at_an_address_that_is_not_one_is_refused(
     url: str, tmp_path: Path, port: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match="is not an https URL"):
+    with pytest.raises(InvalidInputError, match="is not a URL"):
         transfer(url, tmp_path, "s3cret").file(f"https://127.0.0.1:{port}/x", tmp_path / "part")
 
 
@@ -110,13 +110,13 @@ def test_a_server_that_sends_a_byte_now_and_then_is_left(
 ) -> None:
     """Each byte is within the timeout of the socket, which would never end."""
     modules.slow = slow
-    with pytest.raises(UnavailableError, match=r"did not come within 0\.5 s|cannot be fetched"):
+    with pytest.raises(UnavailableError, match=r"timed out after 0\.5 s"):
         transfer(url, tmp_path, total=0.5).file(f"{url}/v3/files/{NTP}", tmp_path / "part")
-    with pytest.raises(UnavailableError, match=r"did not come within 0\.5 s|cannot be fetched"):
+    with pytest.raises(UnavailableError, match=r"timed out after 0\.5 s"):
         transfer(url, tmp_path, total=0.5).document(f"{url}/v3/modules/acme-ntp")
 
 
 def test_authorities_that_others_could_write_are_refused(url: str, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").chmod(0o666)
     with pytest.raises(InvalidInputError, match=r"ca\.pem"):
-        transfer(url, tmp_path)
+        transfer(url, tmp_path).document(f"{url}/v3/modules/acme-ntp")
