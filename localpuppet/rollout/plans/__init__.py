@@ -1,4 +1,4 @@
-"""In which order the nodes of a site run, from what it says of its applications; who kicks whom.
+"""The order in which the nodes of a site run, derived from its applications; pictures of it.
 
 decides: `check`, `derived`, `diagram`, `kick_diagram`, `levels`, `plan`, `plan_diagram`, `site`,
     `svg`.

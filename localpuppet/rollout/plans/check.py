@@ -1,11 +1,11 @@
-"""How one sees that a part of an application works: a URL that answers, or a command that exits 0.
-
-Owns: what a check may be and its forms. Refuses to know: how it is done.
+"""A check that a part of an application works: a URL that answers, or a command that exits 0.
 
     http://%{node}:8080/health
     [/usr/local/bin/probe, '%{node}']
 
-`%{node}` stands for the node's name. A command is an argument vector: no shell reads it.
+- `%{node}` is replaced by the node's name.
+- A command is an argument vector, without a shell.
+- `rollout.execution.probing` runs checks.
 """
 
 import re
@@ -17,8 +17,8 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_key, url_without_secrets
 from localpuppet.base.formats.values import Json, at, type_names
 
-MAX_WORDS = 64  # of a command
-MAX_CHECK = 4096  # characters, of a URL or of all words together
+MAX_WORDS = 64  # in a command
+MAX_CHECK = 4096  # characters of a URL, or of all words together
 _PLACEHOLDER = re.compile(r"%\{([^}]*)\}")
 _URL = re.compile(r"https?://[^\s/@]+(?:/\S*)?\Z")
 
@@ -49,12 +49,12 @@ def parse_check(value: Json, where: str) -> Check:
 
 
 def parse_text(text: str, *, where: str) -> Check:
-    """Return the check that a person wrote as one text: a URL, or a command with its words.
+    """Return the check that a person wrote as one text: a URL, or a command line.
 
-    Quotes hold words together as in a shell; nothing else of a shell is known.
+    Quotes work as in a shell; other shell syntax does not.
 
     Raises:
-        InvalidInputError: It is neither.
+        InvalidInputError: The text is neither.
     """
     if text.startswith(("http://", "https://")):
         return parse_check(text, where)
@@ -72,14 +72,14 @@ def parse_text(text: str, *, where: str) -> Check:
 
 
 def on_node(check: Check, node: NodeName) -> Check:
-    """Return the check of one node: its name in the place of each `%{node}`."""
+    """Return the check of one node, with `%{node}` replaced."""
     if isinstance(check, str):
         return check.replace("%{node}", node)
     return tuple(word.replace("%{node}", node) for word in check)
 
 
 def shown(check: Check) -> str:
-    """Return how messages name a check; arguments and queries may be secret."""
+    """Return a check for messages, without arguments and queries, which may be secret."""
     return url_without_secrets(check) if isinstance(check, str) else check[0]
 
 
@@ -99,7 +99,7 @@ def _url(text: str, where: str, *, hint: str) -> str:
 
 
 def _has_host(text: str) -> bool:
-    """Return whether a URL has a host, and no port that cannot be."""
+    """Return whether a URL has a host and a possible port."""
     try:
         parts = urlsplit(text)
         return bool(parts.hostname) and parts.port != 0

@@ -1,20 +1,16 @@
-"""A site that nobody wrote: what the nodes of an inventory say of themselves and of each other.
+"""Derive a site from an inventory: from declared components and from relations between nodes.
 
-Owns: which order follows from that, and which does not. Refuses to know: where entries come from,
-and how a site is planned.
-
-- Components are what catalogs declared; they stand in the site as they are.
-- A node that asks about others, collects from them or is kicked by them runs after these: it wants
-  to see what they have become. Such a relation is a capability of its own, between components that
-  are called `catalog`, of applications that are called by roles: `role web`.
-- Relations give no order where nodes stand in them both ways: members of a cluster that ask for
-  each other; roles of which each asks about the other; and more of them in a circle. A note says
-  between whom. What components declare is kept whatever it comes to, so a relation alone never
-  makes a plan impossible.
+- Components that catalogs declare are in the site unchanged.
+- A node that queries others, collects from them or is kicked by them runs after them. Each such
+  relation is a separate capability, between components named `catalog` of applications named
+  after roles: `role web`.
+- Relations in both directions or in a circle give no order: members of a cluster that query each
+  other, roles that query each other. A note names them. Declared components always keep their
+  order, so a relation alone never makes a plan impossible.
 - Every node of the inventory is in the site.
 
-Nodes that stand in the same relations and have the same capabilities are one *class*: there are
-few classes, however many nodes there are.
+Nodes with the same relations and capabilities form one *class*; there are few classes, even for
+many nodes.
 """
 
 from collections import Counter
@@ -31,9 +27,9 @@ from localpuppet.fleet.roles.links import By, Link, Links
 from localpuppet.fleet.roles.relations import role_of
 from localpuppet.rollout.plans.site import ENVIRONMENT, MAX_COMPONENTS, Component, Site
 
-# Pairs of classes that relations may bring about; more are left out, and said to be.
+# Pairs of classes from relations; a relation that exceeds this is left out, with a note.
 MAX_PAIRS = 200_000
-MAX_TEXT = 160  # of a kick or a question, in the name of a capability
+MAX_TEXT = 160  # characters of a kick or query in the name of a capability
 MAX_ROLE = 200
 MAX_NOTES = 5
 CATALOG = "catalog"
@@ -44,12 +40,10 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """What an inventory comes to.
+    """The site of an inventory.
 
     Attributes:
-        site: The site.
-        roles: Of each node its roles.
-        notes: Between whom there is no order, and what is not understood, each one line.
+        notes: Roles without an order between them, and problems of relations, each one line.
     """
 
     site: Site
@@ -63,18 +57,18 @@ class Derived:
         roles: Sequence[str],
         answer: frozenset[NodeName] | None,
     ) -> tuple[NodeName, ...]:
-        """Return the nodes that are named, have one of the roles, and are in the answer, sorted.
+        """Return the nodes that are named, have one of the roles, and match the query, sorted.
 
         Args:
-            named: Some nodes; all of them where it is empty.
-            roles: Some roles; any where it is empty.
-            answer: The answer to a query; `None` where none was asked.
+            named: Nodes; empty for all.
+            roles: Roles; empty for all.
+            answer: The nodes that match a query; `None` without a query.
 
         Returns:
-            The nodes; none where nothing narrows.
+            The nodes; empty if there are no conditions.
 
         Raises:
-            InvalidInputError: There are no such nodes.
+            InvalidInputError: No node matches.
         """
         if not named and not roles and answer is None:
             return ()
@@ -91,13 +85,11 @@ class Derived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Classes:
-    """Nodes that nothing here tells from each other.
+    """Classes of nodes with the same relations and capabilities.
 
     Attributes:
-        of: Of each node the number of its class.
-        members: The nodes of each class.
-        produces: The capabilities that each produces.
-        consumes: Those that each consumes.
+        produces: The capabilities that each class produces.
+        consumes: The capabilities that each class consumes.
     """
 
     of: Mapping[NodeName, int]
@@ -106,7 +98,7 @@ class _Classes:
     consumes: Sequence[frozenset[str]]
 
     def those(self, nodes: Iterable[NodeName]) -> frozenset[int]:
-        """Return the classes of nodes; a node that has no entry is of none."""
+        """Return the classes of nodes; nodes without an entry have none."""
         return frozenset(self.of[node] for node in nodes if node in self.of)
 
 
@@ -114,9 +106,9 @@ def derive(entries: Iterable[InventoryEntry], links: Links, *, most: int = MAX_P
     """Return the site of an inventory.
 
     Args:
-        entries: What the nodes say.
-        links: Who makes whom run, of the same nodes.
-        most: Pairs of classes of nodes between which links may lead; more give no order.
+        entries: The entries of the nodes.
+        links: The relations between the same nodes.
+        most: The largest number of pairs of classes from relations.
 
     Raises:
         InvalidInputError: There are more components than a site may have.
@@ -166,7 +158,7 @@ def _classes(
 
 
 def _asked(relations: Sequence[Link], classes: _Classes, most: int) -> tuple[set[Pair], list[str]]:
-    """Return which class is to run before which by a relation; and what was too much."""
+    """Return the pairs of classes that relations order, and notes on relations left out."""
     found: set[Pair] = set()
     notes = []
     for link in relations:
@@ -179,12 +171,12 @@ def _asked(relations: Sequence[Link], classes: _Classes, most: int) -> tuple[set
 
 
 def _before(starts: frozenset[int], ends: frozenset[int], end: int) -> frozenset[int]:
-    """Return those of a relation that run before an end: a cluster's own members do not."""
+    """Return the classes that run before `end`; members of the same cluster do not."""
     return starts - ends if end in starts else starts
 
 
 def _kept(asked: set[Pair], classes: _Classes) -> set[Pair]:
-    """Return the pairs that give an order: not those that go both ways, or round in a circle."""
+    """Return the pairs that give an order: without opposite pairs, and outside of circles."""
     one_way = {(start, end) for start, end in asked if (end, start) not in asked}
     successors: list[list[int]] = [[] for _ in classes.members]
     junctions: dict[str, int] = {}
@@ -222,12 +214,7 @@ def _undecided(
 
 
 class _Components:
-    """The components of a site, as they come.
-
-    Args:
-        declared: Of each node what its catalog declared.
-        roles: Of each node its roles.
-    """
+    """Collects the components of a site."""
 
     def __init__(
         self,
@@ -240,7 +227,7 @@ class _Components:
         self._consumes: dict[NodeName, list[str]] = {}
 
     def relate(self, link: Link, name: str, classes: _Classes, kept: set[Pair]) -> None:
-        """Take a relation, which has a name of its own, as far as it gives an order."""
+        """Add a relation under a unique name, as far as it gives an order."""
         starts, ends = classes.those(link.starts), classes.those(link.ends)
         waiting: dict[frozenset[int], list[int]] = {}
         for end in ends:
@@ -306,7 +293,7 @@ class _Components:
 
 
 def _names(relations: Sequence[Link]) -> Iterator[str]:
-    """Yield a name for each relation: its text, numbered where another one has the same."""
+    """Yield a name for each relation: its text, numbered if another has the same."""
     seen: Counter[str] = Counter()
     for link in relations:
         text = _text(link)

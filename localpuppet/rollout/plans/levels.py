@@ -1,19 +1,17 @@
-"""When each place of a graph has its turns: as early, and as seldom, as the edges allow.
+"""Schedule the turns of each place of a graph (a node of a plan): as early and as few as possible.
 
-Owns: from a graph to turns. Refuses to know: what a place is.
-
-1. An edge between two places is a step; one within a place is free: a turn of a place does all
-   that it can do by then.
+1. An edge between two places is a step; an edge within a place is free, because a turn does all
+   that its place can do by then.
 2. A place that is on no loop of places has one turn.
 3. A vertex's level is the longest path to it, in steps; there are as many turns as levels.
-4. On a loop of places (which is not a loop of vertices: that is refused before) places have more
-   than one turn. These are found from the end: a place has a turn only when one of its vertices
-   cannot have an earlier one, and then the turn does all of its vertices that nobody needs before.
-   So no turn can be left out. (The least number of turns over all places is the shortest common
-   supersequence problem, which nobody solves in reasonable time.)
+4. Places on a loop have more than one turn. (A loop of vertices is rejected before.) These turns
+   are found from the end: a place has a turn only when one of its vertices cannot have an earlier
+   one, and then the turn does all of its vertices that no later one needs. So no turn can be left
+   out. (The least number of turns over all places is the shortest common supersequence problem,
+   which is NP-hard.)
 
-A junction has no turn. What goes through it carries the highest level and the place that it came
-from, because an edge back to the same place is free; or two places, where two are as high.
+A junction has no turn. It passes on the highest level and the place of its origin, because an edge
+back to the same place is free; or two places, if two have that level.
 """
 
 from collections.abc import Sequence
@@ -35,8 +33,8 @@ class LoopError(Exception):
     """The graph has a loop through several places.
 
     Args:
-        loops: How many of its strongly connected components are one.
-        members: The vertices of the first of them, in the graph as it was given.
+        loops: The number of such loops (strongly connected components).
+        members: The vertices of the first one, in the original graph.
     """
 
     def __init__(self, loops: int, members: list[int]) -> None:
@@ -47,13 +45,13 @@ class LoopError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    """The answer.
+    """The schedule.
 
     Attributes:
-        times: Of each vertex its turn, from 0; `JUNCTION` for junctions.
-        last: The last turn; -1 where no vertex has a place.
-        chain: A longest path: vertices of one place each, which have one turn, and each of which
-            waits for the one before it.
+        times: The turn of each vertex, from 0; `JUNCTION` for junctions.
+        last: The last turn; -1 if no vertex has a place.
+        chain: A longest path. Each element has the vertices of one place in one turn, and waits for
+            the one before it.
     """
 
     times: Sequence[int]
@@ -62,7 +60,7 @@ class Turns:
 
 
 def turns(graph: Graph) -> Turns:
-    """Return when the places of a graph have their turns.
+    """Return the schedule of a graph.
 
     Raises:
         LoopError: Vertices of several places wait for each other in a circle.
@@ -99,7 +97,7 @@ def turns(graph: Graph) -> Turns:
 
 
 def _by_place(graph: Graph) -> tuple[list[int], int]:
-    """Number the vertices so that all of a place have the same number, which is the place."""
+    """Number the vertices by place: those of one place have its number."""
     found, following = [], max(graph.places, default=JUNCTION) + 1
     for place in graph.places:
         found.append(following if place == JUNCTION else place)
@@ -110,7 +108,7 @@ def _by_place(graph: Graph) -> tuple[list[int], int]:
 def _apart(
     graph: Graph, number: Sequence[int], count: int, looping: set[int]
 ) -> tuple[list[int], int]:
-    """Give each vertex of places on loops a number of its own."""
+    """Give each vertex of the looping places a separate number."""
     found = list(number)
     for vertex, place in enumerate(graph.places):
         if place in looping:
@@ -126,8 +124,8 @@ class _Levels:
         size = len(graph)
         self._graph = graph
         self.levels = [JUNCTION if place == JUNCTION else 0 for place in graph.places]
-        self._before = [JUNCTION] * size  # the placed vertex that the level comes from
-        # What arrives at a junction: the highest vertex, and one as high of another place.
+        self._before = [JUNCTION] * size  # the previous vertex of the longest path
+        # At junctions: the vertex of the highest level, and one of another place with that level.
         self._first = [JUNCTION] * size
         self._second = [JUNCTION] * size
         for vertex, place in enumerate(graph.places):
@@ -142,7 +140,7 @@ class _Levels:
         self.top = max(self.levels, default=JUNCTION)
 
     def _arrive(self, vertex: int, origin: int) -> None:
-        """Note that what `origin` does is needed at a vertex."""
+        """Record that a vertex needs `origin`."""
         places, levels = self._graph.places, self.levels
         if places[vertex] != JUNCTION:
             level = levels[origin] + (places[origin] != places[vertex])
@@ -156,7 +154,7 @@ class _Levels:
             self._second[vertex] = origin
 
     def chain(self, end: int) -> list[int]:
-        """Return a longest path to a vertex with a place: each waits for the one before it."""
+        """Return a longest path to a vertex with a place."""
         path = [] if self.top == JUNCTION else [end]
         while path and self._before[path[-1]] != JUNCTION:
             path.append(self._before[path[-1]])
@@ -164,11 +162,11 @@ class _Levels:
 
 
 class _Sweep:
-    """Gives every vertex the latest turn that it can have, with as few turns as rule 4 says.
+    """Gives every vertex its latest possible turn, with as few turns as rule 4 says.
 
-    Time runs from the last level to the first. A vertex is ready at its deadline: when all that
-    need it have their turns. Deadlines are carried as levels are: the lowest time at which somebody
-    needs it, and where; `JUNCTION` where several places do.
+    Time runs from the last level to the first. A vertex is ready when all vertices that need it
+    have their turns; its deadline is the lowest turn in which one needs it. A deadline has the
+    place of that vertex, or `JUNCTION` for several places.
     """
 
     def __init__(self, graph: Graph, levels: Sequence[int]) -> None:
@@ -204,7 +202,7 @@ class _Sweep:
         return self._times
 
     def _take_turn(self, place: int) -> None:
-        """Let a place do all that is ready, and what becomes ready by that."""
+        """Give a place a turn: all vertices that are ready, and those that become ready by that."""
         ready = self._ready.setdefault(place, [])
         while ready:
             vertex = ready.pop()
@@ -213,9 +211,9 @@ class _Sweep:
             self._settle(vertex)
 
     def _settle(self, vertex: int) -> None:
-        """Take what a vertex needs for known, once all that need the vertex are settled.
+        """Propagate a vertex's deadline after all vertices that need it are settled.
 
-        One that has a place and no turn yet becomes ready; others tell those before them.
+        A vertex with a place and without a turn becomes ready; others settle their predecessors.
         """
         waiting = [vertex]
         while waiting:
@@ -238,7 +236,7 @@ class _Sweep:
             self._soon.append(vertex)
 
     def _need(self, vertex: int, other: int) -> None:
-        """Note when a vertex is needed by another, which has its turn or is a junction."""
+        """Record when a vertex is needed by another, which has its turn or is a junction."""
         time, place = self._low[other], self._low_place[other]
         if time < self._low[vertex]:
             self._low[vertex], self._low_place[vertex] = time, place

@@ -1,17 +1,13 @@
-"""The plan of a site: which nodes run when, in groups that wait for each other.
+"""The plan of a site: the node runs in groups that wait for each other.
 
-Owns: what is selected, what is refused, and the plan as a value. Refuses to know: where the site
-was read, how a plan is shown, and how it is carried out.
-
-Rules:
-
-- A component waits for all components that produce what it consumes; those on the same node are
-  free, because Puppet orders its own catalog. A circle that stays on one node is Puppet's affair.
-- A group is what is free to run together. A node runs once; it runs more often where components
-  of several nodes depend on each other both ways (each run is a whole one), see `levels`.
-- Refused are a capability that no selected application produces, and a circle through several
-  nodes. Selecting nodes does not refuse: what other nodes produce is taken as it stands, and an
-  order that leads through them stays.
+- A component waits for all components that produce what it consumes. Components on the same node
+  do not wait: Puppet orders its own catalog. A circle within one node is left to Puppet.
+- A group has the runs that may be parallel. A node runs once, or more often if components of
+  several nodes depend on each other in both directions, see `levels`. Each run is complete.
+- A capability that no selected application produces is rejected, and so is a circle through
+  several nodes.
+- Selecting nodes rejects nothing: what other nodes produce counts as done, and the order through
+  them stays.
 - The order of the document does not matter.
 """
 
@@ -27,16 +23,16 @@ from localpuppet.rollout.plans.check import to_json
 from localpuppet.rollout.plans.levels import LoopError, Turns, turns
 from localpuppet.rollout.plans.site import Component, Site
 
-SHOWN = 12  # of the steps of a circle, in a message
+SHOWN = 12  # steps of a circle in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a plan is narrowed to.
+    """The part of a site that a plan covers.
 
     Attributes:
-        instances: Application instances; all of them where it is empty.
-        nodes: Nodes; all of them where it is empty.
+        instances: Application instances; empty for all.
+        nodes: Nodes; empty for all.
     """
 
     instances: tuple[str, ...] = ()
@@ -48,11 +44,9 @@ class Run:
     """One run of a node.
 
     Attributes:
-        node: The node.
-        group: The group, from 1.
         number: Which of the node's runs it is, from 1.
         total: How often the node runs.
-        components: What is settled by this run, of that node; others rely on it from here on.
+        components: The node's components that are done after this run; others can rely on them.
     """
 
     node: NodeName
@@ -69,7 +63,7 @@ class Run:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the run as programs get it."""
+        """Return the JSON form."""
         return {
             "node": self.node,
             "number": self.number,
@@ -92,10 +86,8 @@ class Link:
     """A run in the longest chain.
 
     Attributes:
-        group: The run's group.
-        node: The node.
-        capability: What it waits for, of the run before; `None` for the first, and where nodes
-            that are not selected stand between the two.
+        capability: What it waits for from the run before. `None` for the first run, and if nodes
+            that are not selected are between the two.
     """
 
     group: int
@@ -103,7 +95,7 @@ class Link:
     capability: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the link as programs get it."""
+        """Return the JSON form."""
         return {"group": self.group, "node": self.node, "capability": self.capability}
 
 
@@ -112,11 +104,10 @@ class Plan:
     """Ordered groups of runs.
 
     Attributes:
-        environment: Puppet's environment.
         applications: The selected instances, sorted.
         groups: The runs of each group, sorted by node.
-        chain: The longest chain of runs that wait for each other, one run a group.
-        taken: Capabilities that only nodes produce which are not selected, sorted.
+        chain: The longest chain of runs that wait for each other, one run per group.
+        taken: Capabilities that only nodes outside the selection produce, sorted.
     """
 
     environment: str
@@ -132,11 +123,11 @@ class Plan:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """All runs, one after the other, in an order in which they could be done."""
+        """All runs in a possible sequential order."""
         return tuple(run for group in self.groups for run in group)
 
     def repeated(self) -> dict[NodeName, list[int]]:
-        """Return the nodes that run more than once, with the groups in which they do."""
+        """Return node → its groups, for nodes that run more than once."""
         found: dict[NodeName, list[int]] = {}
         for run in self.runs:
             if run.total > 1:
@@ -144,7 +135,7 @@ class Plan:
         return dict(sorted(found.items()))
 
     def summary(self) -> dict[str, Any]:
-        """Return all but the groups as programs get it; see base/share/plan.schema.json."""
+        """Return the JSON form without the groups; see base/share/plan.schema.json."""
         return {
             "schema": 1,
             "environment": self.environment,
@@ -162,12 +153,12 @@ def make_plan(site: Site, selection: Selection, *, where: str) -> Plan:
 
     Args:
         site: The site.
-        selection: What the plan is narrowed to.
+        selection: The part of the site that the plan covers.
         where: The site's name, for messages.
 
     Raises:
-        InvalidInputError: The selection names what the site has not, or matches no node; a
-            capability has no producer, or one that is not selected; or there is a circle.
+        InvalidInputError: The selection has an unknown name or no node; a capability has no
+            producer or one outside the selected applications; or there is a circle.
     """
     applications = _applications(site, selection, where)
     wanted = frozenset(applications)
@@ -226,7 +217,7 @@ def _known(word: str, names: Sequence[str]) -> str:
 
 
 def _refuse_missing(site: Site, components: Sequence[Component], where: str) -> None:
-    """Refuse a capability whose producers are not all selected."""
+    """Reject a capability without a producer, or with one that is not selected."""
     selected = {one.application for one in components}
     produced = set[str]().union(*(one.produces for one in components))
     elsewhere = {
@@ -267,7 +258,7 @@ class _Vertices:
 
     Args:
         components: The components, sorted by node.
-        nodes: Which nodes have a place; all of them where it is `None`.
+        nodes: The nodes with a place; `None` for all.
     """
 
     def __init__(
@@ -295,7 +286,7 @@ class _Vertices:
         )
 
     def taken(self) -> tuple[str, ...]:
-        """Return what is consumed and only produced on nodes without a place."""
+        """Return the capabilities that are consumed, and produced only on nodes without a place."""
         nodes = self._nodes
         if nodes is None:
             return ()

@@ -1,13 +1,11 @@
-"""A Puppet server that SRV records name (RFC 2782): which ones, in which order, which answers.
+"""Fetch a site from the Puppet servers that SRV records name (RFC 2782).
 
     https://_x-puppet._tcp.example.com/puppet/v3/environment/production
-    srv:production     the same, of this node's own domain; puppet:8140 where it has no record
+    srv:production     the same in this node's domain; puppet:8140 if there is no record
 
-Owns: which URLs mean a service, the order of servers, and when the next one is tried. Refuses to
-know: how records are looked up, how a URL is fetched.
-
-Invariants: a name server that cannot be asked is not "there is no record"; a server is verified by
-the name that its record gives; all tries together take no longer than one would.
+- An unreachable name server is an error, and not the answer "no record".
+- A server is verified by the name in its record.
+- All attempts together take no longer than one request may.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +20,7 @@ from localpuppet.node.enc.input import Fetch
 PUPPET = "_x-puppet._tcp"
 OWN = "srv:"
 DEFAULT = "puppet:8140"
-MOST = 8  # servers that are tried
+MOST = 8  # servers to try
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +29,7 @@ class Record:
 
     Attributes:
         priority: Lower ones are tried first.
-        weight: Its share of the requests among those of its priority.
-        port: The port.
-        target: The server's name.
+        weight: Its share of the requests among records of the same priority.
     """
 
     priority: int
@@ -43,10 +39,10 @@ class Record:
 
 
 class Lookup(Protocol):
-    """Looks records up."""
+    """Looks up SRV records."""
 
     def records(self, name: str) -> Sequence[Record]:
-        """Return the records of a service; none where there are none.
+        """Return the records of a service; empty if there are none.
 
         Raises:
             UnavailableError: No name server answered.
@@ -55,11 +51,11 @@ class Lookup(Protocol):
 
 
 def in_order(records: Sequence[Record], draw: Callable[[int], int]) -> list[Record]:
-    """Return records in the order in which they are to be tried.
+    """Return records in the order in which to try them.
 
     Args:
         records: The records.
-        draw: Returns a number from 0 up to and without the given one, by chance.
+        draw: Returns a random number from 0 up to but excluding its argument.
     """
     found: list[Record] = []
     left = sorted(records, key=lambda one: (one.priority, one.weight, one.target, one.port))
@@ -77,14 +73,14 @@ def in_order(records: Sequence[Record], draw: Callable[[int], int]) -> list[Reco
 
 
 def site_url(source: str, node: Callable[[], NodeName]) -> str:
-    """Return the URL of a site that a person names as `srv:ENVIRONMENT`; any other as it is.
+    """Return the URL for `srv:ENVIRONMENT`; other sources unchanged.
 
     Args:
-        source: What the person wrote.
+        source: The source as a person wrote it.
         node: Returns the name of this node.
 
     Raises:
-        InvalidInputError: It is not an environment, or this node has no domain.
+        InvalidInputError: The environment is not valid, or this node's name has no domain.
     """
     if not source.startswith(OWN):
         return source
@@ -100,15 +96,13 @@ def site_url(source: str, node: Callable[[], NodeName]) -> str:
 
 
 class ServiceFetch:
-    """Fetches from the servers of a service, and from named ones as ever.
+    """Fetches URLs from the servers of a service; other URLs directly.
 
     Args:
-        client: Returns what fetches within so many seconds.
-        lookup: Looks records up.
-        timeout: Seconds for all of it.
-        now: Returns seconds, by a clock that is not set back.
+        timeout: Seconds for all attempts.
+        now: Returns monotonic seconds.
         draw: See `in_order`.
-        default: The server, `HOST:PORT`, where a service has no records; empty for none.
+        default: The server, `HOST:PORT`, for a service without records; empty for none.
     """
 
     def __init__(
@@ -132,10 +126,9 @@ class ServiceFetch:
         """Return the body of a URL; see `node.enc.input.Fetch`.
 
         Raises:
-            InvalidInputError: The URL is refused, or names a service with a port, or the server's
-                answer is refused.
-            UnavailableError: The service has no servers, none of them can be asked, or no name
-                server answered.
+            InvalidInputError: The URL is invalid, names a service with a port, or the response is
+                rejected.
+            UnavailableError: No name server or no server answered, or the service has no records.
         """
         parts = urlsplit(url)
         name = parts.hostname or ""
@@ -150,7 +143,7 @@ class ServiceFetch:
         servers = servers[:MOST] or ([self._default] if self._default else [])
         problem = "has no SRV records"
         for place, server in enumerate(servers):
-            # What one server leaves of the time is for those after it.
+            # The time that one server leaves is divided among the next ones.
             seconds = max(until - self._now(), 1.0) / (len(servers) - place)
             try:
                 one = urlunsplit(parts._replace(netloc=server))

@@ -1,10 +1,7 @@
 """A site: applications, their components, and what these produce and consume.
 
-Owns: the values, and the strict way from a document to them. Refuses to know: where the document
-came from, and in which order anything runs.
-
-One shape for both sources. Puppet's environment graph (4.x and 5.x,
-`/puppet/v3/environment/NAME`) is it as it stands, and our own site file adds `checks`:
+The site file and Puppet's environment graph (4.x and 5.x, `/puppet/v3/environment/NAME`) have the
+same form; the site file adds `checks`:
 
     environment: production
     applications:
@@ -15,8 +12,8 @@ One shape for both sources. Puppet's environment graph (4.x and 5.x,
           consumes: ['Sql[app1]']
           checks: ['http://%{node}/health', [/usr/local/bin/probe, '%{node}']]
 
-Invariants: a component is one part of one application on one node; a capability is only a name,
-and the same name is the same capability in every application.
+- A component is one part of one application on one node.
+- A capability is only a name; the same name is the same capability in every application.
 """
 
 import re
@@ -31,13 +28,13 @@ from localpuppet.base.formats.values import Json, at, type_names
 from localpuppet.rollout.plans.check import Check, parse_check
 
 MAX_COMPONENTS = 250_000
-MAX_CAPABILITIES = 10_000  # that one component produces, or consumes
+MAX_CAPABILITIES = 10_000  # produced or consumed by one component
 MAX_NAME = 255
 MAX_CHECKS = 20
 ENVIRONMENT = "production"
 _SITE = ("environment", "applications", "code_id")
 _COMPONENT = ("node", "produces", "consumes", "checks")
-# Most names are plain: asking for that first is an eighth of the time of a large site.
+# Most names are plain; checking that first saves an eighth of the time for a large site.
 _PLAIN = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?\Z")
 
 T = TypeVar("T")
@@ -48,14 +45,13 @@ class Component:
     """A part of an application on one node.
 
     Attributes:
-        application: The instance that it is of, `Lamp[app1]`.
+        application: Its application instance, `Lamp[app1]`.
         name: Its name there, `Lamp::Mysql[app1]`.
-        node: Where it is.
-        produces: Capabilities that others may wait for, sorted.
+        produces: Capabilities that it produces, sorted.
         consumes: Capabilities that it needs, sorted.
-        checks: How one sees that it works: a URL, or the argument vector of a command.
-        declared: Whether somebody wrote it; else it stands for what nodes ask of each other, which
-            orders them and is no need.
+        checks: How to check that it works: URLs, or argument vectors of commands.
+        declared: Whether the site or a catalog declares it. Otherwise it represents relations of
+            nodes (queries, kicks), which give an order but are not a need.
     """
 
     application: str
@@ -67,7 +63,6 @@ class Component:
     declared: bool = True
 
     def __str__(self) -> str:
-        """Return the component as messages name it."""
         return f"{self.name} of {self.application} on {self.node}"
 
 
@@ -76,8 +71,7 @@ class Site:
     """The applications of an environment.
 
     Attributes:
-        environment: Puppet's environment.
-        applications: Every instance, also one without components, sorted.
+        applications: All application instances, also those without components, sorted.
         components: Sorted by node, application and name.
     """
 
@@ -87,15 +81,10 @@ class Site:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, where: str) -> "Site":
-        """Return the site.
-
-        Args:
-            raw: The document, of whatever shape.
-            where: Its name, for messages.
+        """Return the site that a document describes.
 
         Raises:
-            InvalidInputError: A key is unknown or missing, a value has another type, a name is not
-                one, or there is more of something than the limits above.
+            InvalidInputError: A key, type or name is wrong, or a limit of this module is exceeded.
         """
         _only(raw, _SITE, where)
         if "applications" not in raw:
@@ -110,7 +99,7 @@ class Site:
             inner = at(place, _shown(application))
             reader.application(application, _mapping(components, inner), inner)
         found = reader.components
-        # No name has a NUL, and nothing sorts before it: the order of tuples in half the time.
+        # No name has a NUL, which sorts first: the order of tuples in half the time.
         found.sort(key=lambda one: f"{one.node}\0{one.application}\0{one.name}")
         return cls(
             environment=Environment.parse(environment, where=f"{where}: environment"),
@@ -120,7 +109,7 @@ class Site:
 
 
 class _Reader:
-    """Reads components; what stands in a document many times is checked once."""
+    """Reads components; checks a name that is repeated in a document only once."""
 
     def __init__(self) -> None:
         self.components: list[Component] = []
@@ -137,7 +126,7 @@ class _Reader:
                 hint="plan parts of the site",
             )
         for name, body in components.items():
-            # Places are made for messages only: here a large site spends its time.
+            # Breadcrumbs are built only for messages: this loop takes most of the time.
             try:
                 self.components.append(self._component(application, name, body))
             except InvalidInputError as error:
@@ -176,7 +165,7 @@ class _Reader:
         if value is None:
             return ()
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
-            known = self._names.get(value[0])  # most are so: this is for the time of a large site
+            known = self._names.get(value[0])  # a fast path for most lists of a large site
             if known is not None:
                 return (known,)
         return tuple(sorted(set(_each(value, key, MAX_CAPABILITIES, self._name))))
@@ -204,7 +193,7 @@ def _check_name(text: str, where: str) -> None:
 
 
 def _each(value: Json, where: str, most: int, parse: Callable[[Json, str], T]) -> tuple[T, ...]:
-    """Return what `parse` makes of each element of a list."""
+    """Return what `parse` returns for each element of a list."""
     if not isinstance(value, list):
         raise _wrong(value, "a list", where)
     if len(value) > most:
@@ -215,7 +204,7 @@ def _each(value: Json, where: str, most: int, parse: Callable[[Json, str], T]) -
 
 
 def _shown(name: str) -> str:
-    """Return a name as a part of a breadcrumb: what stands where a name should be may be long."""
+    """Return a name for a breadcrumb, truncated."""
     return one_line(name)[:80]
 
 
@@ -238,6 +227,6 @@ def _wrong(value: Json, wanted: str, where: str) -> InvalidInputError:
 
 
 def _behind(error: InvalidInputError, where: str) -> InvalidInputError:
-    """Return the same refusal with its breadcrumb behind `where`."""
+    """Return the same error with its breadcrumb behind `where`."""
     place = at(where, error.where) if error.where else where
     return InvalidInputError(error.what, where=place, hint=error.hint)

@@ -1,11 +1,9 @@
-"""Reads a site: our own file, or Puppet's environment graph as the server gives it.
+"""Read a site: a site file, or Puppet's environment graph from a file or a server.
 
-Owns: which of the two a file is, and how large it may be. Refuses to know: what a site means.
-
-A file whose first character is `{` is JSON and may be large, because a server wrote it; anything
-else is YAML that a person wrote, strict and of at most 1 MiB as everywhere. Commands of checks run
-as whoever rolls out: they are taken from a YAML file that is named, and from nothing that a server
-made or that came through a pipe.
+- A document that starts with `{` is JSON. A server wrote it, so it may be large.
+- Any other document is strict YAML of at most 1 MiB.
+- Commands of checks run as the user of the controller. They are accepted only from a named YAML
+  file, never from a server or a pipe.
 """
 
 import sys
@@ -24,25 +22,25 @@ if TYPE_CHECKING:
     from localpuppet.node.enc.input import Fetch
 
 MAX_GRAPH = 48 * 1024 * 1024
-# What a document costs in memory depends on how many values it has: a graph needs one mapping and
-# two lists a component, some nine strings, and a bracket in each of its names.
+# The number of values decides about the memory for a document: a graph has one mapping, two lists,
+# about nine strings, and brackets in the names of each component.
 MOST = {b"{": 2 * MAX_COMPONENTS, b"[": 16 * MAX_COMPONENTS, b'"': 24 * MAX_COMPONENTS}
-# What a Puppet server answers with instead of a graph.
+# The keys of a Puppet server's error response.
 SERVER_ERROR = {"message", "issue_kind"}
 STANDARD_INPUT = "-"
 
 
 def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -> Site:
-    """Return the site in a file, or that a Puppet server has.
+    """Return the site in a file or on a Puppet server.
 
     Args:
         source: The file, `-` for standard input, or an https URL.
-        documents: Reads our own form.
-        fetch: Fetches URLs; `None` where none are to be.
+        documents: Parses the site file.
+        fetch: Fetches URLs; `None` to reject them.
 
     Raises:
-        InvalidInputError: It cannot be read, is too large, or is refused.
-        UnavailableError: The server cannot be asked.
+        InvalidInputError: The site is unreadable, too large, or rejected.
+        UnavailableError: The server is unreachable.
     """
     where = place(source)
     if source.startswith("https://") and fetch is not None:
@@ -69,7 +67,7 @@ def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -
 
 
 def place(source: str) -> str:
-    """Return how messages name a source."""
+    """Return the name of a source for messages."""
     if "://" in source:
         return url_without_secrets(source)
     return "standard input" if source == STANDARD_INPUT else source
@@ -86,9 +84,9 @@ def _refuse_commands(site: Site, where: str) -> None:
 
 
 def _document(source: str, documents: Documents, where: str) -> tuple[dict[str, Json], bool]:
-    """Return the document in a file, and whether a person wrote the file.
+    """Return the document in a file, and whether it is a YAML file that may have commands.
 
-    The document's bytes are gone when this returns.
+    The document's bytes are freed when this returns.
     """
     if source != STANDARD_INPUT:
         data = read_user_file(Path(source), limit=MAX_GRAPH)

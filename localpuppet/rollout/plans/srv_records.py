@@ -1,6 +1,6 @@
-"""Looks SRV records up in DNS, by dnspython (docs/adr/0042-srv-records.md).
+"""Look up SRV records in DNS with dnspython (docs/adr/0042-srv-records.md).
 
-Owns: that a name server that did not answer is told apart from one that knows no such record.
+A name server that does not answer is an error; "no such record" is an empty list.
 """
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
@@ -20,15 +20,15 @@ except ModuleNotFoundError as error:
     ) from error
 
 PATIENCE = 5.0  # seconds for all name servers
-MOST = 64  # records that are looked at
-NOT_OFFERED = "."  # a target that says: there is no such service here
+MOST = 64  # records of an answer that are read
+NOT_OFFERED = "."  # the target for "this service is not offered" (RFC 2782)
 
 
 class Dns:
-    """The name servers of this machine.
+    """Looks up records with the name servers of this machine.
 
     Args:
-        server: One to ask in their place, with its port.
+        server: A name server to ask instead, with its port.
     """
 
     def __init__(self, server: tuple[str, int] | None = None) -> None:
@@ -38,7 +38,7 @@ class Dns:
         """Return the records of a service; see `service.Lookup`.
 
         Raises:
-            UnavailableError: No name server answered, or a record is not one that can be used.
+            UnavailableError: No name server answered, or a record does not name a server.
         """
         try:
             resolver = dns.resolver.Resolver(configure=self._server is None)
