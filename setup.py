@@ -1,4 +1,4 @@
-"""Builds the package; everything that is not a build step stands in pyproject.toml."""
+"""Build the package; everything that is not a build step is in pyproject.toml."""
 
 import re
 import shutil
@@ -8,15 +8,15 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
-# Fixed places at the top of the repository, which the installed package needs, too.
+# Files that have fixed places at the top of the repository, and that the package needs, too.
 SHARED = ("enc/enc.sh", "manifests/default.pp")
 
 
 class BuildPy(build_py):  # type: ignore[misc]  # setuptools is not typed
-    """Copies what lives at the top of the repository into the package."""
+    """Copies files from the top of the repository into the package."""
 
     def run(self) -> None:
-        """Build as usual, then copy; what an older build left is no part of the new one."""
+        """Build as usual after removing the previous build, then copy."""
         if not self.editable_mode:
             shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()

@@ -1,4 +1,4 @@
-"""The command `localpuppet`: its commands by layer, loaded when called; one line for every error.
+"""The command `localpuppet`: load commands by layer, and print errors in one line.
 
 This is the composition root: it connects the ports of a node with the layers above.
 """
@@ -70,8 +70,8 @@ EPILOG = """\b
 Examples:
   localpuppet check                      validate the input and what it names
   localpuppet apply --noop               show what would change
-  localpuppet apply                      run, and say for certain how it ended
-  localpuppet status --wait              wait for the run, exit as it ended
+  localpuppet apply                      run Puppet, and record the result
+  localpuppet status --wait              wait for the run, exit by its result
   localpuppet disable -m 'db migration' --for 2h
 """
 
@@ -102,7 +102,7 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     """Run Puppet without a master: immutable releases, one supervised apply, a true record.
 
     Exit codes: 0 success, 1 the run failed, 2 usage or invalid input, 3 integrity,
-    69 a server is unavailable, 70 a bug of ours, 75 busy or on hold.
+    69 a server is unavailable, 70 a bug in localpuppet, 75 busy or on hold.
     """
     from localpuppet.node.wiring.node import NodePorts, NodeWiring
 
@@ -165,7 +165,7 @@ def _report_usage(error: click.ClickException) -> int:
         return 2
     message = error.format_message()
     if isinstance(error, click.MissingParameter):
-        message = " ".join(message.split())  # choices come one a line
+        message = " ".join(message.split())  # click puts each choice on a line
     if isinstance(error, click.UsageError):
         verb = error.ctx.command_path if error.ctx else "localpuppet"
         message = f"{message.rstrip('.')} (see '{verb} --help')"
@@ -174,9 +174,9 @@ def _report_usage(error: click.ClickException) -> int:
 
 
 def report_unexpected(error: Exception) -> int:
-    """Explain what no part of the program foresaw: a machine that refuses, or a bug of ours."""
+    """Report an exception that no command handled: an error of the machine, or a bug."""
     if isinstance(error, BrokenPipeError):
-        render.drop_stream(sys.stdout)  # the reader has gone: that is its right
+        render.drop_stream(sys.stdout)  # the reader closed the pipe, as `head` does
         return 141
     if isinstance(error, OSError):
         render.drop_stream(sys.stdout)
@@ -193,10 +193,7 @@ def report_unexpected(error: Exception) -> int:
 
 
 def _place(error: Exception) -> str:
-    """Return the innermost place of ours in which an error came up: it may never come again.
-
-    It is `, at FILE:LINE`, or empty where none of ours was on the way.
-    """
+    """Return the innermost place in localpuppet's code, `, at FILE:LINE`; empty if none."""
     import traceback
 
     top = Path(__file__).parents[1]

@@ -1,7 +1,7 @@
-"""Writes a man page for each verb, from its help: man_pages.py DIRECTORY DATE.
+"""Write a man page for each command, from its help: man_pages.py DIRECTORY DATE.
 
-What a page says is what `--help` says; click-man, which does this for others, leaves out the
-examples and exit codes at the end of a help, and knows no verbs that are loaded when called.
+click-man, which does this for other programs, leaves out epilogs (examples and exit codes) and
+does not know commands that are loaded when called.
 """
 
 import sys
@@ -18,13 +18,13 @@ SECTION = 8
 
 
 def escaped(text: str) -> str:
-    """Return text that troff prints as it is."""
+    """Return text with troff's special characters escaped."""
     lines = text.replace("\\", "\\e").replace("-", "\\-").splitlines()
     return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in lines)
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a help; the lines of one that click is told not to fill stay."""
+    """Yield the paragraphs of a help; those that click does not wrap keep their lines."""
     for paragraph in cleandoc(text).split("\n\n"):
         if not paragraph.startswith("\b"):
             yield f".PP\n{escaped(' '.join(paragraph.split()))}"
@@ -35,13 +35,13 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def terms(rows: list[tuple[str, str]]) -> Iterator[str]:
-    """Yield a list of terms and what they mean."""
+    """Yield a list of terms and their descriptions."""
     for term, meaning in rows:
         yield f".TP\n.B {escaped(term)}\n{escaped(' '.join(meaning.split()))}"
 
 
 def page(context: click.Context, verbs: dict[str, click.Command], date: str) -> str:
-    """Return the page of one command."""
+    """Return the man page of one command."""
     command, name = context.command, context.command_path.replace(" ", "-")
     given = (one for one in command.get_params(context) if isinstance(one, click.Option))
     options = [record for one in given if (record := one.get_help_record(context)) is not None]
@@ -69,7 +69,7 @@ def page(context: click.Context, verbs: dict[str, click.Command], date: str) -> 
 
 
 def write(context: click.Context, directory: Path, date: str) -> None:
-    """Write the pages of a command and of the verbs below it."""
+    """Write the man pages of a command and of its subcommands."""
     command = context.command
     verbs = {}
     if isinstance(command, click.Group):
