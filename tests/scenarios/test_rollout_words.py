@@ -53,7 +53,7 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     process = shop.operator.node.start("rollout", "run", "--site", shop.site, *options)
     read_until(process, "paused: 1 node failed")
     own = bob.run("rollout", "stop")
-    assert (own.code, "a rollout of bob.example.com that can go on" in own.err) == (2, True)
+    assert (own.code, "a rollout of bob.example.com that can be resumed" in own.err) == (2, True)
 
     say = run_of
     of = ("--of", str(shop.operator.name))
@@ -62,12 +62,12 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     shop.operator.node.write("policies/puppet.policy", TAKEOVER)
     code, told = say(bob, "status", *of)
     assert (code, "paused: 1 node failed, and none may (1 failed, 2 open)" in told) == (0, True)
-    assert "whether a process goes on is not known" in told
-    assert say(bob, "continue", *of) == (0, "goes on\n")
+    assert "it is unknown whether a process controls it" in told
+    assert say(bob, "continue", *of) == (0, "continued\n")
     read_until(process, "bob.example.com on ")
     read_until(process, "paused: 2 nodes failed")
     code, told = say(laptop, "rollback")
-    assert (code, "gave no node a release" in told) == (2, True)
+    assert (code, "delivers no release" in told) == (2, True)
     assert say(laptop, "stop")[0] == 0
     done = shop.operator.node.finish(process)
     assert done.code == 1, done.err
@@ -76,7 +76,7 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
         "paused: 1 node failed, and none may",
         f"continued by choria=bob.example.com on {machine}",
         "paused: 2 nodes failed, and none may",
-        f"no more nodes start: stopped by choria=a.example.com on {machine}",
+        f"no further nodes start: stopped by choria=a.example.com on {machine}",
     ]
     code, told = say(laptop, "continue")
     assert code == 2

@@ -175,7 +175,7 @@ def stop_is_not_heard_at_first(local: Shop, rollout: str) -> None:
     assert (done.code, local.free()) == (1, False)
     told = " ".join(done.out.split())
     assert re.search(r"db.example.com may be held until \S+ \S+ UTC: denied by policy", told)
-    assert f"then free by itself; 'localpuppet rollout stop {rollout}' asks again" in told
+    assert f"the hold expires then; 'localpuppet rollout stop {rollout}' asks again" in told
     local.db.node.write("policies/puppet.policy", POLICY)
     assert local.operator.run("rollout", "stop", rollout).code == 0
     assert local.free()
@@ -241,7 +241,7 @@ def test_an_interrupted_one_gives_back_what_it_held_and_goes_on(local: Shop) -> 
     assert why.startswith("db.example.com, ")
     assert ": on hold: rollout " in why
     process.send_signal(signal.SIGINT)
-    assert "no more nodes start" in read_line(process)
+    assert "no further nodes start" in read_line(process)
     db.open_gate()
     done = local.operator.node.finish(process)
     assert done.code == 1

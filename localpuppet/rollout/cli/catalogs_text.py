@@ -1,4 +1,4 @@
-"""How what a release would change on nodes is shown."""
+"""Print what a release would change on nodes."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,11 +9,11 @@ from localpuppet.fleet.requests.comparing import Compared, by_change
 from localpuppet.node.cli import render
 from localpuppet.node.releases.difference import CatalogChanges
 
-SHOWN = 20  # resources of nodes that change alike
+SHOWN = 20  # resources of nodes with the same changes
 
 
 def lines(told: Mapping[NodeName, Compared]) -> Iterator[str]:
-    """Yield what nodes told: how many resources, then which, nodes that change alike together."""
+    """Yield the counts of each node, then the resources, with nodes of equal changes together."""
     rows = [
         (node, *(str(len(part)) for part in (found.added, found.removed, found.changed)))
         for node, answer in told.items()
@@ -40,7 +40,7 @@ def _resources(changes: CatalogChanges) -> Iterator[str]:
     for row in rows[:SHOWN]:
         yield render.hanging("  ", row)
     if changes.count > len(rows[:SHOWN]):
-        yield f"  and {changes.count - len(rows[:SHOWN])} more; --json has what nodes told"
+        yield f"  and {changes.count - len(rows[:SHOWN])} more; --json has all"
     if not changes.count:
         yield "  nothing changes"
 

@@ -1,4 +1,4 @@
-"""What nodes would change, and what of it was not approved, as a person reads it."""
+"""Print what nodes would change, and what of that was not approved."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from localpuppet.rollout.execution.changes.comparing import Difference
 from localpuppet.rollout.execution.events import Approved, Ended, Event, Looked, Turn
 from localpuppet.rollout.execution.state import State
 
-SHOWN = 5  # changes of a node, while a rollout goes on
+SHOWN = 5  # changes of a node while a rollout is running
 
 
 def foreseen(told: Foreseen) -> str:
@@ -18,7 +18,7 @@ def foreseen(told: Foreseen) -> str:
 
 
 def changes(found: Sequence[Change], *, most: int = SHOWN) -> Iterator[str]:
-    """Yield a line for each of some changes, and for how many there are more."""
+    """Yield a line for each change up to `most`, and one for the number of others."""
     for one in found[:most]:
         yield render.hanging("    ", render.user_text(str(one)))
     if len(found) > most:
@@ -26,7 +26,7 @@ def changes(found: Sequence[Change], *, most: int = SHOWN) -> Iterator[str]:
 
 
 def of_event(event: Event) -> Iterator[str]:
-    """Yield what an event says of changes, while a rollout goes on."""
+    """Yield the lines about an event's changes, while a rollout is running."""
     if isinstance(event, Ended) and event.foreseen is not None:
         yield from changes(event.foreseen.changes)
     elif isinstance(event, Looked) and event.difference:
@@ -36,20 +36,20 @@ def of_event(event: Event) -> Iterator[str]:
 
 
 def difference(turn: Turn, found: Difference, *, most: int = SHOWN) -> Iterator[str]:
-    """Yield the lines that say what was not approved of a node."""
+    """Yield the lines about a node's changes that were not approved."""
     why = render.user_text(found.why)
     yield render.hanging("", f"{turn.node}  {why} (difference {found.digest})")
     yield from changes(found.others, most=most)
 
 
 def decides(state: State) -> str:
-    """Return what can be said of what waits for an approval."""
+    """Return the commands that decide about a pending approval."""
     node = min(state.differing, default=Turn(0, state.nodes[0])).node
     return f"'localpuppet rollout approve {state.began.id} {node}' or 'stop' decides"
 
 
 def digest(state: State) -> Iterator[str]:
-    """Yield what is said of the digest of a rollout with noop, at its end."""
+    """Yield the lines about the digest of a finished rollout with noop."""
     if not state.began.options.noop or state.over is None:
         return
     approval = approval_of(state)
@@ -60,4 +60,4 @@ def digest(state: State) -> Iterator[str]:
     yield f"{render.counted(total, 'property')} would change; the digest of that:"
     yield f"  {approval.digest}"
     yield "'localpuppet rollout run --approve DIGEST' with the same selection"
-    yield "runs what changes no more than that"
+    yield "runs it if nothing else would change"

@@ -1,4 +1,4 @@
-"""The site that the inventory comes to, and what of it the options of a verb take."""
+"""The plan of the inventory, and the inventory queries of options."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 INVENTORY = "inventory"
 NOBODY = (
-    "# the inventory knows no node yet: a node tells of itself after a good run, over the bus of"
+    "# the inventory has no node yet: a node publishes its entry after a good run, over the bus of"
     " its settings; or name a site with --site"
 )
-# Seconds after which no more questions of others are asked: an order without them could be wrong.
+# Seconds for evaluating queries of nodes: an order without all of them could be wrong.
 LOOK = 60.0
 
 T = TypeVar("T")
@@ -34,11 +34,11 @@ def inventory_plan(
     roles: Sequence[str],
     query: str | None,
 ) -> "Plan":
-    """Return the plan that the inventory comes to, narrowed.
+    """Return the plan of the inventory, narrowed by the selection.
 
     Raises:
-        InvalidInputError: It has no order, or the selection matches no node.
-        UnavailableError: The inventory could not be asked, or not all of it.
+        InvalidInputError: The inventory has no order, or the selection matches no node.
+        UnavailableError: The inventory could not be queried completely.
     """
     from localpuppet.rollout.plans.plan import Selection, make_plan
 
@@ -79,12 +79,12 @@ def with_roles(node: NodeWiring, roles: Sequence[str]) -> frozenset[NodeName]:
 
 
 def fact_of(node: NodeWiring, fact: str, nodes: Collection[NodeName]) -> "dict[NodeName, Json]":
-    """Return a fact of some nodes; `None` where a node has none, or is not in the inventory.
+    """Return the value of a fact for some nodes; `None` if a node or its fact is unknown.
 
     Args:
-        node: The parts of the node.
+        node: The parts of this node.
         fact: Its dotted path: `datacenter`, `networking.network`.
-        nodes: Whose.
+        nodes: The nodes.
     """
     from localpuppet.fleet.inventory.index import at_path
 
@@ -99,10 +99,10 @@ def fact_of(node: NodeWiring, fact: str, nodes: Collection[NodeName]) -> "dict[N
 
 
 def answer(node: NodeWiring, query: str) -> frozenset[NodeName]:
-    """Return the nodes that a query finds.
+    """Return the nodes that match a query.
 
     Raises:
-        InvalidInputError: It is not a query.
+        InvalidInputError: The query is malformed.
     """
     from localpuppet.fleet.inventory.query.functions import Question
 

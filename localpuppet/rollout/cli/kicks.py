@@ -1,4 +1,4 @@
-"""`localpuppet kicks`: which roles make which others run, and the cycles among them."""
+"""`localpuppet kicks`: show which roles make which others run, and the cycles among them."""
 
 import time
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.roles.relations import Relations
     from localpuppet.fleet.wiring.inventory import InventoryWiring
 
-# Seconds after which no more questions of others are asked; what is left is counted.
+# Seconds after which no further queries of nodes are evaluated; the rest is counted.
 LOOK = 60.0
 REASONS = ("kick", "query", "collect", "trigger")
 _WORDS = {
@@ -36,8 +36,8 @@ Examples:
   localpuppet kicks --svg > kicks.svg
   localpuppet kicks --json | jq .cycles
 
-Exit codes: 0, or 1 for a cycle with --check; 69 the inventory could not be asked,
-or, with --check, not whole within a minute; or Graphviz is not installed.
+Exit codes: 0, or 1 for a cycle with --check; 69 the inventory could not be queried,
+or, with --check, not completely within a minute; or Graphviz is not installed.
 """,
 )
 @click.option("--check", is_flag=True, help="Exit 1 if there is a cycle.")
@@ -46,7 +46,7 @@ or, with --check, not whole within a minute; or Graphviz is not installed.
     "reasons",
     multiple=True,
     type=click.Choice(REASONS),
-    help="Only what runs for this reason; again for more. Default: all of them.",
+    help="Only what runs for this reason (repeatable).  [default: all]",
 )
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
 @click.option("--svg", "form", flag_value="svg", help="Print a picture, which Graphviz lays out.")
@@ -55,11 +55,11 @@ or, with --check, not whole within a minute; or Graphviz is not installed.
 def kicks_command(
     node: NodeWiring, check: bool, reasons: tuple[str, ...], form: str | None
 ) -> None:
-    """Show who makes whom run, role by role: by kicks, queries, collectors and triggers.
+    """Show which roles make which others run: by kicks, queries, collectors and triggers.
 
-    Kicks, queries and collectors are those of each node's last good run, whether anything was sent
-    or not; triggers are those that led to that run. A cycle is made of nodes that make each other
-    run. Every chain ends by itself, but a cycle of kicks goes round once for each beginning.
+    Kicks, queries and collectors are those of each node's last good run, whether it sent anything
+    or not; triggers are those that caused that run. In a cycle, nodes make each other run. Every
+    chain ends by itself, but each new chain of kicks runs round its cycle once.
     """
     from localpuppet.fleet.wiring.inventory import InventoryWiring
     from localpuppet.fleet.wiring.run_async import run
@@ -108,7 +108,7 @@ def _show(found: "Relations") -> None:
         ]
         render.emit(render.table(("CHANGES", "RUNS THEN", "BECAUSE IT"), rows, spare=()))
     else:
-        render.emit("nobody kicks, asks about, collects from or triggers another node")
+        render.emit("no node kicks, queries, collects from or triggers another node")
     for cycle in found.cycles:
         ends = " (it ends when an answer stays the same)" if cycle.settles else ""
         render.emit(render.hanging("", f"cycle: {render.user_text(cycle.shown)}{ends}"))

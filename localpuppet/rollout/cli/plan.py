@@ -1,4 +1,4 @@
-"""`localpuppet plan`: in which order the nodes of a site run."""
+"""`localpuppet plan`: show the order in which the nodes of a site run."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,8 @@ site.yaml:
       database: {node: db01.example.com, produces: [sql/shop]}
       web: {node: web01.example.com, consumes: [sql/shop]}
 
-Exit codes: 0 there is a plan; 2 the site is refused, has no order, or the selection
-matches no node; 69 the inventory could not be asked, or Graphviz is not installed.
+Exit codes: 0 there is a plan; 2 the site is rejected, has no order, or the selection
+matches no node; 69 the inventory could not be queried, or Graphviz is not installed.
 """,
 )
 @site_options
@@ -43,18 +43,18 @@ matches no node; 69 the inventory could not be asked, or Graphviz is not install
 @click.option("--text", "form", flag_value="text", help="Print choria's text, as a pipe gets it.")
 @click.pass_obj
 def plan_command(node: NodeWiring, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
-    """Show in which order the nodes of a site run: groups of nodes that are free to run together.
+    """Show the order in which the nodes of a site run, in groups that are free to run together.
 
-    Every node that consumes something runs after all nodes that produce it. Without --site the
-    order is that of the inventory: of the components that nodes' catalogs declare, and of what they
-    collect from each other, ask about each other and kick. Nothing is run.
+    Every node that consumes something runs after all nodes that produce it. Without --site, the
+    order comes from the inventory: from the components that catalogs declare, and from what nodes
+    collect from, query about and kick each other. Nothing is run.
     """
     with without_collector():
         show(read_plan(node, given), form)
 
 
 def show(plan: "Plan", form: str | None) -> None:
-    """Print a plan in a form; as fits the terminal for `None`."""
+    """Print a plan in a form; `None` chooses one for the terminal or pipe."""
     from localpuppet.rollout.cli import plan_text
 
     if form == "json":

@@ -1,4 +1,4 @@
-"""A plan as text: as `mco choria plan` printed it, and for a person at a terminal."""
+"""Print a plan as text: in the form of `mco choria plan`, or for a terminal."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,16 +9,16 @@ from localpuppet.node.cli import render
 from localpuppet.rollout.plans.plan import Plan, Run
 from localpuppet.rollout.plans.site import Component
 
-MOST_COMPONENTS = 20  # of a run, for people
+MOST_COMPONENTS = 20  # of a run, at a terminal
 MOST_NAMES = 4
 _RULE = "-" * 38
 
 
 def as_choria(plan: Plan) -> str:
-    """Return a plan as choria's orchestrator printed it, byte for byte.
+    """Return a plan as choria's orchestrator printed it, byte for byte, with two differences.
 
-    Two things differ: the counts are of what is selected, and a node that runs more than once has
-    "(run 1 of 2)" behind its name, which choria refused to plan.
+    - The counts are those of the selection.
+    - A node that runs more than once has "(run 1 of 2)" after its name; choria rejected such plans.
     """
     lines = [f"Puppet Site Plan for the {_bold(plan.environment)} Environment", ""]
     if not plan.applications:
@@ -41,7 +41,7 @@ def as_choria(plan: Plan) -> str:
 
 
 def as_json(plan: Plan) -> Iterator[str]:
-    """Yield the lines of a plan's JSON document, one a run: a large one is never held whole."""
+    """Yield the lines of a plan's JSON document, one for each run, to save memory."""
     yield json.dumps(plan.summary())[:-1] + ', "groups": ['
     for number, group in enumerate(plan.groups, 1):
         yield f'{{"group": {number}, "runs": ['
@@ -52,7 +52,7 @@ def as_json(plan: Plan) -> Iterator[str]:
 
 
 def for_people(plan: Plan) -> str:
-    """Return a plan for a terminal: what each run is for, what it waits for, the longest chain."""
+    """Return a plan for a terminal: each run's components, their needs, and the longest chain."""
     if not plan.applications:
         return f"{_bold(plan.environment)} has no applications: nothing would run"
     head = (
@@ -73,7 +73,7 @@ def for_people(plan: Plan) -> str:
 
 
 def repeated(plan: Plan) -> str:
-    """Return a sentence on the nodes that run more than once; empty when there are none."""
+    """Return a sentence on the nodes that run more than once; empty if there are none."""
     nodes = list(plan.repeated())
     if not nodes:
         return ""
@@ -113,7 +113,7 @@ def _notes(plan: Plan) -> list[str]:
     if sentence := repeated(plan):
         lines.append(render.hanging("", sentence))
     if plan.taken:
-        text = f"taken as it stands, of nodes that are not selected: {_names(plan.taken)}"
+        text = f"taken for granted, from nodes that are not selected: {_names(plan.taken)}"
         lines.append(render.hanging("", text))
     return ["", *lines] if lines else []
 

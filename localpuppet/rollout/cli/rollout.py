@@ -1,10 +1,10 @@
-"""`localpuppet rollout`: carry a plan out, watch it, go on with it."""
+"""`localpuppet rollout`: the group of rollout commands."""
 
 import click
 
 from localpuppet.node.cli.lazy_group import Verbs
 
-# Verb → module, as in main.
+# Command → module, as in `main.py`.
 VERBS = {
     "approve": "rollout.cli.rollout_approve",
     "continue": "rollout.cli.rollout_continue",
@@ -36,4 +36,4 @@ Examples:
 
 @click.group(cls=Verbs, verbs=VERBS, epilog=EPILOG, no_args_is_help=True)
 def rollout_command() -> None:
-    """Run many nodes in the right order, and survive whoever does it."""
+    """Run many nodes in order; a rollout survives its operator."""

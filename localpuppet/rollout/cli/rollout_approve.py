@@ -1,4 +1,4 @@
-"""`localpuppet rollout approve`: what a node would change beyond what was approved may be."""
+"""`localpuppet rollout approve`: approve changes of a node beyond the approved ones."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 @click.command(
     "approve",
-    short_help="Approve what a node would change beyond what was approved.",
+    short_help="Approve changes of a node beyond the approved ones.",
     epilog="""\b
 Examples:
   localpuppet rollout approve 20261122T110000Z-0a1b web01.example.com
   localpuppet rollout approve --difference 1d899382700659a1 \\
       20261122T110000Z-0a1b web01.example.com
 
-Exit codes: 0 it is approved; 2 the node does not wait for that; 69 nobody answers.
+Exit codes: 0 it is approved; 2 the node waits for no approval; 69 the controller did not
+reply.
 """,
 )
 @click.argument("rollout", metavar="ID")
@@ -33,29 +34,29 @@ Exit codes: 0 it is approved; 2 the node does not wait for that; 69 nobody answe
     "--difference",
     "wanted",
     metavar="DIGEST",
-    help="Only this difference, as 'status' and 'report' name it; not another one by now.",
+    help="Approve only this difference, as 'status' and 'report' name it.",
 )
 @of_option
 @click.pass_obj
 def approve_command(
     node: NodeWiring, rollout: str, node_name: str, wanted: str | None, owner: str | None
 ) -> None:
-    """Let NODE run in the rollout ID, which waits because it would change what was not approved.
+    """Approve what NODE would change in the rollout ID beyond the approved changes.
 
-    The command shows what it approves. The node then looks once more. If it would change more by
-    then, the rollout waits again. The process may run on this machine or on another. The rollout's
-    journal has your name.
+    The command shows what it approves. The node then compares once more. If it would change more by
+    then, the rollout waits again. The controller may run on this machine or on another. The
+    rollout's journal records your name.
     """
     from localpuppet.rollout.execution.words.word import Word
 
     name = NodeName.parse(node_name)
     about = partial(_about, name, wanted)
     say_where_it_goes_on(node, Word.APPROVE, rollout, owner, about=about)
-    render.emit("approved: the node looks once more, and runs if that is all")
+    render.emit("approved: the node compares once more, and runs if nothing else differs")
 
 
 def _about(name: NodeName, wanted: str | None, state: "State") -> str:
-    """Show what a node would change, and return what the approval is about."""
+    """Show what a node would change, and return what the approval refers to."""
     from localpuppet.rollout.cli import changes_text
     from localpuppet.rollout.execution.words.word import about
 
@@ -65,7 +66,7 @@ def _about(name: NodeName, wanted: str | None, state: "State") -> str:
     found = state.differing[waiting[name]]
     if wanted is not None and wanted != found.digest:
         raise InvalidInputError(
-            f"the difference is {found.digest} by now", where="--difference", hint="look at it"
+            f"the difference is now {found.digest}", where="--difference", hint="look at it"
         )
     for line in changes_text.difference(waiting[name], found, most=len(found.others)):
         render.emit(line)

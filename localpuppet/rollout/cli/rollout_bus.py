@@ -1,4 +1,4 @@
-"""`localpuppet rollout status|list --of NAME`: what the bus has of somebody's rollouts."""
+"""`localpuppet rollout status|list --of NAME`: print the rollout checkpoints on the bus."""
 
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,21 +23,20 @@ OVER = "over"
 
 
 def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: bool) -> int:
-    """Show where a rollout is, or how it ended, as its head tells; return the exit code.
+    """Print the checkpoint of a rollout and return the exit code.
 
     Raises:
-        InvalidInputError: There is none, or it is too large for the bus, or over and an earlier
-            version wrote that.
-        IntegrityError: What is there is not to be believed.
+        InvalidInputError: It does not exist, is too large for the bus, or has no summary.
+        IntegrityError: The checkpoint is not trusted.
     """
     wanted = None if rollout is None else RolloutId.parse(rollout)
     return show_head(run(known_head(RolloutWiring(node), wanted, owner)), as_json=as_json)
 
 
 def newer_heads(node: NodeWiring, reports: "Iterable[Report]") -> "dict[RolloutId, Head]":
-    """Return the heads of interrupted rollouts of this machine that continued on others.
+    """Return the checkpoints of interrupted local rollouts that continued on other machines.
 
-    If the bus cannot be asked, the command says so, and shows what the journals have.
+    If the bus is unreachable, print a note and return nothing.
     """
     states = [one.state for one in reports if one.word == INTERRUPTED]
     if not states:
@@ -56,14 +55,14 @@ def _note(text: str) -> None:
 def show_head(
     found: "Head", *, as_json: bool, known: "Mapping[str, Any]" = MappingProxyType({})
 ) -> int:
-    """Show what a head has of a rollout, and as JSON also what else is known; see `show`."""
+    """Print a checkpoint; as JSON, merged with what is `known` otherwise; see `show`."""
     if found.over and found.summary is None:
         raise InvalidInputError("is over", where=str(found.rollout))
     if not found.over and not found.events:
         raise InvalidInputError(
             "has a journal that is too large for the bus",
             where=str(found.rollout),
-            hint="look at it where it goes on",
+            hint="show it on the machine that controls it",
         )
     if as_json:
         render.emit_json({"schema": 1, "of_the_bus": True, **known, **summary(found)})
@@ -75,18 +74,18 @@ def show_head(
         render.emit(
             render.hanging("", f"{coloured(ended.ending)}{why} ({show_counts(ended.counts)})")
         )
-        render.say("# as the bus has it: its journal tells which node ended how", err=True)
+        render.say("# from the bus: its journal has the result of each node", err=True)
     else:
         report = Report.of(found.events, taken=True)
         render.emit(render.hanging("", head(report.state)))
         render.emit(render.hanging("", how_far(report.state, goes_on=True)))
         render.emit(outcome(report))
-        render.say("# as the bus has it: whether a process goes on is not known", err=True)
+        render.say("# from the bus: it is unknown whether a process controls it", err=True)
     return 0 if found.summary is None or found.summary.succeeded else 1
 
 
 def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
-    """List rollouts as their heads tell."""
+    """List the rollouts that have a checkpoint."""
     heads = run(known_heads(RolloutWiring(node), owner, most=MOST))
     told = [summary(one) for one in (heads if as_json else heads[:SHOWN])]
     if as_json:
@@ -102,7 +101,7 @@ def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
 
 
 def summary(found: "Head") -> dict[str, Any]:
-    """Return what a list tells of a rollout; what its head does not tell is left out."""
+    """Return the JSON form of a checkpoint in a list, without unknown fields."""
     if found.summary is not None:
         return {
             "id": found.rollout,

@@ -1,4 +1,4 @@
-"""`localpuppet rollout continue` and `rollback`: what is to become of a rollout that waits."""
+"""`localpuppet rollout continue` and `rollback`: decide about a paused or running rollout."""
 
 import click
 
@@ -8,13 +8,13 @@ from localpuppet.rollout.cli.rollout_words import of_option, say_where_it_goes_o
 
 _ID = click.argument("rollout", required=False, metavar="[ID]")
 _EXITS = """
-Exit codes: 0 whoever goes on with it has written it down, 2 it is refused, 69 nobody answers.
+Exit codes: 0 the controller recorded it, 2 it is rejected, 69 the controller did not reply.
 """
 
 
 @click.command(
     "continue",
-    short_help="Let a rollout go on that waits for somebody's word.",
+    short_help="Continue a paused rollout.",
     epilog=f"""\b
 Examples:
   localpuppet rollout continue
@@ -26,20 +26,20 @@ Examples:
 @of_option
 @click.pass_obj
 def continue_command(node: NodeWiring, rollout: str | None, owner: str | None) -> None:
-    """Let the rollout ID, or the newest that waits for it, go on: what failed so far is accepted.
+    """Continue the rollout ID, or the newest that is paused, and accept its failures so far.
 
-    It may go on on this machine or on another. 'localpuppet rollout stop' and 'rollback' are the
-    other words that can be said.
+    Its controller may run on this machine or on another. The alternatives are 'localpuppet rollout
+    stop' and 'localpuppet rollout rollback'.
     """
     from localpuppet.rollout.execution.words.word import Word, identify_pause
 
     say_where_it_goes_on(node, Word.CONTINUE, rollout, owner, about=identify_pause)
-    render.emit("goes on")
+    render.emit("continued")
 
 
 @click.command(
     "rollback",
-    short_help="Have a rollout take its release back.",
+    short_help="Roll the nodes of a rollout back.",
     epilog=f"""\b
 Examples:
   localpuppet rollout rollback
@@ -50,12 +50,12 @@ Examples:
 @of_option
 @click.pass_obj
 def rollback_command(node: NodeWiring, rollout: str | None, owner: str | None) -> None:
-    """Have the nodes that took the release of the rollout ID, or the newest, go back.
+    """Roll back the nodes that took the release of the rollout ID, or of the newest.
 
-    It must have been begun with --release, and go on: no more nodes start, those that run end, and
-    then the nodes go back to what they ran before.
+    The rollout must have been started with --release, and be running. No further nodes start,
+    running ones finish, and then the nodes go back to their previous release.
     """
     from localpuppet.rollout.execution.words.word import Word
 
     say_where_it_goes_on(node, Word.ROLLBACK, rollout, owner)
-    render.emit("asked to go back: runs that are on end first")
+    render.emit("rollback requested: running nodes finish first")

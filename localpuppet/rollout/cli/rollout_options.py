@@ -1,4 +1,4 @@
-"""The options of `localpuppet rollout run` that say how: what they are, and what they come to."""
+"""The options of `localpuppet rollout run` that define how a rollout runs."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from localpuppet.rollout.plans.check import Check
     from localpuppet.rollout.wiring.rollout import RolloutWiring
 
-# What --failed-of takes from the earlier rollout.
+# The options that --failed-of takes from the earlier rollout.
 _TAKEN = (
     "canary",
     "batch",
@@ -45,93 +45,100 @@ _HOW = (
         "--release",
         metavar="RELEASE",
         shell_complete=complete_release,
-        help="Give the nodes this release, and run it.",
+        help="Deliver this release to the nodes, and run it.",
     ),
     click.option(
         "--values",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Layers and class parameters that go with the release: see 'assign'.",
+        help="Layers and class parameters for the release: see 'assign'.",
     ),
     click.option("--older", is_flag=True, help="The release may be older than what nodes run."),
     click.option(
         "--canary",
         type=click.IntRange(min=1),
         metavar="N",
-        help="So many nodes of each group go first.",
+        help="Run N nodes of each group first.",
     ),
     click.option(
-        "--batch", metavar="N|N%", help="So many of a group together, then the next ones."
+        "--batch", metavar="N|N%", help="Run N nodes of a group together, then the next N."
     ),
     click.option(
-        "--window", type=click.IntRange(min=1), metavar="N", help="So many of a group at a time."
+        "--window",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Run N nodes of a group at a time.",
     ),
     click.option(
         "--one-at-a-time-by",
         metavar="FACT",
-        help="Nodes with different values of this fact do not run together: zones, say.",
+        help="Do not run nodes with different values of this fact together, such as zones.",
     ),
     click.option(
         "--check",
         "checks",
         multiple=True,
         metavar="URL|COMMAND",
-        help="What has to work after each node's run; '%{node}' is its name. Again for more.",
+        help="Check this after each node's run; '%{node}' is its name (repeatable).",
     ),
-    click.option("--max-failures", metavar="N|N%", help="So many nodes may fail.  [default: 0]"),
+    click.option("--max-failures", metavar="N|N%", help="Allow N nodes to fail.  [default: 0]"),
     click.option(
         "--on-failure",
         type=click.Choice(["stop", "pause", "rollback"]),
-        help="When more failed than may: stop, wait for somebody's word, or stop and take the"
-        " release back.  [default: stop]",
+        help="If more nodes fail: stop, pause until you decide, or stop and roll the release"
+        " back.  [default: stop]",
     ),
     click.option(
         "--pause",
         multiple=True,
         type=click.Choice(["canaries", "groups"]),
-        help="Wait for somebody's word after each group's canaries, or after each group.",
+        help="Pause after each group's canaries, or after each group (repeatable).",
     ),
     click.option(
         "--pause-at-most",
         metavar="TIME",
-        help="Stop when nobody has said a word for so long.  [default: 1h]",
+        help="Stop a rollout that was paused for TIME.  [default: 1h]",
     ),
     click.option(
         "--investigate",
         metavar="TIME",
-        help="Keep nodes that failed on hold for so long after the end, up to 1d.",
+        help="Keep failed nodes on hold for TIME after the end, up to 1d.",
     ),
     click.option(
         "--until",
         metavar="TIME",
-        help="Start no run that would end later, as the node's last good run took: "
+        help="Start no run that would end later, by the node's last good run: "
         "'06:00 Europe/Berlin', 2026-11-22T06:00+01:00.",
     ),
     click.option(
         "--noop", is_flag=True, help="Change nothing; show what would change, and its digest."
     ),
     click.option(
-        "--tag", "tags", multiple=True, metavar="TAG", help="Apply only what has this tag."
+        "--tag",
+        "tags",
+        multiple=True,
+        metavar="TAG",
+        help="Apply only resources with this tag (repeatable).",
     ),
     click.option(
-        "--timeout", metavar="TIME", help="Wait so long for each run's end.  [default: 1h]"
+        "--timeout", metavar="TIME", help="Wait TIME for the result of each run.  [default: 1h]"
     ),
     click.option("--skip-unready", is_flag=True, help="Leave out nodes that are not ready."),
 )
 
 
 def how_options(command: Any) -> Any:  # noqa: ANN401
-    """Add the options to a command."""
+    """Add the options for how a rollout runs to a command."""
     for option in reversed(_HOW):
         command = option(command)
     return command
 
 
 def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
-    """Return how a new rollout is done.
+    """Return the options of a new rollout.
 
     Raises:
-        InvalidInputError: An option is refused, or contradicts another.
+        InvalidInputError: An option is invalid, or contradicts another.
     """
     from localpuppet.rollout.execution.amount import Amount
     from localpuppet.rollout.execution.options import (
@@ -203,7 +210,7 @@ def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
 def options_of_parent(
     node: NodeWiring, wiring: "RolloutWiring", given: dict[str, Any]
 ) -> "tuple[RolloutOptions, Began, frozenset[NodeName]]":
-    """Return how the rollout of `--failed-of` is done again, its beginning, and whom it is for.
+    """Return the options and first event of the `--failed-of` rollout, and the nodes to repeat.
 
     Raises:
         InvalidInputError: It is not over, or all of its nodes succeeded.

@@ -1,4 +1,4 @@
-"""`localpuppet rollout plan`: what a rollout would do, asked before anything is done."""
+"""`localpuppet rollout plan`: show what a rollout would do."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,8 @@ Examples:
   localpuppet rollout plan --release shop/tags/r7 --catalogs --role web
   localpuppet rollout plan --release shop/tags/r7 --catalogs --json
 
-Exit codes: 0 every node told; 1 not every node did; 2 the selection matches no node, or
-is refused; 69 the bus is away.
+Exit codes: 0 every node reported; 1 not every node did; 2 the selection matches no node,
+or is rejected; 69 the bus is unreachable.
 """,
 )
 @what_options
@@ -47,16 +47,16 @@ is refused; 69 the bus is away.
     metavar="TIME",
     default=PATIENCE,
     show_default=True,
-    help="How long a node may take for it, with fetching the release.",
+    help="How long a node may take, including the time to fetch the release.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
-    """Show in which order a rollout would run nodes; with --catalogs what would change on which.
+    """Show the order of a rollout; with --catalogs, show what would change on which node.
 
-    With --catalogs each node compiles two catalogs itself, of its own input and facts, and tells
-    which resources differ: their types and titles and the names of parameters, and never a value.
-    Nothing is applied. Each node's policy must allow you `compile`.
+    With --catalogs, each node compiles two catalogs from its own input and facts, and reports which
+    resources differ: their types and titles and the names of parameters, never a value. Nothing is
+    applied. Each node's policy must allow you `compile`.
     """
     release, catalogs = given["release"], given["catalogs"]
     if catalogs != (release is not None):

@@ -1,4 +1,4 @@
-"""`localpuppet rollout run` and `resume`: carry a plan out, to its end."""
+"""`localpuppet rollout run` and `resume`: carry a rollout out to its end."""
 
 import secrets
 import time
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 _EXITS = """
-Exit codes: 0 every node succeeded, 1 not every node did, 2 it is refused or selects no
-node, 69 the bus is away, 75 another process goes on with it, here or elsewhere, 130 ^C
-before it began.
+Exit codes: 0 every node succeeded, 1 not every node did, 2 it is rejected or selects no
+node, 69 the bus is unreachable, 75 another process controls it, here or elsewhere,
+130 ^C before it began.
 """
 
 
@@ -56,8 +56,8 @@ Examples:
   localpuppet rollout run --failed-of 20261122T110000Z-0a1b --site site.yaml
 
 \b
-^C: no more nodes start, those that run end, all are given back.
-Twice: without waiting for those that run.
+^C: no further nodes start, running ones finish, and all are released.
+Twice: do not wait for running nodes.
 {_EXITS}""",
 )
 @what_options
@@ -66,14 +66,14 @@ Twice: without waiting for those that run.
 @_JSON
 @click.pass_obj
 def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
-    """Run Puppet on the nodes of a plan: groups one after the other.
+    """Run Puppet on the nodes of a plan, one group after the other.
 
     The plan is that of 'localpuppet plan' with the same options: of the inventory, or of --site.
 
-    All nodes are asked first whether they are ready; then all are held, and nothing but this
-    rollout makes them run until it is over. A node that does not tell how its run ended has failed.
-    Each node's policy must allow you `status`, `disable`, `enable` and `runonce`. With --release
-    the release is on all nodes before one changes; policies must allow `deploy:RELEASE` as well.
+    The rollout first asks all nodes whether they are ready. Then it puts all on hold, so that
+    nothing else makes them run until it is over. A node that does not report its result has failed.
+    Each node's policy must allow you `status`, `disable`, `enable` and `runonce`. With --release,
+    the release is on all nodes before one changes; policies must allow `deploy:RELEASE`, too.
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.execution.events import Began
@@ -89,14 +89,14 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
         found = selected(node, given, nodes)
     approval = _approval(wiring, given["approve"], found.groups, options)
     if parent is not None and approval is None:
-        approval = parent.approval  # what may change is one of its options
+        approval = parent.approval  # the approved changes are one of its options
     began = Began(
         id=wiring.new_id(),
         caller=wiring.caller,
         groups=found.groups,
         options=options,
         title=found.title,
-        # Only who may leave nodes out asks for them, and they are many.
+        # Needed only to leave nodes out, and large.
         consumers=found.consumers if options.skip_unready else {},
         parent=None if parent is None else parent.id,
         salt=_salt(options, approval),
@@ -113,7 +113,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
 def _approval(
     wiring: "RolloutWiring", digest: str | None, groups: "Groups", options: "RolloutOptions"
 ) -> "Approval | None":
-    """Return what was approved, if a digest is given, for the same plan."""
+    """Return the approval that a digest names, if one is given, for the same plan."""
     from localpuppet.rollout.execution.approving import find, refuse_other
 
     if digest is None:
@@ -124,7 +124,7 @@ def _approval(
 
 
 def _salt(options: "RolloutOptions", approval: "Approval | None") -> str:
-    """Return what nodes make the marks of changes with: as before, where these are compared."""
+    """Return the salt of the nodes' change marks; with an approval, that of the approval."""
     from localpuppet.node.puppet.changes import SALT_DIGITS
 
     if approval is not None:
@@ -134,7 +134,7 @@ def _salt(options: "RolloutOptions", approval: "Approval | None") -> str:
 
 @click.command(
     "resume",
-    short_help="Go on with a rollout that was interrupted or stopped.",
+    short_help="Resume a rollout that was interrupted or stopped.",
     epilog=f"""\b
 Examples:
   localpuppet rollout resume
@@ -147,18 +147,19 @@ Examples:
 @click.option(
     "--run-checks",
     is_flag=True,
-    help="With --of: run the commands with which that person checks nodes, as you.",
+    help="With --of: run the check commands of that rollout as you.",
 )
 @_JSON
 @click.pass_obj
 def resume_command(
     node: NodeWiring, rollout: str | None, owner: str | None, run_checks: bool, as_json: bool
 ) -> int:
-    """Go on with the rollout ID, or the newest that can: with what it was begun with.
+    """Resume the rollout ID, or the newest that can be resumed, with its original options.
 
-    A run that was started is not started again: its node is asked how it ended. On another machine
-    with your key too: the bus has what it needs. A process that still goes on with it there ends.
-    Another person's is taken over with --of, where the policies of its nodes allow you `takeover`.
+    A run that was started is not started again: its node is asked for the result. This works on
+    another machine with your key, too: the bus has the checkpoint. A process that still controls
+    the rollout elsewhere ends. To take over another person's rollout, use --of; the policies of its
+    nodes must allow you `takeover`.
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.wiring.rollout import RolloutWiring
@@ -170,7 +171,7 @@ def resume_command(
 
 
 async def _give_back(wiring: "RolloutWiring", parent: "RolloutId") -> None:
-    """Let go of what an earlier rollout keeps because it failed: that is to run again."""
+    """Release the failed nodes that an earlier rollout kept on hold, as they will run again."""
     journal = wiring.journals.open(parent)
     over = journal.state().over
     if over is not None and over.kept:
@@ -209,7 +210,7 @@ async def _resume(
 
 
 def told(journal: "Journal", *, as_json: bool) -> int:
-    """Show how a rollout ended, and return the exit code."""
+    """Print the result of a rollout and return the exit code."""
     from localpuppet.rollout.cli.rollout_text import outcome
     from localpuppet.rollout.execution.report import Report
 

@@ -1,4 +1,4 @@
-"""The options of `localpuppet rollout run` that say what: which nodes, in which groups."""
+"""The options of `localpuppet rollout run` that select nodes and earlier rollouts."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +23,19 @@ _EARLIER = (
     click.option(
         "--approve",
         metavar="DIGEST",
-        help="Change no more than a rollout with --noop found, whose digest this is.",
+        help="Allow only the changes of the rollout with --noop that has this digest.",
     ),
     click.option(
         "--failed-of",
         "parent",
         metavar="ID",
-        help="Only what did not succeed in ID, with its options.",
+        help="Only the nodes that did not succeed in rollout ID, with its options.",
     ),
 )
 
 
 def what_options(command: Any) -> Any:  # noqa: ANN401
-    """Add the options that say which nodes to a command."""
+    """Add the options that select nodes to a command."""
     return site_options(_ORDER(command))
 
 
@@ -49,15 +49,10 @@ def earlier_options(command: Any) -> Any:  # noqa: ANN401
 def selected(
     node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
 ) -> "Selected":
-    """Return what the options select.
-
-    Args:
-        node: The parts of the node.
-        given: The options.
-        again: Only these nodes, which did not succeed before; `None` for all.
+    """Return the selection of the options.
 
     Raises:
-        InvalidInputError: The site is refused, or the selection matches no node.
+        InvalidInputError: The site is rejected, or the selection matches no node.
     """
     from localpuppet.rollout.execution import selecting
 
@@ -68,10 +63,10 @@ def selected(
 
 
 def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeName, str]":
-    """Return where the nodes of some groups are, by a fact; nothing where no fact is named.
+    """Return the places of nodes from a fact; empty if no fact is named.
 
     Raises:
-        InvalidInputError: A node has no such fact.
+        InvalidInputError: A node does not have the fact.
     """
     from localpuppet.rollout.execution.selecting import places_of
 

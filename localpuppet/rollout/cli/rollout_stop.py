@@ -1,4 +1,4 @@
-"""`localpuppet rollout stop`: no more nodes start."""
+"""`localpuppet rollout stop`: stop a rollout and release its nodes."""
 
 import click
 
@@ -16,21 +16,22 @@ Examples:
   localpuppet rollout stop 20261122T110000Z-0a1b
   localpuppet rollout stop 20261122T110000Z-0a1b --of alice
 
-Exit codes: 0 whoever goes on with it has written it down, or all nodes are given back;
-1 not all said that they are free: these are named; 2 it was over already, or refused;
-69 the bus is away, or nobody answers.
+Exit codes: 0 the controller recorded it, or all nodes are released; 1 not all nodes
+confirmed their release: these are named; 2 it was over already, or is rejected;
+69 the bus is unreachable, or the controller did not reply.
 """,
 )
 @click.argument("rollout", required=False, metavar="[ID]")
 @of_option
 @click.pass_obj
 def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> int:
-    """Stop the rollout ID, or the newest to stop: no more nodes start, and all are given back.
+    """Stop a rollout and release its nodes.
 
-    It may go on on this machine or on another. Where no process goes on with it any more (it was
-    killed), its nodes are given back now, on the machine where it began; and so are those of the
-    rollout ID that is over which it keeps on hold because they failed, or that did not hear then
-    that they are free. Who does not hear it is free by itself when its hold ends.
+    The rollout is ID, or the newest to stop: no further nodes start, running ones finish, and all
+    are released. Its controller may run on this machine or on another. If the controller was
+    killed, this command releases the nodes itself, on the machine where the rollout began. If ID is
+    over, this command releases the nodes that are still on hold: failed ones that were kept, and
+    those that did not confirm their release. The hold of an unreachable node expires by itself.
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.cli.rollout_text import outcome
@@ -50,7 +51,7 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
         rollout, here = str(journal.state().began.id), None
     if journal is None or here is None or here.taken:
         say(wiring, Word.STOP, rollout, owner, journal=here)
-        render.emit("asked to stop: runs that are on end first")
+        render.emit("stop requested: running nodes finish first")
         return 0
     over = here.state().over
     if over is not None and not (over.kept or over.left):

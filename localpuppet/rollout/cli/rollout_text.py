@@ -1,4 +1,4 @@
-"""A rollout as a person reads it: while it goes on, and afterwards."""
+"""Print the progress and the report of a rollout for people."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -35,8 +35,8 @@ from localpuppet.rollout.execution.report import OVERTAKEN, PAUSED, RUNNING, Rep
 from localpuppet.rollout.execution.state import State
 
 ASKING = "asking whether all are ready"
-SHOWN = 10  # names of nodes, in a line
-LONG = 10  # seconds after which it is shown for how long a node runs
+SHOWN = 10  # node names in a line
+LONG = 10  # seconds after which the duration of a node run is shown
 _COLORS = {
     "done": "green",
     "succeeded": "green",
@@ -52,17 +52,12 @@ _COLORS = {
 
 
 def coloured(word: str) -> str:
-    """Return a fate, an outcome or a rollout's state in its colour; yellow for others."""
+    """Return a result, outcome or state in its colour; yellow for others."""
     return click.style(word, fg=_COLORS.get(word, "yellow"))
 
 
 class Progress:
-    """Shows a rollout while it goes on: a line an end, and how far it is.
-
-    Args:
-        observer: Where lines and the progress line are shown.
-        clock: Monotonic seconds.
-    """
+    """Shows a rollout while it is running: a line for each result, and a progress line."""
 
     def __init__(self, observer: render.Silent, clock: Callable[[], float]) -> None:
         self._observer = observer
@@ -71,7 +66,7 @@ class Progress:
         self._started: dict[Turn, float] = {}
 
     def replay(self, events: Sequence[Event]) -> None:
-        """Take what happened before, without showing it again."""
+        """Take earlier events without showing them."""
         self._state = State.of(events)
 
     def take(self, event: Event) -> None:
@@ -97,10 +92,10 @@ class Progress:
         return f"paused: {far}" if state.waits else far
 
     def _lines(self, event: Event) -> Iterator[str]:
-        """Yield what a person reads of an event."""
+        """Yield the lines that describe an event."""
         if isinstance(event, Resumed):
             who = render.user_text(event.who)
-            yield f"goes on, by {who}" if who else "goes on"
+            yield f"resumed by {who}" if who else "resumed"
         elif isinstance(event, Staged):
             yield from self._staged()
         elif isinstance(event, Ended):
@@ -114,9 +109,9 @@ class Progress:
         elif isinstance(event, Paused):
             yield from self._paused(event)
         elif isinstance(event, Continued):
-            yield f"{render.user_text(event.who)} says that it goes on"
+            yield f"{render.user_text(event.who)} continued it"
         elif isinstance(event, Stopped):
-            yield f"no more nodes start: {render.user_text(event.why)}"
+            yield f"no further nodes start: {render.user_text(event.why)}"
 
     def _staged(self) -> Iterator[str]:
         if self._state is not None and self._state.began.options.delivery is not None:
@@ -145,14 +140,14 @@ class Progress:
 
 
 def way_back(end: Ended) -> str:
-    """Return how a node's way back ended, in words."""
+    """Return the result of a node's rollback run, in words."""
     if end.fate is Fate.NOT_REACHED:
         return "had not taken it"
     return str(Fate.ROLLED_BACK if end.fate is Fate.SUCCEEDED else Fate.ROLLBACK_FAILED)
 
 
 def head(state: State) -> str:
-    """Return what a rollout is, in a sentence."""
+    """Return a one-sentence description of a rollout."""
     began = state.began
     runs = sum(len(group) for group in began.groups)
     noop = ", changing nothing" if began.options.noop else ""
@@ -167,12 +162,12 @@ def head(state: State) -> str:
 def how_far(
     state: State, *, goes_on: bool = True, on: Mapping[Turn, float] = MappingProxyType({})
 ) -> str:
-    """Return how far a rollout is, for the progress line: what may be cut off comes last.
+    """Return the text of the progress line; the parts that may be truncated come last.
 
     Args:
-        state: Where it is.
-        goes_on: Whether a process carries it out: nobody else has any time left.
-        on: For how many seconds turns have been on, as far as that is known.
+        state: The state of the rollout.
+        goes_on: Whether a process controls it; otherwise there is no estimate.
+        on: Node run → how many seconds it has been running, as far as known.
     """
     total = sum(len(group) for group in state.began.groups)
     running = state.running
@@ -184,7 +179,7 @@ def how_far(
     step = max((turn.step for turn in (*running, *state.ends)), default=1)
     parts = [f"{len(ended)} of {total} runs ended"]
     if step == state.step_back:
-        parts.insert(0, f"{len(state.ends) - len(ended)} of {len(state.took)} gone back")
+        parts.insert(0, f"{len(state.ends) - len(ended)} of {len(state.took)} rolled back")
     elif len(state.began.groups) > 1:
         parts.insert(0, f"group {step} of {len(state.began.groups)}")
     if state.failed:
@@ -199,7 +194,7 @@ def how_far(
 
 
 def _running(running: Sequence[Turn], on: Mapping[Turn, float]) -> str:
-    """Return which nodes run, the longest first, and since when where that is worth a look."""
+    """Return which nodes are running, the longest first, and for how long if that is long."""
     longest = sorted(running, key=lambda turn: -on.get(turn, 0.0))
     seconds = int(on.get(longest[0], 0.0))
     length = ""
@@ -210,7 +205,7 @@ def _running(running: Sequence[Turn], on: Mapping[Turn, float]) -> str:
 
 
 def _left(state: State, on: Mapping[Turn, float]) -> str:
-    """Return how long it takes yet."""
+    """Return the estimated time until the end."""
     usual = state.usual
     if any(seconds > usual.get(turn.node, seconds) + LONG for turn, seconds in on.items()):
         return "longer than usual"
@@ -219,7 +214,7 @@ def _left(state: State, on: Mapping[Turn, float]) -> str:
 
 
 def outcome(report: Report) -> str:
-    """Return how a rollout ended, or where it is, in a few lines."""
+    """Return the result or the state of a rollout, in a few lines."""
     over, why = report.state.over, report.why.removeprefix(f"{report.word} ")
     counts = show_counts(report.counts())
     line = f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"
@@ -230,14 +225,16 @@ def outcome(report: Report) -> str:
             end = render_run.moment(show_time(until[node]))
             text = f"{node} may be held until {end}: {render.user_text(reason)}"
             lines.append(render.hanging("", text))
-        asks = f"then free by itself; 'localpuppet rollout stop {report.state.began.id}' asks again"
+        asks = (
+            f"the hold expires then; 'localpuppet rollout stop {report.state.began.id}' asks again"
+        )
         lines.append(render.hanging("", asks))
     if over and over.kept:
         length = show_duration(report.state.began.options.investigate or 0)
         nodes = ", ".join(over.kept[:SHOWN]) + (", …" if len(over.kept) > SHOWN else "")
         lines += [
             render.hanging("", f"kept on hold for {length}, because they failed: {nodes}"),
-            f"'localpuppet rollout stop {report.state.began.id}' gives them back",
+            f"'localpuppet rollout stop {report.state.began.id}' releases them",
         ]
     if report.word == PAUSED:
         for turn, found in sorted(report.state.differing.items()):
@@ -254,35 +251,35 @@ def outcome(report: Report) -> str:
 
 
 def _what_goes_on(report: Report) -> str:
-    """Return the command that does the rest, one line; empty where there is none to do.
+    """Return the command that completes the rollout, one line; empty if no command can.
 
-    To resume what failed too often would end it at once.
+    Resuming is no option if the failures would end the rollout at once.
     """
     state, options = report.state, report.state.began.options
     if report.succeeded or report.word in (RUNNING, PAUSED, OVERTAKEN):
         return ""
     if state.resumable and (options.on_failure is OnFailure.PAUSE or not too_much(state)):
-        return f"'localpuppet rollout resume {state.began.id}' goes on"
+        return f"'localpuppet rollout resume {state.began.id}' continues it"
     if not state.resumable and (state.goes_back or not state.failed):
-        return ""  # who went back has failed by what was asked for, and fails again
+        return ""  # the release failed: repeating it would fail again
     again = f"'localpuppet rollout run --failed-of {state.began.id}', with the same --site if any,"
     return f"{again} does what did not succeed"
 
 
 def _where_to_look(state: State) -> list[str]:
-    """Return what tells more of the first node that failed: reasons here name no resource."""
+    """Return the command that shows details of the first failed node."""
     end = next((end for end in state.failed.values() if end.run), None)
     if end is None:
         return []
     try:
         run = RunId.parse(end.run or "")
-    except InvalidInputError:  # of a run that is not Puppet's, or of a node that says nonsense
+    except InvalidInputError:  # not a Puppet run, or a malformed report
         return []
-    return [render.hanging("", f"'localpuppet report {run} --node {end.turn.node}' tells more")]
+    return [render.hanging("", f"'localpuppet report {run} --node {end.turn.node}' shows details")]
 
 
 def _who_decides(state: State, paused: Paused) -> str:
-    """Return which words end a pause, and when it ends without one."""
+    """Return the commands that end a pause, and when it ends without one."""
     options = state.began.options
     length = timedelta(seconds=options.pause_at_most)
     end = f"within {show_duration(length.total_seconds())}"
@@ -295,7 +292,7 @@ def _who_decides(state: State, paused: Paused) -> str:
 
 
 def full(report: Report) -> str:
-    """Return all that is told of a rollout."""
+    """Return the complete report of a rollout."""
     state = report.state
     lines = [render.hanging("", head(state)), outcome(report)]
     rows = [("By", state.began.caller), ("Began", render_run.moment(report.began))]
@@ -353,7 +350,7 @@ def _run(report: Report, turn: Turn, fate: "Fate | None") -> str:
 
 
 def _word(end: Ended) -> str:
-    """Return how a turn ended, in a word; a run that is well does not make a turn so."""
+    """Return the result of a node run in a word: a failed check outweighs a good outcome."""
     well = succeeded(end.outcome)
     return end.outcome if end.outcome and well == (end.fate is Fate.SUCCEEDED) else str(end.fate)
 

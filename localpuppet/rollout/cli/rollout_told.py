@@ -1,4 +1,4 @@
-"""`localpuppet rollout status`, `list` and `report`: what is told of rollouts."""
+"""`localpuppet rollout status`, `list` and `report`: print rollouts."""
 
 import time
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from localpuppet.rollout.execution.journals import Journals
     from localpuppet.rollout.execution.report import Report
 
-LOOK = 0.5  # how often the journal is looked at, in seconds
+LOOK = 0.5  # seconds between two looks at the journal
 SHOWN = 20
 DAMAGED = "damaged"
 _ID = click.argument("rollout", required=False, metavar="[ID]")
@@ -27,15 +27,15 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.command(
     "status",
-    short_help="Show where a rollout is.",
+    short_help="Show the state of a rollout.",
     epilog="""\b
 Examples:
   localpuppet rollout status
   localpuppet rollout status --watch
   localpuppet rollout status --of alice
 
-Exit codes: 0 it goes on or waits for a word, or every node succeeded; 1 not every node
-did, or no process carries it out; 69 the bus is unreachable (with --of).
+Exit codes: 0 it is running or paused, or every node succeeded; 1 not every node
+did, or no process controls it; 69 the bus is unreachable (with --of).
 """,
 )
 @_ID
@@ -43,18 +43,18 @@ did, or no process carries it out; 69 the bus is unreachable (with --of).
     "--of",
     "owner",
     metavar="NAME",
-    help="Whose rollout it is: as the bus has it, wherever it goes on.",
+    help="The operator of the rollout; shows its checkpoint on the bus.",
 )
-@click.option("--watch", is_flag=True, help="Go on showing it until it is over.")
+@click.option("--watch", is_flag=True, help="Keep showing it until it is over.")
 @_JSON
 @click.pass_obj
 def status_command(
     node: NodeWiring, rollout: str | None, owner: str | None, watch: bool, as_json: bool
 ) -> int:
-    """Show where the rollout ID is, or the newest of this machine; with --of what the bus knows.
+    """Show the state of the rollout ID, or the newest of this machine; with --of from the bus.
 
-    If its process was killed here and it continued elsewhere, that is what the bus knows, too.
-    The bus does not know whether a process still goes on with it: a word that is said tells.
+    If its process was killed here and it continued elsewhere, the state comes from the bus, too.
+    The bus does not know whether a process still controls it: a rollout command finds out.
     """
     from localpuppet.rollout.cli import rollout_bus
     from localpuppet.rollout.cli.rollout_text import head, how_far, outcome
@@ -91,22 +91,22 @@ Examples:
   localpuppet rollout list --json | jq '.rollouts[].state'
   localpuppet rollout list --of alice
 
-Exit codes: 0 however they ended; 69 the bus is away (with --of).
+Exit codes: 0 whatever their results; 69 the bus is unreachable (with --of).
 """,
 )
 @click.option(
     "--of",
     "owner",
     metavar="NAME",
-    help="Whose rollouts: as the bus has them, wherever they went on.",
+    help="The operator of the rollouts; lists their checkpoints on the bus.",
 )
 @_JSON
 @click.pass_obj
 def list_command(node: NodeWiring, owner: str | None, as_json: bool) -> None:
-    """List the rollouts of this machine, the newest first; with --of what the bus knows.
+    """List the rollouts of this machine, the newest first.
 
-    A journal that cannot be read is named, and the others are listed all the same. The bus knows
-    of a rollout while it can go on, and for a week how it ended.
+    With --of, list those on the bus, which has a rollout while it can be resumed, and its result
+    for a week. An unreadable journal is reported, and the others are listed.
     """
     from localpuppet.rollout.cli import rollout_bus
 
@@ -149,7 +149,7 @@ Examples:
   localpuppet rollout report 20261122T110000Z-0a1b --json
   localpuppet rollout report --html > report.html
 
-Exit codes: 0 it is shown, however it ended ('status' tells that by its code); 2 there is none.
+Exit codes: 0 it is shown, whatever its result ('status' has a code for that); 2 not found.
 """,
 )
 @_ID
@@ -157,7 +157,10 @@ Exit codes: 0 it is shown, however it ended ('status' tells that by its code); 2
 @click.option("--html", "form", flag_value="html", help="Print one HTML file.")
 @click.pass_obj
 def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> None:
-    """Show who ran what when in the rollout ID, or the newest, and how it ended."""
+    """Show which node ran when, and the results.
+
+    The rollout is ID, or the newest of this machine.
+    """
     from localpuppet.rollout.cli.rollout_text import full
 
     report = _report(_journal(node, rollout))
@@ -172,7 +175,7 @@ def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> N
 
 
 def _report_of(journals: "Journals", rollout: RolloutId) -> "Report | str":
-    """Return what is told of a rollout, or why its journal cannot be read."""
+    """Return the report of a rollout, or why its journal is unreadable."""
     try:
         return _report(journals.open(rollout))
     except StateError as error:
@@ -205,16 +208,16 @@ def _journal(node: NodeWiring, rollout: str | None) -> "Journal":
 def _report(journal: "Journal") -> "Report":
     from localpuppet.rollout.execution.report import Report
 
-    taken = journal.taken  # first: what is over by then is in the events
+    taken = journal.taken  # first: a rollout that ends in between is over in the events
     return Report.of(journal.events(), taken=taken)
 
 
 def _watch(journal: "Journal") -> None:
-    """Show what happens until nobody goes on with the rollout."""
+    """Show events until no process controls the rollout."""
     from localpuppet.rollout.cli.rollout_text import Progress
 
     observer = render.observer(quiet=False, title="looking at the journal")
-    moment = 0.0  # of the event that is shown: it may have happened long ago; then the time
+    moment = 0.0  # the time of the shown event, which may be old; after that, the current time
     progress = Progress(observer, lambda: moment)
     observer.begin()
     shown, begun = 0, time.monotonic()

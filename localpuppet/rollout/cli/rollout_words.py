@@ -1,4 +1,4 @@
-"""Says a word to a rollout: in its journal where it goes on here, over the bus where elsewhere."""
+"""Send a rollout command: through the journal on this machine, over the bus to others."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ of_option = click.option(
     "--of",
     "owner",
     metavar="NAME",
-    help="Whose rollout it is, where it is not yours: policies must allow you `takeover`.",
+    help="The operator of the rollout, if not you; policies must allow you `takeover`.",
 )
 
 
@@ -30,16 +30,16 @@ def journal_here(
     *,
     wanted: "Callable[[State], bool]",
 ) -> "Journal | None":
-    """Return the journal of a rollout of this machine; `None` where it is elsewhere.
+    """Return the journal of a rollout of this machine; `None` if it has none.
 
     Args:
-        wiring: Where.
-        rollout: Its id; the newest that is wanted for `None`.
-        owner: Whose; our own for `None`.
-        wanted: Tells whether a rollout is one that could be meant without an id.
+        wiring: The parts of a rollout.
+        rollout: Its id; the newest that matches `wanted` for `None`.
+        owner: Its caller; `None` for this signer.
+        wanted: Returns whether a rollout can be meant without an id.
 
     Raises:
-        InvalidInputError: The id or the name is refused.
+        InvalidInputError: The id or the name is invalid.
         StateError: A journal cannot be read.
     """
     caller = wiring.caller if owner is None else SignerName.parse(owner).caller
@@ -63,11 +63,11 @@ def say_where_it_goes_on(
     *,
     about: "Callable[[State], str]" = lambda _: "",
 ) -> None:
-    """Say a word to a rollout, wherever a process goes on with it; see `say`.
+    """Send a command to the controller of a rollout, on any machine; see `say`.
 
     Raises:
-        InvalidInputError: No process goes on with it, or the word is refused.
-        UnavailableError: Nobody elsewhere answered.
+        InvalidInputError: No process controls it, or the command is rejected.
+        UnavailableError: The controller did not reply.
     """
     from localpuppet.base.errors import InvalidInputError
     from localpuppet.fleet.wiring.run_async import run
@@ -88,7 +88,7 @@ def say_where_it_goes_on(
             raise InvalidInputError(f"is over: {state.over.ending}", where=str(state.began.id))
         if not run(wiring.elsewhere(journal)):
             raise InvalidInputError(
-                "no process goes on with it",
+                "no process controls it",
                 where=str(state.began.id),
                 hint=f"localpuppet rollout resume {state.began.id}",
             )
@@ -106,19 +106,19 @@ def say(
     journal: "Journal | None",
     about: "Callable[[State], str]" = lambda _: "",
 ) -> RolloutId:
-    """Say a word to a rollout, and return its id.
+    """Send a command to a rollout, and return the rollout's id.
 
     Args:
-        wiring: From where.
-        word: The word.
+        wiring: The parts of a rollout.
+        word: The command.
         rollout: Its id; the newest for `None`.
-        owner: Whose; our own for `None`.
-        journal: Its journal, where a process of this machine goes on with it.
-        about: Returns what the word is about, see `Said`, by where the rollout is.
+        owner: Its caller; `None` for this signer.
+        journal: Its journal, if a process of this machine controls it.
+        about: Returns what the command refers to, see `Said`, from the state of the rollout.
 
     Raises:
-        InvalidInputError: There is none, or the word is refused.
-        UnavailableError: Nobody answered.
+        InvalidInputError: There is no such rollout, or the command is rejected.
+        UnavailableError: The controller did not reply.
     """
     from localpuppet.fleet.wiring.fleet import machine_name
     from localpuppet.fleet.wiring.run_async import run
@@ -137,9 +137,9 @@ def say(
 
 
 async def _say_here(journal: "Journal", said: "Said") -> None:
-    """Say a word on this machine, and show that this waits until it is heard."""
+    """Send a command on this machine, and show that it waits for the controller."""
     from localpuppet.fleet.cli.progress import shown
     from localpuppet.rollout.execution.words.saying_here import say_here
 
-    async with shown(render.observer(quiet=False, title="waiting until this is heard")):
+    async with shown(render.observer(quiet=False, title="waiting for the controller")):
         await say_here(journal, said)

@@ -1,4 +1,4 @@
-"""The options of verbs that take a site: which one, and what of it."""
+"""The options that name a site and select nodes of it."""
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ _OPTIONS = (
         "--site",
         "source",
         metavar="FILE|URL",
-        help="The site: a file of ours, or Puppet's environment graph (JSON); "
+        help="The site: a site file, or Puppet's environment graph (JSON); "
         "'-' for standard input, the server's https URL, or srv:ENVIRONMENT.  "
         "[default: the inventory]",
     ),
     *(
         click.option(f"--site-{name}", metavar="FILE", type=click.Path(path_type=Path), help=text)
         for name, text in (
-            ("cert", "The certificate to show that server.  [default: the node's identity]"),
+            ("cert", "The client certificate for that server.  [default: the node's identity]"),
             ("key", "Its key."),
             ("ca", "The authority of that server.  [default: that of the identity, or https_ca]"),
         )
@@ -38,27 +38,27 @@ _OPTIONS = (
         "instances",
         multiple=True,
         metavar="NAME",
-        help="Only this application instance; again for more.",
+        help="Only this application instance (repeatable).",
     ),
     click.option(
         "--nodes",
         multiple=True,
         metavar="NODE,…",
-        help="Only these nodes; what others produce is taken as it stands.",
+        help="Only these nodes; what others produce counts as done (repeatable).",
     ),
     click.option(
         "--role",
         "roles",
         multiple=True,
         metavar="ROLE",
-        help="Only nodes of the inventory that have this role; again for more.",
+        help="Only nodes of the inventory that have this role (repeatable).",
     ),
-    click.option("--query", metavar="QUERY", help="Only nodes that this finds in the inventory."),
+    click.option("--query", metavar="QUERY", help="Only nodes that match in the inventory."),
 )
 
 
 def site_options(command: Any) -> Any:  # noqa: ANN401
-    """Add the options that say which site, and what of it."""
+    """Add the options for a site and a selection to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -68,21 +68,17 @@ def names_in(nodes: Sequence[str]) -> tuple[NodeName, ...]:
     """Return the nodes that `--nodes` names, each once.
 
     Raises:
-        InvalidInputError: A name is not a node's.
+        InvalidInputError: A name is not a node name.
     """
     words = [name for text in nodes for name in text.split(",")]
     return tuple(NodeName.parse(name) for name in dict.fromkeys(words))
 
 
 def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
-    """Return the plan of a site, or of the inventory, narrowed by the options.
-
-    Args:
-        node: The parts of the node.
-        given: The options.
+    """Return the plan of a site or of the inventory, narrowed by the options.
 
     Raises:
-        InvalidInputError: The site is refused, has no order, or the selection matches no node.
+        InvalidInputError: The site is rejected, has no order, or the selection matches no node.
     """
     from localpuppet.rollout.plans.plan import Selection, make_plan
     from localpuppet.rollout.plans.service import DEFAULT, OWN, site_url
@@ -116,9 +112,9 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Keep the collector of cycles away: a plan makes many values, and all of them stay.
+    """Suspend Python's cyclic garbage collector: a plan allocates many values that all stay.
 
-    It would look at each again and again, which is half of the time of a large plan.
+    The collector would take half of the time of a large plan.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,7 @@
-"""One execution of a plan: which nodes run when, what is written down of it, and how it goes on.
+"""One execution of a plan: selection, decisions, journal, checkpoints and commands.
+
+A method from_dict raises `InvalidInputError` or `KeyError` if the JSON form is malformed;
+`event_forms.from_dict` turns both into `StateError`.
 
 decides: `amount`, `approving`, `deciding`, `delivery`, `estimating`, `event_forms`, `events`,
     `head`, `options`, `replies`, `report`, `report_page`, `selecting`, `state`, `unready`,

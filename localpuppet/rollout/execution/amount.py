@@ -1,4 +1,4 @@
-"""A number of nodes as people write it: `3`, or `25%` of some."""
+"""A number of nodes as people write it: `3`, or `25%` of a total."""
 
 import re
 from dataclasses import dataclass
@@ -10,27 +10,22 @@ _AMOUNT = re.compile(r"([0-9]{1,6})(%?)\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """How many nodes.
-
-    Attributes:
-        number: The number.
-        percent: Whether it is a percentage.
-    """
+    """A number of nodes, absolute or as a percentage."""
 
     number: int
     percent: bool
 
     @classmethod
     def parse(cls, text: str, *, what: str, minimum: int = 1) -> "Amount":
-        """Return the amount.
+        """Parse an amount.
 
         Args:
-            text: As a person wrote it.
-            what: Its name, for messages.
+            text: The amount as a person wrote it.
+            what: The option or field, for messages.
             minimum: The smallest number that is allowed.
 
         Raises:
-            InvalidInputError: It is not an amount, less than the minimum, or more than 100%.
+            InvalidInputError: The text is not an amount, is below the minimum, or is above 100%.
         """
         found = _AMOUNT.match(text)
         if not found:
@@ -44,9 +39,8 @@ class Amount:
         return amount
 
     def of(self, total: int) -> int:
-        """Return how many of `total` that is; a percentage is rounded down."""
+        """Return the number of nodes out of `total`; a percentage is rounded down."""
         return total * self.number // 100 if self.percent else self.number
 
     def __str__(self) -> str:
-        """Return the amount as it is written."""
         return f"{self.number}{'%' * self.percent}"

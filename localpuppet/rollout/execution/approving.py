@@ -1,7 +1,6 @@
-"""From a rollout with noop to what may change: its digest, and the rollout that a digest means.
+"""Find the rollout that an approval digest names, and check that a new rollout matches it.
 
-Owns: which rollouts have a digest, and what must be the same when it is approved. Refuses to know:
-how the changes of one node are compared (`changes.comparing`).
+How the changes of one node are compared is in `changes.comparing`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,12 +13,12 @@ from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.selecting import Groups
 from localpuppet.rollout.execution.state import State
 
-SHORTEST = 12  # digits of a digest that somebody may leave it at
+SHORTEST = 12  # the fewest digits of a digest that an operator may write
 _WHERE = "--approve"
 
 
 def not_approvable(state: State) -> str:
-    """Return why what a rollout found cannot be approved, one line; empty where it can."""
+    """Return why the result of a rollout cannot be approved, one line; empty if it can."""
     if not state.began.options.noop:
         return "was not a rollout with --noop"
     if state.over is None or state.over.ending is not Ending.DONE:
@@ -28,13 +27,13 @@ def not_approvable(state: State) -> str:
     if silent := [node for node in state.nodes if node not in told]:
         many = [node for node in silent if node in state.foreseen]
         if many:
-            return f"{shown_names(many)} would change too much to be told"
-        return f"{shown_names(silent)} did not tell what would change"
+            return f"{shown_names(many)} would change too many properties to report"
+        return f"{shown_names(silent)} did not report what would change"
     return ""
 
 
 def approval_of(state: State) -> Approval | None:
-    """Return what a rollout with noop has people approve; `None` where that cannot be."""
+    """Return the approval that a rollout with noop offers; `None` if it cannot be approved."""
     if not_approvable(state):
         return None
     began = state.began
@@ -43,14 +42,14 @@ def approval_of(state: State) -> Approval | None:
 
 
 def find(states: Iterable[State], digest: str) -> tuple[Approval, Began]:
-    """Return what a digest stands for, and the beginning of that rollout.
+    """Return the approval that a digest names, and the first event of that rollout.
 
     Args:
-        states: Of the rollouts of this machine, the newest first.
-        digest: The digest, or its first digits.
+        states: The rollouts of this machine, the newest first.
+        digest: The digest, or at least its first `SHORTEST` digits.
 
     Raises:
-        InvalidInputError: None of them has it, or it is too short.
+        InvalidInputError: No rollout has the digest, or the digest is too short.
     """
     if len(digest) < SHORTEST or set(digest) - set("0123456789abcdef"):
         raise InvalidInputError(
@@ -68,15 +67,11 @@ def find(states: Iterable[State], digest: str) -> tuple[Approval, Began]:
 
 
 def refuse_other(approved: Began, groups: Groups, options: RolloutOptions) -> None:
-    """Refuse what is not the plan that was approved.
-
-    Args:
-        approved: The rollout with noop.
-        groups: What is to be rolled out.
-        options: How.
+    """Reject a rollout that differs from the approved one.
 
     Raises:
-        InvalidInputError: It is another selection, another order, or limited by other tags.
+        InvalidInputError: The nodes, their order or the tags differ, or an option contradicts
+            `--approve`.
     """
     rollout = approved.id
     if options.noop:

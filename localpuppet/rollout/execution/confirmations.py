@@ -1,11 +1,9 @@
-"""Confirms the release that a rollout brought to a node: its nonce comes back to it, signed.
+"""Confirm the release that a rollout brought to a node: send the node its nonce, signed.
 
-Owns: which requests that takes, and what a node's word on its confirmation means for its turn.
-Refuses to know: in which order nodes run, and what a node does that is cut off
-(`agent.confirming`).
+A node that went back by itself counts as rolled back only after it reports, signed, a good run of
+the previous release. Its announcement to go back is not enough.
 
-Invariant: a node that went back by itself is rolled back when it tells, signed, that a run of the
-release that it went back to was good; its word that it would is not enough.
+What a node that is cut off does is in `fleet.agent.confirming`.
 """
 
 import asyncio
@@ -32,22 +30,16 @@ if TYPE_CHECKING:
     from localpuppet.fleet.requests.client import RequestClient
     from localpuppet.rollout.execution.delivery import Delivery
 
-# Seconds between looks at a node that is about to tell its nonce; then its turn is asked about.
+# Seconds between requests for a nonce; after these the node run is requested again.
 PAUSES = (0.1, 0.2, 0.4, 0.8)
-# How often a turn is asked about anew that ended on a node which begins no confirmation.
+# How often to ask a node that begins no confirmation before its result is accepted.
 PATIENT = 10
 _LEFT = (Stage.WENT_BACK, Stage.NOT_BACK, Stage.LEFT)
 _OWED = "it has not begun to wait for a confirmation"
 
 
 class Confirmations:
-    """The confirmations of one rollout.
-
-    Args:
-        client: Asks nodes.
-        began: The rollout.
-        delivery: Its release.
-    """
+    """Confirms the release of one rollout on its nodes."""
 
     def __init__(self, client: "RequestClient", *, began: Began, delivery: "Delivery") -> None:
         self._client = client
@@ -56,12 +48,12 @@ class Confirmations:
         self._owed: dict[str, int] = {}
 
     async def confirm(self, end: Ended, *, rollout: OfRollout, serial: int) -> Asked:
-        """Return the end of a turn when its release is confirmed, or left by the node.
+        """Return the result of a node run once its release is confirmed, or the node left it.
 
         Args:
-            end: How its run ended, well or not.
-            rollout: What a request says of the rollout.
-            serial: That of the release's assignment on the node.
+            end: The result of the run, whether successful or not.
+            rollout: The rollout's identity for requests.
+            serial: The serial of the release's assignment on the node.
         """
         problem = _OWED
         for pause in PAUSES:
@@ -93,13 +85,16 @@ class Confirmations:
         return Asked(heard=False, problem=f"its release is not confirmed: {problem}")
 
     def _is_tired_of(self, end: Ended) -> bool:
-        """Return whether a node had its time to begin: its run is not on its records, it seems."""
+        """Return whether a node failed to begin a confirmation `PATIENT` times.
+
+        The node probably has no record of the run.
+        """
         asked = self._owed[end.turn.node] = self._owed.get(end.turn.node, 0) + 1
         return asked >= PATIENT
 
 
 async def status_of(client: "RequestClient", node: "NodeName") -> Mapping[str, Json] | Asked:
-    """Return how a node says that it is, or that it did not say so."""
+    """Return a node's status, or an `Asked` with the reason if the node does not report it."""
     answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
     if answer.reply is None or not answer.ok:
         return Asked(heard=False, problem=problem_of(answer))
@@ -107,14 +102,16 @@ async def status_of(client: "RequestClient", node: "NodeName") -> Mapping[str, J
 
 
 def _left(end: Ended, told: ConfirmationTold, status: Mapping[str, Json]) -> Asked:
-    """Return the end of a turn whose node left the release, by its own word."""
+    """Return the result of a node run after the node reported that it left the release."""
     if told.stage is Stage.LEFT:
         return _ended(end, Fate.FAILED, f"was taken from the release: {told.why}")
     if told.stage is Stage.NOT_BACK:
         return _ended(end, Fate.ROLLBACK_FAILED, f"could not go back by itself: {told.why}")
     back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
     if not back or last.get("app") != back.get("app") or last.get("run") == end.run:
-        return Asked(heard=False, problem="says that it went back, and not that a run did so")
+        return Asked(
+            heard=False, problem="reports that it went back, but no run of the previous release"
+        )
     return _ended(
         end, Fate.ROLLED_BACK, f"went back by itself to {line(last.get('app'))}: {told.why}"
     )

@@ -1,25 +1,20 @@
-"""What a rollout does next.
+"""Decide what a rollout does next.
 
-Owns: canaries, batches, windows, and when failures end a rollout. Refuses to know: how a node is
-asked, what is written down, time.
-
-Rules:
-
-- Groups follow each other: a group starts when the one before it has no turn left.
-- The canaries of a group, its first nodes by name, are a closed batch before the others; where one
-  does not succeed, the rollout ends.
-- Where nodes have places, a group goes through them one after the other, in the order of their
-  names: its canaries first, and then batches or a window within each.
-- A batch is closed: when all of it have ended, they are checked, and then the next one starts. A
-  window moves on with each end, and with the checks that follow it.
-- Where failures are to pause the rollout, nothing more starts until somebody says that it goes on;
-  what failed until then is accepted, and the next failure beyond the number pauses it again.
-- Where a node would change what was not approved, nothing more starts until somebody approves that
-  or stops the rollout; what is on ends. Who waits for it then has not been reached.
-- `max_failures` counts nodes over the whole rollout: failed or silent, canaries too, each once.
-  Beyond it no more turns start; those that are on run to their ends, and are checked.
-- Where failures are to take a release back, the nodes that may have taken it go back when nothing
-  is on any more, the last group first. A node that was silent holds up no other.
+- Groups run one after the other: a group starts when the previous group has no node run left.
+- The canaries of a group (its first nodes by name) are a closed batch before the others. If one
+  fails, the rollout ends.
+- If nodes have places, a group goes through its places in name order: its canaries first, then
+  batches or a window within each place.
+- A batch is closed: when all its runs have ended, the nodes are checked, then the next batch
+  starts. A window advances with each node that has ended and passed its checks.
+- If failures pause the rollout, nothing starts until an operator continues it. That accepts the
+  failures so far; the next failure beyond the limit pauses it again.
+- If a node would change something that was not approved, nothing starts until an operator
+  approves that or stops the rollout. Running nodes finish; waiting ones count as not reached.
+- `max_failures` counts failed and unresponsive nodes over the whole rollout, canaries too, each
+  once. Beyond it no node run starts; running ones finish and are checked.
+- If failures roll the release back, the nodes that may have taken it go back when no run is left,
+  the last group first. An unresponsive node delays no other.
 """
 
 from collections.abc import Sequence
@@ -33,15 +28,15 @@ from localpuppet.rollout.execution.state import State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """What is to be done now.
+    """What the rollout does now.
 
     Attributes:
-        start: Start these turns.
-        check: Have the checks of these done, if that has not begun.
-        pause: Say that no more are started until somebody has decided.
-        stop: Say that no more are started, and why; empty where that is not so, or was said.
-        withdraw: Say that these turns, which were started, are not taken.
-        over: Whether nothing is on, and nothing will be started any more.
+        start: Start these node runs.
+        check: Start the checks of these node runs, unless they have started.
+        pause: Record this pause.
+        stop: Record that no further nodes start, for this reason; empty for no stop.
+        withdraw: Record that these node runs, although started, will not happen.
+        over: Whether nothing is running and nothing will start.
     """
 
     start: tuple[Turn, ...] = ()
@@ -53,7 +48,7 @@ class Next:
 
 
 def decide(state: State) -> Next:
-    """Return what is to be done next."""
+    """Return what the rollout does next."""
     if state.stopped is not None or state.goes_back:
         return _ending(state)
     if state.paused is not None:
@@ -77,7 +72,7 @@ def decide(state: State) -> Next:
 
 
 def _ending(state: State) -> Next:
-    """Return what is to be done where no more nodes start."""
+    """Return the next action of a rollout that starts no further nodes."""
     if state.differing:
         return Next(withdraw=tuple(sorted(state.differing)))
     check = tuple(state.unchecked)
@@ -87,7 +82,7 @@ def _ending(state: State) -> Next:
 
 
 def _back(state: State) -> Next:
-    """Return which nodes go back now, once all others have come to their ends."""
+    """Return the nodes that go back now, after all other runs have ended."""
     silent = {node for node, end in state.failed.items() if end.fate is Fate.SILENT}
     took = state.took
     for step in sorted(set(took.values()), reverse=True):
@@ -101,7 +96,7 @@ def _back(state: State) -> Next:
 
 
 def too_much(state: State) -> str:
-    """Return why failures end the rollout, or pause it; empty where they do not."""
+    """Return why failures end or pause the rollout; empty if they do not."""
     canary = state.began.options.canary
     new = {node: end for node, end in state.failed.items() if node not in state.accepted}
     for node, end in sorted(new.items()):
@@ -120,7 +115,7 @@ def _not_approved(state: State) -> str:
 
 
 def _pause(state: State, step: int, turns: Sequence[Turn]) -> Paused | None:
-    """Return the pause that comes before more of a group starts, if there is one."""
+    """Return the pause that is due before more nodes of a group start; `None` for none."""
     options = state.began.options
     begun = [turn for turn in turns if turn in state.started]
     why = ""
@@ -137,7 +132,7 @@ def _did(fate: str) -> str:
 
 
 def _due(state: State, turns: Sequence[Turn]) -> Next:
-    """Return what is to be done in a group that is not over."""
+    """Return the next action in a group that is not over."""
     canary = state.began.options.canary
     for canaries in state.sections(turns[:canary]):
         if not all(state.settled(turn) for turn in canaries):
@@ -149,7 +144,7 @@ def _due(state: State, turns: Sequence[Turn]) -> Next:
 
 
 def _some(state: State, others: Sequence[Turn], *, total: int) -> Next:
-    """Return what is to be done of turns that are free to run together, of a group of `total`."""
+    """Return the next action for runs that may be parallel, in a group of `total` nodes."""
     options = state.began.options
     if options.window is not None:
         on = sum(turn in state.started and not state.settled(turn) for turn in others)
@@ -169,7 +164,7 @@ def _some(state: State, others: Sequence[Turn], *, total: int) -> Next:
 
 
 def _closed(state: State, batch: Sequence[Turn]) -> Next:
-    """Return what is to be done in a batch that is not over: all run, then all are checked."""
+    """Return the next action in a batch that is not over: all run, then all are checked."""
     if not all(turn in state.ends for turn in batch):
         return Next(start=tuple(turn for turn in batch if turn not in state.started))
     return Next(check=tuple(turn for turn in batch if not state.settled(turn)))

@@ -1,10 +1,7 @@
-"""Brings a rollout's release to nodes by signed requests, has them take it, and takes it back.
+"""Stage, apply and withdraw a rollout's release on nodes, by signed requests.
 
-Owns: which requests that takes, and when a node's own word says that it is back. Refuses to know:
-in which order nodes do so, and what is written down.
-
-Invariant: a node is back when it tells, signed, that the run of this rollout was of the release
-that it went back to; its agreement to go back is not enough.
+A node counts as rolled back only after it reports, signed, that this rollout's run applied the
+previous release. Its agreement to go back is not enough.
 """
 
 import asyncio
@@ -30,18 +27,12 @@ if TYPE_CHECKING:
     from localpuppet.fleet.requests.client import Answer, RequestClient
     from localpuppet.rollout.execution.delivery import Delivery
 
-TRIES = 3  # how often a node that does not answer is asked to have the release
+TRIES = 3  # how often an unresponsive node is asked to stage the release
 AGAIN = 2.0  # seconds between them
 
 
 class Deliveries:
-    """The release of one rollout.
-
-    Args:
-        client: Asks nodes.
-        began: The rollout.
-        delivery: The release.
-    """
+    """Delivers the release of one rollout."""
 
     def __init__(self, client: "RequestClient", *, began: Began, delivery: "Delivery") -> None:
         self._client = client
@@ -52,7 +43,7 @@ class Deliveries:
         self._took: set[tuple[NodeName, Deed]] = set()
 
     async def unready(self, nodes: Collection["NodeName"]) -> dict["NodeName", str]:
-        """Return why nodes would not be allowed to take the release."""
+        """Return the nodes whose policy or version rejects the release, each with the reason."""
         may = StatusRequest(may=self._delivery.rights)
         _, old = await next_serials(self._client, list(nodes), patience=PATIENCE)
         able = [node for node in nodes if node not in old]
@@ -64,7 +55,7 @@ class Deliveries:
         return problems
 
     async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
-        """Have the release on nodes; see `Nodes.stage`."""
+        """Stage the release on nodes; see `Nodes.stage`."""
         try:
             serials, silent = await next_serials(
                 self._client, list(nodes), patience=PATIENCE, rollout=self._began.id
@@ -98,7 +89,11 @@ class Deliveries:
         return problem
 
     async def move(self, turn: Turn, *, epoch: int, serial: int) -> Asked | None:
-        """Have a node take the release before its turn, or leave it; `None` when it has."""
+        """Switch a node to the release, or back from it, before its run.
+
+        Returns:
+            `None` if the node switched; otherwise the reason, or the result of its run.
+        """
         deed = Deed.BACK if self._is_back(turn) else Deed.APPLY
         if (turn.node, deed) in self._took:
             return None
@@ -115,7 +110,7 @@ class Deliveries:
         return None
 
     async def confirm(self, end: Ended, *, epoch: int, serial: int) -> Asked:
-        """Return the end of a turn's run when what it ran is confirmed; see `Confirmations`."""
+        """Return the result of a node run after its release is confirmed; see `Confirmations`."""
         if not self._is_back(end.turn):
             if end.outcome in ("", DROPPED):  # nothing ran
                 return Asked(heard=True, end=end)
@@ -126,7 +121,7 @@ class Deliveries:
         return await self._came_back(end)
 
     async def _came_back(self, end: Ended) -> Asked:
-        """Return the end of a way back as the node's own word confirms it."""
+        """Return the result of a rollback run, verified with the node's own status."""
         status = await status_of(self._client, end.turn.node)
         if isinstance(status, Asked):
             return status
@@ -141,7 +136,10 @@ class Deliveries:
         return turn.step > len(self._began.groups)
 
     async def _told(self, turn: Turn, serial: int) -> Asked | None:
-        """Return that a node never had the release, if it says so; asked after it was to leave."""
+        """Return `NOT_REACHED` if a node reports that it never took the release.
+
+        The caller has asked the node to leave the release before.
+        """
         status = await status_of(self._client, turn.node)
         if isinstance(status, Asked):
             return status
@@ -156,7 +154,7 @@ class Deliveries:
 
 
 def claim_of(began: Began, client: "RequestClient", *, epoch: int, step: int = 0) -> OfRollout:
-    """Return what a request says of the rollout that it is for, also where another began that."""
+    """Return the rollout's identity for requests, also if another caller began the rollout."""
     caller = "" if began.caller == client.caller else began.caller
     return OfRollout(id=began.id, epoch=epoch, step=step, caller=caller)
 

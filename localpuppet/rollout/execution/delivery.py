@@ -1,4 +1,4 @@
-"""The release that a rollout brings, with the layers and class parameters that go with it."""
+"""The release that a rollout delivers, with its layers and class parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,13 +12,12 @@ from localpuppet.node.enc.document import Classes, EncData
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What each node is to take before it runs.
+    """What each node takes before it runs.
 
     Attributes:
-        release: The release, a tag.
-        layers: Its layers that the nodes take; none for those that their inputs name.
-        classes: Classes and parameters over those of their inputs.
-        older: Whether it may be older than what a node runs.
+        layers: Layers that replace those of the nodes' inputs; empty to keep them.
+        classes: Classes and parameters that override those of the inputs.
+        older: Whether the release may be older than what a node runs.
     """
 
     release: ReleasePath
@@ -27,7 +26,7 @@ class Delivery:
     older: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what no node takes, before anything begins.
+        """Reject a delivery that no node would take, before the rollout begins.
 
         Raises:
             InvalidInputError: See `Deploy`.
@@ -36,14 +35,14 @@ class Delivery:
 
     @property
     def rights(self) -> tuple[str, ...]:
-        """What each node's policy must allow."""
+        """The rights that each node's policy must grant."""
         return rights(self.release, values=bool(self.layers or self.classes), older=self.older)
 
     def ask(self, deed: Deed, *, serial: int, rollout: OfRollout | None) -> Deploy:
-        """Return what a node is asked for.
+        """Return the request for a node.
 
         Raises:
-            InvalidInputError: No node would take it: see `Deploy`.
+            InvalidInputError: No node would take it; see `Deploy`.
         """
         return Deploy(
             release=self.release,
@@ -66,12 +65,7 @@ class Delivery:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Delivery":
-        """Return the delivery that a journal holds.
-
-        Raises:
-            InvalidInputError: A name in it is refused.
-            KeyError: A field is missing.
-        """
+        """Return a delivery from its JSON form."""
         return cls(
             release=ReleasePath.parse(raw["release"], where="release"),
             layers=tuple(map(str, raw["layers"])),

@@ -1,6 +1,6 @@
-"""How long a rollout will take yet, by what the last good runs of its nodes took.
+"""Estimate how long a rollout takes, from the last good runs of its nodes.
 
-Owns: the estimate. Refuses to know: clocks; a run that is on counts as one that has just begun.
+There is no clock here: a node that is running counts as one that has just started.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from localpuppet.rollout.execution.state import State
 
 
 def seconds_left(state: State) -> float | None:
-    """Return about how many seconds the turns that are left take; `None` where that is unknown.
+    """Return the estimated seconds until the last node run ends; `None` if unknown.
 
-    A node takes the median of its last good runs; pauses and checks take nothing. It is unknown
-    where a node has no such run, or the rollout starts no more nodes.
+    Each node counts with the median of its last good runs; pauses and checks count zero. The
+    estimate is unknown if a node has no such run, or if the rollout is paused or stopped.
     """
     if state.stopped is not None or state.paused is not None:
         return None
@@ -27,7 +27,7 @@ def seconds_left(state: State) -> float | None:
 
 
 def _group(state: State, step: int, left: Sequence[Turn]) -> float:
-    """Return how long the rest of a group takes."""
+    """Return the estimated seconds for the rest of a group."""
     turns = state.turns(step)
     canaries = set(turns[: state.began.options.canary])
     first = state.sections([turn for turn in left if turn in canaries])
@@ -38,7 +38,7 @@ def _group(state: State, step: int, left: Sequence[Turn]) -> float:
 
 
 def _some(state: State, turns: Sequence[Turn], *, total: int) -> float:
-    """Return how long turns take that are free to run together, of a group of `total`."""
+    """Return the seconds for runs that may be parallel, in a group of `total` nodes."""
     options = state.began.options
     if options.window is not None:
         work = sum(_seconds(state, turn) for turn in turns)

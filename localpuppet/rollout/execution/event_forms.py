@@ -1,8 +1,7 @@
-"""The JSON form of the events of a rollout, as a journal and a head of one hold them.
+"""The JSON form of rollout events, in journals and checkpoints.
 
-Owns: that form, and its strict reading. Refuses to know: what events mean, files.
-
-A form that an earlier version wrote is read by later ones: fields that came later have defaults.
+Reading is strict. Fields that a later version added have defaults, so forms of earlier versions
+stay readable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,7 +87,7 @@ def to_dict(event: Event) -> dict[str, Any]:
 
 
 def _of_ends(event: Stopped | Paused | Overtaken) -> dict[str, Any]:
-    """Return the form of what ends a rollout, for now or for this process."""
+    """Return the JSON form of an event that stops or pauses a rollout, or ends this process."""
     if isinstance(event, Stopped):
         return {"ending": str(event.ending), "why": event.why}
     since = None if event.since is None else show_time(event.since)
@@ -122,10 +121,10 @@ def _of_turns(
 
 
 def from_dict(raw: Mapping[str, Any]) -> Event:
-    """Return the event.
+    """Return an event from its JSON form.
 
     Raises:
-        StateError: It is not one that this version wrote.
+        StateError: This version does not know the event, or it is malformed.
     """
     try:
         return _READERS[raw["event"]](raw)
@@ -133,7 +132,7 @@ def from_dict(raw: Mapping[str, Any]) -> Event:
         KeyError,
         TypeError,
         ValueError,
-        OverflowError,  # a number that is written as one and has no value: 1e999
+        OverflowError,  # a number without a value: 1e999
         AttributeError,
         LocalpuppetError,
     ) as error:

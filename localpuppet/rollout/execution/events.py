@@ -1,7 +1,6 @@
-"""What happens in a rollout, as its journal holds it: nothing else is remembered.
+"""The events of a rollout, as its journal holds them; a rollout has no other memory.
 
-Owns: the events. Refuses to know: what follows from them (`state`), their JSON form
-(`event_forms`), files.
+`state` derives the rollout's state from them; `event_forms` has their JSON form.
 """
 
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from localpuppet.rollout.plans.check import Check
 
 
 class Fate(StrEnum):
-    """How a node's part in a rollout ended."""
+    """The result of a node in a rollout."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -33,11 +32,11 @@ class Fate(StrEnum):
 class Ending(StrEnum):
     """Why a rollout is over."""
 
-    DONE = "done"  # every node that was to run did
-    FAILURES = "failures"  # more than were allowed, or a canary
-    NOT_READY = "not ready"  # refused before anything changed
-    STOPPED = "stopped"  # somebody stopped it
-    TAKEN_BACK = "taken back"  # somebody had the nodes go back to what they ran before
+    DONE = "done"  # every selected node ran
+    FAILURES = "failures"  # more than allowed, or of a canary
+    NOT_READY = "not ready"  # rejected before anything changed
+    STOPPED = "stopped"  # by an operator
+    TAKEN_BACK = "taken back"  # an operator rolled the nodes back to their previous release
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,9 +44,8 @@ class Turn:
     """One run of a node in a rollout.
 
     Attributes:
-        step: The group, from 1; one more than there are groups for the run with which a node goes
-            back to what it ran before.
-        node: The node.
+        step: The group, from 1. The run that takes a node back to its previous release has the
+            number of groups plus 1.
     """
 
     step: int
@@ -56,11 +54,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Nodes that need what other nodes produce.
+    """Nodes that consume what other nodes produce.
 
     Attributes:
-        producers: Those that produce it, sorted.
-        consumers: Those that need it, sorted; a node may be both, and does not wait for itself.
+        producers: The producing nodes, sorted.
+        consumers: The consuming nodes, sorted. A node may be in both; it does not wait for itself.
     """
 
     producers: tuple[NodeName, ...]
@@ -69,24 +67,22 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
-    """A rollout begins: the first event, and the only one of its kind.
+    """The rollout begins: the first event of each journal.
 
     Attributes:
-        id: The rollout.
-        caller: Who rolls out, a caller id.
+        caller: The caller id of the operator.
         groups: The nodes of each group, sorted.
-        consumers: Node → the nodes that consume what that one produces; nodes without any are not
-            in it. Empty where no node may be left out of the rollout.
-        options: How.
-        title: What is rolled out, for people.
-        parent: The rollout whose failed nodes these are.
-        checks: Turn → the checks that follow it, besides those of the options; turns without any
-            are not in it.
-        places: Of each node the value of the fact of which nodes with different values do not run
-            at the same time; empty where the options name none.
-        needs: What components declare that they consume, as far as it is produced here.
-        salt: With noop: what the nodes make the marks of changes with; empty where they tell none.
-        approval: What may change; `None` where nobody looks at that.
+        options: How the rollout runs.
+        title: What it rolls out, for people.
+        consumers: Node → the nodes that consume what it produces; nodes without consumers are
+            missing. Empty if no node may be left out of the rollout.
+        parent: The rollout whose failed nodes this one repeats.
+        checks: Node run → its checks besides those of the options; runs without any are missing.
+        places: Node → its value of the fact `one_at_a_time_by`; nodes with different values do not
+            run at the same time. Empty without that option.
+        needs: What components consume, as far as nodes of the site produce it.
+        salt: With noop, the salt of the nodes' change marks; empty if they report no changes.
+        approval: The approved changes; `None` if the rollout compares no changes.
     """
 
     id: RolloutId
@@ -105,12 +101,10 @@ class Began:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """The rollout goes on.
+    """The rollout continues in a new epoch.
 
     Attributes:
-        epoch: Its epoch from now on; 0 for one more than before.
-        caller: Who goes on with it, a caller id; empty where that was not told.
-        machine: Where, as that machine calls itself.
+        epoch: The new epoch; 0 for the previous one plus 1.
     """
 
     epoch: int = 0
@@ -119,55 +113,48 @@ class Resumed:
 
     @property
     def who(self) -> str:
-        """Who goes on with it, and where; empty where that was not told."""
+        """The new controller and its machine; empty if unknown."""
         return f"{self.caller} on {self.machine}" if self.caller else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lasted:
-    """How many seconds the last good runs of these nodes took, the newest first."""
+    """Node → the durations of its last good runs in seconds, the newest first."""
 
     durations: Mapping[NodeName, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """These nodes were not ready, and are left out: node → why."""
+    """Node → why it is not ready; the rollout leaves these nodes out."""
 
     reasons: Mapping[NodeName, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """The release is on all nodes that are to take it.
-
-    Attributes:
-        serials: That of its assignment on each node.
-    """
+    """The release is on all nodes that will take it."""
 
     serials: Mapping[NodeName, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """These nodes are about to be asked to run."""
+    """The controller is about to ask these nodes to run."""
 
     turns: tuple[Turn, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A run is over, or nothing was heard of it.
+    """A node run ended, or its node became unresponsive.
 
     Attributes:
-        turn: Which.
-        fate: How: succeeded, failed or silent; not reached where a node was to go back that had not
-            taken the release.
-        outcome: How, in the node's own word; empty where it is silent.
-        run: The run's id on the node, if it has one.
+        fate: Its result; `NOT_REACHED` if a node that goes back had not taken the release.
+        outcome: The outcome that the node reports; empty if it is unresponsive.
         reason: Why it did not succeed, one line.
-        entry: The entry that the node told the others then, for those who run after it.
-        foreseen: With noop: what the run would have changed, where the node tells it.
+        entry: The inventory entry that the node published then, for nodes that run after it.
+        foreseen: With noop, the changes that the node reports.
     """
 
     turn: Turn
@@ -181,12 +168,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """A node has said what its turn would change, which is compared with what was approved.
+    """A node reported what its run would change; the controller compared that with the approval.
 
     Attributes:
-        turn: Which.
-        difference: What was not approved; where there is nothing, the node is about to be asked to
-            run.
+        difference: What was not approved. If it is empty, the node is asked to run next.
     """
 
     turn: Turn
@@ -195,12 +180,10 @@ class Looked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
-    """An operator approved what a turn would change: the node looks again, and runs if that is all.
+    """An operator approved a difference: the node compares again, and runs if nothing else differs.
 
     Attributes:
-        turn: Which.
-        difference: The digest of the difference that was shown.
-        who: Who, and where.
+        difference: The digest of the difference that the operator saw.
     """
 
     turn: Turn
@@ -210,18 +193,17 @@ class Approved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawn:
-    """These turns were started and are not taken: the rollout ends before they were to run."""
+    """The rollout ends before these started node runs take place."""
 
     turns: tuple[Turn, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The checks that follow a turn are done.
+    """The checks that follow a node run have ended.
 
     Attributes:
-        turn: Which.
-        problem: What is wrong, one line; empty where all passed.
+        problem: The failure, one line; empty if all passed.
     """
 
     turn: Turn
@@ -230,13 +212,12 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused:
-    """No more nodes are started until somebody says whether the rollout goes on.
+    """No further nodes start until an operator continues or stops the rollout.
 
     Attributes:
-        why: One line.
-        point: The point between two nodes at which this happens once; empty after failures.
-        since: When that was decided, UTC; `None` in a journal of an earlier version.
-        changes: Whether somebody has to approve what nodes would change, or to stop the rollout.
+        point: The named point of the plan that causes this pause once; empty after failures.
+        since: When the pause began, UTC; `None` in a journal of an earlier version.
+        changes: Whether the operator has to approve changes, instead of continuing.
     """
 
     why: str
@@ -247,30 +228,20 @@ class Paused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continued:
-    """A rollout that was paused goes on; what failed until now is accepted.
-
-    Attributes:
-        caller: Who said so.
-        machine: Where, as that machine calls itself; empty where that was not told.
-    """
+    """An operator continued a paused rollout, and so accepted the failures until then."""
 
     caller: str
     machine: str = ""
 
     @property
     def who(self) -> str:
-        """Who said so, and where."""
+        """The operator and their machine."""
         return f"{self.caller} on {self.machine}" if self.machine else self.caller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """No more nodes are started: somebody, or a failure, has stopped the rollout.
-
-    Attributes:
-        ending: How the rollout ends by that: by failures, or because somebody said so.
-        why: One line.
-    """
+    """No further nodes start: an operator or failures stopped the rollout."""
 
     ending: Ending
     why: str
@@ -278,12 +249,10 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overtaken:
-    """Somebody else goes on with the rollout, by the word of a node: this journal ends here.
+    """A node reports that another controller has the rollout: this journal ends here.
 
     Attributes:
-        caller: Who, a caller id.
-        epoch: In which epoch.
-        since: Since when, by the clock of a node, UTC.
+        since: When it began, by the clock of a node, UTC.
     """
 
     caller: str
@@ -292,23 +261,21 @@ class Overtaken:
 
     @property
     def who(self) -> str:
-        """Who has it, since when, and where more is told, one line."""
+        """The other controller, its start and where its events are, one line."""
         return (
-            f"by {self.caller} at {self.since:%Y-%m-%d %H:%M:%S UTC}: what happened since is in"
-            " that one's journal"
+            f"by {self.caller} at {self.since:%Y-%m-%d %H:%M:%S UTC}: later events are in that"
+            " controller's journal"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """The rollout is over, and no node is held any more but those in `left` and `kept`.
+    """The rollout is over, and holds no nodes but those in `left` and `kept`.
 
     Attributes:
-        ending: Why.
-        why: One line more; empty where there is nothing to say.
-        left: Nodes that did not say that they let go, with the reason: their holds end by
-            themselves.
-        kept: Nodes that failed and stay held, to be looked into.
+        why: Details, one line; may be empty.
+        left: Node → why it did not confirm its release; these holds expire.
+        kept: Failed nodes that stay on hold for investigation.
     """
 
     ending: Ending

@@ -1,13 +1,12 @@
-"""Carries a rollout out: asks nodes, hears of ends, and writes everything down before acting on it.
+"""Carry a rollout out: ask nodes, receive their results, and record each event before acting on it.
 
-    ready? -> hold -> stage -> (start -> end -> check)* -> let go
+    ready? -> hold -> stage -> (start -> end -> check)* -> release
 
-Owns: the order of these steps, deadlines, and that holds are renewed and given back. Refuses to
-know: what is to be done next (`deciding`), how nodes are reached (`nodes`), files.
-
-Invariants: an event is in the journal before anything is done because of it; whatever ends this
-work but a kill, or who goes on with it elsewhere, gives the nodes back; after a kill, `run` with
-the journal's state goes on.
+- An event is in the journal before anything is done because of it.
+- All nodes are released however this work ends, unless the process is killed or another
+  controller takes the rollout over. After a kill, `run` with the journal's state continues.
+- Holds are renewed while the rollout runs.
+- `deciding` has the rules of what is next; `nodes` is the port to the nodes.
 """
 
 import asyncio
@@ -45,22 +44,14 @@ from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
 from localpuppet.rollout.execution.until import late
 from localpuppet.rollout.execution.words.word import Said, meaning, refusal
 
-# Holds are renewed so often; they last five times as long (`nodes.HOLD`). In seconds.
+# Seconds between renewals of holds; a hold lasts five times as long (`nodes.HOLD`).
 RENEW = 120.0
-_AGAIN = Resumed()  # in the next epoch, by whoever that is
-LETTING_GO = 2  # how often a node is asked to let go that does not say that it did
+_AGAIN = Resumed()  # the next epoch, of an unnamed controller
+LETTING_GO = 2  # how often a node is asked to release its hold
 
 
 class Execution:
-    """One rollout, carried out by this process.
-
-    Args:
-        state: Where it is.
-        notes: Its journal.
-        nodes: How its nodes are reached.
-        checks: Does the checks that follow runs.
-        told: Learns of each event.
-    """
+    """Controls one rollout in this process."""
 
     def __init__(
         self,
@@ -86,62 +77,57 @@ class Execution:
         self._checking: set[Turn] = set()
 
     def stop(self, why: str) -> None:
-        """Have no more nodes started; those that run end, and are checked."""
+        """Start no further nodes; running ones finish and are checked."""
         self._heard.put_nowait(Stopped(ending=Ending.STOPPED, why=why))
 
     def hand_over(self, to: Overtaken | None = None) -> None:
-        """Leave the nodes as they are when this ends: somebody else goes on with them.
+        """Keep the nodes on hold when this process ends: another controller has the rollout.
 
         Args:
-            to: Who, where a node has told.
+            to: The other controller, if a node reported it.
         """
         self._holding = False
         if to is not None and self.state.overtaken is None:
             self._note(to)
 
     def interrupt(self, why: str) -> None:
-        """Stop, as `stop` does; the second time do not wait for what is on."""
+        """Stop as `stop` does; the second call does not wait for running nodes."""
         self._hurried = self._interrupted
         self._interrupted = True
         self.stop(why)
 
     async def run(self, *, resume: bool, by: Resumed = _AGAIN) -> Over:
-        """Carry the rollout out, and return how it ended.
+        """Carry the rollout out and return its end.
 
         Args:
-            resume: Whether an earlier process began; it may have been killed at any point.
-            by: Which epoch begins with that, and who goes on.
+            resume: Whether an earlier process began it; that one may have been killed at any point.
+            by: The new epoch and its controller, when resuming.
 
         Raises:
-            UnavailableError: The bus could not be asked whether the nodes are ready; nothing
-                changed.
-            StateError: The journal cannot be written; the holds end by themselves.
+            UnavailableError: The bus did not answer whether the nodes are ready; nothing changed.
         """
         try:
             return await self._run(resume=resume, by=by)
         except BaseException:
-            if self._holding:  # also where nothing can be written down any more
+            if self._holding:  # also if the journal cannot be written any more
                 await self._nodes.release(self._held, epoch=self.state.epoch)
             raise
 
     async def give_up(self, why: str) -> Over:
-        """End a rollout that an earlier process left: its nodes are given back.
+        """End a rollout that an earlier process left, and release its nodes.
 
-        Turns of which no end is known stay open: their nodes may run yet.
-
-        Args:
-            why: One line.
+        Node runs without a known result stay open: they may still be running.
         """
         return await self._let_go(Ending.STOPPED, why)
 
     async def give_back(self) -> Over:
-        """Let go of the nodes that were kept when the rollout was over, or did not say they let go.
+        """Release the nodes that a finished rollout kept, or that did not confirm their release.
 
-        Those that do not say that they did now can be asked again.
+        Nodes that do not confirm it now can be asked again.
         """
         over = self.state.over
         if over is None:
-            raise AssertionError("what is not over keeps its nodes")
+            raise AssertionError("a rollout that is not over keeps its nodes")
         asked = sorted({*over.kept, *over.left})
         left = await self._nodes.release(asked, epoch=self.state.epoch)
         kept = tuple(node for node in over.kept if node in left)
@@ -186,7 +172,7 @@ class Execution:
         return [node for node in self.state.nodes if node not in self.state.skipped]
 
     async def _prepare(self, *, resume: bool) -> Over | None:
-        """Hold all nodes, or return how the rollout ended because that cannot be."""
+        """Hold all nodes; return the end of the rollout if that fails."""
         left = [node for node, fate in self.state.fates().items() if fate is None]
         self._holding = resume
         problems = await self._ready(left, resume=resume)
@@ -205,12 +191,12 @@ class Execution:
         try:
             return await self._nodes.ready(nodes)
         except UnavailableError as error:
-            if not resume:  # what was begun before may be resumed when the bus is back
+            if not resume:  # an earlier rollout can be resumed when the bus is reachable again
                 self._note(Over(ending=Ending.NOT_READY, why=str(error), left={}))
             raise
 
     def _skip(self, problems: Mapping[NodeName, str]) -> bool:
-        """Leave out what is not ready, if that is wanted and can be; return whether to go on."""
+        """Leave out nodes that are not ready if options and state allow it; return whether so."""
         if not problems:
             return True
         if not can_do_without(self.state, problems):
@@ -228,7 +214,7 @@ class Execution:
         return over
 
     async def _stage(self, *, resume: bool) -> Over | None:
-        """Have the release on all nodes before one changes; return how it ended if that fails."""
+        """Stage the release on all nodes before one changes; return the end if that fails."""
         if self.state.began.options.delivery is None or self.state.serials:
             return None
         left = [node for node, fate in self.state.fates().items() if fate is None]
@@ -246,13 +232,13 @@ class Execution:
         staged = staging.result()
         if not self._skip(staged.problems):
             return await self._refuse(staged.problems, resume=resume, held=True)
-        if staged.problems:  # left out, and held until now
+        if staged.problems:  # these nodes are left out, and on hold until now
             await self._nodes.release(staged.problems, epoch=self.state.epoch)
         self._note(Staged(serials=staged.serials))
         return None
 
     async def _drive(self, group: asyncio.TaskGroup) -> None:
-        """Start what is due and take what is heard, until nothing is on and nothing is due."""
+        """Start what is due and take events until nothing is running and nothing is due."""
         for turn in self.state.running:
             self._begin(group, turn)
         heard: list[Event | None] = []
@@ -272,7 +258,7 @@ class Execution:
             heard = [await self._heard.get()]
 
     def _decision(self, now: Next) -> Event | None:
-        """Return what is to be written down of the whole rollout, before anything is done."""
+        """Return the event about the whole rollout that must be recorded before acting."""
         if now.stop:
             return Stopped(ending=Ending.FAILURES, why=now.stop)
         if now.withdraw:
@@ -283,7 +269,7 @@ class Execution:
         return None if now.pause is None else replace(now.pause, since=self._notes.now())
 
     def _act(self, group: asyncio.TaskGroup, now: Next) -> None:
-        """Have nodes take their turns, and have those checked that took them."""
+        """Start the node runs and the checks that are due."""
         if now.start:
             self._note(Started(turns=now.start))
             for turn in now.start:
@@ -294,7 +280,7 @@ class Execution:
                 self._tasks.append(group.create_task(self._check(turn)))
 
     def _hear(self, heard: Sequence[Event | None]) -> None:
-        """Take what was heard together: one write to the disk for the ends of many nodes."""
+        """Record events that arrived together, with one write for the results of many nodes."""
         found = [self.state.as_it_is(one) for one in heard if one is not None]
         self._note(*[one for one in found if not isinstance(one, Stopped)])
         if self.state.stopped is None:
@@ -308,7 +294,7 @@ class Execution:
                 self._note(Checked(turn=turn, problem="its checks were not waited for"))
 
     def _be_patient(self, group: asyncio.TaskGroup) -> None:
-        """Wait for somebody's word while the rollout is paused, and not for ever."""
+        """Start or cancel the deadline of a pause."""
         if self.state.paused is None:
             if self._patience is not None:
                 self._patience.cancel()
@@ -318,12 +304,12 @@ class Execution:
             self._tasks.append(self._patience)
 
     async def _lose_patience(self, paused: Paused) -> None:
-        """Stop when nobody decided in time: from the pause on, also of an earlier process."""
+        """Stop the rollout at the pause's deadline, counted from the start of the pause."""
         seconds = self.state.began.options.pause_at_most
         now = self._notes.now()
         gone = (now - (paused.since or now)).total_seconds()
         await asyncio.sleep(seconds - min(max(gone, 0.0), seconds))
-        self.stop(f"nobody decided within {show_duration(seconds)}: {paused.why}")
+        self.stop(f"no decision within {show_duration(seconds)}: {paused.why}")
 
     def _begin(self, group: asyncio.TaskGroup, turn: Turn) -> None:
         self._tasks.append(group.create_task(self._taking.take(turn)))
@@ -338,7 +324,7 @@ class Execution:
             await self._nodes.hold(self._held, epoch=self.state.epoch)
 
     def _take_word(self, said: Said) -> str:
-        """Take somebody's word; return why not, or an empty text: it is in the journal then."""
+        """Take an operator's command; return why it is rejected, or empty once it is recorded."""
         if problem := refusal(said, self.state):
             return problem
         self._note(meaning(said, self.state))
@@ -355,14 +341,14 @@ class Execution:
             if not left:
                 break
         if self.state.began.options.investigate is not None:
-            # They may have heard that they stay held, and not have been heard: `give_back` asks.
+            # They may stay on hold although their reply was lost: `give_back` asks them.
             kept += tuple(node for node in left if node in self.state.failed)
         over = Over(ending=ending, why=why, left=dict(left), kept=kept)
         self._note(over)
         return over
 
     async def _keep(self) -> tuple[NodeName, ...]:
-        """Go on holding what failed, if that is wanted; return those that said that they are."""
+        """Extend the holds of failed nodes if the options say so; return the confirmed ones."""
         seconds = self.state.began.options.investigate
         failed = [node for node in self._held if node in self.state.failed]
         if seconds is None or not failed:

@@ -1,7 +1,7 @@
-"""The nodes of a rollout, reached over the bus by signed requests; they tell of ends by presence.
+"""Reach the nodes of a rollout over the bus: signed requests out, results by reply or presence.
 
-Owns: which requests a rollout makes, and what a node's reply means for it. Refuses to know: in
-which order, and what is written down.
+A presence that reports a result is verified before use; a result that needs more than presence
+has (changes, entries, confirmations, a failure's reason) is requested from the node.
 """
 
 import asyncio
@@ -38,25 +38,19 @@ if TYPE_CHECKING:
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.fleet.trust.signing import Verifier
 
-AGAIN = 0.5  # how soon the bus is asked again after an outage
+AGAIN = 0.5  # seconds between attempts to watch an unreachable bus
 NEEDED = ("disable", "enable", "runonce")
 MAX_DURATIONS = 5
-UNTOLD = "cannot tell what it would change: its localpuppet is too old, or its agent has a run_cmd"
+UNTOLD = (
+    "cannot report what it would change: its localpuppet is too old, or its agent has a run_cmd"
+)
 STALE = "too much time passed between its noop run and its run, again and again"
 _UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LONGEST = 7 * 86400.0  # seconds: no run takes longer
 
 
 class FleetNodes:
-    """The nodes of one rollout; see `nodes.Nodes`.
-
-    Args:
-        kv: The store, connected.
-        client: Asks nodes.
-        verifier: Tells whose signatures hold.
-        began: The rollout.
-        note: Takes what an operator should read of the bus.
-    """
+    """The nodes of one rollout; see `nodes.Nodes`."""
 
     def __init__(
         self,
@@ -74,13 +68,13 @@ class FleetNodes:
         self._began = began
         self._owner = rollout_owner(began.caller, began.id)
         self._needed = NEEDED if client.caller == began.caller else (*NEEDED, TAKEOVER)
-        # One more than there are groups: the runs with which nodes go back.
+        # One more than the groups: the runs that take nodes back to their previous release.
         self._own_steps = len(began.groups) + 1
         self._steps = {step_uuid(self._owner, step): step for step in range(1, self._own_steps + 1)}
         self._producers = {node for need in began.needs for node in need.producers}
         self._durations: dict[NodeName, tuple[float, ...]] = {}
-        self._tell: set[NodeName] = set()  # who can tell what a run would change
-        self._await: set[NodeName] = set()  # who can wait for entries of others
+        self._tell: set[NodeName] = set()  # nodes that can report what a run would change
+        self._await: set[NodeName] = set()  # nodes that can wait for entries of others
         self._slots = asyncio.Semaphore(AT_ONCE)
         delivery = began.options.delivery
         self._deliveries = (
@@ -88,7 +82,7 @@ class FleetNodes:
         )
 
     async def ready(self, nodes: Collection["NodeName"]) -> Problems:
-        """Return why nodes could not take part."""
+        """Return the nodes that cannot take part, each with the reason."""
         found = await self._client.ask_all(
             list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
         )
@@ -106,7 +100,7 @@ class FleetNodes:
         return problems
 
     def durations(self) -> Mapping["NodeName", tuple[float, ...]]:
-        """Return how long the last good runs of nodes took; see `Nodes`."""
+        """Return the durations of the nodes' last good runs; see `Nodes`."""
         return {node: seconds for node, seconds in self._durations.items() if seconds}
 
     def _unready(self, answer: "Answer") -> str:
@@ -128,7 +122,7 @@ class FleetNodes:
     async def hold(
         self, nodes: Collection["NodeName"], *, epoch: int, seconds: float | None = None
     ) -> Problems:
-        """Hold nodes; see `Nodes`."""
+        """Put nodes on hold; see `Nodes`."""
         rollout = self._claim(epoch)
         what = "failed in rollout" if seconds else "rollout"
         message = f"{what} {self._began.id}: {self._began.title}"
@@ -140,7 +134,7 @@ class FleetNodes:
         return claim_of(self._began, self._client, epoch=epoch, step=step)
 
     async def release(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:
-        """Let go of nodes; see `Nodes`."""
+        """Release nodes; see `Nodes`."""
         rollout = self._claim(epoch)
         return await self._ask_all(nodes, "enable", Enable(rollout=rollout))
 
@@ -154,7 +148,7 @@ class FleetNodes:
         return {node: problem_of(found[str(node)]) for node in nodes if not found[str(node)].ok}
 
     async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
-        """Have the release on nodes; see `Nodes`."""
+        """Stage the release on nodes; see `Nodes`."""
         if self._deliveries is None:
             return Staging(serials={}, problems={})
         return await self._deliveries.stage(nodes, epoch=epoch)
@@ -162,7 +156,7 @@ class FleetNodes:
     async def start(
         self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...], looked: int = 0
     ) -> Asked:
-        """Ask a node to take a turn; see `Nodes`."""
+        """Ask a node to run; see `Nodes`."""
         if self._deliveries is None:
             return await self._run(turn, epoch=epoch, after=after, looked=looked)
         try:
@@ -194,7 +188,7 @@ class FleetNodes:
         return replace(asked, end=replace(asked.end, foreseen=asked.foreseen))
 
     async def look(self, turn: Turn, *, epoch: int, step: int, after: tuple[Awaited, ...]) -> Asked:
-        """Ask a node what a turn would change; see `Nodes`."""
+        """Ask a node what a run would change; see `Nodes`."""
         self._steps[step_uuid(self._owner, step)] = step
         args = RunOnce(
             noop=True,
@@ -231,7 +225,7 @@ class FleetNodes:
         return Asked(heard=True, end=end, foreseen=foreseen, problem=problem)
 
     async def ends(self) -> AsyncGenerator[News, None]:
-        """Yield what nodes tell of turns; see `Nodes`."""
+        """Yield reports of node runs; see `Nodes`."""
         nodes = {str(node): node for group in self._began.groups for node in group}
         unreachable = False
         while True:
@@ -254,7 +248,7 @@ class FleetNodes:
                 await asyncio.sleep(AGAIN)
 
     def _told(self, node: "NodeName", token: bytes) -> list[News]:
-        """Return what a node says of the steps of this rollout that are over."""
+        """Return the finished steps of this rollout that a presence reports."""
         if not self._names_a_step(token):
             return []
         settled = believe(self._verifier, node, token).get("settled")
@@ -266,7 +260,7 @@ class FleetNodes:
         ]
 
     def _names_a_step(self, token: bytes) -> bool:
-        """Return whether an entry can tell of an end: most do not, and are not verified."""
+        """Return whether a presence mentions a step of this rollout; others are not verified."""
         try:
             payload = claimed_payload(token)
         except IntegrityError:
@@ -274,14 +268,14 @@ class FleetNodes:
         return any(uuid.decode() in self._steps for uuid in _UUID.findall(payload))
 
     def _news(self, turn: Turn, told: TriggerOutcome) -> News:
-        """Return how a turn ended, where a node's word of it has all that its reply would have."""
+        """Return a report of a node run; with its result if a reply would not add to it."""
         more = (
-            self._deliveries is not None  # whether what ran is confirmed
-            or self._began.options.noop  # what would change
-            or turn.step > self._own_steps  # the same: it only looked
-            or turn.node in self._producers  # which entry it left
+            self._deliveries is not None  # whether the release is confirmed
+            or self._began.options.noop  # the changes
+            or turn.step > self._own_steps  # the changes, too: a comparison before the run
+            or turn.node in self._producers  # the entry that it published
         )
-        if more or not succeeded(told.outcome):  # or why it failed
+        if more or not succeeded(told.outcome):  # the reason of a failure
             return News(turn=turn)
         run = None if told.run is None else line(told.run)
         end = Ended(turn=turn, fate=Fate.SUCCEEDED, outcome=line(told.outcome), run=run)
@@ -289,7 +283,7 @@ class FleetNodes:
 
 
 def _end(turn: Turn, step: Json) -> Ended | None:
-    """Return how a turn ended, by what its node tells of the step; `None` where it is not over."""
+    """Return the result of a node run from the node's step record; `None` if it is not over."""
     told = mapping_of(step)
     if told.get("state") != StepState.OVER:
         return None
@@ -304,7 +298,7 @@ def _end(turn: Turn, step: Json) -> Ended | None:
 
 
 def _entry(node: "NodeName", told: Json) -> Awaited | None:
-    """Return the entry that a node says it left; `None` where it says nothing, or nonsense."""
+    """Return the inventory entry that a node reports; `None` if missing or malformed."""
     try:
         found = Awaited.from_dict(told) if isinstance(told, dict) else None
     except InvalidInputError:
@@ -313,12 +307,12 @@ def _entry(node: "NodeName", told: Json) -> Awaited | None:
 
 
 def _can(answer: "Answer", what: str) -> bool:
-    """Return whether a node says that it can do something; earlier versions do not."""
+    """Return whether a node reports a capability; earlier versions do not."""
     return answer.reply is not None and answer.reply.result.get(what) is True
 
 
 def _foreseen(told: Json) -> tuple[Foreseen | None, str]:
-    """Return what a node says that would change; and why it does not say that."""
+    """Return the changes that a node reports, or `None` and the reason."""
     raw = mapping_of(told)
     if "problem" in raw:
         return None, line(raw["problem"])
@@ -329,7 +323,7 @@ def _foreseen(told: Json) -> tuple[Foreseen | None, str]:
 
 
 def _durations(answer: "Answer") -> tuple[float, ...]:
-    """Return what a node says of the durations of its runs; nothing where it says nonsense."""
+    """Return the run durations that a node reports, in seconds, without malformed ones."""
     told = answer.reply.result.get("durations") if answer.reply is not None and answer.ok else None
     found = [
         float(one)

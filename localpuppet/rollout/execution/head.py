@@ -1,13 +1,11 @@
-"""The head of a journal: what another machine needs to go on with a rollout.
+"""A rollout checkpoint: what another machine needs to continue a rollout.
 
 - It is JSON, packed with zlib: at most `MAX_PACKED` bytes on the bus and `MAX_INFLATED` bytes
   unpacked.
-- It holds all events, or none where they are too many: then only the machine that began can go on.
-  Of a rollout that is over it holds none, and says in short how that ended.
-- It may lag behind the journal. What it does not say yet, nodes tell: who has taken a turn does not
-  take it again.
-
-Owns: the value and its form. Refuses to know: signatures, the bus.
+- It holds all events. If they are too many it holds none, and only the machine with the journal
+  can continue. For a finished rollout it holds a summary instead.
+- It may lag behind the journal. Nodes fill the gap: a node that ran once for a step does not run
+  again for it.
 """
 
 import json
@@ -30,24 +28,20 @@ from localpuppet.rollout.execution.report import OPEN, Report
 MAX_PACKED = 320 * 1024
 MAX_INFLATED = 16 * 1024 * 1024
 SCHEMA = 1
-# Characters of a title and of a reason in a head of what is over.
+# Characters of a title and of a reason in a summary.
 MAX_TEXT = 200
-_WHERE = "head of a rollout"
+_WHERE = "rollout checkpoint"
 _COUNTED = frozenset((*Fate, OPEN))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """How a rollout ended, in short: which node ended how its journal knows.
+    """The end of a rollout in short; the results of single nodes are in its journal.
 
     Attributes:
-        title: What was rolled out, one line, cut off.
-        ending: Why it is over.
-        why: One line more, cut off; empty where there is nothing to say.
         began: When it began, ISO 8601.
-        ended: When it was over.
-        noop: Whether it changed nothing.
-        counts: How many nodes ended how, as `Report.counts` returns it.
+        ended: When it ended, ISO 8601.
+        counts: Result → number of nodes, as in `Report.counts`.
     """
 
     title: str
@@ -60,7 +54,7 @@ class Summary:
 
     @classmethod
     def of(cls, report: Report) -> "Summary | None":
-        """Return how a rollout ended; `None` where it is not over."""
+        """Return the summary of a rollout; `None` if it is not over."""
         over = report.state.over
         if over is None or report.ended is None:
             return None
@@ -76,7 +70,7 @@ class Summary:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Summary":
-        """Return the summary; whatever else is there is passed over.
+        """Return a summary from its JSON form; unknown fields are ignored.
 
         Raises:
             KeyError: A field is missing.
@@ -107,14 +101,13 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The head of a journal.
+    """A rollout checkpoint.
 
     Attributes:
-        rollout: Whose.
-        epoch: The newest that was begun, or claimed.
-        events: What happened, the oldest first, each with its time; empty where there is no room.
-        over: Whether nobody is to go on with it.
-        summary: How it ended; `None` where it is not over, and where an earlier version wrote that.
+        epoch: The newest epoch that began or was claimed.
+        events: The events with their times, the oldest first; empty if they are too large.
+        over: Whether the rollout cannot be resumed.
+        summary: The end of the rollout; `None` before that, and from earlier versions.
     """
 
     rollout: RolloutId
@@ -124,7 +117,7 @@ class Head:
     summary: Summary | None = None
 
     def to_payload(self) -> bytes:
-        """Return the bytes that are signed."""
+        """Return the bytes to sign."""
         for events in (self.events, ()):
             raw = {
                 "schema": SCHEMA,
@@ -142,15 +135,15 @@ class Head:
 
     @classmethod
     def parse(cls, payload: bytes, *, caller: str) -> "Head":
-        """Return the head in verified bytes.
+        """Return the checkpoint in verified bytes.
 
         Args:
             payload: The bytes.
-            caller: Whose rollout it is to be, a caller id.
+            caller: The caller id that the rollout must have.
 
         Raises:
-            InvalidInputError: They are not a head, or one of another version, or tell what cannot
-                have happened.
+            InvalidInputError: The bytes are not a checkpoint of this version and caller, or their
+                events contradict each other.
         """
         raw = _inflated(payload)
         try:

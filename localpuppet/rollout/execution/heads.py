@@ -1,13 +1,12 @@
-"""Heads of journals on the bus: read, claimed by whoever goes on, and kept up to date behind it.
+"""Rollout checkpoints on the bus: read them, claim an epoch, and update them behind the journal.
 
-    /localpuppet/rollouts/CALLER/ID     a head of a caller's rollout, signed by who goes on with it
+    /localpuppet/rollouts/CALLER/ID     a checkpoint, signed by the controller
 
-Owns: that of two who go on with a rollout one has its next epoch, and that a process that was
-overtaken hears of it. Refuses to know: what events mean.
-
-Invariants: an epoch is claimed by the revision of the key, so by one process; a head is believed
-when its rollout's caller has signed it, or we, or somebody who may take rollouts over; a bus that
-is away delays heads and stops nothing.
+- A controller claims an epoch by the revision of the key, so only one process can have it. A
+  controller that was overtaken learns it from its next write.
+- A checkpoint is trusted if it was signed by the rollout's caller, by this machine's signer, or by
+  a signer who may take rollouts over.
+- An unreachable bus delays checkpoints and stops no rollout.
 """
 
 import asyncio
@@ -27,23 +26,17 @@ if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import Change, Entry, KeyValue
     from localpuppet.fleet.trust.signing import Signer, Verifier
 
-# As long as nodes remember the turns of a rollout, in seconds.
+# Seconds; nodes remember their runs of a rollout for the same time.
 TTL = 30 * 86400.0
-# So long other machines can tell how it ended, and a process that was overtaken hears of it.
+# Seconds for which other machines can read the end, and a controller learns it was overtaken.
 OVER_TTL = 7 * 86400.0
 PACE = 1.0  # seconds between two writes, at least
-AGAIN = 5.0  # seconds until a bus that was away is written to again
+AGAIN = 5.0  # seconds until the next write to an unreachable bus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptHead:
-    """A head as the bus has it.
-
-    Attributes:
-        head: The head.
-        revision: That of its key.
-        signer: Who goes on with the rollout: the head is signed so.
-    """
+    """A checkpoint on the bus."""
 
     head: Head
     revision: int
@@ -51,14 +44,11 @@ class KeptHead:
 
 
 class Heads:
-    """The heads of one caller's rollouts.
+    """The checkpoints of one caller's rollouts.
 
     Args:
-        kv: The store, connected.
-        signer: Who writes them here.
-        verifier: Tells whose signatures hold.
-        denied: Returns why somebody may not take rollouts over; empty where that person may.
-        owner: Whose rollouts they are; the signer's for `None`.
+        denied: Returns why a signer may not take rollouts over; empty if they may.
+        owner: The caller of the rollouts; `None` for the signer.
     """
 
     def __init__(
@@ -78,27 +68,26 @@ class Heads:
         self.owner = owner or signer.name
 
     async def read(self, rollout: RolloutId) -> KeptHead | None:
-        """Return the head of a rollout; `None` where there is none.
+        """Return the checkpoint of a rollout; `None` if the bus has none.
 
         Raises:
-            IntegrityError: What is there was signed by somebody who is not to be believed, or is of
-                another rollout.
-            InvalidInputError: What is there is not a head.
+            IntegrityError: The signer is not trusted, or the checkpoint is of another rollout.
+            InvalidInputError: The value is not a checkpoint.
         """
         entry = await self._kv.get(self.key(rollout))
         return None if entry is None else self._verified(entry, rollout)
 
     def watch(self) -> "AsyncGenerator[Change, None]":
-        """Follow the heads, without an end; see `KeyValue.watch`."""
+        """Watch the checkpoints without an end; see `KeyValue.watch`."""
         return self._kv.watch(layout.rollouts_of(self.owner))
 
     def believed(self, entry: "Entry") -> KeptHead:
-        """Return the head in an entry of the bus; see `read`."""
+        """Return the verified checkpoint in an entry of the bus; see `read`."""
         rollout = RolloutId.parse(entry.key.removeprefix(layout.rollouts_of(self.owner)))
         return self._verified(entry, rollout)
 
     def key(self, rollout: RolloutId) -> str:
-        """Return where the head of a rollout is."""
+        """Return the key of a rollout's checkpoint."""
         return layout.rollouts_of(self.owner) + rollout
 
     def _verified(self, entry: "Entry", rollout: RolloutId) -> KeptHead:
@@ -111,15 +100,15 @@ class Heads:
             )
         head = Head.parse(signed.payload, caller=self.owner.caller)
         if head.rollout != rollout:
-            raise IntegrityError(f"is the head of rollout {head.rollout}", where=entry.key)
+            raise IntegrityError(f"is the checkpoint of rollout {head.rollout}", where=entry.key)
         return KeptHead(head=head, revision=entry.revision, signer=signed.signer)
 
     async def find(self, rollout: RolloutId | None) -> KeptHead:
-        """Return the head of a rollout that can go on; of the newest for `None`.
+        """Return the checkpoint of a rollout that can be resumed; of the newest for `None`.
 
         Raises:
             IntegrityError: See `read`.
-            InvalidInputError: There is none, or it is over, or not a head.
+            InvalidInputError: The bus has none, it is over, or it is malformed.
         """
         wanted = rollout or await self.newest()
         found = None if wanted is None else await self.read(wanted)
@@ -127,7 +116,7 @@ class Heads:
             mine = f"rollout {rollout} of {self.owner}"
             raise InvalidInputError(
                 "the bus does not know "
-                f"{mine if rollout else f'a rollout of {self.owner} that can go on'}",
+                f"{mine if rollout else f'a rollout of {self.owner} that can be resumed'}",
                 where="rollout",
                 hint="name whose it is: --of NAME",
             )
@@ -136,10 +125,10 @@ class Heads:
         return found
 
     async def newest(self) -> RolloutId | None:
-        """Return the caller's newest rollout whose head says that it can go on; `None` for none.
+        """Return the caller's newest rollout that can be resumed; `None` without any.
 
-        What is not a head of the caller's is passed over: whoever may write to the bus could keep
-        the caller from all rollouts with it.
+        Untrusted and malformed values are skipped: otherwise anyone with write access to the bus
+        could block all of the caller's rollouts.
         """
         for entry in await self._entries():
             with suppress(IntegrityError, InvalidInputError):
@@ -149,7 +138,7 @@ class Heads:
         return None
 
     async def all(self, *, most: int) -> "list[Head]":
-        """Return the heads that are to be believed, the newest rollouts first, at most so many."""
+        """Return the trusted checkpoints, the newest rollouts first, up to `most`."""
         found = []
         for entry in await self._entries():
             with suppress(IntegrityError, InvalidInputError):
@@ -159,16 +148,16 @@ class Heads:
         return found
 
     async def _entries(self) -> "list[Entry]":
-        """Return what is there, the newest rollouts first."""
+        """Return all entries of the caller, the newest rollouts first."""
         listing = await self._kv.list(layout.rollouts_of(self.owner))
         return sorted(listing.entries, key=lambda entry: entry.key, reverse=True)
 
     async def write(self, head: Head, revision: int | None) -> int:
-        """Write a head over the one with a revision, or the first one; return its revision.
+        """Write a checkpoint over the one with a revision, or as the first; return its revision.
 
         Raises:
-            UnavailableError: It is unknown whether it is there.
-            BusyError: Somebody else has written one.
+            UnavailableError: The bus did not confirm the write, which may have succeeded.
+            BusyError: Another process wrote one in between.
         """
         token = self._signer.sign(head.to_payload(), MessageKind.ROLLOUT)
         key = self.key(head.rollout)
@@ -178,19 +167,16 @@ class Heads:
         else:
             written = await self._kv.set_if_revision(key, token, revision, ttl=ttl)
         if written is None:
-            raise BusyError(f"somebody else goes on with rollout {head.rollout}")
+            raise BusyError(f"another process controls rollout {head.rollout}")
         return written
 
 
 class HeadKeeper:
-    """Keeps the head of one rollout up to date, behind its journal.
+    """Keeps the checkpoint of one rollout up to date, behind its journal.
 
     Args:
-        heads: Where.
-        rollout: Which.
-        current: Returns the head that the journal comes to.
-        revision: That of the head which this process has written; `None` before the first.
-        note: Takes what a person should read.
+        current: Returns the checkpoint of the journal.
+        revision: The revision that this process wrote last; `None` before the first.
     """
 
     def __init__(
@@ -210,14 +196,14 @@ class HeadKeeper:
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
-        """Have the head written again, soon."""
+        """Schedule a write of the checkpoint."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Write the head whenever it has changed, for as long as it may be written.
+        """Write the checkpoint after each change, until the bus rejects it.
 
         Raises:
-            BusyError: The rollout was resumed elsewhere: this process is to end.
+            BusyError: The rollout was resumed elsewhere; this process must end.
         """
         while True:
             await self._changed.wait()
@@ -233,10 +219,7 @@ class HeadKeeper:
             await asyncio.sleep(PACE)
 
     async def is_ours(self) -> bool:
-        """Return whether the head on the bus is one that this process has written.
-
-        Where that cannot be seen it is not.
-        """
+        """Return whether this process wrote the checkpoint on the bus; false if that is unknown."""
         try:
             found = await self._heads.read(self._rollout)
         except (UnavailableError, IntegrityError, InvalidInputError):
@@ -245,13 +228,13 @@ class HeadKeeper:
         return found is not None and (found.signer, found.head.epoch) == (self._heads.signer, mine)
 
     async def write(self) -> None:
-        """Write the head as it is now.
+        """Write the checkpoint of the journal.
 
         Raises:
-            UnavailableError: It is unknown whether that was done.
+            UnavailableError: The bus did not confirm the write, which may have succeeded.
             BusyError: The rollout was resumed elsewhere.
-            IntegrityError: Somebody else has written something there.
-            InvalidInputError: What is there is not a head.
+            IntegrityError: An untrusted signer has written to the key.
+            InvalidInputError: The key has a value that is not a checkpoint.
         """
         head = self._current()
         try:
@@ -260,7 +243,7 @@ class HeadKeeper:
             await self._write_over(head)
 
     async def _write_over(self, head: Head) -> None:
-        """Write over a head of our own: an answer was lost, or the key expired."""
+        """Write again over this process's own checkpoint: a reply was lost, or the key expired."""
         found = await self._heads.read(self._rollout)
         if found is not None and found.head.epoch > head.epoch:
             raise BusyError(

@@ -1,10 +1,9 @@
-"""The journal of a rollout on disk: one SQLite file, and who goes on with it.
+"""The journal of a rollout: one SQLite file, and the lock of its controller.
 
-Owns: the file. Refuses to know: where it is (`journals`), what events mean.
-
-Invariants: an event is on the disk before anything is done because of it; a journal is there with
-its first event, or it is not there; one process at a time writes events; a journal that cannot be
-read is an error and never looks like a new rollout.
+- An event is on the disk before anything is done because of it.
+- A journal exists with its first event, or not at all.
+- One process at a time writes events.
+- A journal that cannot be read is an error, and never looks like a new rollout.
 """
 
 import json
@@ -38,11 +37,7 @@ CREATE TABLE IF NOT EXISTS words (
 
 
 class Journal:
-    """What happened in one rollout.
-
-    Args:
-        path: Its file.
-    """
+    """The events of one rollout, and the commands to it, on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,22 +50,22 @@ class Journal:
         )
 
     def take(self) -> None:
-        """Become the one who writes events, until `close`.
+        """Lock the journal for writing events, until `close`.
 
         Raises:
-            BusyError: Another process goes on with this rollout.
+            BusyError: Another process controls this rollout.
         """
         make_private(self.path.parent)
         self._lock = Flock.take(self._lock_file)
         if self._lock is None:
             raise BusyError(
-                f"another process of this machine goes on with rollout {self.path.stem}",
+                f"another process of this machine controls rollout {self.path.stem}",
                 hint=f"localpuppet rollout status {self.path.stem} --watch",
             )
 
     @property
     def taken(self) -> bool:
-        """Whether some process goes on with the rollout."""
+        """Whether a process controls the rollout."""
         return is_locked(self._lock_file)
 
     @property
@@ -78,26 +73,26 @@ class Journal:
         return self.path.with_suffix(".lock")
 
     def begin(self, began: Began, *, at: str) -> None:
-        """Make the file, with its first event in it.
+        """Create the file with its first event.
 
         Raises:
-            StateError: It is not on the disk, or another rollout of this id is.
+            StateError: A journal with this id exists.
         """
         if not self._database.make(partial(_insert, [(at, began)])):
-            raise StateError("is there already", where=str(self.path))
+            raise StateError("already exists", where=str(self.path))
 
     def append(self, *events: Event, at: str) -> None:
-        """Write events down: all of them or none.
+        """Append events: all of them or none.
 
         Args:
-            events: What happens next, in this order.
-            at: When, ISO 8601.
+            events: The events in their order.
+            at: Their time, ISO 8601.
         """
         with self._database.transaction() as connection:
             _insert([(at, event) for event in events], connection)
 
     def events(self) -> list[tuple[str, Event]]:
-        """Return what happened, the oldest first, each with its time."""
+        """Return the events with their times, the oldest first."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT at, event FROM events ORDER BY number").fetchall()
         try:
@@ -108,18 +103,14 @@ class Journal:
             raise StateError(f"holds a damaged event: {error}", where=str(self.path)) from error
 
     def state(self) -> State:
-        """Return where the rollout is."""
+        """Return the state of the rollout."""
         try:
             return State.of(event for _, event in self.events())
         except StateError as error:
             raise (error if error.where else error.at(str(self.path))) from error
 
     def replace(self, events: Sequence[tuple[str, Event]]) -> None:
-        """Take over what happened elsewhere, in place of what this journal holds, if it is there.
-
-        Raises:
-            StateError: It is not on the disk, and what was there still is.
-        """
+        """Replace all events by those of a checkpoint; create the file if it does not exist."""
         if self._database.make(partial(_insert, events)):
             return
         with self._database.transaction() as connection:
@@ -127,23 +118,23 @@ class Journal:
             _insert(events, connection)
 
     def say(self, word: Word, caller: str, about: str = "") -> None:
-        """Say something to the process that goes on with the rollout.
+        """Leave a command for the process that controls the rollout.
 
         Args:
-            word: The word.
-            caller: Who says so.
-            about: What it is about, see `Said`.
+            word: The command.
+            caller: The operator's caller id.
+            about: What it refers to, see `Said`.
         """
         text = f"{word} {about}" if about else str(word)
         with self._database.transaction() as connection:
             connection.execute("INSERT INTO words (word, caller) VALUES (?, ?)", (text, caller))
 
     def said(self, after: int) -> list[tuple[int, Word, str, str]]:
-        """Return what was said after a number.
+        """Return the commands after a number.
 
         Returns:
-            Numbers that go up, words, who said them, and what they are about. What a later version
-            says and this one does not know is left out: it does not end the rollout.
+            Ascending numbers, commands, callers, and what the commands refer to. Commands of later
+            versions are left out, so that they do not end the rollout.
         """
         with self._database.use() as connection:
             rows = connection.execute(
@@ -157,20 +148,12 @@ class Journal:
         ]
 
     def forget_words(self) -> None:
-        """Forget what was said: it was for an earlier process.
-
-        Raises:
-            StateError: It is still on the disk.
-        """
+        """Delete all commands: they were for an earlier process."""
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM words")
 
     def remove(self) -> None:
-        """Remove the file, unless some process goes on with the rollout.
-
-        Raises:
-            StateError: It cannot be removed.
-        """
+        """Remove the file, unless a process controls the rollout."""
         lock = Flock.take(self._lock_file)
         if lock is None:
             return
@@ -181,7 +164,7 @@ class Journal:
             lock.release()
 
     def close(self) -> None:
-        """Close the file, and let others go on."""
+        """Close the file and release the lock."""
         self._database.close()
         if self._lock is not None:
             self._lock.release()
@@ -189,7 +172,7 @@ class Journal:
 
 
 def resumable(journal: Journal, caller: str) -> Began:
-    """Return the first event of a caller's rollout that somebody can go on with.
+    """Return the first event of a caller's rollout that can be resumed.
 
     Raises:
         InvalidInputError: It is over, or another caller's.
@@ -206,7 +189,7 @@ def resumable(journal: Journal, caller: str) -> Began:
 
 
 def owned(began: Began, caller: str) -> Began:
-    """Return the first event of a caller's own rollout.
+    """Return the first event of a rollout if it is the caller's own.
 
     Raises:
         InvalidInputError: It is another caller's.

@@ -1,7 +1,4 @@
-"""The journals of this machine: which rollouts there are, and for how long they are remembered.
-
-Owns: `rollouts/` in the state directory. Refuses to know: what is in a journal (`journal`).
-"""
+"""The rollout journals of this machine, and their retention."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -14,8 +11,8 @@ from localpuppet.rollout.execution.events import Began
 from localpuppet.rollout.execution.journal import Journal
 from localpuppet.rollout.execution.state import State
 
-# Journals are removed when a rollout begins. A node remembers its turns for 30 days, so what is
-# older cannot be resumed.
+# Journals are removed when a rollout begins. A node remembers its runs for 30 days, so an older
+# rollout cannot be resumed.
 KEPT_FOR = timedelta(days=90)
 KEPT_AT_MOST = 500
 KEPT_ALWAYS = 20
@@ -23,11 +20,7 @@ _SUFFIX = ".sqlite"
 
 
 class Journals:
-    """The journals of this machine.
-
-    Args:
-        directory: Where they are; made when first needed.
-    """
+    """The journals of this machine."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -49,7 +42,7 @@ class Journals:
         """Return the journal of a rollout; of the newest for `None`.
 
         Raises:
-            InvalidInputError: There is none.
+            InvalidInputError: This machine has no such journal.
         """
         known = self.ids()
         if rollout is None and not known:
@@ -66,13 +59,13 @@ class Journals:
         return self.place(wanted)
 
     def place(self, rollout: RolloutId) -> Journal:
-        """Return the journal of a rollout, whether it is there or not."""
+        """Return the journal of a rollout, whether it exists or not."""
         return Journal(self._directory / f"{rollout}{_SUFFIX}")
 
     def states(self) -> Iterator[State]:
-        """Yield where each rollout of this machine is, the newest first.
+        """Yield the state of each rollout of this machine, the newest first.
 
-        One whose journal cannot be read is left out: 'rollout list' names it.
+        Unreadable journals are left out; 'rollout list' names them.
         """
         for rollout in self.ids():
             journal = self.open(rollout)
@@ -85,14 +78,14 @@ class Journals:
             yield state
 
     def newest(self, wanted: Callable[[State], bool], *, what: str) -> Journal:
-        """Return the journal of the newest rollout of a kind.
+        """Return the journal of the newest rollout that matches a condition.
 
         Args:
-            wanted: Tells whether a rollout is of it.
-            what: The kind, for the message.
+            wanted: The condition.
+            what: The condition in words, for the message.
 
         Raises:
-            InvalidInputError: There is none.
+            InvalidInputError: None matches.
             StateError: A journal cannot be read.
         """
         for rollout in self.ids():
@@ -107,15 +100,12 @@ class Journals:
         )
 
     def forget(self, now: datetime) -> None:
-        """Remove the journals of rollouts that began long ago, and of the oldest of very many.
+        """Remove old journals, and the oldest beyond a number.
 
-        The newest stay whatever their age, and so does what a process goes on with.
+        The `KEPT_ALWAYS` newest stay, and journals of running rollouts.
 
         Args:
             now: UTC.
-
-        Raises:
-            StateError: The directory cannot be read, or a file cannot be removed.
         """
         oldest = RolloutId.of(now - KEPT_FOR, "0000", None)
         for number, rollout in enumerate(self.ids()):
@@ -125,7 +115,7 @@ class Journals:
         self._forget_halves(oldest)
 
     def _forget_halves(self, oldest: str) -> None:
-        """Remove what processes left that were killed while they made a journal, or removed it."""
+        """Remove files of processes that were killed while creating or removing a journal."""
         known = {*self.ids()}
         for path in self._paths():
             rollout = path.name.lstrip(".").partition(".")[0]
@@ -133,7 +123,7 @@ class Journals:
                 remove(path)
 
     def begin(self, began: Began, *, at: str) -> Journal:
-        """Return the journal of a new rollout, taken, with its first event."""
+        """Create and lock the journal of a new rollout, with its first event."""
         journal = self.place(began.id)
         journal.take()
         try:

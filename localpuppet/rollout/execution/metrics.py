@@ -1,8 +1,7 @@
-"""The Prometheus textfile of rollouts: what monitoring needs to know of the last one.
+"""The Prometheus textfile about the last rollout of this machine.
 
-Owns: a file beside `metrics.prom`, replaced atomically; runs of this node replace theirs as often
-as they like. The last success outlives later failures: it is read back from the file before that is
-replaced.
+It is a file beside `metrics.prom`, which node runs replace. The time of the last success is kept:
+it is read from the previous file before that is replaced.
 """
 
 from collections.abc import Iterator
@@ -17,13 +16,13 @@ from localpuppet.rollout.execution.report import OPEN, PAUSED, RUNNING, Report
 
 _SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
 _HELP = {
-    "localpuppet_last_rollout_info": "1, with the id of the rollout that was last on here.",
-    "localpuppet_last_rollout_running": "Whether a process of this machine goes on with it.",
-    "localpuppet_last_rollout_paused": "Whether it waits for somebody's word.",
+    "localpuppet_last_rollout_info": "1, with the id of the last rollout of this machine.",
+    "localpuppet_last_rollout_running": "Whether a process of this machine controls it.",
+    "localpuppet_last_rollout_paused": "Whether it is paused until an operator decides.",
     "localpuppet_last_rollout_noop": "Whether it was to change nothing.",
     "localpuppet_last_rollout_began_timestamp_seconds": "When it began.",
     "localpuppet_last_rollout_ended_timestamp_seconds": "When it was over.",
-    "localpuppet_last_rollout_duration_seconds": "How long it has taken, or took.",
+    "localpuppet_last_rollout_duration_seconds": "How long it has been running, or ran.",
     "localpuppet_last_rollout_outcome": "1 for why it is over; all 0 before that.",
     "localpuppet_last_rollout_success": "Whether it is over and every node succeeded.",
     "localpuppet_last_rollout_nodes": "Nodes, by how their part ended; open: not yet.",
@@ -33,7 +32,7 @@ _HELP = {
 
 
 def file_beside(metrics: Path) -> Path:
-    """Return the textfile of rollouts: `metrics-rollouts.prom` beside a node's `metrics.prom`."""
+    """Return the path of the rollout textfile: `metrics-rollouts.prom` for `metrics.prom`."""
     return metrics.with_stem(f"{metrics.stem}-rollouts")
 
 
@@ -41,8 +40,8 @@ def update(path: Path, report: Report, *, now: datetime) -> None:
     """Replace the textfile.
 
     Args:
-        path: The textfile; world-readable, as it holds no secrets.
-        report: The rollout that goes on, or was on, here.
+        path: The textfile; world-readable, without secrets.
+        report: The rollout that this machine controls or controlled last.
         now: UTC.
     """
     samples = dict(_of(report, now))

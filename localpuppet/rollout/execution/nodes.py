@@ -1,6 +1,6 @@
 """The port through which a rollout reaches its nodes, and the values that cross it.
 
-Implementation: `orchestrator.rollout.fleet`.
+Implementation: `fleet.FleetNodes`.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping
@@ -13,19 +13,19 @@ from localpuppet.node.puppet.changes import Foreseen
 from localpuppet.rollout.execution.events import Ended, Turn
 
 Problems = Mapping[NodeName, str]
-HOLD = 600.0  # seconds that a hold lasts which is not renewed
+HOLD = 600.0  # seconds until a hold expires that is not renewed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a node answered that was asked to take a turn.
+    """The answer of a node that was asked to run.
 
     Attributes:
-        heard: Whether it answered.
-        end: How the turn ended, where it is over already, or the node refuses it.
-        problem: Why nothing was heard, one line.
-        foreseen: What the turn would change, where the node looked at that and tells it.
-        look_again: Whether the node did not take the turn because its look was too long ago.
+        heard: Whether the node answered.
+        end: The result, if the run is over or the node refused it.
+        problem: Why there is no answer, one line.
+        foreseen: The changes that the node reports, if it compared.
+        look_again: Whether the node did not run because its last comparison is too old.
     """
 
     heard: bool
@@ -37,11 +37,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What a node told of a turn without being asked.
+    """A report that a node sent without a request.
 
     Attributes:
-        turn: Which; it may have ended.
-        end: How it ended, where that is all there is to know; `None` where the node is to be asked.
+        turn: The node run; it may have ended.
+        end: The complete result; `None` if the node has to be asked for it.
     """
 
     turn: Turn
@@ -50,11 +50,11 @@ class News:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
-    """What came of bringing a release to nodes.
+    """The result of staging a release on nodes.
 
     Attributes:
-        serials: For its assignment on each node that could: newer than the node's own.
-        problems: Why nodes could not take it; those that could are left out.
+        serials: Node → the serial of its assignment, newer than the node's own.
+        problems: Node → why it cannot take the release.
     """
 
     serials: Mapping[NodeName, int]
@@ -64,70 +64,64 @@ class Staging:
 class Nodes(Protocol):
     """The nodes of a fleet, for one rollout.
 
-    No method raises for what one node does or does not do, nor for a bus that is away: that a node
-    is not heard of is an answer.
+    No method raises because of a single node or an unreachable bus: an unresponsive node is a
+    result.
     """
 
     async def ready(self, nodes: Collection[NodeName]) -> Problems:
-        """Return why nodes could not take part; nothing changes. Those that could are left out."""
+        """Return the nodes that cannot take part, each with the reason; nothing changes."""
         ...
 
     def durations(self) -> Mapping[NodeName, tuple[float, ...]]:
-        """Return how many seconds the last good runs took of nodes that were asked for readiness.
+        """Return the durations of the last good runs, in seconds, of nodes that `ready` asked.
 
-        The newest first, up to five; a node that has none, or does not tell, is left out.
+        The newest first, up to five. Nodes without good runs or reports are left out.
         """
         ...
 
     async def hold(
         self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
     ) -> Problems:
-        """Hold nodes, or go on holding them; return why, where one is not held.
+        """Put nodes on hold for a number of seconds (`None`: `HOLD`), or renew their holds.
 
-        Args:
-            nodes: Which.
-            epoch: Of the rollout.
-            seconds: How long, if nobody renews it; `None` for the time of a rollout that goes on.
+        Returns:
+            The nodes that are not on hold, with the reason.
         """
         ...
 
     async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
-        """Let go of nodes; return why, where one did not say that it is free."""
+        """Release nodes; return those that did not confirm it, with the reason."""
         ...
 
     async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> Staging:
-        """Have the rollout's release on nodes, and nothing changed; blocks until that is so."""
+        """Stage the rollout's release on nodes without applying it."""
         ...
 
     async def start(
         self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...], looked: int = 0
     ) -> Asked:
-        """Ask a node to take a turn, or how it ended: a node takes a turn once.
+        """Ask a node to run, or for the result of that run: a node runs once for each step.
 
-        Where the rollout has a release, the node takes that first; or leaves it, with the turn of
-        the step after the last group.
+        If the rollout has a release, the node first switches to it; in the step after the last
+        group it first switches back.
 
         Args:
-            turn: Which.
-            epoch: The rollout's.
-            serial: That of the release's assignment on the node; 0 without a release.
-            after: The entries of other nodes that the node is to know of before it runs; one of
-                an earlier version does not wait.
-            looked: The step of the look whose changes are approved; 0 if none are to be.
+            turn: The node run.
+            epoch: The rollout's epoch.
+            serial: The serial of the release's assignment on the node; 0 without a release.
+            after: Inventory entries of other nodes to wait for before running. Nodes of earlier
+                versions do not wait.
+            looked: The step of the comparison whose changes are approved; 0 without approvals.
         """
         ...
 
     async def look(self, turn: Turn, *, epoch: int, step: int, after: tuple[Awaited, ...]) -> Asked:
-        """Ask a node what a turn would change, or how that ended: nothing changes.
+        """Ask a node what a run would change, with noop, or for the result of that question.
 
-        Args:
-            turn: Which.
-            epoch: The rollout's.
-            step: With which step the node looks; `ends` tells of a turn of that when it is over.
-            after: As for `start`.
+        `step` identifies the comparison; `ends` reports it like a run.
         """
         ...
 
     def ends(self) -> AsyncGenerator[News, None]:
-        """Yield what nodes tell of turns that may have ended, without an end."""
+        """Yield the nodes' reports of runs that may have ended, without an end."""
         ...

@@ -1,6 +1,6 @@
-"""The port through which a rollout is written down, and hears what others say of it.
+"""The port to a rollout's journal and to the commands that operators send.
 
-Implementation: `rollout.wiring.rollout.Timed`, over `orchestrator.rollout.journal`.
+Implementation: `words.noting.Timed`.
 """
 
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from localpuppet.rollout.execution.words.word import Said
 
 
 class Notes(Protocol):
-    """Where events are written down."""
+    """Records the events of a rollout, and receives commands for it."""
 
     def append(self, *events: Event) -> None:
-        """Write events down; all are on the disk afterwards, or none is and this raises."""
+        """Append events: all are on the disk afterwards, or none is and this raises."""
         ...
 
     def now(self) -> datetime:
-        """Return the time, UTC, by the clock that events are written down with."""
+        """Return the time that the next event gets, UTC."""
         ...
 
     async def hear(self, take: Callable[[Said], str]) -> None:
-        """Hand over what people say, for as long as this is awaited.
+        """Deliver operators' commands, for as long as this is awaited.
 
         Args:
-            take: Takes a word; returns why not, or an empty text when it is written down.
+            take: Takes a command; returns why it is rejected, or empty once it is recorded.
         """
         ...

@@ -1,4 +1,4 @@
-"""How a rollout is done, as its operator asked for it."""
+"""The options of a rollout."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ PAUSE_AT_MOST = 3600.0
 
 
 class OnFailure(StrEnum):
-    """What more failures than are allowed do."""
+    """What a rollout does after more failures than allowed."""
 
     STOP = "stop"
     PAUSE = "pause"
-    ROLLBACK = "rollback"  # stop, and then back to what the nodes ran before
+    ROLLBACK = "rollback"  # stop, then roll the nodes back to their previous release
 
 
 class PauseAfter(StrEnum):
-    """After what a rollout waits for somebody to let it go on."""
+    """After which nodes a rollout waits for an operator."""
 
     CANARIES = "canaries"
     GROUPS = "groups"
@@ -35,31 +35,27 @@ class PauseAfter(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutOptions:
-    """How a rollout is done.
+    """The options of a rollout.
 
     Attributes:
-        canary: The first so many nodes of each group run before the others of that group, and one
-            that does not succeed ends the rollout; 0 for none.
-        batch: How many nodes of a group run together: the next ones start when all of these have
-            ended. `None` for all.
-        window: How many nodes of a group run at a time: the next one starts when one has ended.
-            `None` for no such limit; not together with `batch`.
-        max_failures: How many nodes may fail without ending the rollout, of those selected at its
-            start.
-        noop: Change nothing.
-        tags: Puppet tags that limit the runs; empty for everything.
-        timeout: Seconds within which a node has to tell how its run ended.
-        skip_unready: Leave out nodes that are not ready at the start, instead of refusing.
-        checks: How one sees that a node works, whichever it is; done after each of its runs,
-            besides those of the site. None of either are done where nothing is changed.
-        on_failure: What happens when more nodes failed than may, or a canary did.
-        pause: After what the rollout waits for somebody's word, whether anything failed or not.
-        pause_at_most: Seconds after which a rollout that waits for somebody's word is stopped.
-        investigate: Seconds for which the nodes that failed stay held after the end; `None` to give
-            them back as well.
-        one_at_a_time_by: A fact: nodes for which it has different values do not run together.
-        until: The moment, in UTC, before which all runs are to have ended; `None` for any time.
-        delivery: The release that the nodes take before they run; `None` to run what they have.
+        canary: Number of nodes of each group that run before the others of the group; if one
+            fails, the rollout ends. 0 for none.
+        batch: Number of nodes of a group that run together; the next batch starts when all have
+            ended. `None` for the whole group.
+        window: Number of nodes of a group that run at a time; the next node starts when one has
+            ended. `None` for no limit; excludes `batch`.
+        max_failures: How many of the selected nodes may fail without ending the rollout.
+        tags: Puppet tags that limit the runs; empty for all resources.
+        timeout: Seconds within which a node has to report its result.
+        skip_unready: Leave out nodes that are not ready, instead of rejecting the rollout.
+        on_failure: What happens after more failures than allowed, or a failed canary.
+        pause: After which nodes the rollout waits for an operator, even without failures.
+        pause_at_most: Seconds after which a paused rollout is stopped.
+        investigate: Seconds for which failed nodes stay on hold after the end; `None` to release
+            them as well.
+        one_at_a_time_by: A fact: nodes with different values of it do not run at the same time.
+        until: The time, UTC, by which all runs must have ended; `None` for no limit.
+        delivery: The release that the nodes take; `None` to run what they have.
     """
 
     canary: int = 0
@@ -80,7 +76,7 @@ class RolloutOptions:
     delivery: Delivery | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
+        """Reject options that contradict each other."""
         if self.batch is not None and self.window is not None:
             raise InvalidInputError("--batch and --window do not go together")
         if self.noop and self.checks:
@@ -101,12 +97,7 @@ class RolloutOptions:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "RolloutOptions":
-        """Return the options that a journal holds.
-
-        Raises:
-            InvalidInputError: An amount is not one.
-            KeyError: A field is missing.
-        """
+        """Return options from their JSON form."""
         batch = raw["batch"]
         return cls(
             canary=int(raw["canary"]),

@@ -1,13 +1,10 @@
-"""Does a check once: asks a URL, or runs a command as whoever rolls out.
+"""Try a check once: request a URL, or run a command as the user of the rollout controller.
 
-Owns: the connection, the process, and that both are gone when the time is over. Refuses to know:
-which checks there are, and how often one is tried.
-
-- A URL passes with a status of 2xx. The exchange (`base.http`) follows no redirect
-  and uses no proxy: the server that is named answers. Only the head of the answer is read.
-- A command passes with exit code 0. It gets our environment, reads nothing, and its output is
-  dropped: it may be long, or secret. One that takes too long is killed, with its process group;
-  where we are killed, the kernel kills it.
+- A URL passes with a status of 2xx. The exchange (`base.http`) follows no redirect and uses no
+  proxy, so the named server answers. Only the head of the response is read.
+- A command passes with exit code 0. It inherits localpuppet's environment and has no input; its
+  output is dropped because it may be long or secret. After the time limit its process group is
+  killed; if localpuppet is killed, the kernel kills the command.
 """
 
 import asyncio
@@ -34,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class Probing:
-    """Does checks of this machine's.
+    """Tries checks from this machine.
 
     Args:
-        ca: PEM file with the authorities that servers are trusted by; `None` for the system's.
+        ca: PEM file with the trusted authorities; `None` for the system's.
     """
 
     def __init__(self, *, ca: Path | None) -> None:
@@ -45,7 +42,7 @@ class Probing:
         self._threads = ThreadPoolExecutor(AT_ONCE)
 
     async def problem(self, check: "Check", *, seconds: float) -> str:
-        """Do a check once; see `checking.Probe`."""
+        """Try a check; see `checking.Probe`."""
         if not isinstance(check, str):
             return await _run(check, seconds)
         loop, deadline = asyncio.get_running_loop(), http.Deadline(seconds)

@@ -1,4 +1,4 @@
-"""What nodes reply, as it can be shown and relied upon: lines of a length, reasons."""
+"""Texts of nodes' replies, cleaned and truncated for messages."""
 
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,12 @@ MAX_REASON = 300
 
 
 def line(value: Json) -> str:
-    """Return what a node says as a line that can be shown; empty for what is not a text."""
+    """Return a text of a node as one line of up to `MAX_REASON`; empty if it is not a text."""
     return one_line(value if isinstance(value, str) else "")[:MAX_REASON]
 
 
 def problem_of(answer: "Answer") -> str:
-    """Return why a node did not do what it was asked for, in a line that can be shown."""
+    """Return why a request failed, one line."""
     if answer.reply is None:
         return answer.problem
     return line(answer.reply.error or "")

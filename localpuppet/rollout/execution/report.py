@@ -1,4 +1,4 @@
-"""What is told of a rollout: who ran what when, and how it ended."""
+"""The report of a rollout: its state, its node runs with their times, and the decisions."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,30 +34,28 @@ PAUSED = "paused"
 INTERRUPTED = "interrupted"
 OVERTAKEN = "taken over"
 ELSEWHERE = "elsewhere"
-OPEN = "open"  # of nodes whose part has no end
+OPEN = "open"  # the result of a node that has none yet
 
 
 def show_counts(counts: Mapping[str, int]) -> str:
-    """Return what `Report.counts` returns as people read it."""
+    """Return the counts of `Report.counts` as text."""
     return ", ".join(f"{number} {word}" for word, number in counts.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What is told of a rollout.
+    """The report of a rollout.
 
     Attributes:
-        state: Where it is.
-        word: In one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process goes on with it),
-            `OVERTAKEN` (somebody else does, elsewhere),
-            `ELSEWHERE` (it went on on another machine; whether a process does is not known), or why
-            it is over.
+        word: The state in one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process controls it),
+            `OVERTAKEN` (another controller has it), `ELSEWHERE` (it continued on another machine,
+            and may still be running), or why it is over.
         began: When it began, ISO 8601.
-        ended: When it was over; `None` before that.
-        started_at: When each turn was started.
-        ended_at: When the end of each was heard.
-        checked_at: When the checks of each were done.
-        decisions: What was decided of it as a whole: when, and what by whom.
+        ended: When it ended, ISO 8601; `None` before that.
+        started_at: Node run → when it started.
+        ended_at: Node run → when its result arrived.
+        checked_at: Node run → when its checks ended.
+        decisions: Decisions about the whole rollout: times and texts with their authors.
     """
 
     state: State
@@ -71,14 +69,14 @@ class Report:
 
     @classmethod
     def of(cls, events: Sequence[tuple[str, Event]], *, taken: bool) -> "Report":
-        """Return the report.
+        """Return the report of a rollout.
 
         Args:
-            events: What happened, the oldest first, each with its time.
-            taken: Whether some process goes on with the rollout.
+            events: Its events with their times, the oldest first.
+            taken: Whether a process controls the rollout.
 
         Raises:
-            StateError: The first of them does not begin a rollout.
+            StateError: The events do not form a rollout, see `State.of`.
         """
         state = State.of(event for _, event in events)
         started_at: dict[Turn, str] = {}
@@ -115,24 +113,24 @@ class Report:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the rollout is over, and every node that was selected succeeded."""
+        """Whether the rollout is over and every selected node succeeded."""
         fates = self.state.fates().values()
         return self.state.over is not None and all(fate is Fate.SUCCEEDED for fate in fates)
 
     def counts(self) -> dict[str, int]:
-        """Return how many nodes ended how: fate → nodes; `OPEN` for those without an end."""
+        """Return result → number of nodes; `OPEN` for nodes without a result."""
         found = Counter(str(fate or OPEN) for fate in self.state.fates().values())
         return {fate: found[fate] for fate in [*map(str, Fate), OPEN] if found[fate]}
 
     def seconds(self, turn: Turn) -> float | None:
-        """Return how long a turn took, from asking to hearing of its end."""
+        """Return the seconds from the request of a node run to its result; `None` if not over."""
         begun, ended = self.started_at.get(turn), self.ended_at.get(turn)
         if begun is None or ended is None:
             return None
         return (parse_time(ended) - parse_time(begun)).total_seconds()
 
     def reason(self, node: NodeName) -> str:
-        """Return why a node did not succeed, one line; empty where it did or nothing is known."""
+        """Return why a node did not succeed, one line; empty if it did or the reason is unknown."""
         back = self.state.ends.get(Turn(self.state.step_back, node))
         if back is not None and back.reason:
             return back.reason
@@ -140,10 +138,7 @@ class Report:
         return self.state.skipped.get(node) or (end.reason if end else "")
 
     def held_until(self) -> dict[NodeName, datetime]:
-        """Return the nodes that may be held though the rollout is over, and until when, UTC.
-
-        At the latest then they are free by themselves.
-        """
+        """Return the nodes that may still be on hold after the end, with the latest expiry, UTC."""
         over, longest = self.state.over, self.state.began.options.investigate or 0.0
         if over is None or self.ended is None:
             return {}
@@ -155,7 +150,7 @@ class Report:
 
     @property
     def why(self) -> str:
-        """Why it is over, ends or waits, one line; empty where there is nothing to say."""
+        """Why the rollout is over, stopped or paused, one line; may be empty."""
         state = self.state
         if state.overtaken is not None:
             return state.overtaken.who
@@ -164,7 +159,7 @@ class Report:
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return what a list of rollouts tells of this one."""
+        """Return the JSON form of the rollout in a list of rollouts."""
         began = self.state.began
         return {
             "id": began.id,
@@ -183,7 +178,7 @@ class Report:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as programs get it."""
+        """Return the complete JSON form."""
         over = self.state.over
         return {
             "schema": 1,
@@ -209,7 +204,7 @@ class Report:
         }
 
     def _changes(self) -> dict[str, Any]:
-        """Return what nodes would change, and what was not approved of it."""
+        """Return the JSON form of reported changes and of differences from the approval."""
         approval, found = self.state.began.approval, approval_of(self.state)
         return {
             "digest": None if found is None else found.digest,
@@ -263,12 +258,12 @@ class Report:
 
 
 def _named(change: Change) -> dict[str, str]:
-    """Return a change without its mark, which says something to its node only."""
+    """Return the JSON form of a change without its mark, which has a meaning only on its node."""
     return {"type": change.type, "title": change.title, "property": change.property}
 
 
 def _decision(event: Event) -> str:
-    """Return what an event decides of the rollout as a whole, one line; empty where nothing."""
+    """Return an event's decision about the whole rollout, one line; empty if it has none."""
     if isinstance(event, Paused):
         return f"paused: {event.why}"
     if isinstance(event, Continued):
@@ -280,7 +275,7 @@ def _decision(event: Event) -> str:
     if isinstance(event, Overtaken):
         return f"{OVERTAKEN} {event.who}"
     if isinstance(event, Stopped):
-        return f"no more nodes start: {event.why}"
+        return f"no further nodes start: {event.why}"
     if isinstance(event, Resumed):
         return f"resumed by {event.who}" if event.who else "resumed"
     return ""

@@ -1,9 +1,7 @@
-"""The report of a rollout as one HTML file: no script, nothing fetched, fit for paper.
+"""The report of a rollout as one printable HTML file, without scripts and external resources.
 
-Owns: what stands where. Refuses to know: files, terminals.
-
-Invariants: the document is a tree of elements, and text gets into it as text alone, so whatever
-nodes and people wrote is escaped by the serializer; it is spelt out on one line before.
+The document is a tree of elements. Texts of nodes and people become one line each, and the
+serializer escapes them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +15,7 @@ from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.report import Report, show_counts
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-_NARROWEST = 0.4  # percent of the width that a bar has at least
+_NARROWEST = 0.4  # the least width of a bar, in percent
 _STYLE = """
 :root { color-scheme: light dark; --good: #1a7f37; --bad: #b42318; --quiet: #6a6a6a; }
 @media (prefers-color-scheme: dark) { :root { --good: #5dd879; --bad: #ff8a80; --quiet: #a0a0a0; } }
@@ -40,7 +38,7 @@ td.time { width: 25%; min-width: 6rem; }
 
 
 def page(report: Report) -> str:
-    """Return the file."""
+    """Return the HTML file."""
     began = report.state.began
     root = Tree.Element("html", lang="en")
     head = Tree.SubElement(root, "head")
@@ -69,7 +67,7 @@ def page(report: Report) -> str:
     if report.state.foreseen:
         _add(body, "h2", "Would change")
         _pairs(body, _would_change(report))
-    _add(body, "p", "The bars show when a run was on; the one in bold held its group up longest.")
+    _add(body, "p", "The bars show when each node ran; the bold node ended last in its group.")
     return "<!doctype html>\n" + Tree.tostring(root, encoding="unicode", method="html") + "\n"
 
 
@@ -102,7 +100,7 @@ def _facts(report: Report) -> Iterable[tuple[str, str]]:
         yield "Second try of", began.parent
     if report.state.epoch > 1:
         yield "Resumed", f"{report.state.epoch - 1} times"
-    if began.options.delivery is not None:  # its class values are nobody's business here
+    if began.options.delivery is not None:  # without its class values: they may be secret
         yield "Release", str(began.options.delivery.release)
     usual = RolloutOptions().to_dict()
     options = {
@@ -119,7 +117,7 @@ def _facts(report: Report) -> Iterable[tuple[str, str]]:
 
 
 def _runs(parent: Tree.Element, report: Report, turns: Sequence[Turn]) -> None:
-    """Add a table with a row a run."""
+    """Add a table with a row for each node run."""
     table = Tree.SubElement(parent, "table")
     header = Tree.SubElement(Tree.SubElement(table, "thead"), "tr")
     for title in ("Node", "Ended", "Began", "Took", "", "Why, and the run"):
@@ -144,7 +142,7 @@ def _runs(parent: Tree.Element, report: Report, turns: Sequence[Turn]) -> None:
 
 
 def _ended(report: Report, turn: Turn) -> tuple[str, str]:
-    """Return how a turn ended, in a word, and whether that is good or bad."""
+    """Return the result of a node run in a word, and its CSS class."""
     end = report.state.ends.get(turn)
     if end is not None:
         well = end.fate is Fate.SUCCEEDED
@@ -157,7 +155,7 @@ def _ended(report: Report, turn: Turn) -> tuple[str, str]:
 
 
 def _bar(cell: Tree.Element, report: Report, turn: Turn, kind: str) -> None:
-    """Add a bar from the begin of a run to its end, as part of the whole rollout."""
+    """Add a bar from a run's start to its end, relative to the duration of the rollout."""
     begun, ended = report.started_at.get(turn), report.ended_at.get(turn)
     if begun is None or ended is None:
         return
@@ -179,7 +177,7 @@ def _pairs(parent: Tree.Element, pairs: Iterable[tuple[str, str]]) -> None:
 def _add(
     parent: Tree.Element, tag: str, text: str, kind: str = "", *, raw: bool = False
 ) -> Tree.Element:
-    """Add an element with a text; a raw one is our own, and may have lines."""
+    """Add an element with a text; a raw text is localpuppet's own and keeps its lines."""
     element = Tree.SubElement(parent, tag, {"class": kind} if kind else {})
     element.text = text if raw else one_line(text)
     return element

@@ -1,15 +1,15 @@
-"""Takes a rollout up again, on the machine that began it or on another, by its caller or another.
+"""Resume a rollout on the machine that began it or another, for its caller or another one.
 
-    its journal here, its head on the bus -> the newer of both -> claim the next epoch
+    local journal, checkpoint on the bus -> the newer of both -> claim the next epoch
 
-Owns: which of the two counts. Refuses to know: how the rollout then goes on (`executing`).
-
-Invariant: whoever has claimed an epoch goes on alone: another process of this machine is kept away
-by the journal's lock, one elsewhere by the head's revision, and nodes hear the newest epoch only.
-Who takes another's rollout over asks the nodes first: where one of them refuses, nothing changes.
-What others write over the head keeps its caller from nothing where the journal is: the nodes say
-then whether somebody else goes on. What is to be done its caller says: of what somebody else says
-who took it over only counts what became of it.
+- One controller has an epoch. The journal's lock keeps out other processes of this machine, the
+  checkpoint's revision keeps out other machines, and nodes obey only the newest epoch.
+- A controller that takes over another caller's rollout asks the nodes first. If one refuses,
+  nothing changes.
+- A damaged or forged checkpoint does not stop the caller on the machine with the journal: the
+  nodes report then whether another controller has the rollout.
+- Only the caller defines what the rollout does. From a checkpoint of a third party counts only
+  what happened since.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,19 +25,19 @@ from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.report import Report
 from localpuppet.rollout.execution.state import State
 
-# Where the head is not to be believed, epochs that are passed over: as often as a rollout may have
-# been resumed elsewhere unseen. Nodes hear the newest.
+# Epochs to skip if the checkpoint is not trusted: so often the rollout may have been resumed
+# elsewhere unseen. Nodes obey only the newest epoch.
 BLIND = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenUp:
-    """A rollout that this process goes on with.
+    """A rollout that this process resumes.
 
     Attributes:
-        journal: Its journal, taken; whoever has this closes it.
+        journal: Its journal, locked; the receiver closes it.
         epoch: The epoch that begins now.
-        revision: That of the head which says so; `None` where we do not say.
+        revision: The revision of the claimed checkpoint; `None` if this process writes none.
     """
 
     journal: Journal
@@ -53,22 +53,22 @@ async def take_up(
     problem: Callable[[State], Awaitable[str]] | None,
     note: Callable[[str], None],
 ) -> TakenUp:
-    """Take a rollout up; the newest that can go on for `None`.
+    """Claim the next epoch of a rollout; for `None`, of the newest that can be resumed.
 
     Args:
-        rollout: Which.
-        journals: Those of this machine.
-        heads: Those of its caller's rollouts.
-        problem: Returns why we cannot take it over from another; `None` where it is our own.
-        note: Takes what a person should read.
+        rollout: The rollout.
+        journals: The journals of this machine.
+        heads: The checkpoints of the rollout's caller.
+        problem: Returns why this controller cannot take the rollout over; `None` if the rollout
+            is its own.
+        note: Receives messages for the operator.
 
     Raises:
-        BusyError: Another process goes on with it, here or elsewhere.
-        InvalidInputError: There is none, or it is over, another's, or known elsewhere only; or it
-            cannot be taken over.
-        IntegrityError: The head on the bus is not the caller's, and there is no journal here; or it
-            is of somebody who took it over and says that something else is to be done.
-        StateError: The journal cannot be read or written.
+        BusyError: Another process controls it, here or elsewhere.
+        InvalidInputError: The rollout is unknown, over, another caller's, only known elsewhere,
+            or it cannot be taken over.
+        IntegrityError: The checkpoint is not trusted and there is no local journal; or a third
+            party changed what the rollout does.
     """
     caller = heads.owner.caller
     wanted = rollout or _newest_here(journals, caller) or await _newest_there(heads)
@@ -80,7 +80,7 @@ async def take_up(
         raise InvalidInputError(
             f"neither this machine nor the bus knows rollout {wanted}"
             if wanted
-            else f"neither this machine nor the bus knows a rollout of {caller} that can go on",
+            else f"neither this machine nor the bus has a rollout of {caller} that can be resumed",
             where="rollout",
             hint="localpuppet rollout list, on the machine where it began",
         )
@@ -113,15 +113,7 @@ async def take_up(
 async def _read(
     heads: Heads, rollout: RolloutId, *, own: bool, without: bool, note: Callable[[str], None]
 ) -> tuple[KeptHead | None, int]:
-    """Return the head of a rollout as far as it is known, and how many epochs are passed over.
-
-    Args:
-        heads: Where.
-        rollout: Which.
-        own: Whether it can be our own that goes on where the bus does not let us read.
-        without: Whether it can go on where somebody else wrote there.
-        note: Takes what a person should read.
-    """
+    """Return the trusted checkpoint of a rollout, and the number of epochs to skip."""
     try:
         return await heads.read(rollout), 0
     except RefusedError as error:
@@ -132,12 +124,12 @@ async def _read(
     except (IntegrityError, InvalidInputError) as error:
         if not without:
             raise
-        note(f"warning: it goes on by the journal here, as its head is not to be believed: {error}")
+        note(f"warning: resuming from the local journal, as the checkpoint is not trusted: {error}")
         return None, BLIND
 
 
 def head_of(journal: Journal) -> Head:
-    """Return the head that a journal comes to."""
+    """Return the checkpoint of a journal."""
     events = journal.events()
     report = Report.of(events, taken=False)
     state, over = report.state, not report.state.resumable
@@ -151,10 +143,10 @@ def head_of(journal: Journal) -> Head:
 
 
 def _newer_of(journal: Journal, found: KeptHead, *, here: int, heads: Heads) -> int:
-    """Have the journal say what the head says, where that is newer; return its epoch."""
+    """Replace the journal's events by the checkpoint's if these are newer; return the epoch."""
     head = found.head
     if head.over:
-        raise InvalidInputError("is over: it went on elsewhere", where=str(head.rollout))
+        raise InvalidInputError("is over: it continued elsewhere", where=str(head.rollout))
     there = State.of(event for _, event in head.events).epoch if head.events else 0
     if there > here:
         _check_beginning(journal if here else None, found, heads)
@@ -164,20 +156,20 @@ def _newer_of(journal: Journal, found: KeptHead, *, here: int, heads: Heads) -> 
         raise InvalidInputError(
             "has a journal that is too large for the bus, and the newest is not on this machine",
             where=str(head.rollout),
-            hint="resume it where it went on last; else its holds end by themselves",
+            hint="resume it on the machine that controlled it last; otherwise its holds expire",
         )
     return here
 
 
 def _check_beginning(journal: Journal | None, found: KeptHead, heads: Heads) -> None:
-    """Refuse what another person says that the caller's rollout is to do.
+    """Reject a checkpoint in which a third party changed what the rollout does.
 
-    That would be done in the name of whoever resumes, with all rights of that person, on the nodes
-    and on this machine. Who takes a rollout over says whose word that is to be, and no more.
+    The controller would do that with all its rights, on the nodes and on this machine. An operator
+    who takes a rollout over vouches for its caller only.
 
     Raises:
-        IntegrityError: The head is neither its caller's nor ours, and says something else of the
-            rollout's beginning than we know.
+        IntegrityError: Neither the caller nor this signer signed the checkpoint, and the
+            rollout's first event is unknown here or differs.
     """
     if found.signer in (heads.owner, heads.signer):
         return
@@ -189,24 +181,24 @@ def _check_beginning(journal: Journal | None, found: KeptHead, heads: Heads) -> 
         raise IntegrityError(
             f"was last taken over by {found.signer}, and what it was begun with {known}",
             where=str(found.head.rollout),
-            hint="resume it where it began, or have it resumed by whoever took it over",
+            hint="resume it where it began, or ask the person who took it over to resume it",
         )
 
 
 async def _check_over(
     journal: Journal | None, found: KeptHead | None, problem: Callable[[State], Awaitable[str]]
 ) -> None:
-    """Refuse to take a rollout over before anything changed.
+    """Reject the takeover of a rollout before anything changes.
 
     Raises:
-        InvalidInputError: A node that it is about does not let us, or is not ready.
+        InvalidInputError: A node of the rollout refuses the takeover, or is not ready.
     """
     if found is not None and found.head.events:
         state = State.of(event for _, event in found.head.events)
     elif journal is not None:
         state = journal.state()
     else:
-        return  # nothing is known of it here, which is refused below
+        return  # unknown here, which `take_up` rejects later
     if state.resumable and (why := await problem(state)):
         raise InvalidInputError(
             f"cannot be taken over, and nothing was changed: {why}", where=str(state.began.id)

@@ -1,4 +1,4 @@
-"""From a plan, or from nodes without an order, to the first event of a rollout."""
+"""Build the first event's parts from a plan, or from nodes without an order."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from localpuppet.rollout.execution.events import Need, Turn
 from localpuppet.rollout.plans.check import Check
 from localpuppet.rollout.plans.plan import Plan
 
-MAX_CHECKS = 100  # that follow one run
+MAX_CHECKS = 100  # of one node run
 MAX_TITLE = 100
 MAX_PLACE = 255
 
@@ -22,14 +22,13 @@ Checks = tuple[Check, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """What is to be rolled out.
+    """The nodes that a rollout selects, their order and their checks.
 
     Attributes:
-        groups: The nodes of each group, sorted.
-        title: What it is, for people.
-        consumers: Node → the nodes that consume what that one produces; those without are left out.
-        checks: The checks that follow a turn; turns without any are left out.
-        needs: What components declare that they consume, as far as it is produced here.
+        title: What it rolls out, for people.
+        consumers: Node → the nodes that consume what it produces; nodes without any are missing.
+        checks: Node run → its checks; runs without any are missing.
+        needs: What components consume, as far as nodes of the site produce it.
     """
 
     groups: Groups
@@ -40,10 +39,10 @@ class Selected:
 
 
 def of_plan(plan: Plan) -> Selected:
-    """Return what a plan selects.
+    """Return the selection of a plan.
 
     Raises:
-        InvalidInputError: It has no node, or too many checks follow a run.
+        InvalidInputError: The plan has no node, or too many checks follow a run.
     """
     needs = needs_of(plan)
     return Selected(
@@ -58,7 +57,7 @@ def of_plan(plan: Plan) -> Selected:
 
 
 def _applications(plan: Plan) -> list[str]:
-    """Return the applications that somebody declared, and what the other nodes are, sorted."""
+    """Return the declared applications, then those of the other nodes, each sorted."""
     declared: set[str] = set()
     known: set[NodeName] = set()
     for run in plan.runs:
@@ -72,14 +71,14 @@ def _applications(plan: Plan) -> list[str]:
 
 
 def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
-    """Return where nodes are, by a fact.
+    """Return the place of each node, from a fact.
 
     Args:
-        facts: Of each node the value of the fact; `None` where it has none.
+        facts: Node → its value of the fact; `None` if it has none.
         fact: The fact's name.
 
     Raises:
-        InvalidInputError: A node has no such fact, or it is not one value.
+        InvalidInputError: A node does not have the fact, or has more than one value.
     """
     found: dict[NodeName, str] = {}
     missing = []
@@ -98,7 +97,7 @@ def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
 
 
 def one_group(nodes: Collection[NodeName], *, title: str) -> Selected:
-    """Return nodes that are free to run together, as a group.
+    """Return a selection of nodes without an order, as one group.
 
     Raises:
         InvalidInputError: There are none.
@@ -111,10 +110,10 @@ def _title(text: str) -> str:
 
 
 def refuse_none(groups: Groups) -> Groups:
-    """Return the groups, each of which has nodes.
+    """Return the groups if they have nodes.
 
     Raises:
-        InvalidInputError: There are no nodes: what matches nothing is a mistake, not a success.
+        InvalidInputError: There are no nodes: a selection without a match is an error.
     """
     if not any(groups):
         raise InvalidInputError("the selection matches no node: nothing is rolled out")
@@ -122,13 +121,12 @@ def refuse_none(groups: Groups) -> Groups:
 
 
 def needs_of(plan: Plan) -> tuple[Need, ...]:
-    """Return which nodes need what others produce.
+    """Return which nodes consume what others produce.
 
-    Nodes that need the same nodes stand together, and so do those that the same nodes need: a
-    thousand that each produce something for a thousand others are one need, and not a million names
-    in each head of the rollout.
-
-    What nodes only ask of each other does not count: they can do without the answer being new.
+    - Consumers of the same producers are merged, and so are producers with the same consumers: a
+      thousand producers for a thousand consumers are one `Need` in each checkpoint, and not a
+      million names.
+    - Derived relations (queries) do not count: their consumers can run with older answers.
     """
     producers: dict[str, set[NodeName]] = {}
     consumers: dict[str, set[NodeName]] = {}
@@ -152,7 +150,7 @@ def needs_of(plan: Plan) -> tuple[Need, ...]:
 
 
 def consumers_of(needs: Sequence[Need]) -> Consumers:
-    """Return which other nodes consume what a node produces; nodes without such are left out."""
+    """Return node → the other nodes that consume what it produces; without empty ones."""
     found: dict[NodeName, set[NodeName]] = {}
     for need in needs:
         for node in need.producers:
@@ -163,10 +161,10 @@ def consumers_of(needs: Sequence[Need]) -> Consumers:
 
 
 def checks_of(plan: Plan) -> dict[Turn, Checks]:
-    """Return the checks of the components that each run settles; runs without any are left out.
+    """Return node run → the checks of its components; without empty ones.
 
     Raises:
-        InvalidInputError: More checks follow one run than `MAX_CHECKS`.
+        InvalidInputError: More than `MAX_CHECKS` checks follow one run.
     """
     found: dict[Turn, Checks] = {}
     for run in plan.runs:
@@ -181,10 +179,10 @@ def checks_of(plan: Plan) -> dict[Turn, Checks]:
 
 
 def only(selected: Selected, nodes: Collection[NodeName]) -> Selected:
-    """Return what is left of a selection with some nodes; groups without any fall out.
+    """Return a selection reduced to some nodes; empty groups are dropped.
 
     Raises:
-        InvalidInputError: None of them is in a group.
+        InvalidInputError: None of the nodes is in a group.
     """
     groups: list[tuple[NodeName, ...]] = []
     checks: dict[Turn, Checks] = {}
@@ -202,7 +200,7 @@ def only(selected: Selected, nodes: Collection[NodeName]) -> Selected:
 def needed(
     skipped: Collection[NodeName], consumers: Consumers
 ) -> Sequence[tuple[NodeName, NodeName]]:
-    """Return each node that is to be left out, with one that consumes what that node produces."""
+    """Return each skipped node that another node depends on, with that node."""
     return [
         (node, other)
         for node in sorted(skipped)

@@ -1,10 +1,8 @@
-"""Where a rollout is: what its events, one after the other, come to.
+"""The state of a rollout, derived from its events.
 
-Owns: what follows from an event. Refuses to know: what is to be done next (`deciding`), time.
-
-Invariants: the same events give the same state, so a rollout that is read from its journal goes on
-as if it had never ended; a turn that was started once is never started again; a turn whose checks
-failed has failed.
+- The same events give the same state, so a rollout continues from its journal.
+- A node run that started once is never started again.
+- A node run whose checks failed has failed.
 """
 
 from collections import Counter
@@ -56,27 +54,27 @@ class State:
         self._nodes = frozenset(node for group in began.groups for node in group)
         self.skipped: dict[NodeName, str] = {}
         self.durations: dict[NodeName, tuple[float, ...]] = {}  # of its last good runs
-        self.usual: dict[NodeName, float] = {}  # the median of these
+        self.usual: dict[NodeName, float] = {}  # their median
         self.until = began.options.until
-        self.serials: dict[NodeName, int] = {}  # of the release's assignment, once all have it
+        self.serials: dict[NodeName, int] = {}  # of the release's assignments, once all have it
         self.started: set[Turn] = set()
         self.ends: dict[Turn, Ended] = {}
-        self.foreseen: dict[NodeName, Foreseen] = {}  # with noop: what would change
-        self.differing: dict[Turn, Difference] = {}  # turns that wait for somebody's approval
-        self.seen: dict[Turn, Difference] = {}  # what was not approved, also if it is by now
+        self.foreseen: dict[NodeName, Foreseen] = {}  # with noop: the reported changes
+        self.differing: dict[Turn, Difference] = {}  # node runs that wait for an approval
+        self.seen: dict[Turn, Difference] = {}  # all differences, also those approved later
         self.approved: dict[Turn, Approved] = {}
-        self.granted: dict[Turn, Foreseen] = {}  # what turns may change by such approvals
-        self.cleared: set[Turn] = set()  # turns that may run: what they change is approved
-        self.looked: dict[Turn, int] = {}  # the step of the last look before each turn
+        self.granted: dict[Turn, Foreseen] = {}  # approved changes, extended by differences
+        self.cleared: set[Turn] = set()  # node runs whose changes are approved
+        self.looked: dict[Turn, int] = {}  # the step of the last comparison before each run
         self._looks: Counter[Turn] = Counter()
-        self.entries: dict[NodeName, Awaited] = {}  # of those that ran, who ended last at the end
+        self.entries: dict[NodeName, Awaited] = {}  # of nodes that ran, in the order of their ends
         self.checked: set[Turn] = set()
         self.failed: dict[NodeName, Ended] = {}
-        self.accepted: frozenset[NodeName] = frozenset()  # those that failed, and may
+        self.accepted: frozenset[NodeName] = frozenset()  # failed nodes that an operator accepted
         self._running: set[Turn] = set()
         self._unchecked: set[Turn] = set()
-        self.passed: set[str] = set()  # points at which the rollout has paused
-        self.pauses = 0  # until now
+        self.passed: set[str] = set()  # points where the rollout has paused
+        self.pauses = 0  # how many so far
         self.paused: Paused | None = None
         self.stopped: Stopped | None = None
         self.overtaken: Overtaken | None = None
@@ -89,17 +87,17 @@ class State:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> "State":
-        """Return the state that these events come to.
+        """Return the state after these events.
 
         Raises:
-            StateError: The first of them does not begin a rollout, or see `take`.
+            StateError: The first event is not `Began`, or see `take`.
         """
         iterator = iter(events)
         first = next(iterator, None)
         if not isinstance(first, Began):
             raise StateError(
                 "does not begin with the beginning of a rollout",
-                hint="who made it was killed before that; move it away",
+                hint="its process was killed before that; move it away",
             )
         state = cls(first)
         for event in iterator:
@@ -108,21 +106,21 @@ class State:
 
     @property
     def nodes(self) -> tuple[NodeName, ...]:
-        """The nodes that were selected, sorted."""
+        """The selected nodes, sorted."""
         return tuple(sorted(self._nodes))
 
     @property
     def running(self) -> list[Turn]:
-        """The turns that were started and of which no end is known, sorted."""
+        """The node runs that started and have no result, sorted."""
         return sorted(self._running)
 
     @property
     def unchecked(self) -> list[Turn]:
-        """The turns that ended well and whose checks are not done, sorted."""
+        """The successful node runs whose checks have not ended, sorted."""
         return sorted(self._unchecked)
 
     def settled(self, turn: Turn) -> bool:
-        """Return whether a turn is over, with its checks."""
+        """Return whether a node run and its checks are over."""
         end = self.ends.get(turn)
         if end is None:
             return False
@@ -130,42 +128,42 @@ class State:
 
     @property
     def step_back(self) -> int:
-        """The step of the runs with which nodes go back to what they ran before."""
+        """The step of the runs that take nodes back to their previous release."""
         return len(self.began.groups) + 1
 
     def looks(self, turn: Turn) -> bool:
-        """Return whether it is yet to be seen what a turn would change, before it is taken."""
+        """Return whether the changes of a node run must be compared before it starts."""
         approved = self.began.approval is None or turn.step == self.step_back
         return not (approved or turn in self.cleared)
 
     def look_step(self, turn: Turn) -> int:
-        """Return the step of the next look before a turn: no two looks have the same step."""
+        """Return the step of the next comparison before a node run; each has its own step."""
         earlier = self.epoch - 1 + self._looks[turn]
         return self.step_back + earlier * len(self.began.groups) + turn.step
 
     def may_change(self, turn: Turn) -> Foreseen | None:
-        """Return what was approved of a turn: with the rollout, and while the turn waited."""
+        """Return the approved changes of a node run, from the rollout and from later approvals."""
         approval = self.began.approval
         before = None if approval is None else approval.nodes.get(turn.node)
         return self.granted.get(turn, before)
 
     def is_decided(self, turn: Turn, step: int) -> bool:
-        """Return whether all that a node saw with a step of its look is approved."""
+        """Return whether all changes that a node reported in a comparison are approved."""
         waits = turn in self.differing or turn not in self._running
         return self.looked.get(turn) == step and not waits
 
     def as_it_is(self, event: Event) -> Event:
-        """Return what an event is where the rollout ends: who may run by now does not run."""
+        """Return an event as it counts now: after a stop, a compared run is withdrawn."""
         ends = self.stopped is not None
         return Withdrawn(turns=(event.turn,)) if ends and isinstance(event, Looked) else event
 
     def makers_for(self, node: NodeName) -> Sequence[frozenset[NodeName]]:
-        """Return the nodes that produce what a node's components need, in one or more sets."""
+        """Return the sets of nodes that produce what a node's components consume."""
         return self._makers.get(node, ())
 
     @property
     def goes_back(self) -> bool:
-        """Whether the nodes that took the release are to go back."""
+        """Whether the nodes that took the release go back to their previous one."""
         ending = None if self.stopped is None else self.stopped.ending
         if self.began.options.on_failure is OnFailure.ROLLBACK and ending is Ending.FAILURES:
             return True
@@ -174,12 +172,12 @@ class State:
 
     @property
     def took(self) -> dict[NodeName, int]:
-        """The nodes that may have taken the release, each with the last step that it started."""
+        """Node → its last started step, for nodes that may have taken the release."""
         turns = sorted(turn for turn in self.started if turn.step != self.step_back)
         return {turn.node: turn.step for turn in turns}
 
     def checks(self, turn: Turn) -> tuple[Check, ...]:
-        """Return the checks that follow a turn."""
+        """Return the checks that follow a node run."""
         options = self.began.options
         if turn.step == self.step_back:
             return ()
@@ -187,34 +185,34 @@ class State:
 
     @property
     def commands(self) -> list[str]:
-        """The programs that its checks run on the machine of whoever goes on with it, sorted."""
+        """The programs that checks run on the controller's machine, sorted."""
         every = [self.began.options.checks, *self.began.checks.values()]
         return sorted({one[0] for checks in every for one in checks if isinstance(one, tuple)})
 
     @property
     def allowed(self) -> int:
-        """How many nodes may fail: of those that were selected at the start."""
+        """How many of the selected nodes may fail."""
         return self.began.options.max_failures.of(len(self.nodes))
 
     @property
     def waits(self) -> bool:
-        """Whether it is paused, and somebody's word is needed."""
+        """Whether the rollout is paused until an operator decides."""
         return self.paused is not None and self.stopped is None and self.over is None
 
     @property
     def resumable(self) -> bool:
-        """Whether there is something to go on with."""
+        """Whether the rollout can be resumed."""
         return self.over is None or self.over.ending is Ending.STOPPED
 
     def take(self, event: Event) -> None:
-        """Take an event that is in the journal.
+        """Apply an event that is in the journal.
 
         Raises:
-            StateError: It is of a run that this rollout does not have; heads come from others.
+            StateError: A node run of the event is not in this rollout (checkpoints are input).
         """
         for turn in _turns(event):
             if turn.node not in self._nodes or not 1 <= turn.step <= self.step_back:
-                raise StateError(f"tells of a run that it does not have: {turn.step} {turn.node}")
+                raise StateError(f"has an event of an unknown run: {turn.step} {turn.node}")
         if isinstance(event, Resumed):
             self._take_resumed(event)
         elif isinstance(event, Skipped):
@@ -248,7 +246,7 @@ class State:
             self.failed.setdefault(event.turn.node, event)
 
     def _take_decision(self, event: Event) -> None:
-        """Take an event that is about the whole rollout."""
+        """Apply an event about the whole rollout."""
         if isinstance(event, Paused):
             self.pauses += 1
             self.paused = event
@@ -292,16 +290,16 @@ class State:
 
     def _take_resumed(self, event: Resumed) -> None:
         self.epoch = max(self.epoch + 1, event.epoch)
-        self.differing.clear()  # their nodes are looked at again
+        self.differing.clear()  # these nodes compare again
         if self.paused is not None and self.paused.changes:
             self.paused = None
-        # Whoever resumes what was over has decided: not so who goes on after a kill.
+        # Resuming a rollout that was over is a decision; resuming after a kill is not.
         if self.over is not None and self.paused is not None:
             self._go_on()
         if self.over is not None:
             self.until = None
         self.over = self.overtaken = None
-        if not self.goes_back:  # else it goes on with that, and ends as it was to end
+        if not self.goes_back:  # a rollback continues and keeps its ending
             self.stopped = None
 
     def _go_on(self) -> None:
@@ -313,15 +311,15 @@ class State:
         self._unchecked.discard(event.turn)
         if event.problem:
             if event.turn not in self.ends:
-                raise StateError(f"tells of checks of {event.turn.node} before the end of its run")
+                raise StateError(f"has checks of {event.turn.node} before the end of its run")
             end = replace(self.ends[event.turn], fate=Fate.FAILED, reason=event.problem)
             self.ends[event.turn] = end
             self.failed.setdefault(event.turn.node, end)
 
     def turns(self, step: int) -> list[Turn]:
-        """Return the turns of a group that are taken if nothing stops it, sorted by node.
+        """Return the node runs of a group that are due if nothing stops it, sorted by node.
 
-        Nodes that were skipped have none, nor those that failed in an earlier group.
+        Skipped nodes have none, nor nodes that failed in an earlier group.
         """
         return [
             Turn(step, node)
@@ -331,14 +329,14 @@ class State:
         ]
 
     def sections(self, turns: Sequence[Turn]) -> list[list[Turn]]:
-        """Return turns in those sections that run one after the other, by the places of nodes."""
+        """Return node runs in sections that follow each other, by the places of the nodes."""
         found: dict[str, list[Turn]] = {}
         for turn in turns:
             found.setdefault(self.began.places.get(turn.node, ""), []).append(turn)
         return [found[place] for place in sorted(found)]
 
     def fates(self) -> dict[NodeName, Fate | None]:
-        """Return how the part of each node ended; `None` where that is open."""
+        """Return node → its result; `None` if it has none yet."""
         mine: dict[NodeName, list[Turn]] = {node: [] for node in self.nodes}
         for step, group in enumerate(self.began.groups, 1):
             for node in group:
@@ -359,7 +357,7 @@ class State:
         return found
 
     def _back(self, node: NodeName) -> Fate | None:
-        """Return how a node's way back ended; `None` where it had none, or is on it."""
+        """Return the result of a node's rollback run; `None` if it had none, or is running."""
         turn = Turn(self.step_back, node)
         end = self.ends.get(turn)
         if end is None:
@@ -371,7 +369,7 @@ class State:
 
 
 def _turns(event: Event) -> Sequence[Turn]:
-    """Return the turns that an event is about."""
+    """Return the node runs of an event."""
     if isinstance(event, Started | Withdrawn):
         return event.turns
     return (event.turn,) if isinstance(event, Ended | Checked | Looked | Approved) else ()

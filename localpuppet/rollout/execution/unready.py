@@ -1,4 +1,4 @@
-"""Nodes that are not ready: whether the rollout can do without them, and what is said of them."""
+"""Decide whether a rollout can do without nodes that are not ready, and explain why not."""
 
 from collections.abc import Collection, Mapping
 
@@ -7,11 +7,15 @@ from localpuppet.base.formats.text import shown_names
 from localpuppet.rollout.execution.selecting import needed
 from localpuppet.rollout.execution.state import State
 
-SHOWN = 3  # reasons, in a message
+SHOWN = 3  # reasons in a message
 
 
 def can_do_without(state: State, problems: Collection[NodeName]) -> bool:
-    """Return whether nodes may be left out: wanted, not begun yet, needed by no other, not all."""
+    """Return whether nodes may be left out.
+
+    The options must allow it, none of the nodes has started, no other node consumes what they
+    produce, and other nodes remain.
+    """
     begun = {turn.node for turn in state.started}
     return (
         state.began.options.skip_unready
@@ -22,7 +26,7 @@ def can_do_without(state: State, problems: Collection[NodeName]) -> bool:
 
 
 def why_not_ready(state: State, problems: Mapping[NodeName, str]) -> str:
-    """Return what is wrong with nodes, one line: each reason once, that of most nodes first."""
+    """Return the reasons of nodes in one line: each reason once, the most frequent first."""
     alike: dict[str, list[NodeName]] = {}
     for node, why in sorted(problems.items()):
         alike.setdefault(why, []).append(node)

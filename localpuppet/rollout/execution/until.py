@@ -1,6 +1,6 @@
-"""Until when a rollout starts nodes: a moment, as people write it, and who would be late.
+"""The deadline of a rollout: how people write it, and which node runs would exceed it.
 
-Owns: the forms of the moment, with its zone, and the rule. Refuses to know: clocks.
+Forms:
 
     2026-11-22T06:00+01:00
     2026-11-22 06:00 Europe/Berlin
@@ -24,17 +24,12 @@ _HINT = "write it with a zone: 2026-11-22T06:00+01:00, or '06:00 Europe/Berlin'"
 
 
 def parse_until(text: str, *, now: datetime, where: str) -> datetime:
-    """Return the moment, in UTC.
+    """Parse a deadline and return it in UTC.
 
-    A time that clocks show twice, because they are set back, is the earlier one.
-
-    Args:
-        text: As a person wrote it.
-        now: The time, UTC.
-        where: Its name, for messages.
+    If clocks show the time twice because they are set back, the earlier one counts.
 
     Raises:
-        InvalidInputError: It is not a moment, has no zone, is one that clocks skip, or is over.
+        InvalidInputError: It is not a time, has no zone, is skipped by clocks, or is in the past.
     """
     found = _parse(text, now=now, where=where)
     if found <= now:
@@ -81,15 +76,10 @@ def _moment(date: str, time: str, zone: ZoneInfo, where: str) -> datetime:
 
 
 def late(state: State, turns: Collection[Turn], now: datetime) -> str:
-    """Return why turns are not to start any more, one line; empty where they may.
+    """Return why node runs may not start any more, one line; empty if they may.
 
-    They are late when the longest of the last good runs of their nodes, started now, would end
-    after the moment. A node of which no good run is known counts as the others do.
-
-    Args:
-        state: Where the rollout is.
-        turns: Those that would start together.
-        now: The time, UTC.
+    They are late if the longest of their nodes' last good runs, started now, would end after the
+    deadline. A node without a good run counts as zero.
     """
     until = state.until
     if until is None or not turns:

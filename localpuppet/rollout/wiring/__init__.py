@@ -1,4 +1,4 @@
-"""From settings to the parts that carry a plan out.
+"""Build the parts of a rollout from the settings.
 
 acts: `heads`, `rollout`, `site_server`.
 """

@@ -1,4 +1,4 @@
-"""What the bus has of somebody's rollouts, wherever they go on, or went on."""
+"""Read the checkpoints of a caller's rollouts from the bus."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,11 @@ from localpuppet.rollout.wiring.rollout import RolloutWiring
 
 
 async def known_head(wiring: RolloutWiring, rollout: RolloutId | None, owner: SignerName) -> Head:
-    """Return what the bus has of a rollout; of the newest that can go on for `None`.
-
-    Args:
-        wiring: The parts of a rollout.
-        rollout: Which.
-        owner: Whose.
+    """Return the checkpoint of a rollout; of the newest that can be resumed for `None`.
 
     Raises:
-        InvalidInputError: There is none.
-        IntegrityError: What is there is not to be believed.
+        InvalidInputError: The bus does not have it.
+        IntegrityError: The checkpoint is not trusted.
     """
     async with wiring.fleet.connected() as kv:
         heads = wiring.heads(kv, owner)
@@ -26,12 +21,6 @@ async def known_head(wiring: RolloutWiring, rollout: RolloutId | None, owner: Si
 
 
 async def known_heads(wiring: RolloutWiring, owner: SignerName, *, most: int) -> Sequence[Head]:
-    """Return what the bus has of somebody's rollouts, the newest first, at most so many.
-
-    Args:
-        wiring: The parts of a rollout.
-        owner: Whose.
-        most: At most so many.
-    """
+    """Return the trusted checkpoints of a caller, the newest rollouts first, up to `most`."""
     async with wiring.fleet.connected() as kv:
         return await wiring.heads(kv, owner).all(most=most)

@@ -59,16 +59,12 @@ if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# What monitoring is told of as it happens; of the ends of nodes it learns with these.
+# Events after which the metrics are updated; these then include the results of nodes, too.
 _TOLD = (Resumed, Paused, Continued, Approved, Stopped, Over)
 
 
 class RolloutWiring:
-    """What rolls out from this root, in its signer's name.
-
-    Args:
-        node: The parts of the node.
-    """
+    """Builds and runs rollouts of this root, in its signer's name."""
 
     def __init__(self, node: NodeWiring) -> None:
         self._node = node
@@ -81,7 +77,7 @@ class RolloutWiring:
 
     @property
     def caller(self) -> str:
-        """Who rolls out."""
+        """The caller id of this root's signer."""
         return self.fleet.signer.name.caller
 
     def new_id(self) -> RolloutId:
@@ -90,14 +86,14 @@ class RolloutWiring:
         return RolloutId.of(self._node.clock.now(), os.urandom(2).hex(), newest)
 
     def now(self) -> str:
-        """Return the time, as journals have it."""
+        """Return the time in the form of journals."""
         return show_time(self._node.clock.now())
 
     async def begin(self, began: Began, told: Callable[[Event], None]) -> Journal:
-        """Carry a new rollout out to its end; return its journal.
+        """Carry a new rollout out to its end and return its journal.
 
         Raises:
-            UnavailableError: The bus cannot be reached; nothing changed.
+            UnavailableError: The bus is unreachable; nothing changed.
             BusyError: The rollout was resumed elsewhere.
         """
         async with self.fleet.connected() as kv:
@@ -120,19 +116,19 @@ class RolloutWiring:
         owner: SignerName | None = None,
         commands: bool = False,
     ) -> Journal:
-        """Go on with a rollout to its end; return its journal. See `begin` and `take_up`.
+        """Resume a rollout, carry it out to its end and return its journal.
 
         Args:
-            rollout: Which; the newest that can go on for `None`.
-            owner: Whose; our own for `None`.
-            commands: Whether another's checks may be commands, which run as us.
-            told: Learns of each event.
-            replay: Learns of what happened before.
+            rollout: The rollout; the newest that can be resumed for `None`.
+            told: Receives each event.
+            replay: Receives the events so far.
+            owner: The caller of the rollout; `None` for this signer.
+            commands: Whether checks of another caller's rollout may run commands as this user.
 
         Raises:
-            BusyError: Another process goes on with it.
-            InvalidInputError: It is over, or another's, or not known, or cannot be taken over.
-            IntegrityError: Its head on the bus is not to be believed.
+            BusyError: Another process controls it.
+            InvalidInputError: It is over, unknown, or cannot be taken over.
+            IntegrityError: Its checkpoint on the bus is not trusted.
         """
         async with self.fleet.connected() as kv:
             heads = self.heads(kv, owner)
@@ -158,7 +154,7 @@ class RolloutWiring:
         return journal
 
     async def give_up(self, journal: Journal, told: Callable[[Event], None]) -> None:
-        """End a rollout that no process goes on with: its nodes are given back; see `resume`."""
+        """End a rollout that no process controls, and release its nodes; see `resume`."""
         async with self.fleet.connected() as kv:
             journal.take()
             try:
@@ -170,7 +166,7 @@ class RolloutWiring:
                 journal.close()
 
     async def give_back(self, journal: Journal, told: Callable[[Event], None]) -> None:
-        """Let go of the nodes that a rollout which is over has kept; see `resume`."""
+        """Release the nodes that a finished rollout kept; see `resume`."""
         async with self.fleet.connected() as kv:
             journal.take()
             try:
@@ -187,21 +183,21 @@ class RolloutWiring:
         *,
         about: Callable[[State], str],
     ) -> Head:
-        """Say a word to who goes on with a rollout on another machine.
+        """Send a command to the controller of a rollout on another machine.
 
         Args:
-            word: The word.
-            rollout: Which; the newest that goes on for `None`.
-            owner: Whose; our own for `None`.
-            about: Returns what the word is about, by what the bus has of the rollout.
+            word: The command.
+            rollout: The rollout; the newest that is running for `None`.
+            owner: The caller of the rollout; `None` for this signer.
+            about: Returns what the command refers to, from the state in the checkpoint.
 
         Returns:
-            The head by which whoever goes on was found.
+            The checkpoint that named the controller.
 
         Raises:
-            InvalidInputError: There is none, or the word is refused there.
-            UnavailableError: The bus cannot be asked, or nobody answered.
-            IntegrityError: What the bus has of the rollout is not to be believed.
+            InvalidInputError: There is no such rollout, or the controller rejected the command.
+            UnavailableError: The bus is unreachable, or the controller did not reply.
+            IntegrityError: The checkpoint is not trusted.
         """
         async with self.fleet.connected() as kv:
             heads = self.heads(kv, owner)
@@ -219,17 +215,17 @@ class RolloutWiring:
         return found.head
 
     async def elsewhere(self, journal: Journal) -> bool:
-        """Return whether a rollout whose journal is here went on on another machine."""
+        """Return whether a rollout with a journal here continued on another machine."""
         return bool(await self.newer_heads([journal.state()], lambda _: None))
 
     async def newer_heads(
         self, states: Iterable[State], note: Callable[[str], None]
     ) -> dict[RolloutId, Head]:
-        """Return the heads of rollouts that continued on other machines, by what the bus has.
+        """Return the checkpoints of rollouts that continued on other machines.
 
         Args:
-            states: Where these rollouts are by the journals of this machine.
-            note: Takes why a head is rejected.
+            states: The states of these rollouts by the journals of this machine.
+            note: Receives why a checkpoint is rejected.
         """
         found = {}
         async with self.fleet.connected() as kv:
@@ -245,7 +241,7 @@ class RolloutWiring:
         return found
 
     async def _not_to_be_taken(self, kv: "KeyValue", state: State, *, commands: bool) -> str:
-        """Return why we do not take a rollout over, or nodes do not let us; empty where we do."""
+        """Return why this process or the nodes reject a takeover; empty if they do not."""
         if state.commands and not commands:
             return f"its checks would run {shown_names(state.commands)} as you (--run-checks)"
         nodes = FleetNodes(
@@ -259,7 +255,7 @@ class RolloutWiring:
         return "" if can_do_without(state, problems) else why_not_ready(state, problems)
 
     def heads(self, kv: "KeyValue", owner: SignerName | None = None) -> Heads:
-        """Return the heads of somebody's rollouts on a bus; of our own for `None`."""
+        """Return the checkpoints of a caller's rollouts; of this signer's for `None`."""
         return Heads(
             kv,
             signer=self.fleet.signer,
@@ -269,7 +265,7 @@ class RolloutWiring:
         )
 
     def _denied(self, caller: SignerName) -> str:
-        """Return why somebody may not speak for others' rollouts here; empty where one may."""
+        """Return why a signer may not take rollouts over here; empty if they may."""
         try:
             return refusal(peers(self._node).policy, caller, TAKEOVER)
         except LocalpuppetError as error:
@@ -281,7 +277,7 @@ class RolloutWiring:
     async def _carry_out(
         self, execution: Execution, work: Coroutine[Any, Any, Over], keeper: HeadKeeper
     ) -> None:
-        """Do the work of a rollout, with its head kept on the bus, until another has its epoch."""
+        """Control a rollout and keep its checkpoint on the bus, until another has its epoch."""
         working, keeping = asyncio.create_task(work), asyncio.create_task(keeper.run())
         try:
             await asyncio.wait([working, keeping], return_when=asyncio.FIRST_COMPLETED)
@@ -298,7 +294,7 @@ class RolloutWiring:
         try:
             await keeper.write()
         except (UnavailableError, IntegrityError, InvalidInputError) as error:
-            self._note(f"warning: its head on the bus is not the newest: {error}")
+            self._note(f"warning: its checkpoint on the bus is outdated: {error}")
 
     @asynccontextmanager
     async def _execution(
@@ -370,11 +366,11 @@ class RolloutWiring:
             self._measure(journal, running=False)
 
     def _measure(self, journal: Journal, *, running: bool) -> None:
-        """Tell monitoring of a rollout; a textfile that cannot be written stops none."""
+        """Update the metrics of a rollout; a failure to write them does not stop it."""
         try:
             report = Report.of(journal.events(), taken=running)
             metrics.update(
                 metrics.file_beside(self._node.settings.metrics), report, now=self._node.clock.now()
             )
         except StateError as error:
-            self._note(f"warning: monitoring is not told: {error}")
+            self._note(f"warning: the metrics cannot be written: {error}")

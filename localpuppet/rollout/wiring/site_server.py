@@ -1,4 +1,4 @@
-"""From the settings to the Puppet server that a site is read from."""
+"""Build the client for Puppet servers that sites are read from."""
 
 import secrets
 from pathlib import Path
@@ -24,15 +24,15 @@ def site_server(
     key: Path | None,
     default: str = "",
 ) -> "Fetch":
-    """Return what asks a Puppet server, with the node's own certificate unless one is named.
+    """Return a client for Puppet servers, with the node's own certificate by default.
 
     Args:
         node: The parts of the node.
-        default: The server, `HOST:PORT`, for a service without SRV records.
-        ca: The authorities to trust; `None` for that of the node's identity, `https_ca`, or the
+        ca: The trusted authorities; `None` for those of the node's identity, `https_ca`, or the
             system's.
-        certificate: A client certificate, and then its key.
-        key: The key.
+        certificate: A client certificate; requires `key`.
+        key: Its key.
+        default: The server, `HOST:PORT`, for a service without SRV records.
     """
     own = peers(node).identity
     shown = (certificate, key) if certificate is not None else (own.certificate, own.key)
@@ -51,7 +51,7 @@ def site_server(
 
 
 class _LazyDns:
-    """SRV records; importing dnspython takes 100 ms and more, and most servers need none."""
+    """Looks up SRV records; imports dnspython (100 ms or more) when first needed."""
 
     def records(self, name: str) -> "Sequence[Record]":
         """Return the records of a service; see `rollout.plans.service.Lookup`."""

@@ -35,7 +35,7 @@ def test_what_changes_where() -> None:
     )
     assert text.endswith(
         "  + File[/17]\n"
-        "  and 9 more; --json has what nodes told\n"
+        "  and 9 more; --json has all\n"
         "\n"
         "db01.example.com\n"
         "  nothing changes\n"

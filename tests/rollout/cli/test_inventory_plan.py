@@ -33,7 +33,7 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     (db,) = fleet.add("db", puppet=True)
     nobody = web.run("plan")
     assert "No site applications were found in the Puppet environment" in nobody.out
-    assert "# the inventory knows no node yet: " in nobody.err
+    assert "# the inventory has no node yet: " in nobody.err
     db.node.app(CODE)
     raw = json.loads((db.root / "input.yaml").read_text())
     db.node.write("input.yaml", json.dumps({**raw, "parameters": {"role": "db"}}))

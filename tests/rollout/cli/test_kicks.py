@@ -52,7 +52,7 @@ def test_the_cycle_is_named_and_check_finds_it(fleet: Fleet) -> None:
 def test_nobody_and_could_not_ask_are_different(fleet: Fleet) -> None:
     (web,) = fleet.add("web")
     assert (
-        web.run("kicks").out == "nobody kicks, asks about, collects from or triggers another node\n"
+        web.run("kicks").out == "no node kicks, queries, collects from or triggers another node\n"
     )
     web.node.settings(
         node=str(web.name),

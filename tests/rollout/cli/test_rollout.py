@@ -85,11 +85,11 @@ def test_what_is_told(node: Node) -> None:
         "rollout 20261122T110000Z-0123: test, 4 nodes, 4 runs in 2 groups\n"
         "n03.example.com  skipped: on hold: work\n"
         "n01.example.com  changed (15s)\n"
-        "goes on\n"
+        "resumed\n"
         "n02.example.com  silent (45s): did not tell\\x1b[2J\n"
         "stopped: by SIGINT (1 succeeded, 1 silent, 1 not reached, 1 skipped)\n"
         "n02.example.com may be held until 2026-11-20 14:11:30 UTC: did not answer\n"
-        "then free by itself; 'localpuppet rollout stop 20261122T110000Z-0123' asks again\n"
+        "the hold expires then; 'localpuppet rollout stop 20261122T110000Z-0123' asks again\n"
         "'localpuppet rollout run --failed-of 20261122T110000Z-0123', "
         "with the same --site if any, does what did not succeed\n"
     )

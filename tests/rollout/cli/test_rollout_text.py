@@ -55,7 +55,7 @@ def test_who_decides_about_a_pause_and_until_when_and_what_tells_more_of_a_failu
     ]
     told = outcome(Report.of([("2026-11-22T11:00:00Z", one) for one in events], taken=True))
     assert told.splitlines()[1:] == [
-        f"'localpuppet report {run} --node n01.example.com' tells more",
+        f"'localpuppet report {run} --node n01.example.com' shows details",
         "'localpuppet rollout continue 20261122T110000Z-0123' or 'stop' decides, "
         "until 2026-11-22 12:30:00 UTC",
     ]
@@ -70,7 +70,7 @@ def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> No
         times = [("2026-11-22T11:00:00Z", one) for one in every]
         return outcome(Report.of(times, taken=False)).splitlines()[-1]
 
-    resume = "'localpuppet rollout resume 20261122T110000Z-0123' goes on"
+    resume = "'localpuppet rollout resume 20261122T110000Z-0123' continues it"
     assert last_line() == resume
     assert "run --failed-of 20261122T110000Z-0123'" in last_line(silent)
     assert last_line(silent, on_failure=OnFailure.PAUSE) == resume

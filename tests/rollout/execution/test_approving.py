@@ -58,10 +58,10 @@ def test_a_digest_and_its_first_digits_find_what_was_approved() -> None:
     [
         (looked(foretold(), foretold(), over=None), "is not over"),
         (looked(foretold(), foretold(), over=replace(OVER, ending=Ending.STOPPED)), "is not over"),
-        (looked(foretold(), None), "n02.example.com did not tell what would change"),
+        (looked(foretold(), None), "n02.example.com did not report what would change"),
         (
             looked(foretold(), replace(foretold(), total=5000)),
-            "n02.example.com would change too much to be told",
+            "n02.example.com would change too many properties to report",
         ),
         (State(began([1])), "was not a rollout with --noop"),
     ],

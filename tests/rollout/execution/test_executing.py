@@ -76,7 +76,7 @@ def test_silence_is_a_failure_and_ends_what_may_not_fail() -> None:
         assert words(rollout.state) == ["succeeded", "silent", "not reached"]
         assert over.left == {node(2): "did not answer"}
         assert rollout.state.failed[node(2)].reason == (
-            "did not tell within 1m 40s how its run ended: did not answer"
+            "did not report within 1m 40s how its run ended: did not answer"
         )
 
     run_simulated(work())

@@ -83,7 +83,7 @@ def test_what_differs_waits_for_an_approval_and_nothing_more_starts() -> None:
         notes.words += [(Word.CONTINUE, "bob")]
         notes.approve = lambda: f"{node(2)} 0123456789abcdef"
         await asyncio.sleep(5)
-        assert any("another difference by now" in one for one in notes.refused)
+        assert any("has changed: look" in one for one in notes.refused)
         assert any("waits until what n02.example.com would change" in one for one in notes.refused)
         notes.approve = lambda: about(node(2), difference)
         over = await doing
@@ -183,7 +183,7 @@ def test_nobody_decides_and_the_hurried_do_not_wait() -> None:
         nodes, notes = site(differing=True), Notes()
         first = replace(FIRST, options=replace(FIRST.options, pause_at_most=60.0))
         over = await new(first, nodes, notes).run(resume=False)
-        assert over.why.startswith("nobody decided within 1m: n02.example.com would make 1 change")
+        assert over.why.startswith("no decision within 1m: n02.example.com would make 1 change")
         rollout = new(FIRST, site(differing=True), Notes())
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(0.2)  # while they look
@@ -204,7 +204,7 @@ def test_a_look_that_fails_or_tells_too_much_is_a_failure_and_nothing_ran() -> N
         assert words(state) == ["failed", "silent", "not reached"]
         reasons = [state.failed[node(number)].reason for number in (1, 2)]
         assert reasons[0] == "would change 5000 properties: too many to be approved"
-        assert reasons[1].startswith("before its run, with noop: did not tell within 1h")
+        assert reasons[1].startswith("before its run, with noop: did not report within 1h")
         assert nodes.ran == {}
         assert Ended(turn=Turn(1, node(1)), fate=Fate.FAILED, reason=reasons[0]) in [
             *state.ends.values()

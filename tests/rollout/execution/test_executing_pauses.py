@@ -72,7 +72,7 @@ def test_a_pause_ends_by_a_word_or_by_itself_and_what_was_paused_is_resumed(
         over = await doing
         assert over.ending is Ending.STOPPED
         if word is None:
-            assert over.why == "nobody decided within 1h: 1 node failed, and none may"
+            assert over.why == "no decision within 1h: 1 node failed, and none may"
             assert 3600 < asyncio.get_running_loop().time() < 3610
         else:
             assert over.why == "stopped by bob on pc"
@@ -113,7 +113,7 @@ def test_the_time_of_a_pause_goes_on_while_nobody_goes_on_with_the_rollout() -> 
         await asyncio.sleep(1000)
         again = execution(State.of(notes.events), nodes, notes)
         over = await again.run(resume=True)
-        assert over.why == "nobody decided within 1h: 1 node failed, and none may"
+        assert over.why == "no decision within 1h: 1 node failed, and none may"
         assert 3600 < asyncio.get_running_loop().time() < 3620
 
     run_simulated(work())

@@ -43,7 +43,7 @@ def test_how_a_rollout_ended_is_believed_in_its_form_only(lie: dict[str, object]
     assert (len(summary.title), "\n" in summary.why, summary.succeeded) == (200, False, True)
     assert parsed({**whole, "summary": None}) is None
     for contradiction in ({"summary": {**told, **lie}}, {"over": False}, {"over": "no"}):
-        with pytest.raises(InvalidInputError, match="head of a rollout: is malformed"):
+        with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
             parsed({**whole, **contradiction})
 
 
@@ -61,7 +61,7 @@ def test_events_that_cannot_have_happened_are_not_a_head(at: str, event: Event) 
         return Head.parse(told.to_payload(), caller=FIRST.caller)
 
     assert parsed().events == ((AT, FIRST),)
-    with pytest.raises(InvalidInputError, match="head of a rollout: is malformed"):
+    with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
         parsed((at, event))
 
 
@@ -70,7 +70,7 @@ def test_a_number_that_has_no_value_is_no_epoch() -> None:
     raw = json.dumps(json.loads(zlib.decompress(told.to_payload())))
     assert raw.count('"epoch": 2') == 1
     hostile = raw.replace('"epoch": 2', '"epoch": 1e999').encode()
-    with pytest.raises(InvalidInputError, match="head of a rollout: is malformed"):
+    with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
         Head.parse(zlib.compress(hostile), caller=FIRST.caller)
 
 
@@ -84,5 +84,5 @@ def test_an_epoch_that_no_node_would_hear_is_not_believed(epoch: int, resumed: i
         return Head.parse(told.to_payload(), caller=FIRST.caller)
 
     assert parsed(3, 3).epoch == 3
-    with pytest.raises(InvalidInputError, match="head of a rollout: is malformed"):
+    with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
         parsed(epoch, resumed)

@@ -129,7 +129,7 @@ def test_a_head_is_what_was_written_and_bounded() -> None:
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"{}", head().to_payload() + b"x"])
 def test_what_is_not_a_head_is_refused(payload: bytes) -> None:
-    with pytest.raises(InvalidInputError, match="head of a rollout"):
+    with pytest.raises(InvalidInputError, match="rollout checkpoint"):
         Head.parse(payload, caller=CALLER)
     with pytest.raises(InvalidInputError, match="not of a rollout of choria=bob"):
         Head.parse(head().to_payload(), caller="choria=bob")
@@ -150,7 +150,7 @@ async def test_a_head_is_the_callers_own(site: Site) -> None:
     other = Head(rollout=RolloutId("20261122T110000Z-ffff"), epoch=1, events=())
     token = site.alice.signer.sign(other.to_payload(), MessageKind.ROLLOUT)
     site.store.write(KEY, token, None)
-    with pytest.raises(IntegrityError, match="is the head of rollout 20261122T110000Z-ffff"):
+    with pytest.raises(IntegrityError, match="is the checkpoint of rollout 20261122T110000Z-ffff"):
         await site.heads.read(ID)
 
 
@@ -194,7 +194,7 @@ async def test_of_two_who_take_it_up_one_does(site: Site) -> None:
     site.begin()
     revision = await site.heads.write(head(), None)
     await site.heads.write(head(epoch=2), revision)
-    with pytest.raises(BusyError, match="somebody else goes on with rollout"):
+    with pytest.raises(BusyError, match="another process controls rollout"):
         await site.heads.write(head(epoch=2), revision)
     with pytest.raises(BusyError):
         await site.heads.write(head(), None)
@@ -205,7 +205,7 @@ async def test_of_two_who_take_it_up_one_does(site: Site) -> None:
     [
         (None, "neither this machine nor the bus knows"),
         (Head(rollout=ID, epoch=3, events=()), "has a journal that is too large for the bus"),
-        (Head(rollout=ID, epoch=3, events=(), over=True), "is over: it went on elsewhere"),
+        (Head(rollout=ID, epoch=3, events=(), over=True), "is over: it continued elsewhere"),
         (head(Over(ending=Ending.DONE, why="", left={})), "is over: done"),
     ],
 )
@@ -347,7 +347,7 @@ async def test_of_two_people_who_take_it_over_one_does(site: Site) -> None:
     assert first is not None
     assert second is not None
     await bobs.write(head(STARTED, epoch=2), first.revision)
-    with pytest.raises(BusyError, match="somebody else goes on with"):
+    with pytest.raises(BusyError, match="another process controls"):
         await carols.write(head(STARTED, epoch=2), second.revision)
 
 

@@ -128,7 +128,7 @@ def test_what_a_killed_process_left_is_removed_when_that_was_long_ago(tmp_path: 
 
 def test_a_second_rollout_of_an_id_is_not_begun(journals: Journals) -> None:
     journals.begin(BEGAN, at=AT).close()
-    with pytest.raises(StateError, match="is there already"):
+    with pytest.raises(StateError, match="already exists"):
         journals.begin(began([3]), at=AT)
     journal = journals.open(ID)
     assert (journal.events(), journal.taken) == ([(AT, BEGAN)], False)

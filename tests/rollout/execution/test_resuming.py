@@ -69,7 +69,7 @@ async def test_what_others_write_over_a_head_does_not_keep_its_caller_from_resum
     site.store.write(KEY, token, None)
     taken = await site.take_up(site.here, None)
     assert (taken.epoch, taken.revision) == (1 + BLIND + 1, None)
-    assert "it goes on by the journal here, as its head is not to be believed" in site.notes[0]
+    assert "resuming from the local journal, as the checkpoint is not trusted" in site.notes[0]
     assert site.here.open(ID).state().began == FIRST
     entry = site.store.get(KEY)
     assert entry is not None
@@ -102,5 +102,5 @@ async def test_a_head_that_tells_of_what_the_rollout_does_not_have_spoils_no_jou
     site.may = {"bob"}
     await site.heads_of(site.bob).write(head(Resumed(epoch=2), forged, epoch=2), None)
     assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
-    assert "its head is not to be believed" in site.notes[0]
+    assert "the checkpoint is not trusted" in site.notes[0]
     assert site.here.open(ID).state().started == {Turn(1, node(1))}

@@ -1,4 +1,4 @@
-"""What nodes would change, as people approve it, and what they would change beyond that.
+"""The changes that an operator approved, and the changes beyond them.
 
 decides: `approval`, `comparing`.
 """

@@ -1,10 +1,8 @@
-"""What somebody approved: the changes that the nodes of a rollout with noop told.
+"""The approved changes: what the nodes of a rollout with noop reported.
 
-Owns: the value, its JSON form, and the digest that stands for it. Refuses to know: where the
-rollout is found, what differs from it (`comparing`).
-
-The digest is over the rollout's id, its groups, its tags, and each node's release and changes, so
-that of two rollouts no two have the same.
+- The digest covers the rollout's id, its groups, its tags, and each node's release and changes.
+  Two rollouts never have the same digest.
+- `comparing` compares a node's later changes with an approval.
 """
 
 import hashlib
@@ -16,19 +14,17 @@ from typing import Any
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.node.puppet.changes import Foreseen, parse_salt
 
-# Of all nodes of a rollout together: what a journal holds, and a person can look through.
+# Changes of all nodes of a rollout together; a person has to review them.
 MAX_ALL = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """What was approved.
+    """The approved changes of a rollout.
 
     Attributes:
-        rollout: The rollout with noop.
-        digest: What stands for all of it.
-        salt: What the nodes made their marks with.
-        nodes: What each node told.
+        digest: The digest that the operator approved, 64 hexadecimal digits.
+        nodes: Node → the changes that it reported.
     """
 
     rollout: RolloutId
@@ -38,12 +34,7 @@ class Approval:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Approval":
-        """Return what a journal holds.
-
-        Raises:
-            InvalidInputError: It is not an approval.
-            KeyError: A field is missing.
-        """
+        """Return an approval from its JSON form."""
         return cls(
             rollout=RolloutId.parse(raw["rollout"]),
             digest=str(raw["digest"]),
@@ -71,7 +62,7 @@ def digest_of(
     tags: Sequence[str],
     nodes: Mapping[NodeName, Foreseen],
 ) -> str:
-    """Return the digest that stands for what nodes told, 64 hexadecimal digits."""
+    """Return the digest of the reported changes, 64 hexadecimal digits."""
     said = {
         "rollout": rollout,
         "groups": [list(group) for group in groups],

@@ -1,10 +1,8 @@
-"""What a node would change beyond what was approved.
+"""Compare the changes of a node with the approved ones.
 
-Owns: when two changes are the same, and what is told of others. Refuses to know: what a rollout
-does then.
-
-- The same changes or fewer pass; the same is what has the same mark.
-- Another release than was approved does not pass, whatever it changes.
+- Two changes are the same if their marks are equal.
+- The approved changes or a subset of them pass.
+- A release that was not approved never passes, whatever it changes.
 """
 
 import hashlib
@@ -15,18 +13,17 @@ from typing import Any
 
 from localpuppet.node.puppet.changes import Change, Foreseen
 
-DIGITS = 16  # of the digest of a difference: one node's, and somebody compares it by eye
+DIGITS = 16  # of a difference's digest: an operator compares it by eye
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What was not approved of a node.
+    """What a node would do that was not approved.
 
     Attributes:
-        release: What it would run.
-        approved: What was approved that it runs; empty where that is not another one.
-        others: The changes that were not approved, or not with these values.
-        known: How many of these are of properties that were approved with other values.
+        approved: The approved release; empty if it is the same.
+        others: The changes that were not approved, or only with other values.
+        known: How many of these changes were approved with other values.
     """
 
     release: str
@@ -39,13 +36,13 @@ class Difference:
 
     @property
     def digest(self) -> str:
-        """What stands for it when somebody approves it, hexadecimal."""
+        """The digest that an operator names to approve the difference, hexadecimal."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
     @property
     def why(self) -> str:
-        """What it is, in a few words."""
+        """The difference in a few words, for messages."""
         parts = [f"would run {self.release}, and {self.approved} was approved"]
         changes = "1 change" if len(self.others) == 1 else f"{len(self.others)} changes"
         values = f", {self.known} of them to other values" if self.known else ""
@@ -54,12 +51,7 @@ class Difference:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Difference":
-        """Return what a journal holds.
-
-        Raises:
-            InvalidInputError: It is not a difference.
-            KeyError: A field is missing.
-        """
+        """Return a difference from its JSON form."""
         others = Foreseen.from_dict(
             {"release": raw["release"], "total": len(raw["others"]), "changes": raw["others"]}
         )
@@ -81,12 +73,7 @@ class Difference:
 
 
 def compare(approved: Foreseen | None, found: Foreseen) -> Difference:
-    """Return what a node would change beyond what was approved; false where there is nothing.
-
-    Args:
-        approved: What it told before; `None` where it told nothing.
-        found: What it tells now.
-    """
+    """Return what a node would do beyond the approval; false if there is nothing."""
     before = () if approved is None else approved.changes
     marks = {one.mark for one in before}
     names = {_property(one) for one in before}
@@ -101,7 +88,7 @@ def compare(approved: Foreseen | None, found: Foreseen) -> Difference:
 
 
 def extend(approved: Foreseen | None, difference: Difference) -> Foreseen:
-    """Return what a node may change once a difference is approved, too."""
+    """Return the approved changes of a node, extended by a difference."""
     changes = (*(() if approved is None else approved.changes), *difference.others)
     return Foreseen(release=difference.release, total=len(changes), changes=changes)
 

@@ -1,4 +1,4 @@
-"""The turns that nodes take: when one may run, and how its node is heard of.
+"""Node runs of a rollout: their prerequisites and their results.
 
 decides: `knowing`.
 acts: `overtaken`, `taking`.

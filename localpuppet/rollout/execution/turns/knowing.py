@@ -1,12 +1,10 @@
-"""Which entries of other nodes a turn waits for: a consumer is to know of its producers' runs.
+"""Choose the inventory entries that a node run waits for: a consumer needs its producers' entries.
 
-Owns: of which nodes, and how many. Refuses to know: how a node waits (`triggers.steps`).
-
-- A node waits for those that produce what its components declare to consume, as far as they ran in
-  this rollout and told of an entry since; what nodes only ask of each other can do without.
-- Of more than `MAX_AWAITED` it waits for those that ended last: entries come to a view in the order
-  in which the bus has them.
-- Who goes back to what they ran before waits for nobody.
+- A node waits for the nodes that produce what its components declare to consume, if these ran in
+  this rollout and reported an entry. Derived relations (queries) do not count.
+- Of more than `MAX_AWAITED` entries it waits for those of the nodes that ended last: views receive
+  entries in the order of the bus.
+- A rollback run waits for no entries.
 """
 
 from localpuppet.fleet.inventory.awaited import MAX_AWAITED, Awaited
@@ -15,7 +13,7 @@ from localpuppet.rollout.execution.state import State
 
 
 def awaited_by(state: State, turn: Turn) -> tuple[Awaited, ...]:
-    """Return the entries that a turn waits for, that of the node that ended last at the end."""
+    """Return the entries that a node run waits for, in the order in which their nodes ended."""
     if turn.step == state.step_back:
         return ()
     makers = state.makers_for(turn.node)

@@ -1,9 +1,8 @@
-"""Whether somebody else goes on with a rollout that this process goes on with: its nodes know.
+"""Find out from nodes whether another controller has taken this rollout over.
 
-    a node refuses -> it is asked who speaks to it for this rollout -> somebody else, later
+    a node refuses -> ask it which controller it obeys -> another one, in this or a later epoch
 
-Owns: what a node's word on that means. Refuses to know: the heads on the bus, which have a say in
-whether the word is believed: one node alone is not to end a rollout.
+One node alone cannot end a rollout: `believes` also considers the checkpoint on the bus.
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,12 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overtaking:
-    """Looks at refusals.
+    """Investigates refusals of nodes.
 
     Attributes:
-        client: Asks nodes.
-        began: The rollout.
-        believes: Returns whether a node's word is believed; by then nothing more is done here.
+        believes: Returns whether a node's report is trusted; if it is, this process has already
+            handed the rollout over.
     """
 
     client: "RequestClient"
@@ -43,10 +41,10 @@ class Overtaking:
     believes: Callable[[Overtaken], Awaitable[bool]]
 
     async def heed(self, node: "NodeName", args: "Arguments") -> None:
-        """Look whether a node refused something because somebody else goes on with the rollout.
+        """Check whether a node refused a request because another controller has the rollout.
 
         Raises:
-            BusyError: So it is.
+            BusyError: Another controller has it.
         """
         rollout = args.rollout if isinstance(args, Disable | Enable | RunOnce | Deploy) else None
         if rollout is None:
@@ -55,7 +53,7 @@ class Overtaking:
         try:
             answer = await self.client.ask(node, "status", asked, patience=PATIENCE)
         except UnavailableError:
-            return  # what it refused, it refuses again when the bus is back
+            return  # the node refuses again when the bus is reachable
         if answer.reply is None or not answer.ok:
             return
         told = self._told(answer.reply.result.get("spoken_for"))
@@ -66,7 +64,7 @@ class Overtaking:
             raise BusyError(f"rollout {rollout.id} was taken over {told.who}")
 
     def _told(self, raw: Json) -> Overtaken | None:
-        """Return who speaks for the rollout, as a node says; `None` where it says nonsense."""
+        """Return the controller that a node obeys; `None` if its report is malformed."""
         told = mapping_of(raw)
         epoch, by, since = (told.get(key) for key in ("epoch", "by", "since"))
         if not isinstance(epoch, int) or not isinstance(by, str) or not isinstance(since, str):

@@ -1,10 +1,9 @@
-"""Has nodes take their turns: asks them, and hears within the timeout how each turn ended.
+"""Have nodes run: ask them, and wait for each result until the timeout.
 
-    (look -> compared with what was approved -> (approved -> look)* -> cleared) -> run -> end
+    (look -> compare with the approval -> (approved -> look)* -> cleared) -> run -> end
 
-Owns: how often a node is asked, and when it counts as silent. Refuses to know: which turns, and
-what is written down: what was heard is handed on, and a turn whose changes somebody approved runs
-when that is in the journal.
+The events go to the caller, which records them; a node run whose changes an operator approved
+starts after the approval is in the journal.
 """
 
 import asyncio
@@ -19,20 +18,14 @@ from localpuppet.rollout.execution.nodes import Asked, Nodes
 from localpuppet.rollout.execution.state import State
 from localpuppet.rollout.execution.turns.knowing import awaited_by
 
-LOOKS = 5  # how often a node looks before a run that it refuses because the look was too long ago
-AGAIN = 2.0  # how soon a node that did not answer is asked again
-# How long to wait for the news of an end before the node is asked: news can be lost in an outage.
+LOOKS = 5  # how often a node compares again because its last comparison is too old
+AGAIN = 2.0  # seconds until an unresponsive node is asked again
+# Seconds without a report until the node is asked: reports can be lost in an outage.
 NEWS = 300.0
 
 
 class Taking:
-    """The turns that nodes take for one process.
-
-    Args:
-        state: Where the rollout is; others change it.
-        nodes: How its nodes are reached.
-        heard: Takes what happened.
-    """
+    """The node runs that one process controls."""
 
     def __init__(self, state: State, nodes: Nodes, heard: Callable[[Event], None]) -> None:
         self._state = state
@@ -43,13 +36,13 @@ class Taking:
         self._undecided: dict[Turn, tuple[int, asyncio.Event]] = {}
 
     def look_again(self) -> None:
-        """Wake the turns whose changes are approved by now."""
+        """Wake the node runs whose changes are approved by now."""
         for turn, (step, decided) in self._undecided.items():
             if self._state.is_decided(turn, step):
                 decided.set()
 
     async def follow(self) -> None:
-        """Hear that turns may have ended, for as long as this is awaited."""
+        """Receive the nodes' reports, for as long as this is awaited."""
         async for news in self._nodes.ends():
             if news.turn in self._news:
                 if news.end is not None:
@@ -57,9 +50,9 @@ class Taking:
                 self._news[news.turn].set()
 
     async def take(self, turn: Turn) -> None:
-        """Have a node take a turn; if its changes are to be approved, when they are.
+        """Have a node run, after its changes are approved if the rollout has an approval.
 
-        A node takes a turn only soon after the look. If it does not, it looks again.
+        A node runs only soon after the comparison. If it is too late, it compares again.
         """
         stale = False
         for _ in range(LOOKS):
@@ -71,9 +64,9 @@ class Taking:
         self._heard(end)
 
     async def _clear(self, turn: Turn, *, again: bool) -> bool:
-        """Have a node look until all is approved; return whether it may run then.
+        """Have a node compare until all its changes are approved; return whether it may run.
 
-        An operator approves what the node saw before. So it looks once more after that.
+        An operator approves an earlier comparison, so the node compares once more after that.
         """
         while again or self._state.looks(turn):
             again = False
@@ -87,7 +80,7 @@ class Taking:
         return True
 
     async def _run(self, turn: Turn) -> tuple[Ended, bool]:
-        """Return how a run ended, and whether the node did not begin it because of an old look."""
+        """Return the result of a run, and whether the node refused because of an old comparison."""
         state = self._state
 
         async def start() -> Asked:
@@ -103,7 +96,7 @@ class Taking:
         return replace(end, turn=turn), asked is not None and asked.look_again
 
     async def _look(self, turn: Turn, step: int) -> Looked | Ended:
-        """Return what a turn would change, compared with what was approved."""
+        """Return the comparison of a node's changes with the approval, or why it failed."""
 
         async def look() -> Asked:
             return await self._nodes.look(
@@ -114,7 +107,7 @@ class Taking:
         if end.fate is not Fate.SUCCEEDED:
             return replace(end, turn=turn, reason=f"before its run, with noop: {end.reason}")
         if self._state.began.approval is None or asked is None or asked.foreseen is None:
-            return Ended(turn=turn, fate=Fate.FAILED, reason="did not tell what it would change")
+            return Ended(turn=turn, fate=Fate.FAILED, reason="did not report what it would change")
         if not asked.foreseen.whole:
             reason = f"would change {asked.foreseen.total} properties: too many to be approved"
             return Ended(turn=turn, fate=Fate.FAILED, reason=reason)
@@ -124,13 +117,9 @@ class Taking:
     async def _ask(
         self, turn: Turn, ask: Callable[[], Awaitable[Asked]]
     ) -> tuple[Ended, Asked | None]:
-        """Ask a node again and again, until it tells how something ended, or the timeout is over.
+        """Ask a node repeatedly until it reports a result or the timeout is over.
 
-        Most nodes are asked once: what they tell of the end without being asked is all of it.
-
-        Args:
-            turn: What is told when that may have ended.
-            ask: Asks it.
+        Most nodes are asked once: their own report has the complete result.
         """
         seconds = self._state.began.options.timeout
         news = self._news[turn] = asyncio.Event()
@@ -146,7 +135,7 @@ class Taking:
                     await _wait(news, NEWS if asked.heard else AGAIN)
                 return self._ends.pop(turn), None
         except TimeoutError:
-            reason = f"did not tell within {show_duration(seconds)} how its run ended"
+            reason = f"did not report within {show_duration(seconds)} how its run ended"
             if problem:
                 reason += f": {problem}"
             return Ended(turn=turn, fate=Fate.SILENT, reason=reason), None

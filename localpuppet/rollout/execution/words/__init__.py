@@ -1,4 +1,4 @@
-"""What people say to the process that goes on with a rollout, on its machine and from others.
+"""Rollout commands: how operators send them, on this machine or over the bus, and what they do.
 
 decides: `message`, `word`.
 acts: `hearing`, `noting`, `saying`, `saying_here`.

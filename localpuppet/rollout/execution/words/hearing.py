@@ -1,12 +1,10 @@
-"""Hears what people say to a rollout: in its journal, and over the bus, each signed.
+"""Receive commands for a rollout: from its journal, and signed over the bus.
 
-    /localpuppet/words/WHO GOES ON/WHO SPEAKS/ROLLOUT/ID     a word; the reply is where replies are
+    /localpuppet/words/CONTROLLER/SENDER/ROLLOUT/ID     a command; replies are where replies are
 
-Owns: which words are believed, how many are listened to, and that each that can be believed gets a
-signed reply. Refuses to know: what a word does (`word`), who may say one (`denied`).
-
-Invariants: a word is heard once; an answer that says so is given when the journal has it; who fills
-the bus with words keeps neither the rollout nor others' words up.
+- A command is accepted once. The positive reply follows when the journal has its event.
+- Each trusted command gets a signed reply; others get none.
+- Quotas keep a sender who floods the bus from delaying the rollout or other senders.
 """
 
 import asyncio
@@ -34,31 +32,29 @@ if TYPE_CHECKING:
     from localpuppet.fleet.trust.signing import Signer, Verifier
 
 LOOK = 1.0  # seconds between two looks at the journal
-AGAIN = 5.0  # seconds until a bus that was away is watched again
-# Words that are listened to, until they expire.
+AGAIN = 5.0  # seconds until the next attempt to watch an unreachable bus
+# Commands that are remembered until they expire.
 WORDS = Quota(shared=200, reserve=50, few=5, each=20)
 
 Take = Callable[[Said], str]
 
 
 class Journal(Protocol):
-    """What is asked of a rollout's journal; see `journal.Journal`."""
+    """What this module needs of a journal; see `journal.Journal`."""
 
     def events(self) -> Sequence[tuple[str, Event]]:
-        """Return what happened, the oldest first, each with its time."""
+        """Return the events with their times, the oldest first."""
         ...
 
     def said(self, after: int) -> list[tuple[int, Word, str, str]]:
-        """Return what was said in it after a number; see `journal.Journal`."""
+        """Return the commands after a number; see `journal.Journal`."""
         ...
 
 
 class JournalEars:
-    """Hears what is said on this machine, by whoever may write the journal.
+    """Receives the commands of users who can write the journal, on this machine.
 
     Args:
-        journal: The journal.
-        machine: What this machine calls itself.
         look: Seconds between two looks.
     """
 
@@ -68,7 +64,7 @@ class JournalEars:
         self._look = look
 
     async def hear(self, take: Take) -> None:
-        """Hand over what is said; see `notes.Notes`."""
+        """Deliver commands; see `notes.Notes`."""
         last = 0
         while True:
             for number, word, caller, about in self._journal.said(last):
@@ -78,16 +74,12 @@ class JournalEars:
 
 
 class BusEars:
-    """Hears what is said on other machines.
+    """Receives commands from other machines.
 
     Args:
-        kv: The store, connected.
-        signer: Who goes on with the rollout.
-        verifier: Tells whose signatures hold.
-        journal: The rollout's.
-        denied: Returns why somebody may not speak who is neither the rollout's caller nor goes on
-            with it; empty where that person may.
-        clock: Our clock.
+        signer: The controller of the rollout.
+        denied: Returns why a signer other than the rollout's caller and its controller may not
+            send commands; empty if they may.
     """
 
     def __init__(
@@ -106,12 +98,12 @@ class BusEars:
         self._journal = journal
         self._denied = denied
         self._clock = clock
-        self._heard: dict[tuple[SignerName, str], int] = {}  # by whom and which -> until when
+        self._heard: dict[tuple[SignerName, str], int] = {}  # (sender, id) -> expiry
 
     async def hear(self, take: Take) -> None:
-        """Hand over what is said; see `notes.Notes`.
+        """Deliver commands; see `notes.Notes`.
 
-        Returns where the bus does not let us watch; the journal is heard all the same.
+        Returns if the bus denies watching; the journal's commands still arrive.
         """
         prefix = layout.words_to(self._signer.name)
         began = State.of(event for _, event in self._journal.events()).began
@@ -138,16 +130,16 @@ class BusEars:
             problem or {"word": str(spoken.word)},
             clock=self._clock,
         )
-        # The bus may refuse us an answer to this one: the others are to be heard all the same.
+        # The bus may deny a reply to this sender; the commands of others must still arrive.
         with suppress(RefusedError):
             await exchange.reply(
                 self._kv, reply, caller=spoken.caller, node=self._signer.name, request=spoken.jti
             )
 
     def _believed(self, token: bytes, began: Began) -> SpokenWord | None:
-        """Return the word where it is its signer's own, for this rollout, and new; else `None`.
+        """Return the command if it is signed by its sender, for this rollout, and new; else `None`.
 
-        Anything else is passed over without a reply.
+        Other messages get no reply.
         """
         try:
             signed = self._verifier.verify(token, MessageKind.WORD)
@@ -167,7 +159,7 @@ class BusEars:
         return spoken
 
     def _problem(self, spoken: SpokenWord) -> str:
-        """Return why a word is not taken, one line; empty where it may be."""
+        """Return why a command is rejected, one line; empty if it is not."""
         if spoken.caller not in (self._signer.name, spoken.owner) and (
             denied := self._denied(spoken.caller)
         ):

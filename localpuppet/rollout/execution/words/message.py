@@ -1,11 +1,8 @@
-"""A word that comes over the bus: its claims, and how it is bound to what its speaker knew.
+"""The message of a rollout command on the bus, and its binding to a state of the rollout.
 
-Owns: the value, its form, and why one is not for a rollout as it is now. Refuses to know:
-signatures, policies, the bus.
-
-Invariants: a word is for one rollout in one epoch, so that nothing that was said before is heard
-again when the rollout was resumed; it names how much of the journal its speaker knew by the digest
-of that, so that it is not taken for a rollout that went another way.
+- A command is for one epoch of one rollout, so it cannot be replayed after a resumption.
+- It names the events that its sender knew, by their number and digest, so it does not apply to a
+  rollout that took another course.
 """
 
 import hashlib
@@ -35,11 +32,11 @@ _SAID = ("word", "machine", "about")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """How much of a journal somebody knew.
+    """The part of a journal that a sender knew.
 
     Attributes:
-        events: How many of its events, from the first; 0 where the bus did not have them.
-        digest: Of these, `sha256:` and hexadecimal digits.
+        events: How many events from the first; 0 if the checkpoint had none.
+        digest: Their digest, `sha256:` and hexadecimal digits.
     """
 
     events: int
@@ -47,28 +44,23 @@ class Sight:
 
     @classmethod
     def of(cls, events: Sequence[tuple[str, Event]]) -> "Sight":
-        """Return what somebody knows who has seen these events, each with its time."""
+        """Return the sight of a sender who knows these events."""
         text = json.dumps([[at, to_dict(event)] for at, event in events], sort_keys=True)
         return cls(events=len(events), digest=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpokenWord:
-    """A word on its way.
+    """A rollout command on the bus.
 
     Attributes:
-        caller: Who speaks (claim `iss`, its caller id).
-        receiver: Who goes on with the rollout (claim `aud`, its caller id).
-        iat: When it was said, seconds since 1970.
-        exp: When it expires.
-        jti: Its id, a UUID; heard once.
-        owner: Whose rollout it is.
-        rollout: Which.
-        epoch: Which epoch of it.
-        sight: What the speaker knew.
-        word: The word.
-        machine: Where it was said.
-        about: What it is about, see `Said`; empty for most words.
+        caller: The sender (claim `iss`, a caller id).
+        receiver: The controller of the rollout (claim `aud`, a caller id).
+        iat: When it was sent, seconds since 1970.
+        exp: When it expires, seconds since 1970.
+        owner: The caller of the rollout.
+        machine: The name of the sender's machine.
+        about: What it refers to, see `Said`; empty for most commands.
     """
 
     caller: SignerName
@@ -86,10 +78,10 @@ class SpokenWord:
 
     @classmethod
     def parse(cls, payload: bytes) -> "SpokenWord":
-        """Return the word in verified bytes.
+        """Return the command in verified bytes.
 
         Raises:
-            InvalidInputError: A claim is missing, unknown, or not of its type.
+            InvalidInputError: A claim is missing, unknown, or of the wrong type.
         """
         fields = Fields.parse(payload, where="word", limit=MAX_WORD)
         fields.only((*_CLAIMS, *_SAID))
@@ -114,7 +106,7 @@ class SpokenWord:
         )
 
     def to_payload(self) -> bytes:
-        """Return the bytes that are signed."""
+        """Return the bytes to sign."""
         claims: dict[str, Json] = {
             "iss": self.caller.caller,
             "aud": self.receiver.caller,
@@ -134,17 +126,17 @@ class SpokenWord:
 
     @property
     def said(self) -> Said:
-        """The word, and who said it."""
+        """The command and its sender."""
         return Said(
             word=self.word, caller=self.caller.caller, machine=self.machine, about=self.about
         )
 
 
 def parse_machine(text: str) -> str:
-    """Return what a machine calls itself.
+    """Parse the name of a machine.
 
     Raises:
-        InvalidInputError: The text is not one line, or too long.
+        InvalidInputError: The text is not one line, or is too long.
     """
     if len(text) > MAX_MACHINE:
         raise InvalidInputError(f"is longer than {MAX_MACHINE} characters", where="machine")
@@ -152,24 +144,17 @@ def parse_machine(text: str) -> str:
 
 
 def _word(text: str) -> Word:
-    update = "update localpuppet where the rollout goes on"
-    return parse_choice(Word, text, what="a word that this version knows", hint=update)
+    update = "update localpuppet on the machine that controls the rollout"
+    return parse_choice(Word, text, what="a command that this version knows", hint=update)
 
 
 def stale(spoken: SpokenWord, *, now: int, epoch: int, events: Sequence[tuple[str, Event]]) -> str:
-    """Return why a word is not for a rollout as it is now, one line; empty where it is.
-
-    Args:
-        spoken: What its signer said to us of this rollout.
-        now: Our clock, seconds since 1970.
-        epoch: The epoch that goes on.
-        events: The journal, the oldest first, each event with its time.
-    """
+    """Return why a command does not apply to a rollout as it is now, one line; empty if it does."""
     if problem := lifetime_problem(iat=spoken.iat, exp=spoken.exp, now=now):
         return problem
     if spoken.epoch != epoch:
-        return f"was resumed: that word is for epoch {spoken.epoch}, this is {epoch}"
+        return f"was resumed: the command is for epoch {spoken.epoch}, this is {epoch}"
     known = events[: spoken.sight.events]
     if Sight.of(known) != spoken.sight:
-        return "went another way than whoever speaks knows"
+        return "took another course than the sender knows"
     return ""

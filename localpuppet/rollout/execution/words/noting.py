@@ -1,8 +1,4 @@
-"""The journal of a rollout that this process carries out, with the machine's clock and ears.
-
-Owns: that an event has the time at which it is written. Refuses to know: what events and words
-mean.
-"""
+"""The journal of a rollout that this process controls, with the machine's clock and commands."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,22 +13,15 @@ from localpuppet.rollout.execution.words.word import Said
 
 
 class Journal(Protocol):
-    """What is asked of a rollout's journal; see `journal.Journal`."""
+    """What this module needs of a journal; see `journal.Journal`."""
 
     def append(self, *events: Event, at: str) -> None:
-        """Write events down: all of them or none."""
+        """Append events: all of them or none."""
         ...
 
 
 class Timed:
-    """A journal whose events have the time at which they are written.
-
-    Args:
-        journal: The journal.
-        clock: The machine's clock.
-        changed: Called after each write.
-        ears: Hear what people say.
-    """
+    """A journal whose events have the time of their writing."""
 
     def __init__(
         self,
@@ -48,7 +37,7 @@ class Timed:
         self._ears = ears
 
     def append(self, *events: Event) -> None:
-        """Write events down; see `notes.Notes`."""
+        """Append events; see `notes.Notes`."""
         self._journal.append(*events, at=show_time(self._clock.now()))
         self._changed()
 
@@ -57,7 +46,7 @@ class Timed:
         return self._clock.now()
 
     async def hear(self, take: Callable[[Said], str]) -> None:
-        """Hand over what people say; see `notes.Notes`."""
+        """Deliver commands; see `notes.Notes`."""
         async with asyncio.TaskGroup() as group:
             for one in self._ears:
                 group.create_task(one.hear(take))

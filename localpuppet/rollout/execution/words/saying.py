@@ -1,8 +1,8 @@
-"""Says a word to the process that goes on with a rollout, wherever that is, and hears its answer.
+"""Send a command over the bus to the controller of a rollout, and receive its reply.
 
-    the rollout's head -> who goes on, in which epoch -> a signed word -> the signed reply
+    the checkpoint -> the controller and its epoch -> a signed command -> the signed reply
 
-Owns: whom a word is said to, and what silence means. Refuses to know: what the word does there.
+`hearing` is the controller's side.
 """
 
 import asyncio
@@ -27,26 +27,19 @@ if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.trust.signing import Signer, Verifier
 
-PATIENCE = 20.0  # for an answer, in seconds
-# Heads lag behind: how often one that knows of no pause yet is looked at, and after how many
-# seconds again.
+PATIENCE = 20.0  # seconds for a reply
+# Checkpoints lag behind: how often to look for a pause, and the seconds in between.
 LOOKS, PACE = 5, 1.0
 
 
 async def look(
     heads: Heads, rollout: "RolloutId | None", word: Word, *, pace: float = PACE
 ) -> KeptHead:
-    """Return the head of the rollout that a word is for; with its pause, where the word ends one.
-
-    Args:
-        heads: Where.
-        rollout: Which; the newest for `None`.
-        word: The word.
-        pace: Seconds between two looks.
+    """Return the checkpoint of the rollout that a command is for, with the pause that it ends.
 
     Raises:
         IntegrityError: See `Heads.read`.
-        InvalidInputError: There is none, or it is over, or does not wait for this word.
+        InvalidInputError: The rollout is unknown, over, or does not wait for this command.
     """
     for _ in range(LOOKS):
         found = await heads.find(rollout)
@@ -55,26 +48,21 @@ async def look(
             return found
         if not events:
             raise InvalidInputError(
-                "has a journal that is too large for the bus: nobody sees here what it waits for",
+                "has a journal that is too large for the bus: this machine cannot see why it waits",
                 where=str(found.head.rollout),
-                hint=f"say it on the machine of {found.signer} where it goes on, or stop it",
+                hint=f"decide on the machine of {found.signer} that controls it, or stop it",
             )
         if State.of(events).waits:
             return found
         await asyncio.sleep(pace)
-    raise InvalidInputError("does not wait for a word", where=str(found.head.rollout))
+    raise InvalidInputError("is not paused", where=str(found.head.rollout))
 
 
 class Speaker:
-    """Says words in somebody's name.
+    """Sends commands in the name of one signer.
 
     Args:
-        kv: The store, connected.
-        signer: Who speaks.
-        verifier: Tells whose signatures hold.
-        clock: Our clock.
-        machine: What this machine calls itself.
-        patience: Seconds to wait for an answer.
+        patience: Seconds to wait for a reply.
     """
 
     def __init__(
@@ -95,22 +83,22 @@ class Speaker:
         self._patience = patience
 
     async def say(self, word: Word, *, owner: "SignerName", to: KeptHead, about: str = "") -> None:
-        """Say a word; it is in the rollout's journal when this returns.
+        """Send a command and wait until the rollout's journal has it.
 
         Args:
-            word: The word.
-            owner: Whose rollout it is.
-            to: The head of the rollout, as the bus has it now.
-            about: What the word is about, see `Said`.
+            word: The command.
+            owner: The caller of the rollout.
+            to: The current checkpoint of the rollout.
+            about: What the command refers to, see `Said`.
 
         Raises:
-            InvalidInputError: It is refused there, with the reason.
-            UnavailableError: Nobody answered: whether it is heard is unknown.
+            InvalidInputError: The controller rejected it, with the reason.
+            UnavailableError: No reply: the command may still be carried out.
         """
         spoken = replace(self._spoken(word, owner, to), about=about)
         token = self._signer.sign(spoken.to_payload(), MessageKind.WORD)
         place = layout.words_of(self._signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
-        problem = f"nobody who goes on with it answered within {self._patience:g} s"
+        problem = f"its controller did not reply within {self._patience:g} s"
         try:
             async with (
                 asyncio.timeout(self._patience),
@@ -123,7 +111,7 @@ class Speaker:
                     try:
                         reply = read_answer(self._verifier, found, spoken, clock=self._clock)
                     except LocalpuppetError as error:
-                        problem = f"something answered that is not to be believed: {error}"
+                        problem = f"rejected an untrusted reply: {error}"
                         continue
                     if not reply.ok:
                         raise InvalidInputError(reply.error or "", where=str(spoken.rollout))
@@ -132,8 +120,8 @@ class Speaker:
             raise UnavailableError(
                 problem,
                 where=str(spoken.rollout),
-                hint="who went on with it may be gone: its holds end by themselves, and"
-                " 'localpuppet rollout resume' goes on",
+                hint="its controller may be gone: its holds expire, and"
+                " 'localpuppet rollout resume' continues it",
             ) from None
 
     def _spoken(self, word: Word, owner: "SignerName", to: KeptHead) -> SpokenWord:

@@ -1,9 +1,8 @@
-"""Says a word to the process of this machine that goes on with a rollout: through its journal.
+"""Send a command to the controller of a rollout on this machine, through its journal.
 
-    the word is in the journal -> the process hears it -> what it comes to is an event there
+    the command is in the journal -> the process reads it -> its event is in the journal
 
-Owns: when a word counts as heard. Refuses to know: what it does, and who may say it: whoever can
-write the journal.
+Write access to the journal is the only permission that this needs.
 """
 
 import asyncio
@@ -15,41 +14,35 @@ from localpuppet.rollout.execution.events import Event
 from localpuppet.rollout.execution.state import State
 from localpuppet.rollout.execution.words.word import Said, Word, meaning, refusal
 
-# Seconds until a word counts as not heard: longer than nodes are asked whether they are ready, and
-# held, since nobody hears meanwhile.
+# Seconds until a command counts as not received. A controller reads no commands while it asks and
+# holds nodes at its start, which takes less.
 PATIENCE = 60.0
 PACE = 0.25  # seconds between two looks
 
 
 class Journal(Protocol):
-    """What is asked of a rollout's journal; see `journal.Journal`."""
+    """What this module needs of a journal; see `journal.Journal`."""
 
     @property
     def taken(self) -> bool:
-        """Whether some process goes on with the rollout."""
+        """Whether a process controls the rollout."""
         ...
 
     def events(self) -> Sequence[tuple[str, Event]]:
-        """Return what happened, the oldest first, each with its time."""
+        """Return the events with their times, the oldest first."""
         ...
 
     def say(self, word: Word, caller: str, about: str = "") -> None:
-        """Say something to the process that goes on with the rollout."""
+        """Leave a command for the process that controls the rollout."""
         ...
 
 
 async def say_here(journal: Journal, said: Said, *, patience: float = PATIENCE) -> None:
-    """Say a word; what it comes to is in the journal when this returns.
-
-    Args:
-        journal: The journal, where a process of this machine goes on with it.
-        said: The word, and who says it on this machine.
-        patience: Seconds to wait for that.
+    """Send a command and wait until its event is in the journal.
 
     Raises:
-        InvalidInputError: It is refused, or somebody else has decided meanwhile.
-        UnavailableError: It was not heard: the process ended, or has not come to it yet.
-        StateError: The journal cannot be read or written.
+        InvalidInputError: It is rejected, or another decision came first.
+        UnavailableError: The process ended, or did not read the command in time.
     """
     before = [event for _, event in journal.events()]
     state = State.of(before)
@@ -70,13 +63,13 @@ async def say_here(journal: Journal, said: Said, *, patience: float = PATIENCE) 
                     raise InvalidInputError(problem, where=where)
                 if not taken:
                     raise UnavailableError(
-                        "whoever went on with it ended before this was heard",
+                        "its controller ended before it received the command",
                         where=where,
                         hint=f"localpuppet rollout resume {where}",
                     )
     except TimeoutError:
         raise UnavailableError(
-            f"whoever goes on with it did not hear this within {patience:g} s, and may yet",
+            f"its controller did not receive the command within {patience:g} s, but still may",
             where=where,
             hint=f"localpuppet rollout status {where}",
         ) from None

@@ -1,9 +1,6 @@
-"""What people can say of a rollout that goes on, and whether it is too late for that.
+"""The rollout commands: when they are possible, and the event of each.
 
-Owns: the words, and the event that each of them comes to. Refuses to know: how a word gets here,
-and who may say one.
-
-A word more is a member of `Word`, its reason in `refusal`, and its event in `meaning`.
+A new command is a member of `Word`, its conditions in `refusal`, and its event in `meaning`.
 """
 
 import hashlib
@@ -27,7 +24,7 @@ from localpuppet.rollout.execution.state import State
 
 
 class Word(StrEnum):
-    """One of the things that can be said."""
+    """A rollout command."""
 
     STOP = "stop"
     CONTINUE = "continue"
@@ -37,14 +34,12 @@ class Word(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A word that somebody said.
+    """A command that an operator sent.
 
     Attributes:
-        word: The word.
-        caller: Who, a caller id.
-        machine: Where, as that machine calls itself, one line.
-        about: Of `APPROVE`: the node and the digest of the difference that is approved, with a
-            space between the two; of `CONTINUE`: the pause that it ends; empty for other words.
+        machine: The name of their machine, one line.
+        about: For `APPROVE`, the node and the digest of the approved difference, separated by a
+            space; for `CONTINUE`, the pause that it ends; empty for other commands.
     """
 
     word: Word
@@ -54,32 +49,32 @@ class Said:
 
     @property
     def who(self) -> str:
-        """Who said so, and where."""
+        """The operator and their machine."""
         return f"{self.caller} on {self.machine}"
 
 
 def refusal(said: Said, state: State) -> str:
-    """Return why a word has no meaning where a rollout is, one line; empty where it has."""
+    """Return why a command is not possible in a state, one line; empty if it is."""
     if state.over is not None:
         return f"is over: {state.over.ending}"
     if state.stopped is not None:
-        return f"was to end before that: {state.stopped.why}"
+        return f"is ending already: {state.stopped.why}"
     if said.word is Word.APPROVE:
         return "" if _approved(said, state) else _not_differing(said, state)
     if said.word is Word.CONTINUE and state.paused is None:
-        return "does not wait for a word"
+        return "is not paused"
     if said.word is Word.CONTINUE and state.differing and state.paused and state.paused.changes:
         nodes = shown_names(sorted(turn.node for turn in state.differing))
         return f"waits until what {nodes} would change is approved"
     if said.word is Word.CONTINUE and said.about != identify_pause(state):
         return "paused again since then: look at what it waits for now"
     if said.word is Word.ROLLBACK and state.began.options.delivery is None:
-        return "gave no node a release: there is nothing to take back"
+        return "delivers no release: there is nothing to roll back"
     return ""
 
 
 def _approved(said: Said, state: State) -> Turn | None:
-    """Return the turn whose difference is approved; `None` where there is no such difference."""
+    """Return the node run whose difference is approved; `None` if no difference matches."""
     for turn, difference in state.differing.items():
         if said.about == about(turn.node, difference):
             return turn
@@ -89,19 +84,19 @@ def _approved(said: Said, state: State) -> Turn | None:
 def _not_differing(said: Said, state: State) -> str:
     node = said.about.partition(" ")[0]
     if not node:
-        return "what is approved is not said: approve it where the rollout goes on"
+        return "the approval names no node: approve it on the machine that controls the rollout"
     if any(turn.node == node for turn in state.differing):
-        return f"what {node} would change is another difference by now: look at it"
+        return f"what {node} would change has changed: look at the new difference"
     return f"{node} does not wait for an approval"
 
 
 def about(node: NodeName, difference: Difference) -> str:
-    """Return what an approval is about."""
+    """Return the `about` of an approval."""
     return f"{node} {difference.digest}"
 
 
 def identify_pause(state: State) -> str:
-    """Return the number and the digest of the pause of a rollout; empty if it is not paused."""
+    """Return the number and the digest of the current pause; empty without one."""
     if state.paused is None:
         return ""
     text = json.dumps(to_dict(state.paused), sort_keys=True)
@@ -109,11 +104,11 @@ def identify_pause(state: State) -> str:
 
 
 def meaning(said: Said, state: State) -> Event:
-    """Return what happens in a rollout by a word that is not refused."""
+    """Return the event of a command that `refusal` accepts."""
     if (turn := _approved(said, state)) is not None:
         return Approved(turn=turn, difference=state.differing[turn].digest, who=said.who)
     if said.word is Word.CONTINUE:
         return Continued(caller=said.caller, machine=said.machine)
     if said.word is Word.ROLLBACK:
-        return Stopped(ending=Ending.TAKEN_BACK, why=f"taken back by {said.who}")
+        return Stopped(ending=Ending.TAKEN_BACK, why=f"rolled back by {said.who}")
     return Stopped(ending=Ending.STOPPED, why=f"stopped by {said.who}")

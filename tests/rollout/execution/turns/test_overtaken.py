@@ -70,8 +70,8 @@ async def test_who_goes_on_by_the_word_of_a_node_ends_this_process(
     (word,) = told.words
     assert (word.caller, word.since) == (who, datetime(2026, 11, 22, 11, tzinfo=UTC))
     assert str(caught.value) == (
-        f"rollout {ID} was taken over by {who} at 2026-11-22 11:00:00 UTC: what happened since is"
-        " in that one's journal"
+        f"rollout {ID} was taken over by {who} at 2026-11-22 11:00:00 UTC: later events are in"
+        " that controller's journal"
     )
 
 

@@ -128,8 +128,8 @@ def test_a_word_is_taken_and_whoever_said_it_hears_so(site: Site) -> None:
     async def work() -> None:
         await site.say(site.alice, Word.CONTINUE, site.head())
         await site.say(site.bob, Word.APPROVE, site.head(), "n01.example.com 1d899382700659a1")
-        site.refusal = "does not wait for a word"
-        with pytest.raises(InvalidInputError, match=f"{ID}: does not wait for a word"):
+        site.refusal = "is not paused"
+        with pytest.raises(InvalidInputError, match=f"{ID}: is not paused"):
             await site.say(site.bob, Word.CONTINUE, site.head())
 
     heard(site, work)
@@ -163,7 +163,7 @@ def test_a_word_is_for_what_its_speaker_knew(site: Site) -> None:
     async def work() -> None:
         for to, reason in (
             (site.head(epoch=2), "is for epoch 2, this is 1"),
-            (replace(before, head=other), "went another way than whoever speaks knows"),
+            (replace(before, head=other), "took another course than the sender knows"),
         ):
             with pytest.raises(InvalidInputError, match=reason):
                 await site.say(site.bob, Word.STOP, to)
@@ -233,7 +233,7 @@ def test_who_says_too_much_keeps_nobody_else_from_speaking(site: Site) -> None:
 
 def test_silence_is_not_taken_for_consent(site: Site) -> None:
     async def work() -> None:
-        with pytest.raises(UnavailableError, match="nobody who goes on with it answered"):
+        with pytest.raises(UnavailableError, match="its controller did not reply"):
             await site.say(site.bob, Word.STOP, site.head())
 
     run_simulated(work())
@@ -268,7 +268,7 @@ def test_who_cannot_be_answered_leaves_it_open_to_others(site: Site) -> None:
     site.ears = site.hearing(Answerless(site.store))
 
     async def work() -> None:
-        with pytest.raises(UnavailableError, match="nobody who goes on with it answered"):
+        with pytest.raises(UnavailableError, match="its controller did not reply"):
             await site.say(site.bob, Word.STOP, site.head())
         await site.say(site.alice, Word.STOP, site.head())
 

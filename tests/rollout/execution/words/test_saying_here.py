@@ -55,7 +55,7 @@ def test_a_word_is_done_when_the_journal_says_so(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "problem"), [(STOPPED, "was to end before that"), (HEARD, "")], ids=["other", "own"]
+    ("event", "problem"), [(STOPPED, "is ending already"), (HEARD, "")], ids=["other", "own"]
 )
 def test_of_two_people_who_decide_each_is_told_who_did(
     journal: Journal, event: Event, problem: str
@@ -71,9 +71,11 @@ def test_of_two_people_who_decide_each_is_told_who_did(
 
 
 def test_who_does_not_hear_has_not_agreed(journal: Journal) -> None:
-    with pytest.raises(UnavailableError, match="did not hear this within 60 s"):
+    with pytest.raises(UnavailableError, match="did not receive the command within 60 s"):
         said_while(journal, lambda: None)
-    with pytest.raises(UnavailableError, match=f"ended before this was heard.*resume {ID}"):
+    with pytest.raises(
+        UnavailableError, match=f"ended before it received the command.*resume {ID}"
+    ):
         run_simulated(ended(journal))
     run_simulated(refused(journal))
 
@@ -86,5 +88,5 @@ async def ended(journal: Journal) -> None:
 
 async def refused(journal: Journal) -> None:
     journal.append(STOPPED, at=AT)
-    with pytest.raises(InvalidInputError, match="was to end before that"):
+    with pytest.raises(InvalidInputError, match="is ending already"):
         await say_here(journal, GO_ON)

@@ -28,11 +28,11 @@ GOES_ON = meaning(said(Word.CONTINUE), State(began([1])))
     ("word", "events", "reason"),
     [
         (Word.STOP, [], ""),
-        (Word.CONTINUE, [], "does not wait for a word"),
-        (Word.CONTINUE, [PAUSED, GOES_ON], "does not wait for a word"),
-        (Word.APPROVE, [PAUSED], "what is approved is not said"),
-        (Word.ROLLBACK, [PAUSED], "gave no node a release"),
-        (Word.STOP, [Stopped(ending=Ending.FAILURES, why="x")], "was to end before that: x"),
+        (Word.CONTINUE, [], "is not paused"),
+        (Word.CONTINUE, [PAUSED, GOES_ON], "is not paused"),
+        (Word.APPROVE, [PAUSED], "the approval names no node"),
+        (Word.ROLLBACK, [PAUSED], "delivers no release"),
+        (Word.STOP, [Stopped(ending=Ending.FAILURES, why="x")], "is ending already: x"),
         (Word.STOP, [Over(ending=Ending.DONE, why="", left={})], "is over: done"),
     ],
 )
@@ -73,10 +73,10 @@ def test_by_a_word_the_nodes_that_took_the_release_go_back(paused: bool) -> None
         assert rollout.state.waits is paused
         notes.words += [(Word.ROLLBACK, "choria=bob"), (Word.CONTINUE, "choria=carol")]
         over = await doing
-        assert (over.ending, over.why) == (Ending.TAKEN_BACK, "taken back by choria=bob on pc")
+        assert (over.ending, over.why) == (Ending.TAKEN_BACK, "rolled back by choria=bob on pc")
         assert words(rollout.state) == ["rolled back"] * 3 + ["not reached"]
         assert notes.refused[0] == ""
-        assert notes.refused[1].startswith("was to end before that")
+        assert notes.refused[1].startswith("is ending already")
         assert (nodes.held, rollout.state.resumable) == (set(), False)
 
     run_simulated(work())

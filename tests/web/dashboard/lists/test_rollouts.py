@@ -94,4 +94,4 @@ def test_rollouts_are_filtered_and_sorted() -> None:
 def test_a_decision_has_its_time() -> None:
     ((at, what),) = decisions_of(report(Stopped(ending=Ending.STOPPED, why="alice says so")))
     assert at == parse_time(LATER).timestamp()
-    assert what == "no more nodes start: alice says so"
+    assert what == "no further nodes start: alice says so"
