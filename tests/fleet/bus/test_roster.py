@@ -87,8 +87,8 @@ def test_who_reads_the_inventory_and_who_has_nodes_forgotten_is_said() -> None:
 def test_the_inventory_is_in_a_stream_of_its_own() -> None:
     roster = read(b"{nodes: {a.b: {}}, people: {alice: {asks: [a.b]}}}")
     node, alice = (permissions.permissions(one, stream="lp") for one in roster.members())
-    assert "lp-inventory.localpuppet.fleet.inventory.a~b" in node["publish"]
-    assert "lp-inventory.localpuppet.fleet.exports.a~b.>" in node["publish"]
+    assert "lp-inventory.localpuppet.inventory.a~b" in node["publish"]
+    assert "lp-inventory.localpuppet.exports.a~b.>" in node["publish"]
     assert not [one for one in alice["publish"] if "inventory" in one]
     text = permissions.accounts(roster.members(), roster.admins, stream="lp")
     for part in (
