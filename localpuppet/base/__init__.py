@@ -1,6 +1,6 @@
-"""What every layer uses: formats, this machine, HTTP, shipped files; no knowledge of Puppet.
+"""Packages that every layer uses: formats, this machine, HTTP, shipped files.
 
-A function that reads or writes files raises `StateError` if the disk refuses.
+They know nothing of Puppet. A function that reads or writes files raises `StateError` if the disk fails.
 
 packages: `formats`, `machine`, `share`.
 modules: `errors`, `http`.

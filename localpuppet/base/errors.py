@@ -1,8 +1,8 @@
-"""The one error tree.
+"""Exceptions that users may see.
 
-Every error that a user may see is one of these: what went wrong, where (a file, a breadcrumb
-inside it, a line), and what to do. The exit code belongs to the class (the table is in
-docs/reference.md). Messages carry no secrets; control characters are made visible when shown.
+Each says what is wrong, where (a file, a breadcrumb inside it, a line) and what to do. The class
+has the exit code (docs/reference.md lists them). Messages carry no secrets; control characters are
+escaped when a message is shown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class LocalpuppetError(Exception):
-    """An error with a place and a remedy.
+    """An error with its place and its cure.
 
     Args:
         what: What is wrong, without a full stop.
@@ -32,26 +32,26 @@ class LocalpuppetError(Exception):
         return f"{line} ({self.hint})" if self.hint else line
 
     def at(self, where: str) -> "LocalpuppetError":
-        """Return the same error with `where` put in front of its place."""
+        """Return the same error with `where` in front of its place."""
         place = f"{where}: {self.where}" if self.where else where
         return type(self)(self.what, where=place, hint=self.hint)
 
 
 class InvalidInputError(LocalpuppetError):
-    """Something that the user wrote is refused; nothing was started and nothing written."""
+    """localpuppet rejects user input; it has started nothing and written nothing."""
 
     exit_code = 2
 
 
 class StateError(LocalpuppetError):
-    """This machine cannot hold or read what we must write down (full disk, read-only, damaged)."""
+    """This machine cannot store or read localpuppet's state (full disk, read-only, damaged)."""
 
     exit_code = 1
 
 
 def thread_shortage(error: BaseException) -> StateError | None:
-    """Return the error for a machine that refused a thread; `None` for any other error."""
-    # Python has no class for it.
+    """Return the error if the machine refused a thread; `None` for any other error."""
+    # Python has no exception class for it.
     if not isinstance(error, RuntimeError) or "start new thread" not in str(error):
         return None
     return StateError(
@@ -61,39 +61,39 @@ def thread_shortage(error: BaseException) -> StateError | None:
 
 
 class EncError(LocalpuppetError):
-    """The site's own ENC command failed, hung or answered rubbish."""
+    """The ENC command of the site failed, timed out or returned invalid output."""
 
     exit_code = 1
 
 
 class PuppetMissingError(LocalpuppetError):
-    """Puppet is not installed where we look for it, or does not answer."""
+    """Puppet is not installed in the expected place, or does not answer."""
 
     exit_code = 1
 
 
 class IntegrityError(LocalpuppetError):
-    """Bytes, a tag or a signature are not what they must be: an alarm, never an update."""
+    """Bytes, a tag or a signature do not match; localpuppet raises an alarm and never updates."""
 
     exit_code = 3
 
 
 class NotInForceError(IntegrityError):
-    """A certificate or a revocation list has run out, or is not valid yet: nobody was distrusted.
+    """A certificate or a revocation list has expired, or is not valid yet.
 
-    What was believed while they were in force stays believed.
+    localpuppet still trusts what it verified while they were valid.
     """
 
 
 class UnavailableError(LocalpuppetError):
-    """A server that we asked (an https input, later bus and git) did not answer properly."""
+    """A server (an https input, the bus, git) gave no valid answer."""
 
     exit_code = 69
 
 
 @contextmanager
 def gather_unavailable(errors: list[UnavailableError]) -> Iterator[None]:
-    """Keep the error of a server that does not answer, so that others can be asked first."""
+    """Collect the error of an unreachable server, so that the caller can try others first."""
     try:
         yield
     except UnavailableError as error:
@@ -101,10 +101,10 @@ def gather_unavailable(errors: list[UnavailableError]) -> Iterator[None]:
 
 
 def raise_unavailable(errors: Sequence[UnavailableError]) -> None:
-    """Raise what was kept: one error that names each server.
+    """Raise one error that names every unreachable server, if there was any.
 
     Raises:
-        UnavailableError: There was one.
+        UnavailableError: The list is not empty.
     """
     if len(errors) == 1:
         raise errors[0]
@@ -113,12 +113,12 @@ def raise_unavailable(errors: Sequence[UnavailableError]) -> None:
 
 
 class BusyError(LocalpuppetError):
-    """Another run has this node."""
+    """Another run is active on this node."""
 
     exit_code = 75
 
 
 class OnHoldError(LocalpuppetError):
-    """This node is not to run for now."""
+    """This node is on hold."""
 
     exit_code = 75

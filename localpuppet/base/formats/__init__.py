@@ -1,4 +1,4 @@
-"""Bytes from outside become values that later code may trust: names, times, JSON, YAML.
+"""Parse bytes from outside into values that later code may trust: names, times, JSON, YAML.
 
 decides: `canonical_yaml`, `choice`, `fields`, `json_text`, `names`, `packed`, `prometheus`,
     `strict_json`, `strict_yaml`, `text`, `times`, `values`, `schemas`.

@@ -1,8 +1,8 @@
-"""YAML in the form in which we write it ourselves: blocks, two spaces a level, JSON's strings.
+"""Read the YAML form that localpuppet writes: blocks, two spaces per level, JSON strings.
 
-Owns: reading that form, and no other. Reading YAML in general costs 110 ms of imports; a lock and
-an imported manifest are in this form. Whoever reads with it writes the result again and compares:
-what is not exactly what we would have written is left to the strict reader and its messages.
+Locks and imported manifests are in this form. Importing a general YAML reader costs 110 ms. A
+caller writes the result again and compares: if the text differs, the strict reader reads it and
+reports errors.
 """
 
 import json
@@ -17,7 +17,7 @@ _COMMENT = re.compile(r"^ *#[\x20-\x7e]*\n", re.MULTILINE)
 
 
 def read(text: str) -> dict[str, Json] | None:
-    """Return the mapping in `text`, comments aside; `None` when it is in another form."""
+    """Return the mapping in `text`; `None` if the text is in another form."""
     root: dict[str, Json] = {}
     stack: list[dict[str, Json] | list[Json]] = [root]
     opened: tuple[dict[str, Json], str] = (root, "")
@@ -46,5 +46,5 @@ def read(text: str) -> dict[str, Json] | None:
 
 
 def without_comments(text: str) -> str:
-    """Return `text` without the lines that are comments."""
+    """Return `text` without its comment lines."""
     return _COMMENT.sub("", text)

@@ -1,4 +1,4 @@
-"""A word out of those that there are: what comes from outside is one of them, or is refused."""
+"""Parse text from outside as a member of an enumeration."""
 
 from enum import StrEnum
 from typing import TypeVar
@@ -11,16 +11,16 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def parse_choice(kind: type[Choice], text: str, *, what: str, hint: str = "") -> Choice:
-    """Return which of the words of an enumeration a text is.
+    """Return the member of an enumeration that a text names.
 
     Args:
         kind: The enumeration.
         text: The text.
-        what: What the text is to be, for the message: "a way to take a resource".
-        hint: What to do besides writing one of the words.
+        what: A description of the value for the message: "a way to take a resource".
+        hint: What to do besides writing one of the members.
 
     Raises:
-        InvalidInputError: It is none of them; all of them are named.
+        InvalidInputError: The text is not a member; the message lists all members.
     """
     try:
         return kind(text)

@@ -1,8 +1,7 @@
-"""Documents that users write: read strictly, checked against their schema, remembered.
+"""Read documents that users write, check them against their schema, and cache the result.
 
-Owns: the way from bytes to a checked mapping. Parsing and checking are pure functions of the
-bytes, and cost 110 ms of imports; so what was once accepted is kept as JSON under its digest, and
-a warm start reads that. Refuses to know: what the documents mean.
+Parsing and checking depend on the bytes only, and cost 110 ms of imports. Accepted documents are
+cached as JSON under their digest, so that a warm start skips both.
 """
 
 import hashlib
@@ -17,16 +16,16 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import make_private, write_durably
 
-# Part of every digest: raise it when what is accepted changes within a version.
+# Part of every digest: raise it when the accepted language changes within a version.
 RULES = "1"
 KEPT = 64
 
 
 class Documents:
-    """Reads documents.
+    """Reads and checks documents.
 
     Args:
-        memory: The directory where accepted documents are remembered; `None` remembers nothing.
+        memory: The cache directory; `None` disables the cache.
     """
 
     def __init__(self, memory: Path | None) -> None:
@@ -46,13 +45,13 @@ class Documents:
 
         Args:
             data: Strict YAML, at most 1 MiB.
-            schema: Which schema it must fit ("input", "manifest", "enc", "settings", …).
+            schema: The name of its schema ("input", "manifest", "enc", "settings", …).
             where: Its name in messages.
             symbol_keys: See `strict_yaml.parse`.
-            may_be_empty: Take an empty document for an empty mapping.
+            may_be_empty: Accept an empty document as an empty mapping.
 
         Raises:
-            InvalidInputError: It is refused.
+            InvalidInputError: The document is not strict YAML, or does not fit the schema.
         """
         found = self.recall(data, schema=schema)
         if found is not None:
@@ -70,18 +69,18 @@ class Documents:
         return accepted
 
     def recall(self, data: bytes, *, schema: str) -> dict[str, Json] | None:
-        """Return what these bytes were accepted as before; `None` when that is not remembered."""
+        """Return the cached value of these bytes; `None` if the cache has none."""
         kept = self._remembered(schema, data)
         if kept is None:
             return None
         try:
             found = loads(kept.read_bytes())
         except (OSError, ValueError):
-            return None  # nothing there, or half of it: read the document itself
+            return None  # missing or incomplete: read the document itself
         return found if isinstance(found, dict) else None
 
     def accept(self, data: bytes, value: dict[str, Json], *, schema: str) -> None:
-        """Have `remember` keep what a document was accepted as."""
+        """Keep an accepted document until `remember` writes the cache."""
         kept = self._remembered(schema, data)
         if kept is not None:
             self._accepted[kept] = value
@@ -93,9 +92,9 @@ class Documents:
         return self._memory / f"{schema}-{hashlib.sha256(seed + data).hexdigest()}.json"
 
     def remember(self) -> None:
-        """Keep what was accepted so far. Called late: a refused input leaves nothing behind.
+        """Write the accepted documents to the cache, late: rejected input leaves no files.
 
-        A disk that does not take it only makes the next start slower, so that is not an error.
+        A disk error is ignored: it only makes the next start slower.
         """
         try:
             for path, value in self._accepted.items():
@@ -109,7 +108,7 @@ class Documents:
 
 
 def _forget(memory: Path) -> None:
-    """Keep the `KEPT` newest documents in `memory`."""
+    """Delete all but the `KEPT` newest documents in `memory`."""
     with os.scandir(memory) as entries:
         found = sorted(((entry.stat().st_mtime, entry.path) for entry in entries), reverse=True)
     for _, path in found[KEPT:]:

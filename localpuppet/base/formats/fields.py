@@ -1,7 +1,7 @@
-"""A JSON object that another program sent, read field by field.
+"""Read a JSON object from another program field by field.
 
-Owns: how strictly. Refuses to know: what the fields mean. Invariants: a boolean is not an integer,
-nothing is converted, and a refusal names the field's place: `request.args.tags[1]`.
+Rules: a boolean is not an integer; no value is converted; an error names the field's place:
+`request.args.tags[1]`.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -17,8 +17,8 @@ T = TypeVar("T")
 class Fields:
     """The fields of one object.
 
-    What reads a field raises `InvalidInputError` where it is missing or of another type; what ends
-    in `_or_none` returns `None` where it is missing or null.
+    A method that reads a field raises `InvalidInputError` if the field is missing or has another
+    type. A method that ends in `_or_none` returns `None` if the field is missing or null.
 
     Args:
         raw: The object.
@@ -31,7 +31,7 @@ class Fields:
 
     @classmethod
     def parse(cls, data: bytes, *, where: str, limit: int) -> "Fields":
-        """Return the fields of an object in JSON; see `strict_json.parse_object`.
+        """Return the fields of a JSON object; see `strict_json.parse_object`.
 
         Raises:
             InvalidInputError: The bytes are not a JSON object.
@@ -42,10 +42,10 @@ class Fields:
         return key in self._raw
 
     def only(self, known: Collection[str]) -> None:
-        """Refuse an object with a field that is not in `known`.
+        """Reject an object with a field outside `known`.
 
         Raises:
-            InvalidInputError: It has one.
+            InvalidInputError: The object has such a field.
         """
         for key in self._raw:
             if key not in known:
@@ -59,11 +59,11 @@ class Fields:
         return value
 
     def text_or_none(self, key: str) -> str | None:
-        """Return a string; `None` where there is none."""
+        """Return a string or `None`."""
         return None if self._raw.get(key) is None else self.text(key)
 
     def parsed(self, key: str, parse: Callable[[str], T]) -> T:
-        """Return what `parse` makes of a string; where it refuses, the place is the field's."""
+        """Return `parse` of a string; an error that `parse` raises gets the field's place."""
         text = self.text(key)
         try:
             return parse(text)
@@ -73,7 +73,7 @@ class Fields:
     def parsed_list(
         self, key: str, parse: Callable[[str], T], *, minimum: int = 0, maximum: int
     ) -> tuple[T, ...]:
-        """Return what `parse` makes of each of `minimum` to `maximum` strings in a list."""
+        """Return `parse` of each string in a list of `minimum` to `maximum` strings."""
         value = self._required(key)
         if not isinstance(value, list):
             raise self.wrong(key, "a list")
@@ -93,18 +93,18 @@ class Fields:
         return tuple(found)
 
     def values(self, key: str) -> list[Json]:
-        """Return a list of whatever it holds."""
+        """Return a list with elements of any type."""
         value = self._required(key)
         if not isinstance(value, list):
             raise self.wrong(key, "a list")
         return value
 
     def values_or_none(self, key: str) -> list[Json] | None:
-        """Return a list of whatever it holds; `None` where there is none."""
+        """Return a list with elements of any type, or `None`."""
         return None if self._raw.get(key) is None else self.values(key)
 
     def integer(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
-        """Return an integer; `minimum` and `maximum` are allowed themselves."""
+        """Return an integer from `minimum` to `maximum`, both included."""
         value = self._required(key)
         limits = "" if minimum is None else f" from {minimum}"
         limits += "" if maximum is None else f" to {maximum}"
@@ -119,7 +119,7 @@ class Fields:
     def integer_or_none(
         self, key: str, *, minimum: int | None = None, maximum: int | None = None
     ) -> int | None:
-        """Return an integer; `None` where there is none."""
+        """Return an integer or `None`; see `integer`."""
         return (
             None
             if self._raw.get(key) is None
@@ -134,7 +134,7 @@ class Fields:
         return float(value)
 
     def seconds_or_none(self, key: str) -> float | None:
-        """Return a positive number; `None` where there is none."""
+        """Return a positive number or `None`."""
         value = self._raw.get(key)
         if value is None:
             return None
@@ -157,15 +157,15 @@ class Fields:
         return value
 
     def inner(self, key: str) -> "Fields":
-        """Return the fields of an object."""
+        """Return the fields of an inner object."""
         return Fields(self.mapping(key), where=at(self._where, key))
 
     def inner_or_none(self, key: str) -> "Fields | None":
-        """Return the fields of an object; `None` where there is none."""
+        """Return the fields of an inner object, or `None`."""
         return None if self._raw.get(key) is None else self.inner(key)
 
     def inner_list(self, key: str, *, maximum: int) -> "tuple[Fields, ...]":
-        """Return the fields of each of up to `maximum` objects in a list."""
+        """Return the fields of each object in a list of at most `maximum` objects."""
         value = self._required(key)
         if not isinstance(value, list):
             raise self.wrong(key, "a list")
@@ -184,7 +184,7 @@ class Fields:
         )
 
     def wrong(self, key: str, wanted: str) -> InvalidInputError:
-        """Return the refusal of a field that is there and is not `wanted`."""
+        """Return the error for a field whose value is not `wanted`."""
         return _wrong(self._raw[key], wanted, at(self._where, key))
 
     def _required(self, key: str) -> Json:

@@ -1,4 +1,4 @@
-"""JSON files of our own, or of Puppet's: a good one, a damaged one, or none."""
+"""Read JSON files that localpuppet or Puppet wrote."""
 
 import os
 from pathlib import Path
@@ -10,11 +10,11 @@ from localpuppet.base.machine.files import state_problem
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON file of our own or of Puppet's.
+    """Return the mapping in a JSON file that localpuppet or Puppet wrote.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        StateError: It cannot be read, or is not a JSON mapping (damaged).
+        FileNotFoundError: The file does not exist.
+        StateError: The file cannot be read, or is not a JSON mapping (damaged).
     """
     try:
         value = loads(path.read_bytes())
@@ -30,7 +30,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def json_files(directory: Path) -> list[Path]:
-    """Return the JSON files in a directory, by name; none if there is no such directory."""
+    """Return the JSON files in a directory, sorted by name; none if there is no such directory."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - glob hides an error
     except FileNotFoundError:

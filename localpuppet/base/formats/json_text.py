@@ -1,6 +1,4 @@
-"""JSON that is written once: a text of it is put into a larger one as it is.
-
-Owns: the compact form. Refuses to know: what is in it.
+"""Write compact JSON, with parts that are JSON text already.
 
 Example: `members({"ok": True, "answer": JsonText("[1,2]")})` is `{"ok":true,"answer":[1,2]}`.
 """
@@ -9,13 +7,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-# Returns a value as JSON without a space that could be left out, in ASCII.
+# Returns a value as JSON in ASCII, without optional spaces.
 compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
 class JsonText:
-    """A value that is JSON already.
+    """A value that is JSON text already.
 
     Attributes:
         text: The JSON, in one line.
@@ -28,13 +26,13 @@ def members(values: Mapping[str, object], *, end: str = "") -> str:
     """Return an object as JSON.
 
     Args:
-        values: Its members; those that are a `JsonText` stand as they are.
-        end: What stands behind the object: a newline, say.
+        values: Its members; a `JsonText` is inserted unchanged.
+        end: The text after the object, such as a newline.
     """
     pieces: list[str] = []
     for key, value in values.items():
         pieces += ("," if pieces else "{", compact(key), ":", _text(value))
-    # In one go: to copy a large text takes as long as to write it.
+    # One join: copying a large text takes as long as writing it.
     return "".join([*(pieces or "{"), "}", end])
 
 

@@ -1,9 +1,12 @@
-"""Names that come from outside: each is parsed once, at the edge, or refused.
+"""Names from outside, each parsed once where it enters the program.
 
-A parsed name is a `str` of its own type, so that it serialises as text and cannot be mixed up
-with raw input. The grammars: Puppet's own for classes, variables and environments
-(https://www.puppet.com/docs/puppet/7/lang_reserved.html), DNS for nodes, and DESIGN's path rule
-(ASCII components, no `.` or `..`, no leading `-`) for everything below `modules/`.
+A parsed name is a `str` subclass, so that it serialises as text and mypy tells it from raw input.
+Grammars:
+
+- classes, variables, environments: Puppet's
+  (https://www.puppet.com/docs/puppet/7/lang_reserved.html)
+- nodes: DNS
+- paths below `modules/`: ASCII components, no `.` or `..`, no leading `-`
 """
 
 import re
@@ -57,7 +60,7 @@ class NodeName(str):
         """Return the name.
 
         Raises:
-            InvalidInputError: It is not a lower-case DNS name.
+            InvalidInputError: The text is not a lower-case DNS name.
         """
         if text != text.lower() and _NODE.match(text.lower()):
             raise InvalidInputError(
@@ -72,10 +75,10 @@ class NodeName(str):
 
 
 class SignerName(str):
-    """Who signs: a node, or a person with a key; one name space for both.
+    """The name of a signer: a node, or a person with a key; both share one name space.
 
-    It is the certificate's CN, the `kid` of a signature and, with `.pem`, a file's name. Others
-    know it by its caller id, as mcollective and Choria write it: `choria=alice`.
+    It is the certificate's CN, the `kid` of a signature and, with `.pem`, a file name. Its caller
+    id has the form of mcollective and Choria: `choria=alice`.
     """
 
     __slots__ = ()
@@ -86,7 +89,8 @@ class SignerName(str):
         """Return the name.
 
         Raises:
-            InvalidInputError: It is not lower-case ASCII, too long, or starts with `.` or `-`.
+            InvalidInputError: The text is not lower-case ASCII, too long, or starts with `.` or
+                `-`.
         """
         if len(text) > 251 or not _SIGNER.match(text):
             raise InvalidInputError(
@@ -97,10 +101,10 @@ class SignerName(str):
 
     @classmethod
     def parse_caller(cls, text: str) -> "SignerName":
-        """Return the name in a caller id, `alice` of `choria=alice`.
+        """Return the name in a caller id: `alice` of `choria=alice`.
 
         Raises:
-            InvalidInputError: It is not a caller id.
+            InvalidInputError: The text is not a caller id.
         """
         if not text.startswith(cls.CALLER):
             raise InvalidInputError(
@@ -110,12 +114,12 @@ class SignerName(str):
 
     @property
     def caller(self) -> str:
-        """The caller id, as requests and policies write it."""
+        """The caller id, as requests and policies have it."""
         return self.CALLER + self
 
 
 class ReleasePath(str):
-    """A directory of modules, relative to `modules/`: `foo/tags/r1`, `dist/trunk`."""
+    """A directory of modules relative to `modules/`: `foo/tags/r1`, `dist/trunk`."""
 
     __slots__ = ()
 
@@ -124,8 +128,7 @@ class ReleasePath(str):
         """Return the path.
 
         Raises:
-            InvalidInputError: It is absolute, empty, climbs out, or has a component outside the
-                grammar.
+            InvalidInputError: The path is absolute, empty, has `..`, or has an invalid component.
         """
         if not text:
             raise InvalidInputError(
@@ -145,7 +148,7 @@ class ReleasePath(str):
 
     @property
     def source(self) -> str:
-        """What it is a release of: `foo` for `foo/tags/r1`, the whole path for other layouts."""
+        """The source of the release: `foo` for `foo/tags/r1`, the whole path for other layouts."""
         parts = self.split("/")
         if self.is_branch:
             return "/".join(parts[: parts.index("branches", 1)])
@@ -157,23 +160,23 @@ class ReleasePath(str):
 
     @property
     def is_assigned(self) -> bool:
-        """Whether it stands for the release that a signed request gave: `foo/assigned`."""
+        """Whether the path means the release that a signed request assigned: `foo/assigned`."""
         return self.endswith("/assigned") and not self.is_tag and not self.is_branch
 
     @property
     def is_tag(self) -> bool:
-        """Whether it names an immutable release."""
+        """Whether the path names an immutable release."""
         parts = self.split("/")
         return len(parts) > 2 and parts[-2] == "tags" and not self.is_branch
 
     @property
     def is_branch(self) -> bool:
-        """Whether it names a branch, `foo/branches/feature/x`, whatever the branch is called."""
+        """Whether the path names a branch, such as `foo/branches/feature/x`, of any name."""
         return "branches" in self.split("/")[1:-1]
 
     @property
     def branch(self) -> str:
-        """The branch of `foo/branches/BRANCH`; empty for what is not one."""
+        """The branch of `foo/branches/BRANCH`; empty for any other path."""
         parts = self.split("/")
         return "/".join(parts[parts.index("branches", 1) + 1 :]) if self.is_branch else ""
 
@@ -195,7 +198,7 @@ def _component_problem(component: str) -> str:
 
 
 class ClassName(str):
-    """A Puppet class, without the leading `::`."""
+    """The name of a Puppet class, without the leading `::`."""
 
     __slots__ = ()
 
@@ -204,7 +207,7 @@ class ClassName(str):
         """Return the name.
 
         Raises:
-            InvalidInputError: Puppet would not take it as a class name.
+            InvalidInputError: Puppet does not accept the text as a class name.
         """
         if _CLASS.match(text):
             return cls(text)
@@ -214,12 +217,12 @@ class ClassName(str):
 
 
 def is_class_name(text: str) -> bool:
-    """Return whether a text is the name of a Puppet class, without the leading `::`."""
+    """Return whether a text names a Puppet class, without the leading `::`."""
     return _CLASS.match(text) is not None
 
 
 class Environment(str):
-    """A Puppet environment."""
+    """The name of a Puppet environment."""
 
     __slots__ = ()
 
@@ -228,7 +231,7 @@ class Environment(str):
         """Return the name.
 
         Raises:
-            InvalidInputError: Puppet would not take it as an environment's name.
+            InvalidInputError: Puppet does not accept the text as an environment name.
         """
         if not _ENVIRONMENT.match(text) or text in _RESERVED_ENVIRONMENTS:
             raise InvalidInputError(
@@ -249,7 +252,7 @@ class RunId(str):
         """Return the id.
 
         Raises:
-            InvalidInputError: It does not look like one.
+            InvalidInputError: The text is not a run id.
         """
         try:
             if _RUN_ID.match(text) and datetime.fromisoformat(text.partition("-")[0]).year < 9999:
@@ -260,7 +263,7 @@ class RunId(str):
 
     @property
     def time(self) -> datetime:
-        """When the run was asked for, UTC."""
+        """When the run was requested, UTC."""
         return datetime.fromisoformat(self.partition("-")[0])
 
 
@@ -271,7 +274,7 @@ class RolloutId(str):
 
     @staticmethod
     def like(text: str) -> bool:
-        """Return whether a text looks like the id of a rollout."""
+        """Return whether a text has the form of a rollout id."""
         return _ROLLOUT_ID.match(text) is not None
 
     @classmethod
@@ -279,7 +282,7 @@ class RolloutId(str):
         """Return the id.
 
         Raises:
-            InvalidInputError: It does not look like one.
+            InvalidInputError: The text is not a rollout id.
         """
         if not cls.like(text):
             raise InvalidInputError(
@@ -294,26 +297,26 @@ class RolloutId(str):
         Args:
             now: UTC.
             random: Four hex digits.
-            newest: The latest id in the journals, if any; the clock may have been set back.
+            newest: The latest id in the journals, if any; needed when the clock was set back.
         """
         if newest is not None:
             now = max(now, newest.began() + timedelta(seconds=1))
         return cls(f"{now.strftime('%Y%m%dT%H%M%SZ')}-{random}")
 
     def began(self) -> datetime:
-        """Return when the rollout began, UTC to the second, by its caller's clock.
+        """Return when the rollout began, UTC to the second, by the clock of its controller.
 
         Raises:
-            ValueError: There is no such day or time.
+            ValueError: The id names a day or time that does not exist.
         """
         return datetime.fromisoformat(self.partition("-")[0])
 
 
 def parse_tags(text: str) -> str:
-    """Return a list of Puppet's tags, `a,b`.
+    """Return a list of Puppet tags: `a,b`.
 
     Raises:
-        InvalidInputError: It is empty, or an element is not a tag; Puppet would apply everything.
+        InvalidInputError: An element is not a tag, or is empty; Puppet would apply everything.
     """
     for tag in text.split(","):
         parse_tag(tag, where="--tags", hint="write a,b: names without spaces")
@@ -321,7 +324,7 @@ def parse_tags(text: str) -> str:
 
 
 def parse_tag(text: str, *, where: str = "", hint: str = "a name without spaces") -> str:
-    """Return one of Puppet's tags.
+    """Return a Puppet tag.
 
     Raises:
         InvalidInputError: The text is not a tag, or is longer than 1 KiB.
@@ -332,10 +335,10 @@ def parse_tag(text: str, *, where: str = "", hint: str = "a name without spaces"
 
 
 def parse_uuid(text: str, *, where: str = "") -> str:
-    """Return a UUID that is in its canonical form: it may become a key or a file's name.
+    """Return a UUID in canonical form, which may become a key or a file name.
 
     Raises:
-        InvalidInputError: The text is not a UUID, or is written in another way (upper case).
+        InvalidInputError: The text is not a UUID, or has another form (upper case).
     """
     if not _UUID.match(text):
         raise InvalidInputError(
@@ -347,13 +350,13 @@ def parse_uuid(text: str, *, where: str = "") -> str:
 
 
 def check_parameter(name: str, *, where: str) -> None:
-    """Refuse a top-scope parameter that Puppet cannot or must not take from an ENC.
+    """Reject a top-scope parameter that Puppet cannot or must not accept from an ENC.
 
-    `facts` fails the compile and `clientcert` would spoof `$trusted['certname']`
-    (observed on Puppet 7.23).
+    `facts` fails the compile, and `clientcert` would spoof `$trusted['certname']` (observed on
+    Puppet 7.23).
 
     Raises:
-        InvalidInputError: It is reserved or no variable name.
+        InvalidInputError: The name is reserved, or is not a variable name.
     """
     if name in RESERVED_PARAMETERS:
         raise InvalidInputError(
@@ -368,10 +371,10 @@ def check_parameter(name: str, *, where: str) -> None:
 
 
 def check_class_parameter(name: str, *, where: str) -> None:
-    """Refuse what cannot be a parameter of a class.
+    """Reject a text that is not a parameter name of a class.
 
     Raises:
-        InvalidInputError: It is not a parameter name.
+        InvalidInputError: The text is not a parameter name.
     """
     if not _CLASS_PARAMETER.match(name):
         raise InvalidInputError(
@@ -382,8 +385,8 @@ def check_class_parameter(name: str, *, where: str) -> None:
 
 
 def did_you_mean(word: str, known: "list[str]") -> str:
-    """Return `did you mean 'x'?`, or a list of what is known, for an error's hint."""
-    import difflib  # only an error needs it: 3 ms off every other start
+    """Return `did you mean 'x'?`, or a list of the known words, as the hint of an error."""
+    import difflib  # only errors need it: saves 3 ms
 
     close = difflib.get_close_matches(word, known, n=1) or difflib.get_close_matches(
         word.lower(), known, n=1

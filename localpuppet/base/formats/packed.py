@@ -1,20 +1,17 @@
-"""Bytes that somebody else packed with zlib, taken apart within a bound.
-
-Owns: that no more is ever held than a caller allows. Refuses to know: what the bytes say.
-"""
+"""Unpack zlib data from outside within a size limit."""
 
 import zlib
 
 
 class TooMuchError(ValueError):
-    """More comes out than a caller allows."""
+    """The unpacked data exceeds the caller's limit."""
 
 
 def unpacked(data: bytes, *, most: int) -> bytes:
-    """Return what was packed, without ever holding more than `most` bytes of it.
+    """Return the unpacked data, and never hold more than `most` bytes of it.
 
     Raises:
-        TooMuchError: More than that comes out.
+        TooMuchError: The data is larger.
         ValueError: The bytes are not one whole zlib stream.
     """
     stream = zlib.decompressobj()

@@ -1,7 +1,7 @@
-"""The text format that node_exporter's textfile collector reads: samples, with help.
+"""The text format of node_exporter's textfile collector: samples with help texts.
 
-The format: https://github.com/prometheus/node_exporter#textfile-collector. A sample is a name, with
-its labels, and a value as text; values of labels are of names that need no escapes.
+Format: https://github.com/prometheus/node_exporter#textfile-collector. A sample is a name with its
+labels, and a value as text. Label values are names that need no escapes.
 """
 
 import re
@@ -11,12 +11,12 @@ _SAMPLE = re.compile(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
 
 def parse_samples(text: str) -> dict[str, str]:
-    """Return the samples of a text that `show_samples` made; what is not one is passed over."""
+    """Return the samples in a text that `show_samples` made; other lines are ignored."""
     return dict(_SAMPLE.findall(text))
 
 
 def show_samples(samples: Mapping[str, str], help_texts: Mapping[str, str]) -> str:
-    """Return samples as text, in the order of their help; those without help are left out."""
+    """Return samples as text, in the order of `help_texts`; samples without help are left out."""
     lines = []
     for name, help_text in help_texts.items():
         mine = [key for key in samples if key.partition("{")[0] == name]

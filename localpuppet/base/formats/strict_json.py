@@ -1,12 +1,11 @@
-"""Strict JSON: bytes that somebody else sent become values on which every reader agrees.
+"""Strict JSON: bytes from outside become values that every reader interprets alike.
 
-Owns: bytes → JSON values, with what Python's reader lets pass refused: duplicate keys, NaN and
-infinities, integers beyond 64 bits, lone surrogates. Refuses to know: what the document means, and
-what our users write (that is YAML, read elsewhere).
+Rejected, though Python's reader accepts it: duplicate keys, NaN and infinities, integers beyond 64
+bits, lone surrogates. Documents of users are YAML; `strict_yaml` reads those.
 
-Invariants: what is returned can be written as UTF-8 JSON again; a refusal is one printable line
-that quotes at most 60 characters of the input, escaped; how deep a document may be is counted here,
-before it is parsed: some parsers of Python raise at some depth, others end the process.
+- A result can be written as UTF-8 JSON again.
+- An error is one printable line with at most 60 characters of the input, escaped.
+- The depth is checked before parsing: at some depth Python's parsers raise or crash the process.
 """
 
 import json
@@ -19,33 +18,33 @@ from typing import Any, NoReturn, cast
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, type_names
 
-# Ruby's JSON stops at the same depth. What a user writes has 50 levels at the most, and is found
-# inside of records and reports again.
+# Ruby's JSON has the same limit. A user document has at most 50 levels, and is embedded in records
+# and reports.
 MAX_DEPTH = 100
-# Matches also a string without an end, so that nobody looks for the end from each quote anew.
+# Matches a string without an end as well, so that the search for its end runs only once.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+["\\]?', re.DOTALL)
-# So many strings are taken out at once: each leaves a piece behind, of ten times its size.
+# Number of strings removed in one step: each leaves a piece of ten times its size.
 _SOME = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+["\\]?){1,4096}', re.DOTALL)
-# So many bytes are split at their quotes at once, for the same reason.
+# Bytes split at their quotes in one step, for the same reason.
 _PART = 64 * 1024
-# An opening bracket is 1, a closing one -1 (as a signed byte); all other bytes are left out.
+# An opening bracket counts 1, a closing one -1 (signed byte); all other bytes are deleted.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-# Each value but the first comes after one of these.
+# Each value except the first follows one of these.
 _BEFORE_VALUES = (b",", b"[", b"{")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
-_MAX_DIGITS = 20  # CPython refuses more than 4300 with a ValueError of its own
+_MAX_DIGITS = 20  # CPython raises its own ValueError for more than 4300
 
 
 def loads(data: bytes | str) -> Any:  # noqa: ANN401 - as json.loads: the caller knows the form
-    """Return the value in `data`: JSON of this program or of one that is started by it.
+    """Return the value in `data`: JSON of this program or of a program that it started.
 
-    Duplicate keys, NaN and long integers pass, as they do in Python's own `json.loads`.
+    Accepts duplicate keys, NaN and long integers, as `json.loads` does.
 
     Args:
         data: JSON; bytes are UTF-8.
 
     Raises:
-        ValueError: It is not JSON, or has more than `MAX_DEPTH` levels.
+        ValueError: The data is not JSON, or has more than `MAX_DEPTH` levels.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if _is_deep(raw):
@@ -54,10 +53,10 @@ def loads(data: bytes | str) -> Any:  # noqa: ANN401 - as json.loads: the caller
 
 
 def loads_again(data: bytes) -> Any:  # noqa: ANN401 - as `loads`
-    """Return the value in `data`, which `parse_object` has taken before: its depth is known.
+    """Return the value in `data` without a depth check: `parse_object` has accepted it before.
 
     Raises:
-        ValueError: It is not JSON: it was damaged since.
+        ValueError: The data is not JSON: it was damaged since.
     """
     return json.loads(data)
 
@@ -86,7 +85,7 @@ def _outside_strings(data: bytes) -> bytes:
 
 
 def _between_quotes(data: bytes) -> bytes:
-    """Return what is outside of strings where no quote is escaped: in a third of the time."""
+    """Return what is outside of strings if no quote is escaped, in a third of the time."""
     found, inside = [], 0
     for start in range(0, len(data), _PART):
         pieces = data[start : start + _PART].split(b'"')
@@ -101,15 +100,15 @@ def parse_object(
     """Return the object in `data`.
 
     Args:
-        data: UTF-8 JSON, without a byte order mark.
+        data: UTF-8 JSON without a byte order mark.
         where: What it is, for messages ("trigger").
-        limit: The most bytes that it may have.
-        values: The most values that it may have, empty lists and mappings twice; `None` for any
-            number. Each takes some hundred bytes of memory, and may be written in three.
+        limit: Maximum size in bytes.
+        values: Maximum number of values (empty lists and mappings count twice); `None` for no
+            limit. A value of three bytes may take a hundred bytes of memory.
 
     Raises:
-        InvalidInputError: It is larger, too deep, not UTF-8, not JSON, ambiguous, or not an
-            object.
+        InvalidInputError: The data is too large, too deep, not UTF-8, not JSON, ambiguous, or not
+            an object.
     """
     if len(data) > limit:
         raise InvalidInputError(
@@ -133,7 +132,7 @@ def parse_object(
             parse_int=_integer,
             parse_float=_finite,
         )
-        # Only an escape can make a lone surrogate; UTF-8 has no form for one.
+        # Only an escape can produce a lone surrogate; UTF-8 cannot encode one.
         if "\\u" in text:
             _encode(value)
     except InvalidInputError as error:
@@ -150,10 +149,10 @@ def parse_object(
 
 
 def _encode(value: Json) -> None:
-    """Encode every text, one after the other: a copy of all takes four times the memory of one.
+    """Encode every string, one at a time: encoding a copy of all takes four times the memory.
 
     Raises:
-        UnicodeEncodeError: One has a lone surrogate.
+        UnicodeEncodeError: A string has a lone surrogate.
     """
     waiting = [value]
     while waiting:

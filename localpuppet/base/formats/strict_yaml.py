@@ -1,10 +1,11 @@
-"""Strict YAML: the subset on which every reader agrees, or a refusal that names the line.
+"""Strict YAML: the subset that every reader interprets alike.
 
-Owns: bytes → JSON values. One UTF-8 document; no anchors, aliases, merge keys, tags or duplicate
-keys; string keys; JSON types only; no plain scalar that PyYAML and Ruby's Psych read differently
-(both were asked). Refuses to know: what the document means. A refusal names the line and the key,
-and repeats no value: it may be a password. Values are built from the parser's
-events without recursion, so that neither depth nor aliases can cost more than the text is long.
+- One UTF-8 document; string keys; JSON types only.
+- No anchors, aliases, merge keys, tags or duplicate keys.
+- No plain scalar that PyYAML and Ruby's Psych read differently (both were tested).
+- An error names the line and the key, and no value: it may be a password.
+- Values are built from parser events without recursion, so that depth and aliases cannot cost more
+  than the length of the text.
 """
 
 import re
@@ -27,7 +28,7 @@ _NULL = frozenset(("", "~", "null", "Null", "NULL"))
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+][0-9]+)?\Z")
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}(?:\Z|[Tt\s])")
-# Starts like a number, and some reader of YAML 1.1 takes it for one (or for a time of day).
+# Starts like a number, and some YAML 1.1 reader takes it for a number (or a time of day).
 _NUMBER_LIKE = re.compile(
     r"[-+]?(?:0[0-9_,]+|0[bB][01_,]+|0[xX][0-9a-fA-F_,]+|0o[0-7]+"
     r"|[0-9][0-9_,]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
@@ -35,7 +36,7 @@ _NUMBER_LIKE = re.compile(
     r"|[0-9][0-9_,]*[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))\Z"
 )
 _ODD_BOOLEAN = re.compile(r"(?:true|false|yes|no|on|off)\Z", re.IGNORECASE)
-# Contexts of PyYAML whose beginning says nothing of what is wrong.
+# Contexts of PyYAML whose beginning does not explain the error.
 _BLOCKS = ("block mapping", "block collection", "block sequence")
 _DISAGREE = "YAML readers disagree on what this value is"
 _NAN = frozenset((".nan", ".NaN", ".NAN"))
@@ -48,10 +49,10 @@ def parse(data: bytes, *, where: str, symbol_keys: bool = False) -> Json:
     Args:
         data: UTF-8 YAML or JSON.
         where: The file's name, for messages.
-        symbol_keys: Take Ruby's `:classes` for `classes`, as Puppet does with an ENC's output.
+        symbol_keys: Read Ruby's `:classes` as `classes`, as Puppet does with an ENC's output.
 
     Raises:
-        InvalidInputError: It is not in the subset; the message names line or key.
+        InvalidInputError: The document is outside of the subset; the message names line or key.
     """
     try:
         text = data.decode("utf-8")
@@ -64,17 +65,17 @@ def parse(data: bytes, *, where: str, symbol_keys: bool = False) -> Json:
     try:
         value = reader.document()
     except yaml.YAMLError as error:
-        reader.refuse_foreign_breaks()  # they may be why the parser is confused
+        reader.refuse_foreign_breaks()  # they may have confused the parser
         raise InvalidInputError(explain(error, reader.text), where=where) from error
     reader.refuse_foreign_breaks()
     return value
 
 
 def explain(error: yaml.YAMLError, text: str) -> str:
-    """Return where and why a parser of YAML gave up.
+    """Return where and why a YAML parser failed.
 
-    If a quoted text, a flow collection or a key has no end, the parser notices that lines later:
-    the place is then the beginning. Lines are those of editors: libyaml also counts U+2028.
+    If a quoted text, a flow collection or a key has no end, the parser fails lines later: the place
+    is then its beginning. Lines are those of editors: libyaml also counts U+2028.
 
     Args:
         error: PyYAML's error.
@@ -180,7 +181,7 @@ class _Reader:
         self._stack.append(_Frame({} if isinstance(event, yaml.MappingStartEvent) else [], ""))
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
-        quoted = bool(event.style)  # plain is None or "", by parser
+        quoted = bool(event.style)  # the parser gives None or "" for plain
         if event.style in ("'", '"') and event.start_mark and event.end_mark:
             self._quoted.append((event.start_mark.index, event.end_mark.index))
         frame = self._stack[-1] if self._stack else None
@@ -218,7 +219,7 @@ class _Reader:
             frame.waiting = False
 
     def _plain(self, event: yaml.ScalarEvent) -> Json:
-        """Return what a plain scalar is, where all readers agree."""
+        """Return the value of a plain scalar; reject it if readers disagree."""
         text = event.value
         if text in _NULL:
             return None
@@ -243,21 +244,21 @@ class _Reader:
 
     def _integer(self, event: yaml.ScalarEvent) -> int:
         text = event.value
-        # No int() of a long text: CPython refuses more than 4300 digits with a ValueError.
+        # CPython's int() raises ValueError for more than 4300 digits.
         number = int(text) if len(text) <= 20 else 2**64
         if not -(2**63) <= number < 2**63:
             self._refuse(event, "the integer is too large for 64 bits", "quote it")
         return number
 
     def refuse_foreign_breaks(self) -> None:
-        """Refuse the characters that only some readers, and few people, take for line breaks.
+        """Reject characters that only some readers, and few people, take for line breaks.
 
-        Three are breaks in YAML 1.1 and text in 1.2. A carriage return alone is a break in both; an
-        editor shows what follows it in the same line, behind a comment, say.
+        Three are breaks in YAML 1.1 and text in 1.2. A carriage return alone is a break in both,
+        but an editor shows the following text in the same line, for example inside a comment.
         """
         for match in _BREAKS.finditer(self.text):
             index = match.start()
-            # Scalars end in the order in which they stand: find the first that ends behind it.
+            # Quoted scalars are sorted by their end: find the first that ends after the index.
             nearest = bisect_right(self._quoted, index, key=lambda span: span[1])
             in_quotes = nearest < len(self._quoted) and self._quoted[nearest][0] < index
             if match.group() in "\x85\r" or not in_quotes:

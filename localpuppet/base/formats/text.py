@@ -1,8 +1,4 @@
-"""Text that is shown to people: one rule for what may be stored, one for what is printed.
-
-Owns: which characters are dangerous on a terminal or in a log line. Refuses to know: where the
-text came from.
-"""
+"""Text for people: which characters may be stored, and which are escaped before printing."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +8,7 @@ from localpuppet.base.errors import InvalidInputError
 MAX_LINE_BYTES = 1024
 SHOWN_NAMES = 5
 
-# C0 but for newline and tab, DEL and C1: what a terminal would act on.
+# C0 except newline and tab, DEL and C1: a terminal would act on them.
 _STYLE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Characters that reorder or hide text, and the two Unicode line breaks.
@@ -29,7 +25,7 @@ def _escaped(match: "re.Match[str]") -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with everything that a terminal would act on spelt out (`\x1b`).
+    r"""Return `text` with the characters that control a terminal escaped (`\x1b`).
 
     Newlines and tabs stay.
     """
@@ -42,57 +38,57 @@ def one_line(text: str) -> str:
 
 
 def joined(text: str) -> str:
-    """Return another program's text as one printable line: without colours, lines by semicolons."""
+    """Return another program's text as one line: no colours, lines joined by semicolons."""
     lines = [line.strip() for line in _STYLE.sub("", text).replace("\r", "\n").splitlines()]
     return one_line("; ".join(filter(None, lines)))
 
 
 def last_words(data: bytes, *, most: int) -> str:
-    """Return what another program said, as `joined` does: the end of it, where it is long.
+    """Return another program's output as `joined` does; the end of it if it is long.
 
     Args:
-        data: Its output.
-        most: How many characters are kept.
+        data: The output.
+        most: The maximum number of characters to return.
     """
     whole = joined(data.decode("utf-8", "replace"))
     return whole if len(whole) <= most else f"…{whole[1 - most :]}"
 
 
 def without_middle(text: str, *, most: int) -> str:
-    """Return a text with its beginning and its end where it is longer than `most` characters."""
+    """Return a text; if it exceeds `most` characters, only its beginning and end."""
     end = most // 2
     return text if len(text) <= most else f"{text[: most - end - 3]} … {text[-end:]}"
 
 
 def shown_key(key: str) -> str:
-    """Return a key as a message names it: with its text only where it has the form of a name.
+    """Return a key for a message; its text only if it has the form of a name.
 
-    A user may hand us any file; what stands where a key should be may be a secret.
+    A user may pass any file: the text in the place of a key may be a secret.
     """
     return repr(key) if _NAME.match(key) else f"of {len(key)} characters"
 
 
 def breadcrumb_key(key: str) -> str:
-    """Return a key as a part of a breadcrumb; see `shown_key`."""
+    """Return a key as part of a breadcrumb; see `shown_key`."""
     return key if _NAME.match(key) else f"(a key of {len(key)} characters)"
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many there are more: `a, b, c, d, e and 3 more`."""
+    """Return the first names and the number of others: `a, b, c, d, e and 3 more`."""
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     return f"{', '.join(names[:SHOWN_NAMES])}{more}"
 
 
 def parse_line(text: str, *, what: str) -> str:
-    """Return `text` if it may be stored and printed later, as a hold's reason may.
+    """Return `text` if it may be stored and printed later, as the reason of a hold may.
 
     Args:
         text: What the user wrote.
         what: What it is, for the message ("message").
 
     Raises:
-        InvalidInputError: It is empty, longer than 1 KiB of UTF-8, or has a control character, a
-            line break or a character that reorders text.
+        InvalidInputError: The text is empty, longer than 1 KiB of UTF-8, or has a control
+            character, a line break or a character that reorders text.
     """
     if not text.strip():
         raise InvalidInputError(f"the {what} is empty", hint="say why, in one line")
@@ -108,7 +104,7 @@ def parse_line(text: str, *, what: str) -> str:
 
 
 def url_without_secrets(url: str) -> str:
-    """Return a URL without what may be secret in it: user, password, query."""
+    """Return a URL without the parts that may be secret: user, password, query."""
     scheme, _, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

@@ -1,4 +1,4 @@
-"""Times and lengths of time as people and records write and read them."""
+"""Times and durations in the forms that people and records use."""
 
 import re
 from datetime import UTC, datetime
@@ -11,10 +11,10 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw]?)")
 
 
 def parse_duration(text: str, *, what: str) -> float:
-    """Return seconds for `90`, `1.5`, `30m`, `1h30m`, `2d`.
+    """Return the seconds of `90`, `1.5`, `30m`, `1h30m`, `2d`.
 
     Raises:
-        InvalidInputError: It is not of that form, not positive, or longer than ten years.
+        InvalidInputError: The text has another form, is not positive, or exceeds ten years.
     """
     parts = _PART.findall(text)
     whole = "".join(number + unit for number, unit in parts)
@@ -30,7 +30,7 @@ def parse_duration(text: str, *, what: str) -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """Return `0.4s`, `12s`, `30m`, `3m 20s`, `2h 5m` or `4d 3h`: two units at the most."""
+    """Return `0.4s`, `12s`, `30m`, `3m 20s`, `2h 5m` or `4d 3h`: at most two units."""
     if seconds < 10:
         return f"{seconds:.1f}s"
     total = round(seconds)
@@ -47,12 +47,12 @@ def show_duration(seconds: float) -> str:
 
 
 def show_time(moment: datetime) -> str:
-    """Return the form of times in records: ISO 8601, UTC, microseconds."""
+    """Return a time as records have it: ISO 8601, UTC, microseconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def show_epoch(seconds: float) -> str:
-    """Return seconds since 1970 as PuppetDB and Puppet's reports show times: milliseconds, UTC."""
+    """Return seconds since 1970 in the form of PuppetDB and Puppet's reports: milliseconds, UTC."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 
@@ -61,7 +61,7 @@ def parse_time(text: str) -> datetime:
     """Return the aware time in `text`.
 
     Raises:
-        ValueError: It is not ISO 8601 with a zone, or lies outside of all years in UTC.
+        ValueError: The text is not ISO 8601 with a zone, or outside of the years that UTC has.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
@@ -74,7 +74,7 @@ def parse_time(text: str) -> datetime:
 
 
 def checked_time(text: str) -> str:
-    """Return a time as it stands there.
+    """Return a time as text, unchanged, after `parse_time` has accepted it.
 
     Raises:
         ValueError: See `parse_time`.

@@ -1,4 +1,4 @@
-"""JSON values: their type, the names of their kinds, and breadcrumbs of places in them."""
+"""JSON values: their type, the names of their types, and breadcrumbs of places in them."""
 
 from collections.abc import Mapping
 
@@ -22,5 +22,5 @@ def at(where: str, key: "str | int") -> str:
 
 
 def mapping_of(value: object) -> Mapping[str, Json]:
-    """Return a value where a mapping is expected; an empty one for anything else."""
+    """Return `value` if it is a mapping; an empty mapping otherwise."""
     return value if isinstance(value, dict) else {}

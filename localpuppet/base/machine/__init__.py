@@ -1,4 +1,4 @@
-"""This machine: files, locks, small databases, time, processes, sockets.
+"""Use this machine: files, locks, small databases, time, processes, sockets.
 
 acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `renewed`.
 touches the world: `anchors`, `bounded_program`, `cgroup`, `child`, `clock`, `files`, `fork_server`,

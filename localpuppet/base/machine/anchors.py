@@ -1,7 +1,6 @@
-"""Trust anchors: files that say whom we trust, or prove who we are.
+"""Read trust anchors: certificates, lists of signers and keys for TLS.
 
-Owns: reading them with the refusals of every file that a user wrote (`machine.files`). Refuses to
-know: what is in them.
+They are read with the checks of every file that a user wrote (`machine.files`).
 """
 
 import pwd
@@ -16,20 +15,20 @@ from localpuppet.base.machine.files import MAX_DOCUMENT, open_user_file
 if TYPE_CHECKING:
     import ssl
 
-# Returns a name under which a library finds a file that was looked at.
+# Returns a name under which a library opens a file that passed the checks.
 _Checked = Callable[[Path], str]
 
 
 def open_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> BinaryIO:
-    """Return a file that says whom we trust, or proves who we are, open for reading.
+    """Return a trust anchor, open for reading.
 
-    Certificates, lists of signers, keys for TLS. Puppet gives its own certificates and keys to its
-    service user again in each run, so that user may own them. A library that takes only a name gets
-    `/proc/self/fd/N` of the open file: what was looked at is what is used.
+    In each run, Puppet resets the owner of its certificates and keys to its service user, so that
+    user may own the file. A library that takes only a name gets `/proc/self/fd/N` of the open file:
+    it uses the same file that passed the checks.
 
     Args:
         path: The file; symlinks are followed.
-        limit: The most bytes that it may have.
+        limit: Maximum size in bytes.
 
     Raises:
         InvalidInputError: As `read_user_file` does.
@@ -39,7 +38,7 @@ def open_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> BinaryIO:
 
 
 def read_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
-    """Return the bytes of a file that says whom we trust; see `open_anchor`.
+    """Return the bytes of a trust anchor; see `open_anchor`.
 
     Raises:
         InvalidInputError: As `read_user_file` does.
@@ -49,7 +48,7 @@ def read_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
 
 
 def puppet_user() -> pwd.struct_passwd | None:
-    """Return Puppet's service user, to whom it gives its certificates; `None` without one."""
+    """Return Puppet's service user, which owns its certificates; `None` if it does not exist."""
     try:
         return pwd.getpwnam("puppet")
     except KeyError:
@@ -59,17 +58,17 @@ def puppet_user() -> pwd.struct_passwd | None:
 def tls_context(
     ca: Path | None, certificate: Path | None = None, key: Path | None = None
 ) -> "ssl.SSLContext":
-    """Return TLS that verifies servers, and shows a client certificate if there is one.
+    """Return a TLS context that verifies servers and presents a client certificate, if given.
 
     Args:
-        ca: The file of the authorities to trust; `None` for the system's.
+        ca: The file of the trusted authorities; `None` for the system's.
         certificate: The client's certificate.
-        key: Its key; `None` where the certificate's file holds it.
+        key: Its key; `None` if the certificate's file has it.
 
     Raises:
-        InvalidInputError: A file is refused (see `open_anchor`), or holds something else.
+        InvalidInputError: A file fails the checks (see `open_anchor`), or has other content.
     """
-    import ssl  # 15 ms, where nobody may need it
+    import ssl  # 15 ms; many callers use no TLS
 
     def make(checked: _Checked) -> "ssl.SSLContext":
         context = ssl.create_default_context(cafile=None if ca is None else checked(ca))
@@ -81,18 +80,18 @@ def tls_context(
 
 
 def server_tls_context(ca: Path, certificate: Path, key: Path | None) -> "ssl.SSLContext":
-    """Return TLS of a server that asks each client for a certificate of the authorities.
+    """Return the TLS context of a server that requests client certificates of `ca`.
 
-    Each connection shows its certificate anew: no session is resumed. One that shows none is let
-    through, for the caller to look at; one that shows another is not.
+    Sessions are not resumed, so each connection presents its certificate again. A connection
+    without a certificate is accepted: the caller must check. An untrusted certificate is rejected.
 
     Args:
         ca: The file of the authorities.
         certificate: The server's certificate.
-        key: Its key; `None` where the certificate's file holds it.
+        key: Its key; `None` if the certificate's file has it.
 
     Raises:
-        InvalidInputError: A file is refused (see `open_anchor`), or holds something else.
+        InvalidInputError: A file fails the checks (see `open_anchor`), or has other content.
     """
     import ssl
 
@@ -100,7 +99,7 @@ def server_tls_context(ca: Path, certificate: Path, key: Path | None) -> "ssl.SS
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_OPTIONAL
-        # A CA in the file is trusted by itself, as `trust.authority` does.
+        # An intermediate CA in the file is trusted by itself, as in `trust.authority`.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
@@ -119,7 +118,7 @@ def _load_own(
 
 
 def _made(make: "Callable[[_Checked], ssl.SSLContext]") -> "ssl.SSLContext":
-    """Return what is made with files that were looked at; the last that was opened is to blame."""
+    """Return what `make` builds from checked files; an error names the last file opened."""
     looked_at: list[Path] = []
     with ExitStack() as opened:
 

@@ -1,10 +1,7 @@
-"""A program that is run to its end within bounds: of time and memory, of what it says and writes.
+"""Run a program to its end within bounds of time, memory, output and file size.
 
-Owns: how it is started, listened to and ended. Refuses to know: which program it is, and what
-follows when it is stopped.
-
-Invariants: neither it nor a program that it started in its session outlives the call, and whatever
-it says, no more of that is ever held than its bounds allow.
+- When the call returns, the program and every program that it started in its session have ended.
+- localpuppet never holds more of the output than the bounds allow.
 """
 
 import os
@@ -26,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a program may take.
+    """The limits of a program.
 
     Attributes:
-        seconds: Until it is killed.
-        said: Bytes of its standard output; it is killed when there are more.
-        errors: Bytes that are kept of its standard error: the beginning.
-        memory: Bytes of memory, of it and of each program that it starts.
-        file: Bytes of the largest file that one of these writes; `None` for any.
+        seconds: Time until it is killed.
+        said: Bytes of standard output; it is killed when there are more.
+        errors: Bytes of standard error to keep: the beginning.
+        memory: Bytes of memory, for it and for each program that it starts.
+        file: Bytes of the largest file that one of these writes; `None` for no limit.
     """
 
     seconds: float
@@ -45,13 +42,13 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """How a program ended.
+    """The result of a program.
 
     Attributes:
-        code: Its exit code; the number of a signal, negative.
-        out: What is kept of its standard output.
-        err: What is kept of its standard error.
-        flooded: Whether it said more than it may.
+        code: Its exit code; `-N` for signal N.
+        out: Its standard output, up to the limit.
+        err: Its standard error, up to the limit.
+        flooded: Whether its standard output exceeded the limit.
         in_time: Whether it ended in time.
     """
 
@@ -70,17 +67,17 @@ def run(
     bounds: Bounds,
     stdin: bytes = b"",
 ) -> Done:
-    """Run a program to whatever end.
+    """Run a program within its bounds and return its result.
 
     Args:
-        argv: Its words.
-        env: Its environment, all of it.
-        cwd: Where it runs.
-        bounds: What it may take.
-        stdin: What it is to read.
+        argv: Program and arguments.
+        env: Its whole environment.
+        cwd: Its working directory.
+        bounds: Its limits.
+        stdin: Its standard input.
 
     Raises:
-        FileNotFoundError: It is not there.
+        FileNotFoundError: The program does not exist.
     """
     out, err = OutputPipe(bounds.said), OutputPipe(bounds.errors)
     try:
@@ -112,23 +109,23 @@ def run(
 def start_session(
     argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdin: int, out: int, err: int
 ) -> "Iterator[subprocess.Popen[bytes]]":
-    """Run a program in a new session; kill what is left of its process group at the end.
+    """Run a program in a new session; at the end, kill what is left of its process group.
 
-    A program that is killed leaves those that it started: a git that waits for its transport, say,
-    leaves the transport. A program without a terminal cannot ask a person for anything, either.
+    A killed program leaves its children behind: a git that waits for its transport leaves the
+    transport. Without a terminal, the program cannot prompt a person.
 
     Args:
-        argv: Its words.
-        env: Its environment, all of it.
-        cwd: Where it runs.
+        argv: Program and arguments.
+        env: Its whole environment.
+        cwd: Its working directory.
         stdin: The descriptor of its standard input, or `subprocess.DEVNULL`.
         out: The descriptor of its standard output, or `subprocess.PIPE`.
         err: The descriptor of its standard error, or `subprocess.DEVNULL`.
 
     Raises:
-        FileNotFoundError: It is not there.
+        FileNotFoundError: The program does not exist.
     """
-    import subprocess  # not paid for where nothing is started
+    import subprocess  # imported only when a program starts
 
     with subprocess.Popen(
         argv, env=env, cwd=cwd, stdin=stdin, stdout=out, stderr=err, start_new_session=True
@@ -136,12 +133,12 @@ def start_session(
         try:
             yield process
         finally:
-            # Before the leader is reaped: until then its number is the group's.
+            # Before the leader is reaped: until then, its number is the group's.
             OwnGroup(process.pid).signal(signal.SIGKILL)
 
 
 def _limit(what: int, wanted: int | None) -> tuple[int, int]:
-    """Return a limit of ours, or a lower one that is there already."""
+    """Return the wanted limit, or the current one if that is lower."""
     _, most = resource.getrlimit(what)
     there = None if most == resource.RLIM_INFINITY else most
     limits = [limit for limit in (there, wanted) if limit is not None]
@@ -150,7 +147,7 @@ def _limit(what: int, wanted: int | None) -> tuple[int, int]:
 
 
 def _readable(data: bytes) -> "IO[bytes]":
-    """Return a file that a program reads some bytes from."""
+    """Return a file from which a program reads `data`."""
     if not data:
         return Path(os.devnull).open("rb")
     file = os.fdopen(os.memfd_create("stdin", os.MFD_CLOEXEC), "w+b")
@@ -160,7 +157,7 @@ def _readable(data: bytes) -> "IO[bytes]":
 
 
 def _listen(pid: int, out: OutputPipe, err: OutputPipe, deadline: float) -> bool:
-    """Take what a program says until it has ended or says too much; return whether in time."""
+    """Read a program's output until it ends or exceeds a limit; return whether it was in time."""
     from selectors import EVENT_READ, DefaultSelector
 
     end = os.pidfd_open(pid)

@@ -1,7 +1,7 @@
-"""A cgroup for one run, where the kernel and our rights allow it.
+"""A version 2 cgroup for one run, below localpuppet's own.
 
-Owns: a version 2 group below our own. It catches what left Puppet's process group. Where there is
-none (no cgroup2, not delegated, no root) the process group alone has to do.
+It contains processes that left Puppet's process group. If there is no cgroup (no cgroup2, not
+delegated, not root), localpuppet uses the process group alone.
 """
 
 import contextlib
@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 class Cgroup:
-    """One run's cgroup."""
+    """The cgroup of one run."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @classmethod
     def make(cls, name: str) -> "Cgroup | None":
-        """Return a new group `name` below our own; `None` where that is not allowed."""
+        """Return a new group `name` below localpuppet's own; `None` if that is not allowed."""
         parent = _own_group()
         if parent is None:
             return None
@@ -29,7 +29,7 @@ class Cgroup:
         return cls(parent / name)
 
     def add(self, pid: int) -> None:
-        """Put a process in; one that is gone already is fine."""
+        """Add a process; one that has ended is ignored."""
         with contextlib.suppress(OSError):
             (self._path / "cgroup.procs").write_text(str(pid))
 
@@ -44,7 +44,7 @@ class Cgroup:
                         os.kill(int(pid), signal.SIGKILL)
 
     def remove(self) -> None:
-        """Remove the group; members that a run left on purpose (a daemon) go on in the parent."""
+        """Remove the group; members that a run left on purpose (a daemon) move to the parent."""
         with contextlib.suppress(OSError):
             procs = self._path.parent / "cgroup.procs"
             for pid in (self._path / "cgroup.procs").read_text().split():
@@ -54,7 +54,7 @@ class Cgroup:
 
 
 def _own_group() -> Path | None:
-    """Return the directory of the cgroup that we are in."""
+    """Return the directory of localpuppet's own cgroup."""
     try:
         own = Path("/proc/self/cgroup").read_text("utf-8")
         mounts = Path("/proc/self/mountinfo").read_text("utf-8")

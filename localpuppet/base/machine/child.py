@@ -1,10 +1,10 @@
-"""A child that is supervised: its process group, its output, its cgroup.
+"""A supervised child: its process group, its output, its cgroup.
 
-Owns: what is the same for a child that we started and for one that a fork server made for us.
+Shared by children that localpuppet started and those that a fork server made.
 
-A child writes into an anonymous file in memory, not into a pipe: when we are killed, it goes on
-writing into it and its run ends as it should, where a closed pipe would kill it in mid-catalog,
-and a full disk cannot reach it either (ADR 4).
+A child writes into an anonymous file in memory, not into a pipe. If localpuppet is killed, the
+child continues to write and finishes its run; a closed pipe would kill it in mid-catalog. A full
+disk does not affect it either (ADR 4).
 """
 
 import contextlib
@@ -21,22 +21,22 @@ CHUNK = 65536
 
 
 class Signaller(Protocol):
-    """Tells processes apart, waits, and signals: `base.machine.processes.SystemProcesses`."""
+    """Identifies, signals and waits for processes: `base.machine.processes.SystemProcesses`."""
 
     def identify(self, pid: int) -> ProcessId:
-        """Return the identity of a running process; `started` is 0 when it is gone."""
+        """Return the identity of a running process; `started` is 0 if it has ended."""
         ...
 
     def family(self, process: ProcessId) -> list[ProcessId]:
-        """Return a process and everything below it that runs; nothing once it has ended."""
+        """Return a process and its running descendants; nothing once it has ended."""
         ...
 
     def signal(self, processes: Iterable[ProcessId], number: int) -> None:
-        """Signal those of some processes that still run; none is fine."""
+        """Signal those of the processes that still run."""
         ...
 
     def sleep(self, seconds: float, *, watching: Collection[int] = ()) -> None:
-        """Sleep until a signal comes, or there is something to read, at most `seconds`."""
+        """Sleep until a signal arrives or a descriptor is readable, at most `seconds`."""
         ...
 
 
@@ -45,20 +45,20 @@ class Group(Protocol):
 
     @property
     def pid(self) -> int:
-        """Return the leader's number, which is the group's."""
+        """Return the leader's pid, which is the group's id."""
         ...
 
     @property
     def watched(self) -> Collection[int]:
-        """Return the descriptors that tell of the leader's end, where no signal does."""
+        """Return the descriptors that become readable when the leader ends without SIGCHLD."""
         ...
 
     def poll(self) -> Ended | None:
-        """Return how the leader ended, once it has."""
+        """Return how the leader ended; `None` while it runs."""
         ...
 
     def signal(self, number: int) -> None:
-        """Signal every member of the group; none is fine."""
+        """Signal every member of the group; an empty group is fine."""
         ...
 
     def reap(self) -> None:
@@ -67,9 +67,9 @@ class Group(Protocol):
 
 
 def make_output(name: str) -> int:
-    """Return a file in memory for a child's output."""
+    """Return an anonymous file in memory for a child's output."""
     output = os.memfd_create(f"{name}-output", os.MFD_CLOEXEC)
-    # Appending, so that nothing is lost when the child's children reopen /dev/stdout.
+    # O_APPEND: nothing is lost if the child's children reopen /dev/stdout.
     fcntl.fcntl(output, fcntl.F_SETFL, os.O_APPEND)
     return output
 
@@ -77,16 +77,16 @@ def make_output(name: str) -> int:
 class OwnGroup:
     """A child that leads its own process group.
 
-    It is reaped last of all: until then its pid, and so its group's id, cannot be somebody else's.
+    It is reaped last: until then, its pid and so its group's id cannot be reused.
     """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.watched: tuple[int, ...] = ()  # SIGCHLD tells
+        self.watched: tuple[int, ...] = ()  # SIGCHLD arrives
         self.ended: Ended | None = None
 
     def poll(self, *, block: bool = False) -> Ended | None:
-        """Return how the leader ended; `None` while it goes on, where we do not wait for that."""
+        """Return how the leader ended; `None` while it runs, unless `block` waits for the end."""
         if self.ended is None:
             options = os.WEXITED | os.WNOWAIT | (0 if block else os.WNOHANG)
             result = os.waitid(os.P_PID, self.pid, options)
@@ -99,7 +99,7 @@ class OwnGroup:
         return self.ended
 
     def signal(self, number: int) -> None:
-        """Signal every member of the group; none is fine."""
+        """Signal every member of the group; an empty group is fine."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -114,10 +114,10 @@ class SystemChild:
     """A started Puppet, its output and its cgroup; see `base.machine.ports.Child`.
 
     Args:
-        processes: Tells processes apart.
+        processes: Identifies and signals processes.
         group: Puppet's process group.
-        output: The file in memory that Puppet writes into; ours to close.
-        cgroup: Where Puppet is put; `None` where the kernel or our rights do not allow that.
+        output: The file in memory that Puppet writes to; `release` closes it.
+        cgroup: Puppet's cgroup; `None` if the kernel or localpuppet's rights do not allow one.
     """
 
     def __init__(
@@ -135,15 +135,15 @@ class SystemChild:
             cgroup.add(group.pid)
 
     def wait(self, seconds: float) -> Ended | None:
-        """Return how it ended, or `None` when it goes on."""
+        """Return how the child ended; `None` if it still runs."""
         if self._group.poll() is None:
             self._processes.sleep(seconds, watching=self._group.watched)
         return self._group.poll()
 
     def read(self) -> bytes:
-        """Return what it has written since the last call."""
+        """Return what the child has written since the last call."""
         size = os.fstat(self.output).st_size
-        if size < self._position:  # a grandchild opened /dev/stdout and emptied it
+        if size < self._position:  # a grandchild truncated /dev/stdout
             self._position = self._freed = 0
         data = os.pread(self.output, CHUNK, self._position)
         self._position += len(data)
@@ -156,14 +156,14 @@ class SystemChild:
             self._freed = self._position
 
     def skip(self) -> None:
-        """Take everything that was written as read."""
+        """Skip all output written so far."""
         self._position = os.fstat(self.output).st_size
         self._release_memory()
 
     def end(self, *, kill: bool) -> None:
-        """Ask it and everything it started to end (TERM), or kill it (KILL)."""
-        # Puppet gives each command a session of its own, which a signal to our group does not
-        # reach; and when Puppet is gone, nothing says any more that they were its children.
+        """Terminate the child and its descendants with TERM, or with KILL."""
+        # Puppet runs each command in a separate session, out of reach of signals to the group. Once
+        # Puppet has ended, nothing identifies those commands as its children any more.
         self._family.update(self._processes.family(self.identity))
         self._group.signal(signal.SIGKILL if kill else signal.SIGTERM)
         if kill and self._cgroup:
@@ -172,7 +172,7 @@ class SystemChild:
             self._processes.signal(self._family, signal.SIGKILL)
 
     def release(self) -> None:
-        """Free what was held for it."""
+        """Reap the child and free its output and cgroup."""
         self._group.reap()
         os.close(self.output)
         if self._cgroup:
@@ -180,7 +180,7 @@ class SystemChild:
 
 
 def _free(fd: int, start: int, length: int) -> None:
-    """Give back the memory of what was read; Python has no binding for it."""
+    """Free the memory of output that was read; Python has no binding for fallocate(2)."""
     import ctypes
 
     keep_size, punch_hole = 1, 2

@@ -1,7 +1,6 @@
-"""A program that dies with us; one of another user that can do little, with limits of the kernel.
+"""Wrap a command so that it dies with localpuppet, or runs confined as another user.
 
-Owns: the words in front of its command. Refuses to know: what the program is for. The programs
-that do it are util-linux's, which every Debian has.
+The wrappers are util-linux's, which every Debian has.
 """
 
 import shutil
@@ -11,15 +10,15 @@ from localpuppet.base.errors import StateError
 
 
 def found(*programs: str, path: str, package: str) -> list[str]:
-    """Return where programs are.
+    """Return the paths of programs.
 
     Args:
         programs: Their names.
-        path: The PATH to find them in.
-        package: What to install where one is missing.
+        path: The PATH to search.
+        package: The package to install if one is missing.
 
     Raises:
-        StateError: One is not installed.
+        StateError: A program is not installed.
     """
     places = []
     for name in programs:
@@ -31,9 +30,9 @@ def found(*programs: str, path: str, package: str) -> list[str]:
 
 
 def mortal(argv: Sequence[str], *, path: str) -> list[str]:
-    """Return the command that runs `argv`, killed when the thread that started it ends, or we do.
+    """Return a command that runs `argv` and is killed when the thread that started it ends.
 
-    Processes that the program starts are not: they end by themselves.
+    Processes that the program starts are not killed.
 
     Args:
         argv: Absolute program and arguments.
@@ -49,20 +48,20 @@ def mortal(argv: Sequence[str], *, path: str) -> list[str]:
 def confined(
     argv: Sequence[str], *, user: str, group: str, limits: Mapping[str, int], path: str
 ) -> list[str]:
-    """Return the command that runs `argv` as another user; only root can.
+    """Return a command that runs `argv` as another user; only root can run it.
 
-    The program dies with the process that started it, gets no new privileges and no groups but
-    the one.
+    The program dies with the process that started it, gets no new privileges, and has `group` as
+    its only group.
 
     Args:
         argv: Absolute program and arguments.
         user: Name or number of the user.
         group: Name or number of the user's group.
-        limits: Name of a resource, as prlimit(1) calls it, to its limit.
+        limits: Resource name, as in prlimit(1) → limit.
         path: The PATH to find setpriv and prlimit in.
 
     Raises:
-        StateError: One of those is not installed.
+        StateError: setpriv or prlimit is not installed.
     """
     setpriv, prlimit = found("setpriv", "prlimit", path=path, package="util-linux")
     somebody = [f"--reuid={user}", f"--regid={group}", "--clear-groups", "--no-new-privs"]

@@ -1,8 +1,8 @@
-"""Small SQLite files for what must survive: one place for how they are opened and what goes wrong.
+"""Small SQLite files for durable state: how localpuppet opens them and reports their errors.
 
-Owns: permissions, durability, the format's number. Refuses to know: what is in them. Invariants:
-what was committed survives a kill -9 and a power cut; a file that cannot be used is an error, and
-never looks empty; who only reads a file of this format writes nothing, and can on a full disk.
+- Committed data survives a kill -9 and a power cut.
+- An unusable file is an error, and never looks empty.
+- A reader writes nothing to a file of this format, and works on a full disk.
 """
 
 import os
@@ -17,30 +17,30 @@ from pathlib import Path
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.files import add_durably, make_private, remove, state_problem
 
-# How long another process may hold the file, in seconds: it holds it for one write at a time.
+# Seconds to wait for another process: it locks the file for one write at a time.
 PATIENCE = 10.0
-# What SQLite has beside a file, and would take for a part of any other file of that name.
+# Suffixes of SQLite's side files, which it would apply to any other file of that name.
 _BESIDE = ("-journal", "-wal", "-shm")
-# The two bytes of a file's head that say that it has a write-ahead log (fileformat2.html, 1.3).
+# The two header bytes that announce a write-ahead log (fileformat2.html, 1.3).
 _LOGGED, _HAS_LOG = slice(18, 20), b"\x02\x02"
 
 
 class DamagedError(StateError):
-    """The file is not a database any more, whatever the disk has room for."""
+    """The file is no longer a database; freeing disk space does not help."""
 
 
 class EarlierFormatError(StateError):
-    """The file was written by an earlier version, and nothing makes this format of it."""
+    """An earlier version wrote the file, and there is no upgrade to this format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """What is in a file, by one version of us.
+    """The format of a file in one version of localpuppet.
 
     Attributes:
-        tables: What makes its tables where they are not there yet.
-        version: The format's number.
-        upgrades: Earlier number → the statements that make this format of that one.
+        tables: Statements that create the missing tables.
+        version: The format number.
+        upgrades: Earlier format number → the statements that upgrade that format to this one.
     """
 
     tables: str
@@ -49,15 +49,14 @@ class Format:
 
 
 class Database:
-    """One SQLite file; it is closed with the object at the latest.
+    """One SQLite file; closed at the latest with the object.
 
     Args:
-        path: The file; made when first needed, or by `make`, 0600.
-        form: What is in it.
+        path: The file; created 0600 at first use, or by `make`.
+        form: Its format.
         damaged: What to do about a damaged file, for the message.
-        shrinks: Whether `PRAGMA incremental_vacuum` gives free pages of a new file back.
-        only_made: Whether nothing but `make` makes the file: to use one that is not there is an
-            error then.
+        shrinks: Whether `PRAGMA incremental_vacuum` frees pages of a new file.
+        only_made: Whether only `make` creates the file: using a missing one is then an error.
     """
 
     def __init__(
@@ -80,23 +79,23 @@ class Database:
         self._closing: Callable[[], object] = lambda: None
 
     def make(self, fill: Callable[[sqlite3.Connection], object]) -> bool:
-        """Make the file with something in it: it is there with all of that, or it is not there.
+        """Create the file with its content, all at once.
 
-        What a file of this name left beside it, which somebody moved away, goes. One process at a
-        time makes the file: the caller has a lock for that. Others may read it from then on.
+        Deletes side files left over from a file that was moved away. The caller holds a lock, so
+        that only one process creates the file at a time; others may read the result.
 
         Args:
-            fill: Writes what is to be in it.
+            fill: Writes the content.
 
         Returns:
-            Whether we made it: one that is there stays as it is.
+            Whether this call created the file; an existing one is left unchanged.
         """
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
             memory.executescript(self._format.tables)
             memory.execute(f"PRAGMA user_version = {self._format.version}")
             fill(memory)
             data = bytearray(memory.serialize())
-        # Who opens the file first has nothing to change then, which would keep others out.
+        # The first process to open the file has nothing to change, which would lock others out.
         data[_LOGGED] = _HAS_LOG
         make_private(self.path.parent)
         if self._inode():
@@ -113,7 +112,7 @@ class Database:
         """Yield the connection, for one thread at a time.
 
         Raises:
-            DamagedError: It never will be again.
+            DamagedError: The file is no longer a database.
         """
         with self._lock:
             try:
@@ -124,10 +123,10 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection in a transaction: on the disk when the block ends, or undone.
+        """Yield the connection in a transaction: durable when the block ends, or rolled back.
 
         Raises:
-            StateError: The file cannot be used; nothing was done.
+            StateError: The file cannot be used; nothing was changed.
         """
         with self.use() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -141,9 +140,9 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Yield a second connection, which sees the file as it is now and no later write."""
+        """Yield a second connection that sees the file as it is now and no later write."""
         with self.use():
-            pass  # the file is there, and has its tables
+            pass  # creates the file and its tables
         try:
             connection = self._connect()
             try:
@@ -156,14 +155,14 @@ class Database:
             raise self.problem(error) from error
 
     def remove(self) -> None:
-        """Take the file away, whatever is in it; the next use makes a new one.
+        """Delete the file with its content; the next use creates a new one.
 
         Raises:
-            StateError: It cannot be taken away.
+            StateError: The file cannot be deleted.
         """
         with self._lock:
             self._close()
-            # The file first: without it nobody reads the others, which would be found damaged.
+            # The file first: without it, no reader opens the side files and finds them damaged.
             remove(self.path)
             self._clear_beside()
 
@@ -178,7 +177,7 @@ class Database:
 
     def _connection(self) -> sqlite3.Connection:
         if self._opened is not None and self._inode() != self._opened_inode:
-            self._close()  # somebody moved it away: what it holds now is lost with the process
+            self._close()  # the file was moved away: data written to it now would be lost
         if self._opened is None:
             if not self._only_made:
                 make_private(self.path.parent)
@@ -197,7 +196,7 @@ class Database:
         return self._opened
 
     def _connect(self, *, check_same_thread: bool = True) -> sqlite3.Connection:
-        """Open the file; SQLite makes none where another process has just taken it away."""
+        """Open the file; SQLite creates none if another process has just deleted it."""
         return sqlite3.connect(
             f"{self.path.absolute().as_uri()}?mode=rw",
             uri=True,
@@ -213,11 +212,11 @@ class Database:
             return 0
 
     def _create(self) -> None:
-        """Make the file before SQLite does, which would follow the umask.
+        """Create the file before SQLite does, which would follow the umask.
 
-        A file that is there is not opened: closing it would take away the locks that another
-        connection of this process has, and another process, which ends, would then remove the log
-        that this connection writes to (https://www.sqlite.org/howtocorrupt.html, 2.2).
+        An existing file is not opened: closing it would drop the locks of another connection of
+        this process. Another process that ends could then delete the log that this connection
+        writes to (https://www.sqlite.org/howtocorrupt.html, 2.2).
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
@@ -231,7 +230,7 @@ class Database:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         version = _version(connection)
         if self._shrinks and not version:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in it
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in the file
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         if version in self._format.upgrades:
@@ -248,10 +247,10 @@ class Database:
             connection.execute(f"PRAGMA user_version = {self._format.version}")
 
     def _upgrade(self, connection: sqlite3.Connection) -> int:
-        """Bring the file to this format, in one transaction; return its number then."""
+        """Upgrade the file to this format in one transaction; return its format number then."""
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # Another process may have been faster.
+            # Another process may have upgraded it already.
             for statement in self._format.upgrades.get(_version(connection), ()):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {self._format.version}")
@@ -263,7 +262,7 @@ class Database:
         return _version(connection)
 
     def problem(self, error: sqlite3.Error) -> StateError:
-        """Return what to tell of an error; the file stays as it is for somebody to look at."""
+        """Return the error to report; the file is left unchanged for inspection."""
         if isinstance(error, sqlite3.OperationalError):
             return StateError(f"cannot be used: {error}", where=str(self.path))
         return DamagedError(f"is damaged: {error}", where=str(self.path), hint=self._damaged)

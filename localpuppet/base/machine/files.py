@@ -1,8 +1,9 @@
-"""The one door to the disk: reading what users wrote, writing what must survive.
+"""Read what users wrote, and write durably.
 
-Invariants: a durable write is temp file, fsync, rename, fsync of the directory, so that a reader
-sees the old bytes or the new ones; what we write is private (0600, directories 0700) unless said
-otherwise; a file that somebody else could change is never read as root.
+- A durable write is temp file, fsync, rename, fsync of the directory: a reader sees the old bytes
+  or the new ones.
+- Files are private (0600, directories 0700) unless the caller passes another mode.
+- Root never reads a file that another user can change.
 """
 
 import errno
@@ -23,16 +24,16 @@ CHUNK = 1024 * 1024
 
 
 def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT, owners: Collection[int] = ()) -> bytes:
-    """Return the bytes of a file that a user wrote for us.
+    """Return the bytes of a file that a user wrote for localpuppet.
 
     Args:
         path: The file; symlinks are followed.
-        limit: The most bytes that it may have.
-        owners: Users whose files root takes besides its own.
+        limit: Maximum size in bytes.
+        owners: Users whose files root accepts besides its own.
 
     Raises:
-        InvalidInputError: It is missing, unreadable, no regular file, too large, or (as root)
-            writable by others, as ssh and sudo refuse it, too.
+        InvalidInputError: The file is missing, unreadable, not a regular file, too large, or (as
+            root) writable by others, which ssh and sudo reject as well.
     """
     with open_user_file(path, limit=limit, owners=owners) as file:
         data = file.read(limit + 1)
@@ -42,19 +43,19 @@ def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT, owners: Collection[
 
 
 def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> BinaryIO:
-    """Return a file that a user gave us, open for reading; for those too large to be held.
+    """Return a user's file, open for reading; for files too large for memory.
 
     Args:
         path: The file; symlinks are followed.
-        limit: The most bytes that it may have now.
-        owners: Users whose files root takes besides its own.
+        limit: Maximum size in bytes at the time of the call.
+        owners: Users whose files root accepts besides its own.
 
     Raises:
         InvalidInputError: As `read_user_file` does.
     """
     where = str(path)
     try:
-        # A FIFO must not block us before fstat can tell that it is one.
+        # A FIFO must not block before fstat can identify it.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -76,13 +77,13 @@ def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> B
 
 
 def is_file(path: Path) -> bool:
-    """Return whether an optional file is there.
+    """Return whether an optional file exists.
 
-    What a file says must not be dropped because a link is broken: the settings, say, with
-    `immutable_only` among them.
+    A broken link is an error: a file must not be ignored silently, for example settings with
+    `immutable_only`.
 
     Raises:
-        InvalidInputError: The name is a link that leads nowhere, or not a regular file's.
+        InvalidInputError: The path is a broken link, or not a regular file.
     """
     try:
         mode = path.stat().st_mode
@@ -103,7 +104,7 @@ def is_file(path: Path) -> bool:
 
 
 def make_public(directory: Path) -> None:
-    """Make a directory and its parents, 0755 whatever the umask."""
+    """Create a directory and its parents with mode 0755, less the umask."""
     try:
         for path in (*reversed(directory.parents), directory):
             if not path.is_dir():
@@ -113,7 +114,7 @@ def make_public(directory: Path) -> None:
 
 
 def state_problem(error: OSError, path: Path) -> StateError:
-    """Return the error for a disk that does not take or give what it should."""
+    """Return the `StateError` for a failed disk operation."""
     hints = {
         errno.ENOSPC: "make room and run again",
         errno.EDQUOT: "make room and run again",
@@ -126,7 +127,7 @@ def state_problem(error: OSError, path: Path) -> StateError:
 
 
 def make_private(directory: Path) -> None:
-    """Make `directory` and its parents, 0700, and make their names durable."""
+    """Create a directory and its parents with mode 0700, durably."""
     if directory.is_dir():
         return
     if not directory.parent.is_dir():
@@ -139,7 +140,7 @@ def make_private(directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in `directory` durable."""
+    """Make the names in a directory durable."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -148,7 +149,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def sync_filesystem(directory: Path) -> None:
-    """Make everything on the file system of `directory` durable: one call for many files."""
+    """Make the whole file system of `directory` durable: one call for many files."""
     import ctypes  # Python has no binding for syncfs(2)
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -176,10 +177,10 @@ def remove_tree(path: Path) -> None:
 
 
 def _empty(directory: Path) -> None:
-    """Remove everything in a directory, however deep it is.
+    """Remove everything in a directory, however deep.
 
-    What is below a directory in it is brought up to the top before that directory goes: no call
-    is nested, no path is longer than two names, and two directories are open at a time.
+    Directories inside a subdirectory are renamed to the top before the subdirectory is removed: no
+    recursion, no path of more than two names, at most two open directories.
     """
     fresh = f".removed-{os.urandom(6).hex()}"
     count = 0
@@ -209,10 +210,10 @@ def _empty(directory: Path) -> None:
 
 
 def replace_link(link: Path, target: Path) -> None:
-    """Make `link` point at `target`, durably, so that a reader sees the old target or the new one.
+    """Point `link` at `target` durably; a reader sees the old target or the new one.
 
     Raises:
-        StateError: The disk refused, or `link` is something else than a symlink.
+        StateError: The disk fails, or `link` is not a symlink.
     """
     temporary = link.with_name(f".{link.name}.{os.urandom(6).hex()}")
     try:
@@ -232,7 +233,7 @@ def replace_link(link: Path, target: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace `path` by `data`, so that it survives a power cut and is never seen half written."""
+    """Replace `path` by `data` durably; a reader sees the old or the new bytes."""
     replace_file(path, data, mode=mode)
     try:
         sync_directory(path.parent)
@@ -241,9 +242,10 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, mode: int) -> None:
-    """Replace `path` by `data`: readers see all of the old or all of the new bytes.
+    """Replace `path` by `data`, without a sync of the directory; readers see old or new bytes.
 
-    The temporary name is not to be guessed and never followed: the directory may be another user's.
+    The temporary name is random, and a symlink of that name is not followed: another user may own
+    the directory.
     """
     _replace(path, iter([data]), mode=mode)
 
@@ -270,13 +272,13 @@ def _replace(path: Path, chunks: Iterator[bytes], *, mode: int) -> None:
 
 
 def half_written(path: Path) -> list[Path]:
-    """Return what writers of `path` that died left beside it; call it where nobody else writes."""
+    """Return temporary files that crashed writers of `path` left; call it without other writers."""
     temporary = re.compile(rf"\.{re.escape(path.name[:200])}\.[0-9a-f]{{12}}")
     return [other for other in path.parent.glob(".*") if temporary.fullmatch(other.name)]
 
 
 def add_durably(path: Path, data: bytes, *, mode: int = 0o600) -> bool:
-    """Write a file that must not be there yet; return whether we were the first."""
+    """Write a new file; return `False` if it exists already."""
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
     replace_file(temporary, data, mode=mode)
     try:
@@ -292,7 +294,7 @@ def add_durably(path: Path, data: bytes, *, mode: int = 0o600) -> bool:
 
 
 def publish(source: Path, target: Path, *, mode: int) -> None:
-    """Put a copy of a large file where a user wants it: whole and durable, or not at all."""
+    """Copy a large file to a user's path: whole and durable, or not at all."""
     try:
         with source.open("rb") as file:
             _replace(target, iter(lambda: file.read(CHUNK), b""), mode=mode)
@@ -302,7 +304,7 @@ def publish(source: Path, target: Path, *, mode: int) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove `path` durably; a missing one is fine."""
+    """Remove `path` durably; a missing file is fine."""
     try:
         path.unlink(missing_ok=True)
         sync_directory(path.parent)
@@ -313,5 +315,5 @@ def remove(path: Path) -> None:
 
 
 def write_json(path: Path, value: object, *, mode: int = 0o600) -> None:
-    """Write our own JSON durably."""
+    """Write a value as JSON durably."""
     write_durably(path, (json.dumps(value, indent=2) + "\n").encode(), mode=mode)

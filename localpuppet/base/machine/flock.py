@@ -1,7 +1,6 @@
 """Mutual exclusion on one machine.
 
-Invariant: a lock lasts as long as any process has its descriptor; nobody has to clean up after a
-process that died.
+A lock lasts while any process has its descriptor; a crashed process needs no clean-up.
 """
 
 import fcntl
@@ -13,14 +12,15 @@ from pathlib import Path
 
 from localpuppet.base.machine.files import state_problem
 
-# Seconds between two looks whether a lock is free.
+# Seconds between two attempts to take a lock.
 LOOK = 0.05
 
 
 class Flock:
-    """Mutual exclusion on one machine by `flock(2)` on a file that stays.
+    """A lock by `flock(2)` on a file that stays.
 
-    The lock belongs to the open file: a child that inherits the descriptor keeps it when we die.
+    The lock is bound to the open file: a child that inherits the descriptor keeps the lock after
+    localpuppet dies.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -29,11 +29,11 @@ class Flock:
 
     @classmethod
     def take(cls, path: Path, *, shared: bool = False) -> "Flock | None":
-        """Return the lock, or `None` when somebody has it.
+        """Return the lock; `None` if another process has it.
 
         Args:
-            path: The file; made when it is not there.
-            shared: Take it together with others who share it.
+            path: The file; created if missing.
+            shared: Take a shared lock.
         """
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -51,12 +51,12 @@ class Flock:
 
     @classmethod
     def wait(cls, path: Path, *, seconds: float, waits: Callable[[], None]) -> "Flock | None":
-        """Return the lock, if need be after a while, or `None` when somebody has it for longer.
+        """Wait for the lock and return it; `None` if another process has it for longer.
 
         Args:
-            path: The file; made when it is not there.
-            seconds: For how long to wait.
-            waits: Called once before that; not at all where the lock is free.
+            path: The file; created if missing.
+            seconds: Maximum time to wait.
+            waits: Called once before waiting; not called if the lock is free.
         """
         lock = cls.take(path)
         if lock is not None:
@@ -68,7 +68,7 @@ class Flock:
         return lock
 
     def say(self, value: object) -> None:
-        """Write who has the lock into its file (not durable: it means nothing after a crash)."""
+        """Write the lock's owner into its file; not durable, as a crash releases the lock."""
         data = b"" if value is None else json.dumps(value).encode()
         try:
             os.pwrite(self.fd, data, 0)
@@ -77,7 +77,7 @@ class Flock:
             raise state_problem(error, self.path) from error
 
     def release(self) -> None:
-        """Give it up, also for those who inherited it; what was given up before stays so."""
+        """Release the lock, also for processes that inherited it; repeated calls are fine."""
         if self.fd < 0:
             return
         fcntl.flock(self.fd, fcntl.LOCK_UN)
@@ -86,7 +86,7 @@ class Flock:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock on a file; `False` if there is no file."""
+    """Return whether a process holds the lock on a file; `False` if the file is missing."""
     if not path.exists():
         return False
     lock = Flock.take(path)

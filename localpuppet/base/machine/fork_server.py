@@ -1,15 +1,13 @@
-"""Children that a fork server makes for us, and the server itself as a process.
+"""Children that a fork server makes for localpuppet, and the server itself as a process.
 
-Owns: the socket of such a server and what is said there, the server's start and end. Refuses to
-know: what the server has loaded. `base/share/fork_server.rb` is the other end.
+The other end of the protocol is `base/share/fork_server.rb`.
 
-Invariants: a request is sent to a child only, after it was forked, so that the server never has
-what is in it; a child that does not begin is dead before we say so, so that nothing runs twice;
-how a child ended is the server's word, as its parent; where the server was killed the child's own
-last word counts, and where there is none nobody knows how it ended.
-
-A forked child is not ours, so the kernel tells us of its end by a descriptor (`pidfd_open`) and not
-by a signal.
+- A request is sent only to a forked child, so that the server never sees it.
+- A child that does not begin is killed before the error is raised, so that nothing runs twice.
+- The server, as the parent, reports how a child ended. If the server was killed, the child's own
+  last message counts; without one, the result is unknown.
+- A forked child is not a child of localpuppet: the kernel reports its end by a descriptor
+  (`pidfd_open`), not by a signal.
 """
 
 import contextlib
@@ -32,29 +30,29 @@ from localpuppet.base.machine.files import write_durably
 from localpuppet.base.machine.ports import NOBODY, Child, Ended, ProcessId
 from localpuppet.base.machine.processes import SystemProcesses
 
-# Seconds: for a child to be there, and to begin; a loaded machine takes no more.
+# Seconds until a child must connect and begin, on a loaded machine too.
 HELLO = 3.0
 BEGIN = 10.0
-# Seconds that a child may take to go by itself: one that is killed costs its server.
+# Seconds for a child to leave by itself: killing one costs its server.
 LEAVE = 1.0
-# Seconds that a killed child may take to be gone, and that the server may take to tell an end.
+# Seconds for a killed child to disappear, and for the server to report its end.
 GONE = 10.0
-# A child's words are short: whoever says more is not one.
+# A child sends short lines: more bytes mean another kind of process.
 MAX_WORDS = 64 * 1024
-# What a socket's name may have, in bytes (unix(7)).
+# Maximum length of a socket's name in bytes (unix(7)).
 MAX_PATH = 107
 _LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
 
 
 class ForkServer:
-    """Has children made by a server.
+    """Requests children from a fork server.
 
     Args:
         path: The server's socket.
         processes: This machine's.
 
     Attributes:
-        path: See above.
+        path: The server's socket.
     """
 
     def __init__(self, path: Path, processes: SystemProcesses) -> None:
@@ -63,19 +61,19 @@ class ForkServer:
         self._processes = processes
 
     def start(self, request: Mapping[str, Any], *, cwd: Path, keep: int, group: str) -> Child:
-        """Have a child made that does what `request` says, in a process group of its own.
+        """Start a forked child that does what `request` says, in its own process group.
 
-        Our limits, priority, processors and umask are the child's, too.
+        The child gets this process's limits, priority, processors and umask.
 
         Args:
-            request: What the child is told, besides `cwd` and `umask`; JSON.
+            request: The request, besides `cwd` and `umask`; JSON.
             cwd: Its working directory.
-            keep: A file descriptor that it gets, whatever happens to us.
-            group: The name for its cgroup.
+            keep: A file descriptor that it keeps after localpuppet dies.
+            group: The name of its cgroup.
 
         Raises:
-            UnavailableError: There is no such child, and why.
-            StateError: A child that did not begin cannot be ended.
+            UnavailableError: The server made no child; the message says why.
+            StateError: A child that did not begin cannot be killed.
         """
         forked = self._connect()
         try:
@@ -104,7 +102,7 @@ class ForkServer:
         return child
 
     def memory(self) -> int | None:
-        """Return the resident memory of the server in bytes; `None` while there is none."""
+        """Return the resident memory of the server in bytes; `None` if no server runs."""
         server = self.process()
         try:
             text = Path(f"/proc/{server.pid}/statm").read_text("ascii")
@@ -113,7 +111,7 @@ class ForkServer:
         return int(text.split()[1]) * resource.getpagesize() if server.pid else None
 
     def process(self) -> ProcessId:
-        """Return the server's process; `NOBODY` while there is none."""
+        """Return the server's process; `NOBODY` if no server runs."""
         try:
             pid, boot_id, started = self._note.read_text("ascii").split()
             server = ProcessId(pid=int(pid), boot_id=boot_id, started=int(started))
@@ -122,7 +120,7 @@ class ForkServer:
         return server if self._processes.alive(server) else NOBODY
 
     def note(self, server: ProcessId) -> None:
-        """Write down which process the server is."""
+        """Record which process the server is."""
         text = f"{server.pid} {server.boot_id} {server.started}\n"
         write_durably(self._note, text.encode(), mode=0o600)
 
@@ -144,7 +142,7 @@ class ForkServer:
 
 
 class _Forked:
-    """A child of the server's, as the leader of its process group; see `machine.child.Group`."""
+    """A child of the server, as the leader of its process group; see `machine.child.Group`."""
 
     def __init__(self, connection: socket.socket, server: int, processes: SystemProcesses) -> None:
         self._connection = connection
@@ -152,19 +150,19 @@ class _Forked:
         self._server = server
         self._leader = -1
         self._heard = b""
-        self._over = False  # nobody is left who could say more
+        self._over = False  # no process is left that could write more
         self._dead_since: float | None = None
         self.pid = 0
         self._identity = processes.identify(0)
         self.ended: Ended | None = None
 
     def greet(self) -> None:
-        """Wait until the child is there.
+        """Wait until the child connects.
 
         Raises:
-            UnavailableError: There is none, and why.
+            UnavailableError: The server made no child; the message says why.
             OSError: The connection broke.
-            ValueError: The server said something else.
+            ValueError: The server sent something else.
         """
         word, rest = self._word(HELLO)
         if word != "hello":
@@ -174,12 +172,12 @@ class _Forked:
         self._identity = self._processes.identify(self.pid)
 
     def ask(self, request: bytes, files: Sequence[int]) -> None:
-        """Tell the child what to do, and wait until it begins.
+        """Send the request to the child, and wait until the child begins.
 
         Raises:
-            UnavailableError: The child declines, and why.
+            UnavailableError: The child declines; the message says why.
             OSError: The connection broke, or the child took too long.
-            ValueError: The child said something else.
+            ValueError: The child sent something else.
         """
         self._connection.settimeout(BEGIN)
         socket.send_fds(self._connection, [b"%d\n" % len(request)], files)
@@ -191,13 +189,13 @@ class _Forked:
         self._connection.setblocking(False)
 
     def abandon(self) -> None:
-        """End a child that did not begin.
+        """Kill a child that did not begin.
 
         Raises:
             StateError: The child does not end.
         """
         if select.select([self._leader], [], [], LEAVE)[0]:
-            return  # it declined, and went
+            return  # it declined and exited
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._leader, signal.SIGKILL)
         if not select.select([self._leader], [], [], GONE)[0]:
@@ -205,12 +203,12 @@ class _Forked:
 
     @property
     def watched(self) -> Collection[int]:
-        """Return the descriptors that tell of the child's end."""
+        """Return the descriptors that become readable when the child ends."""
         told = () if self._over else (self._connection.fileno(),)
         return told if self._dead_since is not None else (*told, self._leader)
 
     def poll(self) -> Ended | None:
-        """Return how the child ended, once it has and its parent has said so, or cannot."""
+        """Return how the child ended, once its parent has reported it or no longer can."""
         if self.ended is None:
             self._listen()
             words = self._words()
@@ -221,21 +219,21 @@ class _Forked:
         return self.ended
 
     def signal(self, number: int) -> None:
-        """Signal every member of the group; none is fine.
+        """Signal every member of the group; an empty group is fine.
 
-        The server may have reaped the leader. A group keeps its number from others for as long as
-        it has members, so another process of that number says that the group is gone.
+        The server may have reaped the leader. While a group has members, its number is not reused:
+        if another process has the number, the group has ended.
         """
         if self._processes.identify(self.pid).started in (0, self._identity.started):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     def reap(self) -> None:
-        """Forget the child; the server reaps it."""
+        """Close the connection to the child; the server reaps it."""
         self.close()
 
     def close(self) -> None:
-        """Close every descriptor; twice is fine."""
+        """Close every descriptor; repeated calls are fine."""
         self._connection.close()
         for fd in (self._server, self._leader):
             if fd >= 0:
@@ -243,7 +241,7 @@ class _Forked:
         self._server = self._leader = -1
 
     def _word(self, seconds: float) -> tuple[str, str]:
-        """Return the next line that is said, and its first word apart."""
+        """Return the first word and the rest of the next line."""
         deadline = time.monotonic() + seconds
         while b"\n" not in self._heard:
             self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -256,7 +254,7 @@ class _Forked:
         return word, rest
 
     def _listen(self) -> None:
-        """Take what was said, without waiting."""
+        """Read what has arrived, without waiting."""
         while not self._over:
             try:
                 data = self._connection.recv(4096)
@@ -273,20 +271,20 @@ class _Forked:
     def _is_dead(self) -> bool:
         if self._dead_since is None and select.select([self._leader], [], [], 0)[0]:
             self._dead_since = time.monotonic()
-            self._listen()  # its last word came before
+            self._listen()  # its last message was sent before
         return self._dead_since is not None
 
     def _nobody_tells(self) -> bool:
-        """Return whether the server will not say any more how a dead child ended."""
+        """Return whether the server will no longer report how a dead child ended."""
         late = time.monotonic() - (self._dead_since or 0.0) > GONE
         if late or self._over or select.select([self._server], [], [], 0)[0]:
-            self._listen()  # what it had said before it ended
+            self._listen()  # read what it sent before it ended
             return not any(map(_told, self._words()))
         return False
 
 
 def _told(word: str) -> Ended | None:
-    """Return how a child ended in its parent's words."""
+    """Return how a child ended, from its parent's report."""
     how, _, number = word.partition(" ")
     if how not in ("exited", "killed") or not number.isdigit():
         return None
@@ -296,32 +294,32 @@ def _told(word: str) -> Ended | None:
 
 
 def _own(word: str) -> Ended | None:
-    """Return how a child said that it would end."""
+    """Return the exit code that a child announced."""
     how, _, number = word.partition(" ")
     return Ended(code=int(number), signal=None) if how == "exiting" and number.isdigit() else None
 
 
 def _peer(connection: socket.socket) -> tuple[int, int]:
-    """Return the process and user ids of whoever listened."""
+    """Return the process and user ids of the listening process."""
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, _ = struct.unpack("3i", packed)
     return int(pid), int(user)
 
 
 def _umask() -> int:
-    """Return our umask without changing it."""
+    """Return this process's umask without changing it."""
     for line in Path("/proc/self/status").read_text("utf-8", "replace").splitlines():
         name, _, value = line.partition(":")
         if name == "Umask":
             return int(value, 8)
-    raise ValueError("the kernel does not tell our umask")
+    raise ValueError("the kernel does not report this process's umask")
 
 
 def _make_like_us(pid: int) -> None:
-    """Give a process what a child of ours inherits.
+    """Give a process the limits, priority and processors that a child would inherit.
 
     Raises:
-        OSError: We may not.
+        OSError: localpuppet lacks the permission.
     """
     for limit in _LIMITS:
         if resource.prlimit(pid, limit) != (ours := resource.prlimit(0, limit)):

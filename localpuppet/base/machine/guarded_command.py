@@ -1,14 +1,12 @@
-"""A command that ends when what it relies on does: a process of its own watches over it.
+"""Run a command that ends when its caller does: a guard process watches over it.
 
-Owns: the fork, the command's start, signals and end, and what becomes of it when we are killed or
-hang. Refuses to know: leases.
+    caller ── guard ── command ── what the command starts
 
-    we (the caller) ── the guard ── the command ── what that starts
-
-Invariants: when we are gone, or have not said in time that it may go on, the guard ends the command
-and everything below it, also what has left its process group; when the guard is gone, the kernel
-kills the command and we kill what is left of it; only when both are killed at one moment does what
-the command has started go on. The guard is forked before there are threads, and so is the command.
+- If the caller dies, or does not extend the deadline in time, the guard kills the command and all
+  its descendants, also those that left its process group.
+- If the guard dies, the kernel kills the command and the caller kills the rest.
+- Only if caller and guard are killed at the same moment do the command's descendants survive.
+- The guard is forked before the caller has threads, and so is the command.
 """
 
 import asyncio
@@ -25,22 +23,22 @@ from typing import Any, NoReturn
 
 from localpuppet.base.machine.processes import SystemProcesses
 
-# Seconds between TERM and KILL when we are gone, if there is so much time left.
+# Seconds between TERM and KILL after the caller died, if the deadline leaves that much.
 GRACE = 5.0
-# What a guard does not die of: a terminal sends these to all of us, and our end is its sign.
+# Signals that the guard ignores: a terminal sends them to all; the guard ends with its caller.
 _OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Guarded:
-    """A command under guard, not started yet.
+    """A guarded command, not started yet.
 
-    Make it before the program has threads: it forks.
+    Create it before the program has threads: it forks.
 
     Args:
         command: Program and arguments.
-        own_group: Whether the command gets a process group of its own, which signals go to.
+        own_group: Whether the command gets its own process group, which signals then reach.
     """
 
     def __init__(self, command: Sequence[str], *, own_group: bool) -> None:
@@ -62,11 +60,11 @@ class Guarded:
         """Start the command.
 
         Args:
-            until: Monotonic seconds; it is killed then, unless `good_until` is said before.
-            more: What it finds in its environment besides ours.
+            until: Monotonic seconds; the guard kills it then, unless `good_until` extends that.
+            more: Variables to add to the inherited environment.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The command cannot be started.
         """
         self._said = asyncio.StreamReader()
         reader = self._said
@@ -81,21 +79,21 @@ class Guarded:
             raise OSError(code, os.strerror(code))
 
     def good_until(self, until: float) -> None:
-        """Let the command go on until then."""
+        """Extend the command's deadline to `until` (monotonic seconds)."""
         self._say(do="until", until=until)
 
     def signal(self, number: int) -> None:
-        """Signal the command; in a group of its own also what it started."""
+        """Signal the command; if it has its own group, also what it started."""
         self._say(do="signal", number=number)
 
     def kill(self) -> None:
-        """Kill the command and everything below it."""
+        """Kill the command and all its descendants."""
         self._say(do="kill")
 
     async def wait(self) -> int | None:
-        """Return the command's exit code, `-N` for signal N; `None` when its guard was killed.
+        """Return the command's exit code, `-N` for signal N; `None` if the guard was killed.
 
-        Everything is killed then.
+        In that case, all its descendants are killed.
         """
         code = await self._word("ended")
         if code is None:
@@ -103,7 +101,7 @@ class Guarded:
         return code
 
     def close(self) -> None:
-        """End the guard; it ends what still runs."""
+        """End the guard, which ends what still runs."""
         os.close(self._tell)
         if self._said is None:
             os.close(self._hear)
@@ -115,7 +113,7 @@ class Guarded:
             os.write(self._tell, json.dumps(words).encode() + b"\n")
 
     async def _word(self, wanted: str) -> int | None:
-        """Return the number that comes with a word of the guard's."""
+        """Return the number in the guard's next message."""
         if self._said is None:
             raise AssertionError("it is started first")
         line = await self._said.readline()
@@ -123,7 +121,7 @@ class Guarded:
 
 
 class _Guard:
-    """The guard, in its process."""
+    """The guard, in its own process."""
 
     def __init__(self, command: Sequence[str], hear: int, tell: int, *, own_group: bool) -> None:
         self._command = list(command)
@@ -138,13 +136,13 @@ class _Guard:
         self._ended: int | None = None
 
     def be(self) -> NoReturn:
-        """Guard, and never return."""
+        """Run the guard, and never return."""
         code = 70
         try:
             ignored = {number for number in _OURS if signal.getsignal(number) is signal.SIG_IGN}
             for number in _OURS:
                 signal.signal(number, signal.SIG_IGN)
-            # Who kills our caller's process group is to find the command ended.
+            # If the caller's process group is killed, the command must end.
             os.setpgid(0, 0)
             control(_PR_SET_CHILD_SUBREAPER, 1)
             self._guard(ignored)
@@ -191,7 +189,7 @@ class _Guard:
                 self._kill()
 
     def _words(self) -> Iterator[dict[str, Any]]:
-        """Yield what we are told before there is a command."""
+        """Yield the messages that arrive before the command starts."""
         while data := os.read(self._hear, 65536):
             self._heard += data
             while b"\n" in self._heard:
@@ -199,7 +197,7 @@ class _Guard:
                 yield json.loads(line)
 
     def _start(self, env: Mapping[str, str], ignored: set[signal.Signals]) -> int:
-        """Start the command; return the number of the error if that failed."""
+        """Start the command; return the errno of a failure, or 0."""
         reader, writer = os.pipe2(os.O_CLOEXEC)
         me = os.getpid()
         self._pid = os.fork()
@@ -223,14 +221,14 @@ class _Guard:
         return int(problem or 0)
 
     def _signal(self, number: int) -> None:
-        """Signal the command; it is not reaped yet, so its id is still its own."""
+        """Signal the command; it is not reaped yet, so its pid is not reused."""
         if self._ended is not None:
             return
         with suppress(ProcessLookupError):
             (os.killpg if self._own_group else os.kill)(self._pid, number)
 
     def _end(self) -> None:
-        """End everything: nobody is there for whom it goes on."""
+        """End everything below the guard: the caller is gone."""
         family = self._processes.family(self._processes.me())[1:]
         self._processes.signal(family, signal.SIGTERM)
         deadline = min(time.monotonic() + GRACE, self._until)
@@ -243,7 +241,7 @@ class _Guard:
         _kill_all(self._processes, self._reap)
 
     def _reap(self) -> None:
-        """Take note of what has ended: the command, or what came to us when its parent ended."""
+        """Reap ended children: the command, and orphans that the guard inherited."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -260,7 +258,7 @@ class _Guard:
 
 
 def _kill_all(processes: SystemProcesses, reap: Callable[[], None] = lambda: None) -> None:
-    """Kill everything below this process, until nothing is left."""
+    """Kill all descendants of this process, until none is left."""
     pause = 0.001
     while rest := processes.family(processes.me())[1:]:
         processes.signal(rest, signal.SIGKILL)

@@ -1,15 +1,15 @@
-"""A table of ids that were taken once, each until a time of its own, in somebody's SQLite file.
+"""A table of used ids in the caller's SQLite file, each kept until its own time.
 
-Owns: the table `seen`, how many ids each owner has in it, and what may be forgotten. Refuses to
-know: what the ids are of, and how many an owner may have.
+It stores the ids in `seen` and the number of ids of each owner.
 
-Invariants: an id is not forgotten before its time, and the newest not even then, because a clock
-may be set back; no call reads the whole table.
+- An id is not deleted before its time, and the newest ids not even then, because the clock may be
+  set back.
+- No call reads the whole table.
 """
 
 import sqlite3
 
-# So many ids are known whatever the clock says.
+# Number of ids to keep whatever the clock says.
 ALWAYS = 10_000
 TABLES = """
 CREATE TABLE IF NOT EXISTS seen (
@@ -28,40 +28,40 @@ DELETE FROM seen WHERE (owner, id) IN (
 
 
 def from_first_format(columns: str) -> tuple[str, ...]:
-    """Return what makes the tables out of the first format's table `seen`.
+    """Return the statements that build the tables from the first format's `seen`.
 
     Args:
-        columns: Owner and id, said with the first format's columns.
+        columns: SQL for owner and id, in the first format's columns.
     """
     made = tuple(statement for statement in TABLES.split(";\n") if statement.strip())
     return (
         "ALTER TABLE seen RENAME TO first",
         *made,
-        f"INSERT INTO seen SELECT {columns}, until FROM first",  # noqa: S608 - our own words
+        f"INSERT INTO seen SELECT {columns}, until FROM first",  # noqa: S608 - constants
         "INSERT INTO owners SELECT owner, count(*) FROM seen GROUP BY owner",
         "DROP TABLE first",
     )
 
 
 class IdTable:
-    """The table; each call is within a transaction of the caller's.
+    """The table; each call runs within a transaction of the caller.
 
     Args:
-        always: How many ids are kept though their time is over, the newest.
+        always: Number of newest ids to keep after their time.
     """
 
     def __init__(self, *, always: int = ALWAYS) -> None:
         self._always = always
 
     def has(self, connection: sqlite3.Connection, owner: str, identifier: str) -> bool:
-        """Return whether an id is known."""
+        """Return whether an id is in the table."""
         found = connection.execute(
             "SELECT 1 FROM seen WHERE owner = ? AND id = ?", (owner, identifier)
         )
         return found.fetchone() is not None
 
     def add(self, connection: sqlite3.Connection, owner: str, identifier: str, until: int) -> None:
-        """Remember an id until a second since 1970; one that is known, until the later end."""
+        """Store an id until a time in seconds since 1970; a known id keeps the later time."""
         added = connection.execute(
             "INSERT INTO seen VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (owner, identifier, until)
         ).rowcount
@@ -78,26 +78,26 @@ class IdTable:
             )
 
     def of(self, connection: sqlite3.Connection, owner: str) -> int:
-        """Return how many ids an owner has."""
+        """Return the number of ids of an owner."""
         found = connection.execute("SELECT number FROM owners WHERE owner = ?", (owner,)).fetchone()
         return 0 if found is None else int(found[0])
 
     def total(self, connection: sqlite3.Connection) -> int:
-        """Return how many ids there are."""
+        """Return the number of all ids."""
         return int(connection.execute("SELECT coalesce(sum(number), 0) FROM owners").fetchone()[0])
 
     def forget(self, connection: sqlite3.Connection, now: int, *, more: int = 0) -> None:
-        """Forget what is over, but for the newest.
+        """Delete expired ids, except the newest.
 
         Args:
             connection: The file.
             now: Seconds since 1970.
-            more: How many ids are about to be added: they count among the newest.
+            more: Number of ids about to be added: they count among the newest.
         """
         self._forget(connection, now, self.total(connection) + more - self._always)
 
     def forget_all(self, connection: sqlite3.Connection, now: int) -> None:
-        """Forget everything that is over: room is needed."""
+        """Delete all expired ids, to make room."""
         self._forget(connection, now, self.total(connection))
 
     def _forget(self, connection: sqlite3.Connection, now: int, most: int) -> None:

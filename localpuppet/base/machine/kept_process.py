@@ -1,7 +1,7 @@
-"""A process that goes on for as long as we do, and no longer.
+"""A process that runs as long as localpuppet does, and no longer.
 
-Invariant: its standard input is a pipe of which we alone have the other end, so that it can tell
-when we are gone, however that came. Refuses to know: what it does.
+Its standard input is a pipe whose other end only localpuppet has: the process reads the end of that
+input when localpuppet ends, for whatever reason.
 """
 
 import os
@@ -16,10 +16,10 @@ from localpuppet.base.machine.processes import SystemProcesses, spawn
 
 
 class KeptProcess:
-    """A process that was started; see `start_kept`.
+    """A started process; see `start_kept`.
 
     Attributes:
-        identity: Who it is.
+        identity: Its process id.
     """
 
     def __init__(self, pid: int, pipe: int, processes: SystemProcesses) -> None:
@@ -28,11 +28,11 @@ class KeptProcess:
         self.identity: ProcessId = processes.identify(pid)
 
     def end(self) -> None:
-        """Ask it to end; none is fine."""
+        """Send TERM; an ended process is fine."""
         self._group.signal(signal.SIGTERM)
 
     def code(self) -> int:
-        """Wait for its end and return its exit code; the number of a signal is negative."""
+        """Wait for the end and return the exit code; `-N` for signal N."""
         ended = self._group.poll(block=True)
         self._group.reap()
         if self._pipe >= 0:
@@ -46,16 +46,16 @@ class KeptProcess:
 def start_kept(
     argv: Sequence[str], *, env: Mapping[str, str], processes: SystemProcesses
 ) -> KeptProcess:
-    """Start a process that can tell when we are gone: its standard input ends.
+    """Start a process whose standard input ends when localpuppet does.
 
     Args:
-        argv: The command; its first word is an absolute path. What it says goes where our errors
-            go.
+        argv: The command; its first word is an absolute path. Its output goes to localpuppet's
+            standard error.
         env: Its whole environment.
         processes: This machine's.
 
     Raises:
-        StateError: It could not be started.
+        StateError: The process cannot be started.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:

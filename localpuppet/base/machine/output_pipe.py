@@ -1,7 +1,7 @@
-"""A pipe from a command to us, of which a bounded number of bytes is kept.
+"""A pipe from a command that keeps a bounded number of bytes.
 
-Invariant: whatever the command writes, we hold `limit` bytes and one, and the kernel what a
-pipe holds.
+Whatever the command writes, localpuppet holds at most `limit` + 1 bytes, and the kernel a pipe
+buffer.
 """
 
 import os
@@ -10,10 +10,10 @@ CHUNK = 65536
 
 
 class OutputPipe:
-    """What a command writes into one of its streams.
+    """One output stream of a command.
 
     Args:
-        limit: How many bytes are kept; one more is, so that too many can be told.
+        limit: Maximum number of bytes; one more is kept to detect an overflow.
     """
 
     def __init__(self, limit: int) -> None:
@@ -25,30 +25,30 @@ class OutputPipe:
 
     @property
     def fd(self) -> int:
-        """What the command writes to."""
+        """The descriptor that the command writes to."""
         return self._writer
 
     def fileno(self) -> int:
-        """Return what `select` looks at."""
+        """Return the descriptor for `select`."""
         return self._reader
 
     @property
     def flooded(self) -> bool:
-        """Whether there was more than the limit."""
+        """Whether the output exceeded the limit."""
         return len(self._kept) > self._limit
 
     @property
     def data(self) -> bytes:
-        """What is kept: the beginning."""
+        """The bytes kept: the beginning."""
         return bytes(self._kept)
 
     def started(self) -> None:
-        """Let go of the command's end, once the command has it."""
+        """Close the command's end, once the command has it."""
         os.close(self._writer)
         self._writer = -1
 
     def read(self) -> bool:
-        """Take what is there, a chunk at the most; return whether there was anything."""
+        """Read at most one chunk; return whether there was any."""
         try:
             chunk = os.read(self._reader, CHUNK)
         except BlockingIOError:
@@ -58,7 +58,7 @@ class OutputPipe:
         return bool(chunk)
 
     def drain(self) -> None:
-        """Take what a command has left behind; one that was not killed may write for ever."""
+        """Read what a command left in the pipe, up to the limit: a survivor may write for ever."""
         while not self.flooded and self.read():
             pass
 

@@ -1,10 +1,10 @@
-"""Which files root trusts: those that no other user can write.
+"""Which files and directories root trusts: those that no other user can write.
 
-Owns: the rule, for files and directories. Refuses to know: what they are for. A file is root's or
-belongs to the user behind sudo, others cannot write it, and it has no access control list that
-might let them. A group may write only where it is the private group of a trusted user: it has that
-user's name, is that user's primary group, and has no other member. Root's own group is no
-exception: some systems put other accounts in group 0.
+- The owner is root or the user behind sudo.
+- Others cannot write it, and no access control list could let them.
+- A group may write only if it is the private group of a trusted user: it has that user's name, is
+  that user's primary group, and has no other member. This applies to group 0 as well: some systems
+  put other accounts in it.
 """
 
 import errno
@@ -19,15 +19,15 @@ _ACL = "system.posix_acl_access"
 
 
 def refuse_foreign(file: Path | int, *, where: str = "", owners: Collection[int] = ()) -> None:
-    """Refuse, as root, a file or directory that root is to use and that others could write.
+    """Reject, as root, a file or directory that other users could write.
 
     Args:
-        file: Its path, or a descriptor of it.
+        file: Its path, or a descriptor.
         where: Its place, for messages; the path by default.
-        owners: Users whose files root takes besides its own.
+        owners: Users whose files root accepts besides its own.
 
     Raises:
-        InvalidInputError: It is missing, or others could write it.
+        InvalidInputError: The file is missing, or other users could write it.
     """
     where = where or str(file)
     try:
@@ -56,7 +56,7 @@ def refuse_foreign(file: Path | int, *, where: str = "", owners: Collection[int]
 
 
 def users_of_root() -> set[int]:
-    """Return whose files are root's: its own, and those of the user behind sudo."""
+    """Return the users whose files root trusts: root and the user behind sudo."""
     text = os.environ.get("SUDO_UID", "")
     return {0, int(text) if text.isdecimal() and len(text) < 11 else 0}
 
@@ -72,9 +72,9 @@ def _has_acl(file: Path | int) -> bool:
 
 
 def _is_private(group: int, users: Collection[int]) -> bool:
-    """Return whether a group is one trusted user's own."""
+    """Return whether a group is the private group of a trusted user."""
     import grp
-    import pwd  # not paid for where no group may write
+    import pwd  # imported only if a group may write
 
     try:
         entry = grp.getgrgid(group)

@@ -1,7 +1,4 @@
-"""What the middle of the program needs of the world, as Protocols.
-
-Adapters implement them, tests have fakes of them. Nothing here does anything.
-"""
+"""Protocols of the machine that use cases depend on; adapters implement them, tests fake them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +22,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """A process that cannot be mistaken for a later one with the same number.
+    """The identity of a process, distinct from a later process with the same number.
 
     Attributes:
         pid: The number.
@@ -39,7 +36,7 @@ class ProcessId:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any] | None) -> "ProcessId":
-        """Return the process that a record names; `NOBODY` when the record names none."""
+        """Return the process in a record; `NOBODY` if the record has no valid one."""
         try:
             process = cls(**(raw or {}))
         except TypeError:
@@ -48,7 +45,7 @@ class ProcessId:
         return process if types == (int, str, int) else NOBODY
 
 
-# A process that never lived.
+# A process that never existed.
 NOBODY = ProcessId(pid=0, boot_id="", started=0)
 
 
@@ -61,37 +58,37 @@ class Ended:
 
 
 class Child(Protocol):
-    """A started Puppet, its process group and, where the kernel lets us, its cgroup."""
+    """A started Puppet, its process group and, if the kernel allows, its cgroup."""
 
     @property
     def identity(self) -> ProcessId:
-        """Return who it is."""
+        """Return the identity of the process."""
         ...
 
     def wait(self, seconds: float) -> Ended | None:
-        """Return how it ended, or `None` when it goes on after `seconds` or a signal came."""
+        """Return how the child ended; `None` if it still runs after `seconds` or a signal."""
         ...
 
     def read(self) -> bytes:
-        """Return what it has written since the last call; empty when nothing is new."""
+        """Return what the child has written since the last call; empty if nothing is new."""
         ...
 
     def skip(self) -> None:
-        """Throw away what it has written and was not read."""
+        """Discard the output that was not read."""
         ...
 
     def end(self, *, kill: bool) -> None:
-        """Ask it and everything it started to end (TERM), or kill it (KILL)."""
+        """Terminate the child and its descendants with TERM, or with KILL."""
         ...
 
     def release(self) -> None:
-        """Free what was held for it; what it left running on purpose goes on."""
+        """Free the child's resources; what it left running on purpose continues."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a finished command answered."""
+    """The result of a finished command."""
 
     ended: Ended
     stdout: bytes
@@ -106,35 +103,35 @@ class Processes(Protocol):
         ...
 
     def alive(self, process: ProcessId) -> bool:
-        """Return whether that very process still runs."""
+        """Return whether this very process still runs."""
         ...
 
     def family(self, process: ProcessId) -> list[ProcessId]:
-        """Return that very process and everything below it; empty when it is gone."""
+        """Return this very process and its descendants; empty if it has ended."""
         ...
 
     def signal(self, processes: Iterable[ProcessId], number: int) -> None:
-        """Signal these very processes; one that is gone is left out."""
+        """Signal these very processes; ended ones are skipped."""
         ...
 
     def command_line(self, pid: int) -> Sequence[str]:
-        """Return the arguments of a running process; empty when there is none."""
+        """Return the arguments of a running process; empty if it has ended."""
         ...
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
     ) -> Child:
-        """Start a child in a process group of its own.
+        """Start a child in its own process group.
 
         Args:
             argv: Absolute program and arguments.
             env: Its whole environment.
             cwd: Its working directory.
-            keep: A file descriptor that it inherits, whatever happens to us.
-            group: The name for its cgroup.
+            keep: A file descriptor that it inherits and keeps after localpuppet dies.
+            group: The name of its cgroup.
 
         Raises:
-            StateError: It could not be started.
+            StateError: The child cannot be started.
         """
         ...
 
@@ -146,75 +143,75 @@ class Processes(Protocol):
         timeout: float,
         limit: int,
     ) -> Output | None:
-        """Run a command to its end; `None` when it did not end within `timeout` seconds.
+        """Run a command to its end; `None` if it did not end within `timeout` seconds.
 
-        Everything that it started is killed then. More than `limit` bytes of output also end it;
-        of its errors, the first `limit` bytes are kept and the others dropped.
+        On timeout, all its processes are killed. More than `limit` bytes of output end it as well;
+        of its errors, only the first `limit` bytes are kept.
 
         Raises:
-            StateError: It could not be started.
+            StateError: The command cannot be started.
         """
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait until a signal comes or a child ends, at most `seconds`."""
+        """Wait until a signal arrives or a child ends, at most `seconds`."""
         ...
 
     def cancellations(self) -> int:
-        """Return how often we were asked to stop (INT, TERM) since the program started."""
+        """Return the number of stop signals (INT, TERM) since the program started."""
         ...
 
 
 class Progress(Protocol):
-    """Whoever is shown that something takes long: a person on a terminal, or nobody."""
+    """Shows a person on a terminal, if any, the progress of a long operation."""
 
     def begin(self) -> None:
-        """Begin to show it."""
+        """Begin to show progress."""
         ...
 
     def tick(self, seconds: float) -> None:
-        """Learn that it goes on after `seconds`."""
+        """Show that the operation still runs after `seconds`."""
         ...
 
     def count(self, done: int, total: int, things: str) -> None:
-        """Learn that `done` of `total` things are done; in the plural, what they are."""
+        """Show that `done` of `total` things are done; `things` is their plural."""
         ...
 
     def note(self, text: str) -> None:
-        """Take something that a person should read, such as a warning."""
+        """Show a text that a person should read, such as a warning."""
         ...
 
     def close(self) -> None:
-        """Show it no longer."""
+        """Stop showing progress."""
         ...
 
 
 class ServiceStatus(Protocol):
-    """Whoever started this service, and wants to hear how it is."""
+    """Reports the state of this service to the service manager that started it."""
 
     @property
     def pulse(self) -> float:
-        """Return in how many seconds, at most, it wants to hear of us; infinity for never."""
+        """Return the maximum number of seconds between two signs of life; infinity for none."""
         ...
 
     def ready(self, status: str) -> None:
-        """Say that the service is up."""
+        """Report that the service is up."""
         ...
 
     def stopping(self) -> None:
-        """Say that the service is going."""
+        """Report that the service is stopping."""
         ...
 
     def alive(self) -> None:
-        """Say that the work goes on, as often as it is asked for."""
+        """Send a sign of life if one is due."""
         ...
 
 
 class LineKind(StrEnum):
-    """What a line of the agent's log is about: lines of one kind are limited together.
+    """The subject of a line in the agent's log: lines of one kind share one rate limit.
 
-    What strangers can make an agent say has kinds of its own, so that a flood of such lines hides
-    nothing that becomes of what was accepted.
+    Messages from outside have kinds of their own, so that a flood of them hides no line about
+    accepted work.
     """
 
     ACCEPTED = "accepted triggers"
@@ -230,7 +227,7 @@ class LineKind(StrEnum):
 
 
 class Log(Protocol):
-    """Where the agent says what it does: one line each."""
+    """The agent's log: one line for each event."""
 
     def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
         """Log what happened."""

@@ -1,11 +1,6 @@
-"""Processes of this machine (Linux).
+"""Processes of this machine (Linux): start, identify, signal and wait for them.
 
-Owns: starting Puppet in its process group and cgroup, collecting its output, ending it, telling
-one process from a later one with the same pid, signals to us. Refuses to know: what is run.
-
-A child writes into an anonymous file in memory, not into a pipe: when we are killed, it goes on
-writing into it and its run ends as it should, where a closed pipe would kill it in mid-catalog,
-and a full disk cannot reach it either (ADR 4).
+A child writes into an anonymous file in memory, not into a pipe; `machine.child` says why.
 """
 
 import contextlib
@@ -34,7 +29,7 @@ class SystemProcesses:
         self._wakeup = -1
 
     def watch_signals(self) -> None:
-        """Count INT and TERM instead of dying of them; outlive the terminal (HUP)."""
+        """Count INT and TERM instead of dying from them; ignore HUP."""
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         self._wakeup = reader
@@ -48,15 +43,15 @@ class SystemProcesses:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def cancellations(self) -> int:
-        """Return how often INT or TERM came."""
+        """Return the number of INT and TERM signals received."""
         return self._cancelled
 
     def sleep(self, seconds: float, *, watching: Collection[int] = ()) -> None:
-        """Sleep until a signal comes, or there is something to read, at most `seconds`.
+        """Sleep until a signal arrives or a descriptor is readable.
 
         Args:
-            seconds: How long at the most.
-            watching: The descriptors from which something may come.
+            seconds: Maximum time.
+            watching: The descriptors to watch.
         """
         if self._wakeup < 0:
             select.select(watching, [], [], min(seconds, 0.02))
@@ -70,29 +65,29 @@ class SystemProcesses:
         return self.identify(os.getpid())
 
     def identify(self, pid: int) -> ProcessId:
-        """Return the identity of a running process; `started` is 0 when it is gone."""
+        """Return the identity of a running process; `started` is 0 if it has ended."""
         return ProcessId(pid=pid, boot_id=_boot_id(), started=_started(pid))
 
     def alive(self, process: ProcessId) -> bool:
-        """Return whether that very process still runs."""
+        """Return whether this very process still runs."""
         return process.started > 0 and self.identify(process.pid) == process
 
     def family(self, process: ProcessId) -> list[ProcessId]:
-        """Return a process and everything below it that runs; nothing once it has ended."""
+        """Return a process and its running descendants; nothing once it has ended."""
         if not self.alive(process):
             return []
         found = [process, *(self.identify(pid) for pid in _descendants(process.pid))]
         return [one for one in found if one.started]
 
     def signal(self, processes: Iterable[ProcessId], number: int) -> None:
-        """Signal those of some processes that still run; none is fine."""
+        """Signal those of the processes that still run."""
         for process in processes:
             if self.alive(process):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, number)
 
     def command_line(self, pid: int) -> list[str]:
-        """Return the arguments of a running process; empty when there is none."""
+        """Return the arguments of a running process; empty if it has ended."""
         try:
             data = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
@@ -105,7 +100,7 @@ class SystemProcesses:
         """Start a child; see `base.machine.ports.Processes`.
 
         Raises:
-            StateError: It could not be started.
+            StateError: The child cannot be started.
         """
         output = make_output(group)
         os.set_inheritable(keep, True)
@@ -126,7 +121,7 @@ class SystemProcesses:
         """Run a command to its end; see `base.machine.ports.Processes`.
 
         Raises:
-            StateError: It could not be started.
+            StateError: The command cannot be started.
         """
         out, err = OutputPipe(limit), OutputPipe(limit)
         try:
@@ -146,7 +141,7 @@ class SystemProcesses:
                     self._await_output(out, err)
                 in_time = group.ended is not None or out.flooded
             finally:
-                # What it left behind ends with it, also when we are interrupted.
+                # Its descendants in the group end with it, also after an interrupt.
                 group.signal(signal.SIGKILL)
                 ended = group.poll(block=True)
                 group.reap()
@@ -160,7 +155,7 @@ class SystemProcesses:
             err.close()
 
     def _await_output(self, *pipes: OutputPipe) -> None:
-        """Read what a command writes; look up now and then, and when a signal comes."""
+        """Read a command's output; return after 20 ms, or when a signal arrives."""
         there: list[OutputPipe | int] = [pipe for pipe in pipes if not pipe.ended]
         if self._wakeup >= 0:
             there.append(self._wakeup)
@@ -181,18 +176,18 @@ def spawn(
     err: int,
     stdin: int | None = None,
 ) -> int:
-    """Start a group leader with clean signals; posix_spawn costs 1 ms and imports nothing.
+    """Start a group leader with default signals; posix_spawn costs 1 ms and no import.
 
     Args:
         argv: Absolute program and arguments.
         env: Its whole environment.
         cwd: Its working directory.
         out: The descriptor of its standard output.
-        err: The descriptor of its errors.
-        stdin: The descriptor of its standard input; nothing can be read there where it is `None`.
+        err: The descriptor of its standard error.
+        stdin: The descriptor of its standard input; `None` for an empty input.
 
     Raises:
-        OSError: It could not be started.
+        OSError: The process cannot be started.
     """
     handled = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE]
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -219,11 +214,10 @@ def spawn(
 
 
 def detach(announce: Callable[[], None]) -> Callable[[], None]:
-    """Go on in a daemon of our own; return there only.
+    """Fork a daemon and return in it only.
 
     Args:
-        announce: Called in the calling process when the daemon says that it is ready; that process
-            then exits 0.
+        announce: Called in the calling process when the daemon is ready; that process then exits 0.
 
     Returns:
         What the daemon calls when it is ready.
@@ -231,7 +225,7 @@ def detach(announce: Callable[[], None]) -> Callable[[], None]:
     reader, writer = os.pipe2(os.O_CLOEXEC)
     first = os.fork()
     if first:
-        # Whatever happens here, this process must not unwind: it would undo what the daemon holds.
+        # This process must never unwind: that would undo what the daemon holds.
         code = 1
         try:
             os.close(writer)
@@ -261,14 +255,14 @@ def detach(announce: Callable[[], None]) -> Callable[[], None]:
 
 
 def start_apart(argv: Sequence[str], *, env: Mapping[str, str]) -> None:
-    """Start a command that goes on by itself: in a session of its own, heard by nobody.
+    """Start a command that runs independently: in its own session, without output.
 
     Args:
         argv: The command; its first word is an absolute path.
         env: Its environment.
 
     Raises:
-        StateError: It could not be started.
+        StateError: The command cannot be started.
     """
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
     try:
@@ -280,7 +274,7 @@ def start_apart(argv: Sequence[str], *, env: Mapping[str, str]) -> None:
 
 
 def _descendants(root: int) -> list[int]:
-    """Return the processes below `root`, as /proc tells them now."""
+    """Return the descendants of `root`, read from /proc."""
     parents: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -297,12 +291,12 @@ def _descendants(root: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on; empty when it is gone."""
+    """Return the fields of /proc/PID/stat from the state on; empty if the process has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return []
-    # The command in parentheses may hold spaces and parentheses of its own.
+    # The command in parentheses may contain spaces and parentheses.
     return text.rpartition(")")[2].split()
 
 
@@ -311,6 +305,6 @@ def _boot_id() -> str:
 
 
 def _started(pid: int) -> int:
-    """Return the start time of `pid` in ticks since boot; 0 when it is gone or a zombie."""
+    """Return the start time of `pid` in ticks since boot; 0 if it has ended or is a zombie."""
     fields = _stat(pid)
     return 0 if not fields or fields[0] in ("Z", "X") else int(fields[19])

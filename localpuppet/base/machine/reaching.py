@@ -1,17 +1,15 @@
-"""Tries new TCP connections: does a server, or the machine that it is on, answer at all?
+"""Probe servers with new TCP connections: does a server, or its machine, answer at all?
 
-Owns: what counts as an answer.
+- A connection that is accepted is an answer: a server listens.
+- A refusal by the server's machine (a TCP reset, or an ICMP error that it sent) is an answer too:
+  no process listens, but the packets make the round trip.
+- Silence, an error of this machine, and an ICMP error of the local firewall or of a router are not
+  answers. Linux reports a refusal by the local firewall as one by the server; the socket's error
+  queue (`IP_RECVERR`, ip(7)) has its sender. A local rule that answers with a TCP reset in the
+  server's name cannot be distinguished.
 
-- A connection that is accepted: somebody listens.
-- A refusal by the server's own machine (a TCP reset, or an ICMP error that it sent): nobody
-  listens there, and a packet went there and back.
-- Silence, an error of our own machine, an ICMP error of our own firewall or of a router on the way:
-  no answer. Linux reports a refusal by our own firewall as one by the server; the socket's queue of
-  errors (`IP_RECVERR`, ip(7)) tells who sent it. A local rule that answers with a TCP reset in the
-  server's name cannot be told from the server.
-
-Invariants: each look ends within its deadline; a name that cannot be resolved any more is looked up
-where it was before; as many lookups are on as there are names, at the most.
+Each probe ends within its deadline. A name that no longer resolves keeps its last addresses. At
+most one lookup runs for each name.
 """
 
 import asyncio
@@ -30,12 +28,12 @@ LookUp = Callable[[str, int], Awaitable[list[Address]]]
 
 
 class Reaching:
-    """Tries servers.
+    """Probes servers.
 
     Args:
         servers: Host and port of each.
-        timeout: Seconds for a look.
-        look_up: Returns the addresses of a name and a port; none where it cannot be resolved.
+        timeout: Seconds for one probe.
+        look_up: Returns the addresses of a name and port; none if it cannot be resolved.
     """
 
     def __init__(
@@ -48,7 +46,7 @@ class Reaching:
         self._lookups: dict[tuple[str, int], asyncio.Future[list[Address]]] = {}
 
     async def answers(self) -> bool:
-        """Return whether one of the servers answers; all are tried at once."""
+        """Return whether at least one server answers; all are probed at once."""
         return await _any([self._answers(*server) for server in self._servers])
 
     async def _answers(self, host: str, port: int) -> bool:
@@ -60,12 +58,12 @@ class Reaching:
             return False
 
     async def _addresses(self, server: tuple[str, int]) -> list[Address]:
-        """Return the addresses of a server, as they are or were."""
+        """Return the current addresses of a server, or the last known ones."""
         lookup = self._lookups.get(server)
         if lookup is None:
             lookup = self._lookups[server] = asyncio.ensure_future(self._look_up(*server))
         known = self._known.get(server)
-        # Where addresses are known a resolver that hangs does not take the time for trying them.
+        # With known addresses, a hanging resolver must leave time for the probe.
         await asyncio.wait([lookup], timeout=None if known is None else self._timeout / 2)
         if lookup.done():
             del self._lookups[server]
@@ -75,7 +73,7 @@ class Reaching:
 
 
 async def _any(tries: Sequence[Coroutine[None, None, bool]]) -> bool:
-    """Return whether one of these succeeds; the others are given up then."""
+    """Return whether one of the probes succeeds; the others are then cancelled."""
     tasks = [asyncio.create_task(one) for one in tries]
     try:
         for done in asyncio.as_completed(tasks):
@@ -88,7 +86,7 @@ async def _any(tries: Sequence[Coroutine[None, None, bool]]) -> bool:
 
 
 async def resolve(host: str, port: int) -> list[Address]:
-    """Return the addresses of a name, as this machine resolves it; none where it does not."""
+    """Return the addresses of a name by this machine's resolver; none if it does not resolve."""
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -106,7 +104,7 @@ async def _answers(family: int, where: tuple[object, ...]) -> bool:
     )
     try:
         trying = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    except OSError:  # no IPv6 here, say
+    except OSError:  # for example: no IPv6 here
         return False
     with trying:
         trying.setsockopt(level, option, 1)
@@ -121,7 +119,7 @@ async def _answers(family: int, where: tuple[object, ...]) -> bool:
 
 
 def _senders(trying: socket.socket) -> list[str]:
-    """Return who sent ICMP errors to a socket."""
+    """Return the senders of ICMP errors to a socket."""
     found: list[str] = []
     while True:
         try:
@@ -135,7 +133,7 @@ def _senders(trying: socket.socket) -> list[str]:
 
 
 def _address(data: bytes) -> str:
-    """Return the address in a `sockaddr`; empty for another kind."""
+    """Return the address in a `sockaddr`; empty for another family."""
     family = struct.unpack_from("=H", data)[0]
     if family == socket.AF_INET:
         return socket.inet_ntop(socket.AF_INET, data[4:8])

@@ -1,9 +1,6 @@
-"""What is made from files, and made again when one of them has changed.
+"""A value made from files, and rebuilt when one of them has changed.
 
-Owns: noticing it. Refuses to know: what is in them.
-
-Invariant: what stands for the files as they are now is returned, or an error, and never what stood
-for files that are gone.
+A call returns the value of the files as they are now, or raises; it never returns an outdated one.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,11 +13,11 @@ T = TypeVar("T")
 
 
 class Renewed(Generic[T]):
-    """Something made from files.
+    """A value made from files.
 
     Args:
         files: The files; symlinks are followed.
-        make: Makes it; what it raises is tried again at the next call.
+        make: Builds the value; if it raises, the next call tries again.
     """
 
     def __init__(self, files: Iterable[Path], make: Callable[[], T]) -> None:
@@ -29,10 +26,10 @@ class Renewed(Generic[T]):
         self._made: tuple[object, T] | None = None
 
     def __call__(self) -> T:
-        """Return it, of the files as they are now.
+        """Return the value for the files as they are now.
 
         Raises:
-            InvalidInputError: A file cannot be looked at; besides, as `make` does.
+            InvalidInputError: A file cannot be read; also what `make` raises.
         """
         stamp = tuple(_stamp(path) for path in self._files)
         if self._made is None or self._made[0] != stamp:

@@ -1,8 +1,8 @@
-"""The service manager's side of a service: ready, alive, stopping, and sockets that it made.
+"""Notify the service manager (ready, alive, stopping), and take over its sockets.
 
-Owns: the protocols. sd_notify(3) is a datagram of `KEY=VALUE` lines to the socket in NOTIFY_SOCKET;
-sd_listen_fds(3) is open descriptors from 3 on, LISTEN_FDS of them, for the process LISTEN_PID.
-Without a service manager every call does nothing.
+sd_notify(3): datagrams of `KEY=VALUE` lines to the socket in NOTIFY_SOCKET. sd_listen_fds(3):
+LISTEN_FDS open descriptors from 3 on, for the process LISTEN_PID. Without a service manager, every
+call does nothing.
 """
 
 import math
@@ -18,11 +18,11 @@ _FIRST = 3  # SD_LISTEN_FDS_START
 
 
 class ServiceManager:
-    """Tells the service manager how we are.
+    """Reports the state of this service to the service manager.
 
     Args:
-        address: Its socket; empty where there is none.
-        watchdog: Seconds between two signs of life that it allows; 0 where it does not watch.
+        address: The manager's socket; empty without a manager.
+        watchdog: Maximum seconds between two signs of life; 0 without a watchdog.
     """
 
     def __init__(self, address: str, watchdog: float) -> None:
@@ -34,9 +34,9 @@ class ServiceManager:
     def from_environment(
         cls, environment: MutableMapping[str, str] | None = None
     ) -> "ServiceManager":
-        """Return the one that started us; what it said is taken out of the environment.
+        """Return the service manager that started this process, and clear its variables.
 
-        A child that kept it could speak in our name.
+        A child that inherited them could send messages in the name of this process.
         """
         env = os.environ if environment is None else environment
         address = env.pop("NOTIFY_SOCKET", "")
@@ -47,19 +47,19 @@ class ServiceManager:
 
     @property
     def pulse(self) -> float:
-        """Return in how many seconds, at most, it wants to hear of us; infinity for never."""
+        """Return the maximum number of seconds between two signs of life; infinity for none."""
         return self._interval or math.inf
 
     def ready(self, status: str) -> None:
-        """Say that we are up."""
+        """Report that the service is up."""
         self._say(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:
-        """Say that we are going."""
+        """Report that the service is stopping."""
         self._say("STOPPING=1")
 
     def alive(self) -> None:
-        """Say that the work goes on, as often as it is asked for."""
+        """Send a sign of life if one is due."""
         now = time.monotonic()
         if self._interval and now - self._told >= self._interval:
             self._told = now
@@ -70,19 +70,19 @@ class ServiceManager:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as peer:
             peer.settimeout(1)
-            # A service must not end because nobody listens; a manager that was only too busy (it
-            # reloads, its queue is full) has to hear the next sign of life.
+            # A missing manager must not end the service. A busy one (it reloads, its queue is full)
+            # gets the next sign of life.
             with suppress(OSError):
                 peer.sendto(text.encode(), self._address)
 
 
 def given_socket(environment: MutableMapping[str, str] | None = None) -> socket.socket | None:
-    """Return the socket that the service manager listens on for us; `None` where it does not.
+    """Return the listening socket from the service manager; `None` if it passed none.
 
-    What it said is taken out of the environment: it is not for our children.
+    The variables are cleared: children must not see them.
 
     Raises:
-        InvalidInputError: It gave something else than one listening UNIX socket.
+        InvalidInputError: The manager passed something else than one listening UNIX socket.
     """
     env = os.environ if environment is None else environment
     for_us = env.pop("LISTEN_PID", "") == str(os.getpid())

@@ -1,10 +1,10 @@
-"""The system log: the last place for what the state directory cannot take."""
+"""Write to the system log when the state directory cannot take an error."""
 
 import syslog
 
 
 def write_system_log(text: str) -> None:
-    """Write an error of localpuppet to the system log; without a running log it is dropped.
+    """Write an error to the system log; without a running log, the error is dropped.
 
     Args:
         text: One line.

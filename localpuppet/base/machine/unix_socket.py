@@ -1,12 +1,12 @@
-"""UNIX sockets of the agent: who may speak there, for how long, and how one is asked.
+"""UNIX sockets of the agent: servers with access control and limits, and their clients.
 
-Owns: a socket's file, its permissions, its peers' users, limits on how much and how long they say.
-Refuses to know: what is said. A connection is one line, and one or more that answer it.
+A connection carries one line, and one or more lines that answer it.
 
-Invariants: nobody but the users named may connect, by the file's mode and by the kernel's word on
-who is there (SO_PEERCRED); a peer that says nothing, or too much, holds up nobody, and many such
-cost a bounded number of descriptors; a socket file of a dead agent is replaced, a living agent's is
-not; who asks can say whose socket it must be, since a file's name is not a proof of that.
+- Only the permitted users can connect, checked by the file's mode and by SO_PEERCRED.
+- A silent or verbose peer delays no other peer, and many of them use a bounded number of
+  descriptors.
+- A server replaces the socket file of a dead agent, and not that of a running one.
+- A client can require the owner of the socket, since a file's name proves nothing.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from localpuppet.base.errors import BusyError, StateError, UnavailableError
 from localpuppet.base.machine.files import make_private
 
 MAX_LINE = 1024 * 1024
-PATIENCE = 10.0  # seconds for a peer to say its line, and to take an answer
+PATIENCE = 10.0  # seconds for a peer to send its line, and to take an answer
 MAX_PEERS = 64
-MAX_QUEUED = 64  # peers that may wait for one of those to end; more are sent away at once
-# Peers that may knock together, and are let in before those that are there are looked at. asyncio
-# takes a refusal to queue more for a connection: so more than anybody sends at once (bus.AT_ONCE).
+MAX_QUEUED = 64  # further peers that may wait for a slot; others are rejected at once
+# Peers that may connect at once, before existing peers are checked. asyncio takes EAGAIN for a
+# connection, so this exceeds the number of requests sent at once (bus.AT_ONCE).
 AT_A_TIME = 128
 
-# From Python 3.13 on a server removes its socket's file when it ends. One that the service manager
-# made is the manager's: without the file nobody could connect until somebody restarts that unit.
+# From Python 3.13 on, a server removes its socket file when it ends. A socket of the service
+# manager must keep its file: without it, clients cannot connect until the unit is restarted.
 _KEEPS_NAME: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 Stream = Callable[[bytes], AsyncGenerator[bytes, None]]
@@ -41,12 +41,12 @@ StreamTo = Callable[[bytes, int], AsyncGenerator[bytes, None]]
 
 
 async def listen(path: Path, answer: Callable[[bytes, int], Awaitable[bytes]]) -> asyncio.Server:
-    """Return a server for our own user that answers a line with a line; see `listen_to`.
+    """Return a server for the current user that answers a line with a line; see `listen_to`.
 
     Args:
         path: The socket's file.
-        answer: From a line, and the id of the process that connected, to the line that answers; the
-            id is 0 for a process that we cannot see.
+        answer: Maps a line, and the process id of the peer, to the answer; the id is 0 if the
+            process is not visible.
     """
 
     async def stream(line: bytes, pid: int) -> AsyncGenerator[bytes, None]:
@@ -58,17 +58,17 @@ async def listen(path: Path, answer: Callable[[bytes, int], Awaitable[bytes]]) -
 async def listen_to(
     place: Path | socket.socket, answer: Stream, *, users: Collection[int], group: int | None = None
 ) -> asyncio.Server:
-    """Return a server that answers each connection's line.
+    """Return a server that answers the line of each connection.
 
     Args:
-        place: The socket's file, or the socket itself where a service manager made it.
-        answer: From a line to the lines that answer it; raises for bugs only.
-        users: Whose processes may ask, besides root's and our own user's.
-        group: Who may connect to the file besides our own user; nobody for `None`.
+        place: The socket's file, or the socket itself if a service manager made it.
+        answer: Maps a line to the lines of the answer; raises for bugs only.
+        users: Users whose processes may connect, besides root and the current user.
+        group: The group that may connect to the file; `None` for no group.
 
     Raises:
-        BusyError: Another agent listens there.
-        StateError: The file cannot be made.
+        BusyError: Another agent listens on this socket.
+        StateError: The socket cannot be created.
     """
 
     def stream(line: bytes, _pid: int) -> AsyncGenerator[bytes, None]:
@@ -92,7 +92,7 @@ async def _listen(
                 async with peers:
                     await _serve(reader, writer, lambda line: answer(line, pid))
         except (TimeoutError, ConnectionError, ValueError):
-            return  # a peer that went away, was too slow, or said too much: its own loss
+            return  # the peer disconnected, was too slow or sent too much
         finally:
             there.discard(writer)
             writer.close()
@@ -117,9 +117,9 @@ async def _listen(
 
 
 def _bind(path: Path) -> socket.socket:
-    """Return a socket whose file is 0600 from the first moment on."""
+    """Return a socket whose file has mode 0600 from the start."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)  # the whole process's: nothing else may run until it is back
+    before = os.umask(0o177)  # process-wide: nothing else may run until it is restored
     try:
         made.bind(str(path))
     except BaseException:
@@ -135,8 +135,8 @@ async def _serve(
 ) -> None:
     """Answer one peer's line.
 
-    What it asked for is done also when it does not wait for that; but who follows something, and
-    is gone, is not told more.
+    A request is carried out even if the peer does not wait for the answer. A peer that follows a
+    stream and disconnects receives nothing further.
     """
     async with asyncio.timeout(PATIENCE):
         line = await reader.readline()
@@ -169,17 +169,17 @@ async def _serve(
 async def ask(
     path: Path, line: bytes, *, patience: float, owner: int | None = None, called: str = ""
 ) -> AsyncGenerator[bytes, None]:
-    """Put a line before a socket and yield the lines that answer, at least one.
+    """Send a line to a socket and yield the lines of the answer, at least one.
 
     Args:
         path: The socket's file.
-        line: What to say, with its newline.
-        patience: Seconds within which the first answer must have come.
-        owner: Whose process must listen there; anybody's for `None`. The name may lead elsewhere.
-        called: What it is called in messages; by its path if empty.
+        line: The line, with its newline.
+        patience: Seconds until the first answer must arrive.
+        owner: The user whose process must listen; `None` for any. The path may lead elsewhere.
+        called: The socket's name in messages; its path if empty.
 
     Raises:
-        UnavailableError: Nobody listens, or somebody else, or what listens did not answer in time.
+        UnavailableError: No process or another user's process listens, or the answer is late.
     """
     where = called or str(path)
     try:
@@ -215,7 +215,7 @@ async def ask(
 
 
 def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
-    """Return the process and user ids of a client when it connected, a server when it listened."""
+    """Return the process and user ids of the peer, recorded when it connected or listened."""
     peer: socket.socket = writer.get_extra_info("socket")
     packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, _ = struct.unpack("3i", packed)
@@ -228,7 +228,9 @@ def _refuse_living(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise StateError("is there already, and no socket", where=str(path), hint="move it away")
+        raise StateError(
+            "already exists, and is not a socket", where=str(path), hint="move it away"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:

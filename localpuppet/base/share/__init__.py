@@ -1,4 +1,4 @@
-"""Files that are handed to other programs: units, routes, Ruby, git's configuration, schemas.
+"""Files for other programs: units, routes, Ruby, git's configuration, schemas.
 
 touches the world: `files`.
 """

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# Facter asks the Augeas library for its version, and has it read all its lenses and half of /etc for
-# that: 0.6 s of each run where ruby-augeas is installed and augparse is not. Here the library is
-# asked the same without reading anything.
+# Facter opens the Augeas library to get its version, which reads all lenses and half of /etc: 0.6 s
+# of each run if ruby-augeas is installed and augparse is not. This file gets the version without
+# reading them.
 module LocalpuppetAugeasVersion
-  # For Facter's resolver of the fact.
+  # Replaces a method of Facter's resolver of the fact.
   module Resolver
     private
 
@@ -18,8 +18,8 @@ module LocalpuppetAugeasVersion
     end
   end
 
-  # For RubyVM::InstructionSequence, which is asked for each file that Ruby loads: the first one
-  # after the resolver finds it there.
+  # Hooks RubyVM::InstructionSequence, which Ruby calls for each file that it loads: the first call
+  # after the resolver is loaded patches it.
   module Load
     def load_iseq(path)
       LocalpuppetAugeasVersion.settle if defined?(::Facter::Resolvers::Augeas)
@@ -27,7 +27,7 @@ module LocalpuppetAugeasVersion
     end
   end
 
-  # Give Facter's resolver our way, once.
+  # Patch Facter's resolver, once.
   def self.settle
     return if @settled
 

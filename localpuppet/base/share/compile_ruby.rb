@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
-# Compiles what the last run had to read: ruby compile_ruby.rb DIRECTORY
+# Compiles the files that the last run had to read: ruby compile_ruby.rb DIRECTORY
 #
-# Goes on by itself after a run; compiled_ruby.rb says what is made. What an older pack has of files
-# that are as they were is kept: runs of two releases need not take turns in making it.
+# It runs in the background after a run; compiled_ruby.rb describes the result. Entries of an older
+# pack stay while their files are unchanged, so that runs of two releases do not rebuild the pack in
+# turns.
 require 'digest'
 require 'rbconfig'
 require_relative 'compiled_ruby'
@@ -12,11 +13,11 @@ Process.setpriority(Process::PRIO_PROCESS, 0, 19)
 Process.setrlimit(Process::RLIMIT_CPU, 120)
 File.umask(0o077)
 
-# What becomes a pack.
+# Builds a pack.
 class Making
-  # Of all compiled files together; bytes.
+  # Maximum bytes of all compiled files together.
   TOTAL = 64 * 1024 * 1024
-  # Of a file that is compiled; bytes.
+  # Maximum bytes of a source file.
   SOURCE = 2 * 1024 * 1024
 
   def initialize(directory, older)
@@ -28,18 +29,18 @@ class Making
     @files = 0
   end
 
-  # Add a file: as an older pack has it, or compiled.
+  # Add a file: its entry in an older pack, or compiled.
   def add(path)
     stat = File.stat(path)
     stamp = LocalpuppetCompiledRuby.stamp(stat)
     bytes = kept(path) || (stat.size > SOURCE ? '' : compiled(path))
-    # Nobody can say of what a file was compiled that changed meanwhile.
+    # Skip a file that changed meanwhile: it is unknown which content was compiled.
     put(path, bytes, stamp) if LocalpuppetCompiledRuby.stamp(File.stat(path)) == stamp
   rescue SystemCallError
-    nil # it is gone
+    nil # the file was deleted
   end
 
-  # Write what was added, in one step.
+  # Write the pack, atomically.
   def write
     name = File.join(@directory, "pack.#{Process.pid}")
     File.open(name, File::WRONLY | File::CREAT | File::EXCL | File::BINARY, 0o600) do |file|
@@ -60,7 +61,7 @@ class Making
     entry.length.zero? ? '' : @older.bytes(entry)
   end
 
-  # Return the compiled form; nothing of what cannot be compiled before it is run.
+  # Return the compiled form; an empty string if the file cannot be compiled before it runs.
   def compiled(path)
     RubyVM::InstructionSequence.compile_file(path).to_binary
   rescue SyntaxError, RuntimeError
@@ -87,12 +88,12 @@ exit unless lock.flock(File::LOCK_EX | File::LOCK_NB)
 wanted = File.join(directory, 'wanted')
 exit unless File.file?(wanted)
 paths = File.foreach(wanted, chomp: true).first(LocalpuppetCompiledRuby::FILES)
-# Taken away first: what cannot be compiled must not be tried again for ever.
+# Deleted first: a file that cannot be compiled must not be tried for ever.
 File.unlink(wanted)
 Dir.glob(File.join(directory, '{pack,wanted}.*')).each { |rubbish| File.unlink(rubbish) }
 
 older = LocalpuppetCompiledRuby::Pack.open(directory)
 making = Making.new(directory, older)
-# What the last run wanted comes first, should there be too much.
+# The files of the last run come first, in case of too many.
 (paths | (older ? older.entries.keys : [])).each { |path| making.add(path) }
 making.write

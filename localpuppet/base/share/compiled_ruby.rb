@@ -2,31 +2,31 @@
 
 require 'digest'
 
-# Compiled Ruby, kept from run to run: what Puppet, Facter and Ruby's own library consist of is read
-# and compiled again in every run otherwise, which takes a third of a short one. Code of modules is
-# not kept: a release's files are always read.
+# A cache of compiled Ruby: without it, every run reads and compiles the files of Puppet, Facter and
+# Ruby's library again, which takes a third of a short run. Code of modules is not cached: a
+# release's files are always read.
 #
-# The pack is one file, which compile_ruby.rb makes:
+# The cache is one file, the pack, which compile_ruby.rb builds:
 #
-#   localpuppet compiled ruby 1 KEY\n      KEY: SHA-256 of what compiled it, see `key`
+#   localpuppet compiled ruby 1 KEY\n      KEY: SHA-256 of the interpreter, see `key`
 #   LENGTH SHA256\n                        of the index
 #   the index: OFFSET LENGTH SHA256 SIZE INODE MTIME CTIME PATH\n for each file, the times in ns
-#   what the offsets, from the end of the index on, point into
+#   the compiled files; offsets count from the end of the index
 #
-# Whatever is wrong with it, with one file in it or with a file that was compiled, that file is read
-# as if there were no pack.
+# If the pack, an entry or a source file is invalid or has changed, Ruby reads the source file as
+# usual.
 module LocalpuppetCompiledRuby
   FORMAT = 'localpuppet compiled ruby 1'
-  # More than anybody's Puppet has: some 1,200 files, 8 MB compiled.
+  # More than any Puppet has: some 1,200 files, 8 MB compiled.
   FILES = 5_000
   INDEX = 2 * 1024 * 1024
   ONE = 4 * 1024 * 1024
 
-  # Where a file's compiled form is, and which file it was made of.
+  # The place of a compiled file in the pack, and the stamp of its source.
   Entry = Struct.new(:offset, :length, :sha256, :stamp)
 
-  # Return what tells one interpreter from another: its words, and its files, because a security
-  # update leaves the words as they are.
+  # Return an id of the interpreter: its description, and its files, because a security update does
+  # not change the description.
   def self.key
     config = RbConfig::CONFIG
     files = [RbConfig.ruby, File.join(config['libdir'], config['LIBRUBY_SO'])]
@@ -35,7 +35,7 @@ module LocalpuppetCompiledRuby
     Digest::SHA256.hexdigest([RUBY_DESCRIPTION, *stamps, options].join("\n"))
   end
 
-  # Return what changes with a file's content.
+  # Return a stamp that changes with a file's content.
   def self.stamp(stat)
     times = [stat.mtime, stat.ctime].map { |time| (time.to_i * 1_000_000_000) + time.nsec }
     [stat.size, stat.ino, *times].join(' ')
@@ -43,7 +43,7 @@ module LocalpuppetCompiledRuby
 
   # The pack, open for reading.
   class Pack
-    # Return the pack of a directory, `nil` where there is none that this interpreter could use.
+    # Return the pack of a directory, `nil` without one that this interpreter can use.
     def self.open(directory)
       file = File.open(File.join(directory, 'pack'), File::RDONLY | File::NOFOLLOW | File::NONBLOCK)
       stat = file.stat
@@ -75,7 +75,7 @@ module LocalpuppetCompiledRuby
       end
     end
 
-    # Return the entry of a file that is as it was; `nil` for no entry.
+    # Return the entry of an unchanged file; `nil` without one.
     def entry(path)
       found = @entries[path]
       found if found && found.stamp == LocalpuppetCompiledRuby.stamp(File.stat(path))
@@ -83,7 +83,7 @@ module LocalpuppetCompiledRuby
       nil
     end
 
-    # Return the compiled form, as it was written; `nil` when it is not that any more.
+    # Return the compiled form; `nil` if it is damaged.
     def bytes(entry)
       return if entry.length > ONE
 
@@ -94,7 +94,7 @@ module LocalpuppetCompiledRuby
     end
   end
 
-  # What a run takes from the pack, and what it would have liked to.
+  # Loads files from the pack, and records those that it lacks.
   class Loader
     def initialize(directory)
       @directory = directory
@@ -107,31 +107,31 @@ module LocalpuppetCompiledRuby
       at_exit { wish if Process.pid == @process && !@missed.empty? }
     end
 
-    # Speak for this process, which was forked, as if it had begun here.
+    # Make this forked process record its own missing files.
     def forked
       @process = Process.pid
     end
 
-    # Return a file's compiled form; `nil` to have Ruby read it.
+    # Return a file's compiled form; `nil` to make Ruby read the source.
     def load(path)
       return if $VERBOSE || !path.start_with?(*@roots)
 
       entry = @pack&.entry(path)
       if entry
-        return if entry.length.zero? # it cannot be compiled before it is run
+        return if entry.length.zero? # it cannot be compiled before it runs
 
         bytes = @pack.bytes(entry)
         return RubyVM::InstructionSequence.load_from_binary(bytes) if bytes
       end
       @missed[path] = true if @missed.size < FILES
       nil
-    rescue RuntimeError # of another Ruby after all
+    rescue RuntimeError # compiled by another Ruby after all
       nil
     end
 
     private
 
-    # Say what was missed, for compile_ruby.rb to read.
+    # Record the missing files for compile_ruby.rb.
     def wish
       Dir.mkdir(@directory, 0o700) unless File.directory?(@directory)
       name = File.join(@directory, "wanted.#{Process.pid}")
@@ -140,11 +140,11 @@ module LocalpuppetCompiledRuby
       end
       File.rename(name, File.join(@directory, 'wanted'))
     rescue SystemCallError
-      nil # a full disk, say: then the next run will
+      nil # for example: a full disk; the next run tries again
     end
   end
 
-  # Begin to take what Ruby loads from the pack of a directory.
+  # Make Ruby load files from the pack of a directory.
   def self.start(directory)
     return unless defined?(RubyVM::InstructionSequence)
 
@@ -152,7 +152,7 @@ module LocalpuppetCompiledRuby
     RubyVM::InstructionSequence.define_singleton_method(:load_iseq) { |path| loader.load(path) }
   end
 
-  # Go on in a process that was forked to be a run of its own.
+  # Make this forked process record missing files as a separate run.
   def self.forked
     @loader&.forked
   end

@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
-# A facter.conf of the node's own (the setting puppet.facter_conf) in the place of the machine's, and
-# a directory of the node's own for the facts that it has Facter remember: Facter's is for everybody
-# to read. How long which facts are remembered is Facter's own matter.
+# Replaces the machine's facter.conf by the node's (the setting puppet.facter_conf), and Facter's
+# cache directory by a private one: everybody can read Facter's. Facter decides which facts it
+# caches, and for how long.
 module LocalpuppetFacterConf
-  # For Facter's reader of its configuration. It would parse the file again for each question.
+  # Replaces methods of Facter's configuration reader, which would parse the file again for each
+  # query.
   module Reader
     def refresh_config(path)
       super unless path == @parsed
@@ -18,15 +19,15 @@ module LocalpuppetFacterConf
     end
   end
 
-  # For Facter's configuration of directories.
+  # Replaces a method of Facter's configuration of directories.
   module Directories
     def facts_cache_dir
       LocalpuppetFacterConf.cache
     end
   end
 
-  # For RubyVM::InstructionSequence, which is asked for each file that Ruby loads: the first one
-  # after Facter's two finds them there.
+  # Hooks RubyVM::InstructionSequence, which Ruby calls for each file that it loads: the first call
+  # after Facter's two files are loaded patches them.
   module Load
     def load_iseq(path)
       LocalpuppetFacterConf.settle
@@ -37,14 +38,14 @@ module LocalpuppetFacterConf
   class << self
     attr_reader :file, :cache
 
-    # Have Facter, which is not loaded yet, read a file, and remember facts in a directory.
+    # Set Facter's configuration file and cache directory; call it before Facter is loaded.
     def take(file, cache)
       @file = file
       @cache = cache
       RubyVM::InstructionSequence.singleton_class.prepend(Load)
     end
 
-    # Tell Facter, once its files are there.
+    # Patch Facter once its files are loaded.
     def settle
       return if @settled || !defined?(::Facter::ConfigReader) || !defined?(::LegacyFacter::Util::Config)
 

@@ -1,8 +1,8 @@
-"""Where the files are that we hand to other programs.
+"""Paths of the files that localpuppet ships for other programs.
 
-`enc.sh`, `default.pp` and our Puppet modules live at the top of the repository (`enc/`,
-`manifests/`, `modules/localpuppet/`); a wheel gets a copy of them in this room when it is built
-(setup.py), and a clone uses them where they are.
+In a clone, `enc.sh`, `default.pp` and the Puppet modules are at the top of the repository (`enc/`,
+`manifests/`, `modules/localpuppet/`). The build of a wheel copies them into this package
+(setup.py).
 """
 
 from pathlib import Path
@@ -12,6 +12,6 @@ _CLONE = _HERE.parents[2]
 
 
 def shared_file(name: str) -> Path:
-    """Return the file `name`: `enc/enc.sh`, `manifests/default.pp`, `routes.yaml`, `units/…`."""
+    """Return the path of a shipped file: `enc/enc.sh`, `routes.yaml`, `units/…`."""
     packaged = _HERE / name
     return packaged if packaged.exists() else _CLONE / name

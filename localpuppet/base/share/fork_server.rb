@@ -5,45 +5,45 @@ require 'set'
 require 'socket'
 require_relative 'compiled_ruby'
 
-# A Puppet that has read its library, and forks for each run: what Ruby loads after lean_start.rb in
-# a `puppet apply` that the agent has started (docs/adr/0035-fork-server.md).
+# A Puppet that has loaded its library, and forks for each run: Ruby loads this after lean_start.rb
+# in a `puppet apply` that the agent has started (docs/adr/0035-fork-server.md).
 #
-# Nothing of settings, modules or a run is in the server: those come in the child. The server
-# accepts a connection, looks who is there, and forks; the child says
+# The server has no settings, modules or data of a run: the child loads those. The server accepts a
+# connection, checks the peer's user, and forks; the child sends
 #
-#   hello PID                       and is told, in one message with the descriptors of the output
-#                                   and of the node's lock, LENGTH\n and as many bytes of JSON
-#   cold REASON | begun             it is not for a warm start and ends; or it goes on as Puppet
-#   exiting CODE                    it ends by itself; in case that the server does not live to say
+#   hello PID                       and receives, in one message with the descriptors of the output
+#                                   and of the node's lock, LENGTH\n and LENGTH bytes of JSON
+#   cold REASON | begun             it declines a warm start and exits; or it continues as Puppet
+#   exiting CODE                    it exits; in case the server dies before it can report that
 #
-# and the server says in the end
+# At the end, the server sends
 #
-#   exited CODE | killed SIGNAL     or, where no child was made: cold REASON
+#   exited CODE | killed SIGNAL     or, without a child: cold REASON
 module LocalpuppetForkServer
-  # Its exit code when another one is to take its place: fleet/agent/warming.py knows it, too.
+  # Exit code that requests a new server; also in fleet/agent/warming.py.
   RECYCLE = 10
-  # Seconds in which a child must have its request, and the most bytes of that.
+  # Seconds until a child must have its request, and the maximum bytes of the request.
   PATIENCE = 10
   REQUEST = 4 * 1024 * 1024
-  # What Ruby or Puppet look at while their library is being read: another value needs another server.
+  # Variables that Ruby or Puppet read while loading: another value needs another server.
   SAME = /\A(?:RUBY|GEM_|BUNDLE|LANG|LC_|AUGEAS|TZ\z|HOME\z|PATH\z)/
-  # What Facter takes the operating system from, once, and the C library the time zone.
+  # Files that Facter (the operating system) and the C library (the time zone) read once.
   SYSTEM = ['/etc/os-release', '/usr/lib/os-release', '/etc/localtime'].freeze
 
-  # Which facter.conf takes the place of the machine's, and where the facts are that it has remembered.
+  # The facter.conf and the cache directory of the node.
   FACTER = defined?(LocalpuppetFacterConf) ? [LocalpuppetFacterConf.file, LocalpuppetFacterConf.cache] : nil
 
-  # What is read before anything is known of a run. None of it looks at Puppet's settings.
+  # Load what does not depend on a run. None of it reads Puppet's settings.
   def self.read_library
     require 'puppet/util/command_line'
     require 'puppet/application/apply'
     require 'puppet/configurer'
     require 'facter'
-    # Puppet lets other implementations take Facter's place; and Facter remembers what it met.
+    # Puppet allows other implementations of Facter; Facter caches what it resolved.
     Facter::SessionCache.invalidate_all_caches if defined?(Facter::SessionCache)
   end
 
-  # What the server was made of: files, and directories in which others may come.
+  # The files that the server was built from, and directories that may get new ones.
   class Library
     def initialize(pack)
       features = $LOADED_FEATURES.select { |path| path.start_with?('/') }
@@ -55,13 +55,13 @@ module LocalpuppetForkServer
       @read = features.filter_map { |path| own_name(path) }.to_set
     end
 
-    # Return what has changed since; `nil` for nothing.
+    # Return a path that has changed since; `nil` for no change.
     def changed
       @paths.zip(@stamps, stamps).find { |_, before, now| before != now }&.first
     end
 
-    # Return a file of a module, or of what was synchronized, in whose place the server has read
-    # Puppet's own, or which is one of Puppet's types, providers, faces or applications.
+    # Return a file of a module, or of pluginsync, that replaces one that the server has loaded from
+    # Puppet, or one of Puppet's types, providers, faces or applications.
     def overridden(directories)
       directories.each do |directory|
         Dir.glob('{puppet,facter}/**/*.rb', base: directory).each do |name|
@@ -73,20 +73,20 @@ module LocalpuppetForkServer
 
     private
 
-    # Return the file that Facter was configured by when it was loaded.
+    # Return the configuration file that Facter read when it was loaded.
     def facter_conf
       reader = Facter::ConfigReader if defined?(Facter::ConfigReader)
       reader.send(:default_path) if reader.respond_to?(:default_path, true)
     end
 
-    # Return what `require` calls a file of Puppet's or Facter's; `nil` for others.
+    # Return the name by which `require` finds a file of Puppet or Facter; `nil` for others.
     def own_name(path)
       root = @roots.find { |one| path.start_with?("#{one}/") }
       path.delete_prefix("#{root}/") if root
     end
 
-    # Return whether Puppet has a type, say, of that name. Functions are not of them: modules bring
-    # their own of the same names, and a run's own loaders choose.
+    # Return whether Puppet has a type, provider, face or application of that name. Functions do not
+    # count: modules have some of the same names, and a run's own loaders select one.
     def core?(name)
       name.match?(%r{\Apuppet/(?:type|provider|face|application)/}) &&
         @roots.any? { |root| File.exist?(File.join(root, name)) }
@@ -101,7 +101,7 @@ module LocalpuppetForkServer
     end
   end
 
-  # A run, in its child.
+  # A run, in a child process.
   class Run
     def initialize(connection, library, command)
       @connection = connection
@@ -109,7 +109,7 @@ module LocalpuppetForkServer
       @command = command
     end
 
-    # Become the Puppet that was asked for; end where nobody asks, or where it must run cold.
+    # Become the requested Puppet; exit without a request, or if the run must start cold.
     def take
       @connection.write("hello #{Process.pid}\n")
       request, output, lock = receive
@@ -128,13 +128,13 @@ module LocalpuppetForkServer
 
     private
 
-    # Return what is asked for, and the descriptors.
+    # Return the request and the descriptors.
     def receive
       deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + PATIENCE
       wait(deadline)
       text, _, _, *control = @connection.recvmsg(REQUEST, scm_rights: true)
       files = control.flat_map(&:unix_rights)
-      # Whoever wanted to start a run does not any more; Ruby 3.3 says so by nil.
+      # The client has given up; Ruby 3.3 returns nil.
       exit!(0) if text.nil? || text.empty?
       length, text = text.split("\n", 2)
       length = Integer(length, 10)
@@ -152,7 +152,7 @@ module LocalpuppetForkServer
       raise IOError, 'too late' unless left.positive? && @connection.wait_readable(left)
     end
 
-    # Return why this run is not for a warm start; `nil` if it is.
+    # Return why this run cannot start warm; `nil` if it can.
     def refusal(request)
       argv = request.fetch('argv')
       return "its Puppet is #{argv.first}, the fork server's #{@command}" unless argv.first == @command
@@ -180,7 +180,7 @@ module LocalpuppetForkServer
       [$stdout, $stderr].each { |stream| stream.reopen(output) }
       $stderr.sync = true
       output.close
-      # The lock is this process's for as long as it lives, and nobody's whom it starts.
+      # This process keeps the lock while it lives; its children do not inherit it.
       LocalpuppetForkServer.const_set(:LOCK, lock)
       LocalpuppetCompiledRuby.forked
     end
@@ -196,14 +196,14 @@ module LocalpuppetForkServer
                end
         @connection.write("exiting #{code}\n") if code && Process.pid == process
       rescue SystemCallError
-        nil # nobody supervises this run any more
+        nil # the supervisor is gone
       end
     end
   end
 
   # The server.
   class Server
-    # `limits`: after how many runs and seconds it ends, and beyond how many bytes; launching.py
+    # `limits`: maximum runs, seconds and bytes of memory; launching.py sets them
     def initialize(path, command, pack, limits)
       @command = command
       @limits = limits
@@ -215,13 +215,13 @@ module LocalpuppetForkServer
       @listener = UNIXServer.new(path)
     end
 
-    # Serve one run after another. Returns in a child, as that run; the server itself ends.
+    # Serve one run after another. Returns in a child, as that run; the server itself exits.
     def serve
       loop do
         left = @end - Process.clock_gettime(Process::CLOCK_MONOTONIC)
         ready, = IO.select([@listener, $stdin], nil, nil, [left, 0].max)
         exit!(RECYCLE) if ready.nil? # too old
-        exit!(0) if ready.include?($stdin) # there is no agent any more
+        exit!(0) if ready.include?($stdin) # the agent has ended
         connection = @listener.accept
         next connection.close unless connection.getpeereid.first == Process.euid
 
@@ -248,7 +248,7 @@ module LocalpuppetForkServer
     def tell(connection, status)
       say(connection, status.signaled? ? "killed #{status.termsig}" : "exited #{status.exitstatus}")
       @runs += 1
-      # What a run has changed, this server may have been made of.
+      # A failed run may have changed files that this server was built from.
       exit!(RECYCLE) unless status.success? && @runs < @limits['runs'] && memory < @limits['memory']
     end
 
@@ -269,16 +269,16 @@ module LocalpuppetForkServer
     end
   end
 
-  # Read the library, and serve; returns in the process of a run.
+  # Load the library, and serve; returns in the process of a run.
   def self.start(path, command, pack, limits)
     politely do
       read_library
-      4.times { GC.start } # what is old now is not looked at again by the children
+      4.times { GC.start }  # objects are now old: the children's collector skips them
     end
     Server.new(path, command, pack, limits).serve
   end
 
-  # Do something that a run beside it must not feel, where we may take our priority back.
+  # Run a block at low priority, if localpuppet may raise the priority again afterwards.
   def self.politely
     before = Process.getpriority(Process::PRIO_PROCESS, 0)
     Process.setpriority(Process::PRIO_PROCESS, 0, 19) if Process.euid.zero?

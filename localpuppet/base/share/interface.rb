@@ -1,19 +1,19 @@
 # frozen_string_literal: true
 
-# Prints as JSON what the modules in the directories before '--' offer, as Puppet's own parser reads
-# them: errors, classes with their parameters, which modules may hold Hiera data, and what the code
-# needs that neither they, Puppet nor localpuppet's modules (the first argument) have. Behind '--' are
-# directories and files with code outside of modules, and a hiera.yaml: of these only errors and needs.
-# Nothing is evaluated.
+# Prints as JSON the interface of the modules in the directories before '--', as Puppet's parser
+# reads it: errors, classes with their parameters, which modules may have Hiera data, and what the
+# code uses that neither they, Puppet nor localpuppet's modules (the first argument) define. After
+# '--' are directories and files with code outside of modules, and a hiera.yaml: only their errors
+# and uses are printed. No code is evaluated.
 require 'json'
 require 'puppet'
 require 'set'
 
-# What Puppet itself loads from a module; examples, tests and Bolt's plans are none of its business.
+# The files that Puppet loads from a module, without examples, tests and Bolt's plans.
 LOADED = '{manifests,functions,types}/**/*.pp'
 formatter = Puppet::Pops::Validation::DiagnosticFormatter.new
 
-# A site's puppet.conf must not decide what a release offers: only what is an error anywhere is one.
+# The site's puppet.conf must not affect the result: only what is an error anywhere is an error.
 Puppet.initialize_settings(%w[--confdir /nonexistent --vardir /nonexistent --strict off])
 
 def source(node)
@@ -26,7 +26,7 @@ def may_hold_data(directory)
     (File.file?(metadata) && File.binread(metadata).include?('"data_provider"'))
 end
 
-# The modules that Puppet's own packages bundle and Debian's package does not, with their types.
+# The modules in Puppet's own packages that Debian's package lacks, with their types.
 CORE = {
   'augeas_core' => %w[augeas], 'cron_core' => %w[cron], 'host_core' => %w[host],
   'macdslocal_core' => %w[computer macauthorization mcx], 'mount_core' => %w[mount],
@@ -101,7 +101,7 @@ define_method(:read_code) do |path, place|
     used(node).each { |name, kind| note_use(name, kind, place.merge(line: node.line)) }
   end
   program.definitions
-rescue StandardError => e # a file that cannot be parsed, or not even be read
+rescue StandardError => e # a file that cannot be parsed or read
   message = e.respond_to?(:basic_message) ? e.basic_message : e.message
   line = e.respond_to?(:line) ? e.line : nil
   errors << place.merge(line: line, message: message.dup.force_encoding('UTF-8').scrub)

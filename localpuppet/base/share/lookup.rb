@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# Loaded before `puppet lookup --compile` (RUBYOPT): with an ENC, Puppet would ask its CA for a
-# certificate of the node first, and a run asks nobody. A node that is given as an object is taken
-# as it is, so this file finds it as `puppet apply` does: facts, then the node terminus. The facts are
-# this machine's, or those of another if the caller names their terminus. --facts overrides some.
+# Loaded before `puppet lookup --compile` (RUBYOPT): with an ENC, Puppet would first request a
+# certificate of the node from its CA, which a run does not need. Puppet accepts a node object as it
+# is, so this file finds the node as `puppet apply` does: facts, then the node terminus. The facts
+# are this machine's, or those of another terminus if the caller names it. --facts overrides some.
 require 'json'
 require 'puppet'
 require 'puppet/application/lookup'

@@ -1,9 +1,9 @@
 # Reads a Puppetfile from standard input, runs it, and prints its modules as JSON.
 #
-# The limits (no network, another user, time, memory) are set by whoever starts this.
+# The caller sets the limits (no network, another user, time, memory).
 require 'json'
 
-# What a Puppetfile may call; r10k offers the same.
+# The functions that a Puppetfile may call; r10k has the same.
 class Reader
   attr_reader :said
 

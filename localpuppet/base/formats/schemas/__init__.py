@@ -1,8 +1,8 @@
 """JSON Schemas of the files that users write, and messages that say what to do.
 
-Owns: shapes. Grammars and rules between fields belong to the rooms that own the values. jsonschema
-is imported when a document is checked, never before: it costs 90 ms, and `formats.documents`
-remembers what it accepted.
+Grammars of single values and rules between fields are in the packages of those values. jsonschema
+is imported only when a document is checked: it costs 90 ms, and `formats.documents` caches what it
+accepted.
 """
 
 import json
@@ -39,12 +39,12 @@ def load(name: str) -> dict[str, Any]:
 
 
 def check(value: Json, *, schema: str, where: str) -> None:
-    """Hold a document against the schema `schema`.
+    """Check a document against the schema `schema`.
 
-    Of the first `FOUND` errors the one that explains most is told.
+    Of the first `FOUND` errors, the message reports the one that explains most.
 
     Raises:
-        InvalidInputError: It does not fit; the message has the breadcrumb and what to do.
+        InvalidInputError: The document does not fit; the message has the breadcrumb and the cure.
     """
     import jsonschema
     from referencing import Registry, Resource
@@ -53,7 +53,7 @@ def check(value: Json, *, schema: str, where: str) -> None:
         retrieve=lambda uri: Resource.from_contents(load(uri.removesuffix(".schema.json")))
     )  # type: ignore[call-arg]
     validator = jsonschema.Draft202012Validator(load(schema), registry=registry)
-    # Each error holds a text about its value: all of them, of a document that is wrong everywhere,
+    # Each error holds a text about its value: all errors of a document that is wrong everywhere
     # would take gigabytes.
     error = min(islice(validator.iter_errors(value), FOUND), key=_order, default=None)
     if error is not None:
@@ -61,7 +61,7 @@ def check(value: Json, *, schema: str, where: str) -> None:
 
 
 def _order(error: "ValidationError") -> tuple[bool, list[str]]:
-    # What is missing is told after what is wrong: `Classes:` explains why `classes` is absent.
+    # Missing keys are reported last: `Classes:` explains why `classes` is missing.
     return (error.validator == "required", [str(step) for step in error.absolute_path])
 
 
