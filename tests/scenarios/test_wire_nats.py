@@ -311,7 +311,7 @@ async def test_a_server_that_pretends_to_have_no_tls_is_told_nothing(tmp_path: P
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, family=socket.AF_INET)
     port = server.sockets[0].getsockname()[1]
-    with pytest.raises(UnavailableError, match="does not speak TLS"):
+    with pytest.raises(UnavailableError, match="does not support TLS"):
         await open_nats(
             servers_at(f"tls://127.0.0.1:{port}", user="web01"), timeout=1.0, password="secret"
         )

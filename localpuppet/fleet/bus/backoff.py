@@ -1,4 +1,4 @@
-"""How long to pause before the next attempt: longer each time, and not all at the same moment."""
+"""Pauses between attempts: each one longer, and spread at random."""
 
 from collections.abc import Callable
 from random import SystemRandom
@@ -9,10 +9,10 @@ LONGEST = 0.5
 
 
 class Backoff:
-    """Pauses between attempts to reach a server that is away.
+    """Pauses between attempts to reach an unreachable server.
 
-    A fleet loses its server at one moment: each pause is a random part, from a half to the whole,
-    of one that doubles from `FIRST` to `LONGEST` seconds.
+    All nodes lose a server at the same moment, so each pause is random: from half of a time to all
+    of it. That time doubles from `FIRST` to `LONGEST` seconds.
 
     Args:
         chance: Returns a number from 0 to 1.
@@ -23,7 +23,7 @@ class Backoff:
         self._whole = FIRST
 
     def reset(self) -> None:
-        """Begin anew: the server was there."""
+        """Start again with the shortest pause, after the server has answered."""
         self._whole = FIRST
 
     def pause(self) -> float:

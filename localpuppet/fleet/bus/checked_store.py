@@ -1,11 +1,8 @@
-"""What every store of the bus checks before its engine is asked: keys, prefixes, values, deadlines.
+"""Checks of keys, prefixes, values and deadlines that all engines of the bus share.
 
-Owns: the refusals that `KeyValue` promises, and one deadline for each call. An engine implements
-the unchecked steps below (`_get`, `_list`, `_write`, `_remove`, `_watch`), and nothing in it looks
-at the form of a key again. Refuses to know: servers, files, and what the values mean.
-
-Invariants: no step of an engine sees a key, a prefix, a value or a ttl that the port refuses; a
-revision that an engine's step gets is `None`, 0 (for "not there") or positive.
+An engine implements the unchecked steps (`_get`, `_list`, `_write`, `_remove`, `_watch`) and checks
+no key again. A step never gets a key, prefix, value or ttl that the port rejects; the revision that
+it gets is `None`, 0 (the key does not exist) or positive.
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +26,7 @@ from localpuppet.fleet.bus.key_value import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """How a watcher follows a prefix; `KeyValue.watch` says what each of these means."""
+    """The options of a watch; see `KeyValue.watch`."""
 
     after: int | None
     largest: int
@@ -37,7 +34,7 @@ class Following:
 
 
 class CheckedStore(ABC):
-    """The `KeyValue` that engines inherit; the port says what the methods promise.
+    """The base class of all engines; `KeyValue` documents the methods.
 
     Args:
         timeout: The deadline of each call in seconds.
@@ -48,7 +45,7 @@ class CheckedStore(ABC):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """See `KeyValue.warnings`; an engine without a server has none."""
+        """See `KeyValue.warnings`; an engine without a server has no warnings."""
         return ()
 
     @in_time
@@ -113,7 +110,7 @@ class CheckedStore(ABC):
 
     @abstractmethod
     async def _list(self, prefix: str, largest: int) -> Listing:
-        """Return all that is below a prefix but for larger values, at one revision."""
+        """Return the entries below a prefix at one revision, except those larger than `largest`."""
 
     @abstractmethod
     async def _write(
@@ -124,29 +121,30 @@ class CheckedStore(ABC):
         Args:
             key: The key.
             value: The bytes.
-            ttl: Seconds that the value stays; for ever when `None`.
-            expected: The revision that the key must have now, 0 for "not there"; `None` for any.
+            ttl: Seconds until it expires; `None` for never.
+            expected: The revision that the key must have now, 0 if it must not exist; `None` for
+                any.
 
         Returns:
-            The revision; `None` when the key has another one than expected.
+            The revision; `None` if the key has another revision than expected.
         """
 
     @abstractmethod
     async def _remove(self, key: str, revision: int) -> bool:
-        """Remove a key if it still has that revision; return whether it had."""
+        """Remove a key if it has the given revision; return whether it had."""
 
     @abstractmethod
     def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
-        """Follow all that happens below a prefix; see `KeyValue.watch`."""
+        """Yield the changes below a prefix; see `KeyValue.watch`."""
 
 
 class Collected:
-    """The entries of a listing that is taken whole, up to what a process can hold.
+    """The entries of a listing, collected in memory up to a limit.
 
     Args:
         prefix: The prefix, for messages.
         where: The store, for messages.
-        limit: The most bytes of keys and values.
+        limit: Maximum bytes of keys and values.
     """
 
     def __init__(self, prefix: str, where: str, *, limit: int = MAX_LISTING) -> None:
@@ -157,10 +155,10 @@ class Collected:
         self.entries: list[Entry] = []
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Take some more.
+        """Add entries.
 
         Raises:
-            UnavailableError: There are more bytes than the limit.
+            UnavailableError: The entries exceed the limit.
         """
         for entry in entries:
             self._size += len(entry.key) + len(entry.value)

@@ -1,4 +1,4 @@
-"""Sockets of clients that get many small messages: buffers of bearable size."""
+"""Read buffers for clients that get many small messages."""
 
 import asyncio
 
@@ -6,10 +6,10 @@ READ = 64 * 1024
 
 
 def read_little(transport: asyncio.BaseTransport | None) -> None:
-    """Read in buffers of `READ` bytes, which malloc serves without asking the kernel.
+    """Set the read buffer to `READ` bytes, which malloc serves without a system call.
 
-    asyncio's buffer of 256 KiB is mapped and unmapped by the kernel for every message. Under TLS
-    the protocol reads so. A transport without such a buffer is left alone.
+    The kernel maps and unmaps asyncio's buffer of 256 KiB for every message. Under TLS, the
+    protocol object has the buffer. A transport without such a buffer is left unchanged.
     """
     for reader in (transport, getattr(transport, "_ssl_protocol", None)):
         if hasattr(reader, "max_size"):

@@ -1,8 +1,7 @@
-"""The deadline of a call to a store: one for all the steps that it takes.
+"""One deadline for a call to a store, shared by all its steps.
 
-A call that finds its connection gone connects, asks what is there, and asks its question. Each of
-these could have the whole time; together they have it once. Steps of one call, also in tasks that
-it starts, find its end in their context.
+A call may have to reconnect, prepare the stream and then send its request: these steps share one
+timeout. Steps, also in tasks that they start, find the deadline in their context.
 """
 
 import functools
@@ -18,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 class Timed(Protocol):
-    """What has calls with a deadline."""
+    """A store whose calls have a deadline."""
 
     @property
     def timeout(self) -> float:
@@ -30,10 +29,10 @@ _Store = TypeVar("_Store", bound=Timed)
 
 
 def end_of_step(seconds: float) -> float:
-    """Return when a step must have ended, in monotonic seconds.
+    """Return the deadline of a step in monotonic seconds.
 
     Args:
-        seconds: How long it may take by itself.
+        seconds: The step's own timeout.
     """
     return min(time.monotonic() + seconds, _END.get())
 
@@ -41,7 +40,7 @@ def end_of_step(seconds: float) -> float:
 def in_time(
     method: Callable[Concatenate[_Store, _Given], Coroutine[Any, Any, _Result]],
 ) -> Callable[Concatenate[_Store, _Given], Coroutine[Any, Any, _Result]]:
-    """Return a method whose steps have the store's timeout together; nested ones have no more."""
+    """Wrap a method so that its steps share the store's timeout, nested calls included."""
 
     @functools.wraps(method)
     async def timed(store: _Store, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:

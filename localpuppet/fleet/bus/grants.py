@@ -1,18 +1,15 @@
-"""What one member of a bus may read and write, in keys: what the engines' permissions are made of.
-
-Owns: the value. Refuses to know: who gets which (`bus_roster`), and how an engine says it.
-"""
+"""The keys that a member of a bus may read and write; engines derive permissions from them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One right.
+    """A right to one key or prefix.
 
     Attributes:
         key: A key; or a prefix of keys, which ends with `/`.
-        write: Whether it may be written and removed; else read, listed and watched.
+        write: Whether it grants write and remove; otherwise read, list and watch.
     """
 
     key: str
@@ -20,17 +17,17 @@ class Grant:
 
     @property
     def prefix(self) -> bool:
-        """Return whether it is about all keys below."""
+        """Return whether the right is to all keys below a prefix."""
         return self.key.endswith("/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A node or a person, and what it may do.
+    """A node or a person with their rights.
 
     Attributes:
-        name: As in its certificate.
-        grants: Its rights; none twice.
+        name: The name in the certificate.
+        grants: The rights, without duplicates.
     """
 
     name: str

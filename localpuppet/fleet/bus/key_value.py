@@ -1,18 +1,17 @@
-"""The bus's store, as a port: a few verbs over keys, with revisions, expiry and watches.
+"""The port of the bus's store: a few verbs over keys, with revisions, expiry and watches.
 
-Everything that nodes tell each other (triggers, presence, leases, requests) is written once, above
-this port. Its adapters are SQLite on one machine, etcd, and NATS JetStream; what all of them check
-stands in `bus.checked_store`, and one contract test class in the tests runs over all of them.
-Losing a race returns `None`; a store that cannot be reached raises; the two are never mixed up, and
-neither looks like "there is nothing".
+Everything that nodes exchange (triggers, presence, leases, requests) is written once, above this
+port. Adapters: SQLite on one machine, etcd, NATS JetStream. `bus.checked_store` has their shared
+checks; one contract test class runs over all of them. A lost race returns `None`, an unreachable
+store raises; neither looks like an empty result.
 
-Invariants that every adapter keeps:
+Every adapter guarantees:
 
 - A revision is a positive integer of 63 bits that grows with every write to the store, whatever the
-  key. A server, or a forger, that tells of a larger one is not believed.
-- `ttl` promises "gone no earlier than": a value is there for at least so many seconds, and
-  disappears for readers some time after. No watcher takes an expiry for a write.
-- A write that returned survives the server's clean restart, and its kill -9.
+  key. A larger one from a server or a forger is rejected.
+- `ttl` means "gone no earlier than": a value stays for at least that time, and disappears for
+  readers some time after. No watcher takes an expiry for a write.
+- A write that returned survives a clean restart and a kill -9 of the server.
 - Every call ends within the deadline that the adapter was made with.
 """
 
@@ -27,17 +26,17 @@ MAX_KEY = 512
 MAX_VALUE = 512 * 1024
 MAX_REVISION = 2**63 - 1
 MAX_VALUE_TTL = 10 * 365 * 86400.0
-# What a listing that is taken whole may hold, keys and values, and a part of one that is not.
+# Maximum bytes (keys and values) of a whole listing, and of one part of a listing in parts.
 MAX_LISTING = 64 * 1024 * 1024
 PART = 1024 * 1024
 _KEY = re.compile(r"(?:/[A-Za-z0-9_@=+:-][A-Za-z0-9_.@=+:-]*)+")
 
 
 def parse_revision(number: int | str) -> int:
-    """Return a revision that somebody else told of; 0 for none.
+    """Return a revision from another system; 0 means none.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: The number is not a revision.
     """
     found = int(number)
     if not 0 <= found <= MAX_REVISION:
@@ -46,16 +45,16 @@ def parse_revision(number: int | str) -> int:
 
 
 class RefusedError(UnavailableError):
-    """The server knows us, and does not let us do that: it answers the same until somebody acts."""
+    """The server denies this client the operation until an operator changes the permissions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A key that is there.
+    """A key with its value.
 
     Attributes:
-        key: Its key.
-        value: Its bytes, exactly as they were written.
+        key: The key.
+        value: The bytes, exactly as written.
         revision: The revision of the write that made this value.
     """
 
@@ -66,12 +65,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """All that is below a prefix at one moment; a watcher forgets what it knew before.
+    """All entries below a prefix at one moment; a watcher discards earlier knowledge.
 
     Attributes:
-        entries: What is there, sorted by key.
-        revision: Changes after this one are not in it.
-        more: Whether this is a part, and others follow: see `KeyValue.watch`.
+        entries: The entries, sorted by key.
+        revision: Changes after this revision are not included.
+        more: Whether more parts follow; see `KeyValue.watch`.
     """
 
     entries: tuple[Entry, ...]
@@ -81,14 +80,14 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """Somebody wrote a value."""
+    """A value was written."""
 
     entry: Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """A key was removed, or expired: not every store can tell which."""
+    """A key was removed or has expired: not every store can distinguish the two."""
 
     key: str
     revision: int
@@ -98,60 +97,60 @@ Change = Listing | Put | Gone
 
 
 class KeyValue(Protocol):
-    """A store of keys that other nodes see.
+    """A store of keys that nodes share.
 
-    Keys look like paths: `/a/b.c/d`, see `check_key`. A prefix is a key and a final `/`, and
-    stands for every key below it.
+    Keys look like paths: `/a/b.c/d`, see `check_key`. A prefix is a key with a final `/`, and means
+    every key below it.
 
-    All methods raise `UnavailableError` when the store cannot be reached, refuses us (permission)
-    or does not answer within the deadline, and `InvalidInputError` for a malformed key or prefix, a
+    All methods raise `UnavailableError` if the store cannot be reached, denies access or does not
+    answer within the deadline. They raise `InvalidInputError` for a malformed key or prefix, a
     value of more than `MAX_VALUE` bytes, or a ttl that is not above 0 and at most `MAX_VALUE_TTL`
-    seconds. After an `UnavailableError` from a write it is unknown whether the write took place.
+    seconds. After an `UnavailableError` from a write, it is unknown whether the write took place.
     """
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return what an operator should know about this server (a version known to be weak)."""
+        """Return warnings about this server for the operator (such as a weak version)."""
         ...
 
     async def get(self, key: str) -> Entry | None:
-        """Return the newest value of a key; `None` when there is none."""
+        """Return the newest value of a key; `None` if the key does not exist."""
         ...
 
     async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> Listing:
-        """Return all that is below a prefix, at one revision.
+        """Return all entries below a prefix, at one revision.
 
         Args:
-            prefix: Where.
-            largest: The bytes of the largest value that is of use; larger ones are passed over.
+            prefix: The prefix.
+            largest: Maximum bytes of a value; larger values are skipped.
 
         Raises:
-            UnavailableError: There is more than `MAX_LISTING` bytes, too.
+            UnavailableError: Also if the entries exceed `MAX_LISTING` bytes.
         """
         ...
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
-        """Write a value, whatever was there; return its revision.
+        """Write a value unconditionally; return its revision.
 
         Args:
             key: The key.
             value: The bytes.
-            ttl: Seconds that it stays; for ever when `None`. Each write sets it anew.
+            ttl: Seconds until it expires; `None` for never. Each write sets the ttl again.
         """
         ...
 
     async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
-        """Write a value if the key is not there; return its revision, `None` if it is there."""
+        """Write a value if the key does not exist; return its revision, else `None`."""
         ...
 
     async def set_if_revision(
         self, key: str, value: bytes, revision: int, *, ttl: float | None = None
     ) -> int | None:
-        """Write a value if the key still has that revision; `None` if it does not."""
+        """Write a value if the key has the given revision; return the new revision, else `None`."""
         ...
 
     async def remove_if_revision(self, key: str, revision: int) -> bool:
-        """Remove a key if it still has that revision; return whether it had."""
+        """Remove a key if it has the given revision; return whether it had."""
         ...
 
     def watch(
@@ -162,44 +161,43 @@ class KeyValue(Protocol):
         largest: int = MAX_VALUE,
         parts: bool = False,
     ) -> AsyncGenerator[Change, None]:
-        """Follow all that happens below a prefix, without an end.
+        """Yield the changes below a prefix, without an end.
 
         Args:
-            prefix: Where.
-            after: The revision that was seen last: a `Listing`'s, a `Put`'s or a `Gone`'s.
-                `None` asks for a `Listing` first.
-            largest: The bytes of the largest value that is of use; who writes a larger one is not
-                told of. Others can write as much as a store takes: a watcher names what its kind
-                of key needs.
-            parts: Whether listings may come in parts of about `PART` bytes, of which all but the
-                last have `more`. For watchers that take one entry after the other and forget it:
-                they need as much memory as one part has. A key may then come twice, the newer
-                value later, and a listing may begin anew before its last part.
+            prefix: The prefix.
+            after: The last revision seen: of a `Listing`, a `Put` or a `Gone`. `None` requests a
+                `Listing` first.
+            largest: Maximum bytes of a value; writes of larger values are skipped. Others can write
+                as much as a store accepts, so a watcher passes what its kind of key needs.
+            parts: Whether listings may come in parts of about `PART` bytes, all but the last with
+                `more`. A watcher that processes one entry at a time then needs the memory of one
+                part only. A key may come twice, the newer value later, and a listing may restart
+                before its last part.
 
         Yields:
-            A `Listing`, or the changes after `after`, in the order of their revisions. Where the
-            changes since then are not to be had any more (compacted, another store, a server that
-            lost them) a `Listing` comes instead; it may come again at any time, for instance
-            after a lost connection. Of several changes of one key between two looks only the last
-            need be told. An expiry is told as `Gone` or not at all.
+            A `Listing`, or the changes after `after` in the order of their revisions. If those
+                changes are no longer available (compacted, another store, a server that lost them),
+                a `Listing` comes instead. It may come again at any time, for instance after a lost
+                connection. Of several changes of one key, only the last may be reported. An expiry
+                is reported as `Gone`, or not at all.
 
         Raises:
-            UnavailableError: The connection is lost, noticed within the deadline. Call again with
+            UnavailableError: The connection is lost, detected within the deadline. Call again with
                 the last revision.
         """
         ...
 
     async def close(self) -> None:
-        """Give the connection back; every call after that raises."""
+        """Close the connection; every later call raises."""
         ...
 
 
 def check_key(key: str) -> str:
-    """Return the key; refuse any other text.
+    """Return the key; reject any other text.
 
-    A key is `/` and a component, as often as it likes: ASCII letters, digits and `_ . @ = + : -`,
-    the first of each no dot, at most 512 bytes in all. That maps to etcd's keys as it is and to
-    NATS subjects by an exchange of two characters.
+    A key is one or more components, each after a `/`: ASCII letters, digits and `_ . @ = + : -`, no
+    leading dot, at most 512 bytes in total. A key maps to an etcd key unchanged, and to a NATS
+    subject by exchanging two characters.
 
     Raises:
         InvalidInputError: The text is not a key.
@@ -210,10 +208,10 @@ def check_key(key: str) -> str:
 
 
 def is_ours(entry: Entry) -> bool:
-    """Return whether an entry is one that a client of ours could have written.
+    """Return whether a localpuppet client could have written an entry.
 
-    Who has a server's own client can write other keys and larger values below a prefix that is his.
-    A store tells nobody of them: who follows that prefix could do nothing with them but fail.
+    Other clients of the server can write other keys and larger values below their prefixes. Stores
+    hide such entries: a watcher of the prefix could only fail on them.
     """
     return len(entry.value) <= MAX_VALUE and is_key(entry.key)
 
@@ -224,7 +222,7 @@ def is_key(text: str) -> bool:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return the prefix: a key and a final `/`.
+    """Return the prefix: a key with a final `/`.
 
     Raises:
         InvalidInputError: The text is not a prefix.
@@ -236,15 +234,15 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_value(value: bytes, ttl: float | None) -> bytes:
-    """Return the value, if a store may take it for so long.
+    """Return the value if a store accepts it with this ttl.
 
     Args:
         value: The bytes.
-        ttl: Seconds; for ever when `None`.
+        ttl: Seconds; `None` for no expiry.
 
     Raises:
-        InvalidInputError: It has more than `MAX_VALUE` bytes, or is to stay for no time or for more
-            than `MAX_VALUE_TTL` seconds.
+        InvalidInputError: The value has more than `MAX_VALUE` bytes, or the ttl is not above 0 and
+            at most `MAX_VALUE_TTL` seconds.
     """
     if ttl is not None and not 0 < ttl <= MAX_VALUE_TTL:
         raise InvalidInputError(
@@ -259,7 +257,7 @@ def check_value(value: bytes, ttl: float | None) -> bytes:
 
 
 def entries(change: Change) -> Sequence[Entry]:
-    """Return what a change says to be there."""
+    """Return the entries that a change contains."""
     if isinstance(change, Listing):
         return change.entries
     return [change.entry] if isinstance(change, Put) else []

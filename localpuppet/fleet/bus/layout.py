@@ -1,20 +1,20 @@
-"""The keys of the bus: which key holds what.
+"""The keys of the bus, and what each of them holds.
 
-Owns: names of keys and prefixes. Refuses to know: engines, and what the values say; the recipes
-over these keys stand in `triggers`, `requests`, `inventory` and `leases`.
+The code that reads and writes them is in `triggers`, `requests`, `inventory` and `leases`.
 
     KEYPREFIX/hosts/RECEIVER/SENDER               the newest trigger of a sender for a receiver
-    /localpuppet/presence/NODE                    who is there, and how it is
-    /localpuppet/inventory/NODE                   what it was after its last good run
-    /localpuppet/exports/NODE/SLOT/N              the resources that it exports, in chunks
-    /localpuppet/forgotten/NODE                   that what it said before a time is forgotten
-    /localpuppet/leases/NAME                      who has a lease
+    /localpuppet/presence/NODE                    presence and status of a node
+    /localpuppet/inventory/NODE                   its inventory entry after its last good run
+    /localpuppet/exports/NODE/SLOT/N              its exported resources, in chunks
+    /localpuppet/forgotten/NODE                   its tombstone: what it published before is void
+    /localpuppet/leases/NAME                      the holder of a lease
     /localpuppet/requests/NODE/CALLER/ID          a request to a node
-    /localpuppet/replies/CALLER/NODE/ID           what it answered
-    /localpuppet/rollouts/CALLER/ID               the head of a rollout's journal
-    /localpuppet/words/WHO/CALLER/ROLLOUT/ID      a word to who goes on with a rollout
+    /localpuppet/replies/CALLER/NODE/ID           the node's reply
+    /localpuppet/rollouts/CALLER/ID               the checkpoint of a rollout's journal
+    /localpuppet/words/WHO/CALLER/ROLLOUT/ID      a command to the controller of a rollout
 
-The receiver stands before the sender, so that a store's permissions can give each node its own.
+The receiver comes before the sender, so that a store's permissions can give each node its own
+prefix.
 """
 
 import re
@@ -29,9 +29,9 @@ INVENTORY = f"{BASE}/inventory/"
 EXPORTS = f"{BASE}/exports/"
 FORGOTTEN = f"{BASE}/forgotten/"
 LEASES = f"{BASE}/leases/"
-# Bytes of a signed trigger or request: 64 KiB that are signed, in base64, and who signed them.
+# Bytes of a signed trigger or request: 64 KiB of signed data in base64, and the signer.
 MAX_ASKING = 128 * 1024
-# Bytes of a lease's value: who has the lease, and for what.
+# Bytes of a lease's value: its holder and its use.
 MAX_LEASE = 4 * 1024
 # Bytes of a signed tombstone.
 MAX_TOMBSTONE = 16 * 1024
@@ -44,7 +44,7 @@ def triggers_for(node: NodeName, keyprefix: str) -> str:
 
 
 def exports_of(node: NodeName) -> str:
-    """Return the prefix of what a node exports."""
+    """Return the prefix of a node's exported resources."""
     return f"{EXPORTS}{node}/"
 
 
@@ -69,17 +69,17 @@ def replies_of(node: NodeName | SignerName, caller: str) -> str:
 
 
 def rollouts_of(caller: str) -> str:
-    """Return the prefix of the heads of a caller's rollouts."""
+    """Return the prefix of the checkpoints of a caller's rollouts."""
     return f"{BASE}/rollouts/{caller}/"
 
 
 def words_to(receiver: str) -> str:
-    """Return the prefix of what is said to who goes on with rollouts."""
+    """Return the prefix of the rollout commands to a controller."""
     return f"{BASE}/words/{receiver}/"
 
 
 def words_of(caller: str, receiver: str) -> str:
-    """Return the prefix of what a caller says to who goes on with rollouts."""
+    """Return the prefix of a caller's rollout commands to a controller."""
     return f"{words_to(receiver)}{caller}/"
 
 

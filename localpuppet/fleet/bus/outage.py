@@ -1,7 +1,7 @@
-"""Awaiting a store's calls so that an outage is never taken for an end.
+"""Await a store's calls so that an outage never looks like a normal end.
 
-Owns: what it means that a client library cancels a task of ours, that a watch ends, and that a
-store cannot be closed. Refuses to know: engines.
+This module decides what it means that a client library cancels a task, that a watch ends, and that
+a store cannot be closed.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ Result = TypeVar("Result")
 
 
 async def ours(work: Awaitable[Result]) -> Result:
-    """Await a store's call; that it was cancelled, and not by us, is an outage.
+    """Await a store's call; a cancellation by the store's library is an outage.
 
-    A client library that cancels what waits for a lost connection would end our task in silence:
-    a group takes a cancelled task for one that was meant to end.
+    A client library that cancels what waits for a lost connection would end the calling task
+    silently: a task group takes a cancelled task for one that was meant to end.
 
     Raises:
-        UnavailableError: It was cancelled by the store's library, or failed.
+        UnavailableError: The library cancelled the call, or the call failed.
     """
     try:
         return await work
@@ -34,19 +34,19 @@ async def ours(work: Awaitable[Result]) -> Result:
 
 
 async def unending(work: Awaitable[None]) -> None:
-    """Await what has no end: that it ends all the same is an outage.
+    """Await a task that must not end: its end is an outage.
 
-    An agent whose watch had ended without an error would be deaf, and not know it.
+    An agent whose watch ended without an error would miss all changes, without noticing.
 
     Raises:
-        UnavailableError: It ended.
+        UnavailableError: The task ended.
     """
     await ours(work)
     raise UnavailableError("what follows the bus has ended without an error", where="bus")
 
 
 async def close(kv: KeyValue | None, log: Log) -> None:
-    """Close a store, if there is one; that its server is away matters to nobody any more."""
+    """Close a store, if given; an unreachable server does not matter any more."""
     if kv is None:
         return
     try:

@@ -1,10 +1,9 @@
-"""The roster of a bus: who is on it and may do what; turned into rights on keys.
+"""The roster of a bus: its members and their permissions, converted to rights on keys.
 
-Owns: the file's rules, and which keys a member needs for what it may do. Refuses to know: how an
-engine is told (`bus.nats.permissions`, `bus.etcd.roles`).
+`bus.nats.permissions` and `bus.etcd.roles` convert the rights to an engine's configuration.
 
-Invariants: what the roster does not name nobody may; a name that it does not introduce is refused,
-so that a typo takes no right away unseen.
+- A member has no right that the roster does not name.
+- An unknown name is rejected, so that a typo cannot silently remove a right.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,23 +18,23 @@ from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.fleet.bus.layout import KEYPREFIX
 
 ALL = "*"
-# A word of `reads` and the prefixes that it means.
+# Each keyword of `reads`, with the prefixes that it means.
 READS = {"inventory": (layout.INVENTORY, layout.EXPORTS, layout.FORGOTTEN)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RosterEntry:
-    """One line of the roster.
+    """One entry of the roster.
 
     Attributes:
         name: A node or a person.
         node: Whether it has an agent.
         triggers: The nodes that it may trigger.
-        asks: The nodes that it may put requests before.
+        asks: The nodes that it may send requests to.
         leases: The leases that it may take.
-        reads: What it may read of all nodes, of `READS`.
-        forgets: Whether it may have nodes forgotten, where their policies say so, too.
-        takeover: Those for whose rollouts it may speak, and go on with them, where policies say so.
+        reads: The keywords of `READS` that it may read of all nodes.
+        forgets: Whether it may have nodes forgotten, if their policies allow that, too.
+        takeover: The callers whose rollouts it may command and take over, if policies allow that.
     """
 
     name: SignerName
@@ -50,13 +49,13 @@ class RosterEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """Who is on the bus.
+    """The members of a bus.
 
     Attributes:
         entries: Nodes, then people, in the file's order.
-        admins: Who may do everything.
-        keyprefix: Where triggers are.
-        stream: NATS's stream.
+        admins: The names with all rights.
+        keyprefix: The prefix of the triggers.
+        stream: The NATS stream.
     """
 
     entries: tuple[RosterEntry, ...]
@@ -73,7 +72,7 @@ class Roster:
             where: The document, for messages.
 
         Raises:
-            InvalidInputError: A name is none, stands there twice, or is not introduced.
+            InvalidInputError: A name is malformed, a duplicate, or unknown.
         """
         nodes = [_parsed(NodeName, name, f"{where}: nodes") for name in raw.get("nodes", {})]
         people = raw.get("people") or {}
@@ -82,7 +81,7 @@ class Roster:
         for name in (*names, *admins):
             if [*names, *admins].count(name) > 1:
                 raise InvalidInputError(
-                    f"{name} is there twice", where=where, hint="a name is one user of the engine"
+                    f"{name} appears twice", where=where, hint="a name is one user of the engine"
                 )
             if name == "root":
                 raise InvalidInputError("root is etcd's own user", where=where)
@@ -102,11 +101,11 @@ class Roster:
         )
 
     def members(self) -> list[Member]:
-        """Return everybody but the admins with what they may do."""
+        """Return all members except the admins, with their rights."""
         return [Member(name=one.name, grants=tuple(self._grants(one))) for one in self.entries]
 
     def _beside(self, entry: RosterEntry) -> list[RosterEntry]:
-        """Return who may go on with a rollout for which an entry may speak, or speak to it."""
+        """Return the members that share a rollout's control with an entry, itself included."""
         asking = [one for one in self.entries if one.asks]
         circles = [
             {one.name} | {to.name for to in asking if one.name in to.takeover} for one in asking

@@ -1,9 +1,7 @@
-"""How an engine's servers are reached: a value that the settings make and the engines take whole.
+"""How to reach an engine's servers: built from the settings, passed to the engine whole.
 
-Owns: the rules for a server's URL, for all engines, and the defaults of what a site may say about
-servers. A new option of an engine is a field here, a line in the schema of the settings, and its
-use in the engine. Refuses to know: files (it names some), connections, and how an engine is spoken
-to.
+It has the rules for server URLs of all engines, and the defaults of the settings. A new option of
+an engine is a field here, a line in the schema of the settings, and its use in the engine.
 """
 
 import urllib.parse
@@ -16,11 +14,11 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line, url_without_secrets
 
 ENGINES = ("sqlite", "etcd", "nats")
-# Engine → the scheme with TLS, the one without, and the port where a URL names none.
+# Engine → the scheme with TLS, the one without, and the default port.
 _SCHEMES = {"etcd": ("https", "http", 2379), "nats": ("tls", "nats", 4222)}
 _FILES = ("ca", "certificate", "key", "password_file", "credentials")
 _PLAIN = ("user", "stream", "replicas", "api")
-# A setting, and the one that it is nothing without.
+# A setting, and another one that it requires.
 _TOGETHER = (("certificate", "key"), ("key", "certificate"), ("user", "password_file"))
 
 
@@ -29,10 +27,10 @@ class Endpoint:
     """A server by its URL.
 
     Attributes:
-        url: As the user wrote it; holds no credentials.
+        url: As the user wrote it; without credentials.
         host: Its name or address.
         port: Its port.
-        tls: Whether the URL asks for TLS.
+        tls: Whether the URL requires TLS.
     """
 
     url: str
@@ -45,11 +43,11 @@ class Endpoint:
         """Return the endpoint of `https://HOST[:PORT]` (etcd) or `tls://HOST[:PORT]` (NATS).
 
         Args:
-            url: The URL; `http://` and `nats://` are those without TLS.
+            url: The URL; `http://` and `nats://` mean no TLS.
             engine: `etcd` or `nats`.
 
         Raises:
-            InvalidInputError: The text is another kind of URL, or holds credentials.
+            InvalidInputError: The text is another kind of URL, or contains credentials.
         """
         secure, plain, port = _SCHEMES[engine]
         where = one_line(url_without_secrets(url)).partition("?")[0]
@@ -67,7 +65,7 @@ class Endpoint:
             raise InvalidInputError(
                 f"is not a server of {engine}", where=where, hint=f"write {secure}://HOST:{port}"
             )
-        # urlsplit passes over some of these, and a library that takes the URL may not.
+        # urlsplit drops some of these characters; a library that takes the URL may not.
         if not url.isprintable() or " " in url:
             raise InvalidInputError("holds a blank or a control character", where=where)
         return cls(url=url, host=parts.hostname, port=port, tls=parts.scheme == secure)
@@ -75,21 +73,21 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """How an engine's servers are reached.
+    """How to reach an engine's servers.
 
     Attributes:
-        endpoints: At least one server; they are tried in this order.
-        ca: PEM file with the authorities that the servers' certificates are held against; the
-            system's own for `None`.
-        certificate: PEM file with our own certificate.
-        key: PEM file with its private key; `None` when the key is in `certificate`.
+        endpoints: At least one server, in the order of attempts.
+        ca: PEM file with the authorities that verify the servers' certificates; `None` for the
+            system's.
+        certificate: PEM file with the client's certificate.
+        key: PEM file with its private key; `None` if the key is in `certificate`.
         user: A login.
         password_file: The file with its password.
         credentials: A NATS credentials file: JWT and nkey, or an nkey's seed alone.
         stream: The NATS stream.
-        replicas: How many servers of a NATS cluster keep the stream, if we make it.
-        max_bytes: How large a NATS stream that we make may grow.
-        api: The prefix of NATS's JetStream API; another one where it is imported from an account.
+        replicas: Number of servers of a NATS cluster that keep a stream made by localpuppet.
+        max_bytes: Maximum size of a NATS stream made by localpuppet.
+        api: The prefix of NATS's JetStream API; another one if it is imported from an account.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -106,21 +104,21 @@ class Servers:
 
     @property
     def tls(self) -> bool:
-        """Return whether a URL asks for TLS."""
+        """Return whether a URL requires TLS."""
         return any(endpoint.tls for endpoint in self.endpoints)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], *, engine: str, root: Path, where: str) -> "Servers":
-        """Return what the settings say of an engine's servers.
+        """Return the servers in the settings of an engine.
 
         Args:
             raw: The part of the settings; its shape was checked.
             engine: `etcd` or `nats`.
-            root: The directory that relative paths are relative to.
+            root: The base directory of relative paths.
             where: The part, for messages.
 
         Raises:
-            InvalidInputError: A URL is refused, or a setting lacks the one that it needs.
+            InvalidInputError: A URL is invalid, or a setting lacks another one that it requires.
         """
         for one, other in _TOGETHER:
             if one in raw and other not in raw:

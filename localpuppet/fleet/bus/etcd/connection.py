@@ -1,9 +1,9 @@
 """Calls to an etcd cluster over gRPC: endpoints in turn, TLS, tokens, deadlines, errors.
 
-Owns: one HTTP/2 connection, to the first endpoint that answers. Messages are bytes here (ADR 13).
+It has one HTTP/2 connection, to the first endpoint that answers. Messages are bytes (ADR 13).
 
-Invariants: every call ends within the timeout, over all endpoints that it tries. A call that may
-have reached a server is repeated elsewhere only when `idempotent` says that this does no harm.
+- Every call ends within the timeout, over all endpoints that it tries.
+- A call that may have reached a server is repeated elsewhere only if it is `idempotent`.
 """
 
 import asyncio
@@ -53,38 +53,38 @@ __all__ = [
 Bytes = Stream[bytes, bytes]
 _Result = TypeVar("_Result")
 
-# What a connection raises that breaks: a stream that the other side closes while we use it comes
-# as an error of the HTTP/2 library itself.
+# Errors of a broken connection. A stream that the server closes during use raises an error of the
+# HTTP/2 library.
 BROKEN = (OSError, TimeoutError, StreamTerminatedError, H2Error)
 
-# A turn at an endpoint that had less than this part of what it has in a call of one step says
-# nothing about a connection that others use.
+# If an attempt had less than this part of the time that it has in a call of one step, its timeout
+# says nothing about a connection that others use.
 FAIR = 0.9
 
 TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
 
 
-# Bytes of one answer; an entry has at most 1.5 MiB with etcd's own limit of a request.
+# Maximum bytes of an answer; etcd's own request limit bounds an entry to 1.5 MiB.
 MAX_ANSWER = 4 * 1024 * 1024
-# Bytes that a server may send before they are looked at: in the smallest frames they take a hundred
-# times as much.
+# Bytes that a server may send ahead: in the smallest frames they take a hundred times as much
+# memory.
 _WINDOW = 256 * 1024
 
 
 class CompactedError(Exception):
-    """The revision that was asked for is not kept any more."""
+    """The server no longer has the requested revision."""
 
 
 class LeaseLostError(UnavailableError):
-    """The server knows no such lease; nothing was written."""
+    """The server does not know the lease; nothing was written."""
 
 
 class TooLargeError(UnavailableError):
-    """An answer of more than `MAX_ANSWER` bytes; all but its head was left unread."""
+    """An answer exceeds `MAX_ANSWER` bytes; only its head was read."""
 
 
 class _Codec(CodecBase):
-    """Messages are bytes already."""
+    """Passes messages through: they are bytes already."""
 
     __content_subtype__ = "proto"
 
@@ -101,12 +101,12 @@ class EtcdConnection:
     """One connection to a cluster.
 
     Args:
-        servers: Where, and who we are: by a certificate, a user's name, or not at all.
+        servers: The endpoints, and the client's identity: a certificate, a user's name, or none.
         timeout: The deadline of each call in seconds.
         password: The user's password.
 
     Raises:
-        InvalidInputError: A file of TLS cannot be read, or holds something else.
+        InvalidInputError: A TLS file cannot be read, or has other content.
     """
 
     def __init__(self, servers: Servers, *, timeout: float, password: str | None = None) -> None:
@@ -123,7 +123,7 @@ class EtcdConnection:
 
     @property
     def where(self) -> str:
-        """Return the server in use, or the one that is tried next: for messages."""
+        """Return the current server, or the next one to try: for messages."""
         return self._endpoints[0].url
 
     async def call(self, method: str, request: bytes, *, idempotent: bool) -> bytes:
@@ -132,16 +132,16 @@ class EtcdConnection:
         Args:
             method: The full name.
             request: The message.
-            idempotent: Whether the call may be made twice.
+            idempotent: Whether the call may be repeated.
 
         Raises:
-            UnavailableError: No endpoint answered properly within the deadline.
-            TooLargeError: The answer is larger than what is read.
-            CompactedError: It asks for a revision that is gone.
+            UnavailableError: No endpoint gave a valid answer within the deadline.
+            TooLargeError: The answer is too large.
+            CompactedError: The requested revision is compacted.
         """
         deadline = end_of_step(self.timeout)
         problem = self._problem("does not answer")
-        # One turn more than there are endpoints: a cluster that changes its leader says so at once.
+        # One attempt more than endpoints: a cluster that changes its leader answers at once.
         turns = len(self._endpoints) + 1
         for left in range(turns, 0, -1):
             share = (deadline - time.monotonic()) / left
@@ -189,7 +189,7 @@ class EtcdConnection:
             return await self._once(channel, method, request)
 
     async def _once(self, channel: Channel, method: str, request: bytes) -> bytes:
-        single = method != messages.KEEP_ALIVE  # a stream, of which one exchange is wanted
+        single = method != messages.KEEP_ALIVE  # a stream, used for one exchange
         cardinality = Cardinality.UNARY_UNARY if single else Cardinality.STREAM_STREAM
         metadata = await self._metadata(channel)
         async with channel.request(method, cardinality, bytes, bytes, metadata=metadata) as stream:
@@ -203,10 +203,10 @@ class EtcdConnection:
             return answer
 
     async def ready(self) -> tuple[Channel, dict[str, str]]:
-        """Return a connection to the first endpoint that answers, and what its calls must carry.
+        """Return a connection to the first endpoint that answers, and the metadata of its calls.
 
         Raises:
-            UnavailableError: None answers within the deadline.
+            UnavailableError: No endpoint answers within the deadline.
         """
         deadline = end_of_step(self.timeout)
         problem = self._problem("does not answer")
@@ -228,9 +228,9 @@ class EtcdConnection:
     def _refuse_unfair(
         self, error: Exception, seconds: float, turns: int, problem: UnavailableError
     ) -> None:
-        """Raise the problem of a turn that was late because its call had hardly any time left.
+        """Raise the problem of an attempt that timed out with hardly any time left.
 
-        That says nothing about the connection, which others use: it stays.
+        Such a timeout says nothing about the connection, which others use: it stays open.
         """
         if isinstance(error, TimeoutError) and seconds < FAIR * self.timeout / turns:
             raise problem from error
@@ -252,11 +252,11 @@ class EtcdConnection:
         return self._channel
 
     async def _connect(self, channel: Channel, seconds: float) -> None:
-        """Do what the first call would do: to know that nothing was sent when it fails."""
+        """Connect explicitly: if this fails, nothing was sent."""
         if not channel._connected:
             protocol = await in_a_task(channel.__connect__(), seconds)
-            read_little(getattr(protocol.connection, "_transport", None))  # gone when it is lost
-        if channel is not self._channel:  # given up by another call, or closed
+            read_little(getattr(protocol.connection, "_transport", None))  # None once it is lost
+        if channel is not self._channel:  # dropped by another call, or closed
             channel.close()
             raise ConnectionAbortedError("the connection was given up")
 
@@ -273,14 +273,14 @@ class EtcdConnection:
         return {"token": self._token}
 
     def forget_token(self) -> None:
-        """Ask for a new token before the next call."""
+        """Request a new token before the next call."""
         self._token = ""
 
     def drop(self, channel: Channel | None) -> None:
-        """Give up a connection; if it is still the one in use, the next endpoint's turn comes."""
+        """Close a connection; if it is the current one, try the next endpoint afterwards."""
         if channel is None:
             return
-        # Also one that another call gave up before: ours may have opened it again meanwhile.
+        # Also a connection that another call dropped: this call may have reopened it.
         channel.close()
         if channel is self._channel:
             self._channel = None
@@ -294,7 +294,7 @@ class EtcdConnection:
             self._channel = None
 
     def refusal(self, error: GRPCError) -> UnavailableError:
-        """Return what a status of the server means to the user."""
+        """Return the error for a status of the server."""
         text = one_line((error.message or error.status.name).removeprefix("etcdserver: "))
         hint = ""
         if error.status is Status.PERMISSION_DENIED:
@@ -315,13 +315,13 @@ class EtcdConnection:
 
 
 async def in_a_task(step: Coroutine[Any, Any, _Result], seconds: float) -> _Result:
-    """Return what `step` returns, run in a task of its own, within `seconds`.
+    """Return what `step` returns, run in a separate task, within `seconds`.
 
-    grpclib ends calls of a lost connection by cancelling the task that waits for them, also when
-    that has just stopped waiting: in a task of ours the cancellation would hit whatever comes next.
+    grpclib ends calls of a lost connection by cancelling the waiting task, even when that task has
+    just stopped waiting. In the caller's task, the cancellation would hit whatever comes next.
 
     Raises:
-        TimeoutError: It took longer.
+        TimeoutError: The step took longer.
         StreamTerminatedError: The connection was lost.
     """
     task = asyncio.create_task(step)
@@ -338,7 +338,7 @@ async def in_a_task(step: Coroutine[Any, Any, _Result], seconds: float) -> _Resu
 
 
 def _retrieve(task: "asyncio.Task[Any]") -> None:
-    """Take note of how a task ended that nobody waits for any more."""
+    """Retrieve the result of an abandoned task, so that asyncio logs no warning."""
     if not task.cancelled():
         task.exception()
 
@@ -346,7 +346,7 @@ def _retrieve(task: "asyncio.Task[Any]") -> None:
 def open_stream(
     channel: Channel, method: str, metadata: dict[str, str]
 ) -> AbstractAsyncContextManager[Bytes]:
-    """Return a stream of a method in both directions."""
+    """Return a bidirectional stream of a method."""
     return channel.request(method, Cardinality.STREAM_STREAM, bytes, bytes, metadata=metadata)
 
 
@@ -354,7 +354,7 @@ async def receive(stream: Bytes, *, where: str) -> bytes | None:
     """Return the next message of a stream, `None` at its end.
 
     Args:
-        stream: The stream; what was asked on it has been sent.
+        stream: The stream; the request was sent.
         where: The server, for messages.
 
     Raises:
@@ -370,7 +370,7 @@ async def receive(stream: Bytes, *, where: str) -> bytes | None:
             )
         return await read(raw, size)
 
-    # The library reads a message's length, and then waits for as many bytes as it says.
+    # The library reads the length of a message, and then waits for that many bytes.
     raw.recv_data = bounded  # type: ignore[method-assign]
     return await stream.recv_message()
 

@@ -1,7 +1,7 @@
-"""The few messages of etcd's version 3 API that a bus needs, as bytes and back.
+"""Encode and decode the messages of etcd's version 3 API that the bus needs.
 
-Owns: field numbers of etcd's `rpc.proto`, `kv.proto` and `auth`. Refuses to know: how messages
-travel. Unknown fields are passed over; a message that is none raises ValueError.
+It has the field numbers of etcd's `rpc.proto`, `kv.proto` and `auth`. Unknown fields are ignored; a
+malformed message raises ValueError.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ WATCH = "/etcdserverpb.Watch/Watch"
 STATUS = "/etcdserverpb.Maintenance/Status"
 AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 
-# What one message of a watch may tell: an event of two bytes takes two hundred once it is read.
+# Maximum events of one message: an event of two bytes takes two hundred once it is read.
 MAX_EVENTS = 50_000
 
 _EQUAL, _MOD = 0, 2  # Compare.result, Compare.target
@@ -33,8 +33,8 @@ class Page:
 
     Attributes:
         entries: Sorted by key.
-        more: Whether there are more after the last one.
-        revision: The store's revision when it was asked.
+        more: Whether more entries follow the last one.
+        revision: The store's revision at the time of the request.
         cluster: The cluster's id.
     """
 
@@ -57,10 +57,10 @@ class Watched:
     """A message of a watch.
 
     Attributes:
-        cancelled: Whether the server ends it; with `compacted` or a `reason`.
-        compacted: The oldest revision that it could have begun at, 0 if that was not the problem.
-        reason: Why it ends.
-        events: What happened.
+        cancelled: Whether the server ends the watch; with `compacted` or a `reason`.
+        compacted: The oldest revision that the watch could start at; 0 for another cause.
+        reason: Why the watch ends.
+        events: The events.
     """
 
     cancelled: bool
@@ -70,7 +70,7 @@ class Watched:
 
 
 def beyond(prefix: str) -> str:
-    """Return the first key after all those below a prefix ("0" follows "/")."""
+    """Return the first key after all keys below a prefix ("0" follows "/")."""
     return prefix[:-1] + "0"
 
 
@@ -83,7 +83,7 @@ def range_request(
     changed_since: int = 0,
     keys_only: bool = False,
 ) -> bytes:
-    """Return a RangeRequest for a key, or for those from `key` on and before `end`."""
+    """Return a RangeRequest for a key, or for the keys from `key` up to `end`, exclusive."""
     return encode(
         (1, key),
         (2, end),
@@ -95,7 +95,7 @@ def range_request(
 
 
 def read_page(data: bytes, *, limit: int) -> Page:
-    """Read a RangeResponse; one of more entries than were asked for raises ValueError."""
+    """Read a RangeResponse; more entries than requested raise ValueError."""
     fields = decode(data)
     header = decode(blob(fields, 1))
     entries = blobs(fields, 2)
@@ -112,7 +112,7 @@ def read_page(data: bytes, *, limit: int) -> Page:
 
 
 def put_request(key: str, value: bytes, lease: int) -> bytes:
-    """Return a PutRequest; `lease` 0 is none."""
+    """Return a PutRequest; `lease` 0 means no lease."""
     return encode((1, key), (2, value), (3, lease))
 
 
@@ -122,17 +122,17 @@ def read_revision(data: bytes) -> int:
 
 
 def put_if_request(key: str, value: bytes, lease: int, revision: int) -> bytes:
-    """Return a TxnRequest that writes if the key has that revision; 0: if it is not there."""
+    """Return a TxnRequest that writes if the key has the revision; 0: if it does not exist."""
     return encode((1, _compare(key, revision)), (2, encode((2, put_request(key, value, lease)))))
 
 
 def delete_if_request(key: str, revision: int) -> bytes:
-    """Return a TxnRequest that removes a key if it has that revision."""
+    """Return a TxnRequest that removes a key if it has the revision."""
     return encode((1, _compare(key, revision)), (2, encode((3, encode((1, key))))))
 
 
 def read_transaction(data: bytes) -> int | None:
-    """Read a TxnResponse: the revision of the write; `None` when the condition did not hold."""
+    """Read a TxnResponse: the revision of the write; `None` if the condition was false."""
     return read_revision(data) if number(decode(data), 2) else None
 
 
@@ -152,19 +152,19 @@ def keep_alive_request(lease: int) -> bytes:
 
 
 def read_ttl(data: bytes) -> int:
-    """Read a LeaseKeepAliveResponse: the seconds left, 0 when the lease is gone."""
+    """Read a LeaseKeepAliveResponse: the seconds left, 0 if the lease has ended."""
     return number(decode(data), 3)
 
 
 def watch_request(prefix: str, *, start: int) -> bytes:
-    """Return a WatchRequest for all below a prefix, from a revision on."""
-    # Fragments: a transaction of many large values is sent in parts.
+    """Return a WatchRequest for all keys below a prefix, from a revision on."""
+    # Field 8 requests fragments: a transaction of many large values is sent in parts.
     create = encode((1, prefix), (2, beyond(prefix)), (3, start), (8, 1))
     return encode((1, create))
 
 
 def read_watched(data: bytes) -> Watched:
-    """Read a WatchResponse; one of more than `MAX_EVENTS` raises ValueError."""
+    """Read a WatchResponse; more than `MAX_EVENTS` events raise ValueError."""
     fields = decode(data)
     events = blobs(fields, 11)
     if len(events) > MAX_EVENTS:
@@ -183,7 +183,7 @@ def authenticate_request(user: str, password: str) -> bytes:
 
 
 def read_token(data: bytes) -> str:
-    """Read an AuthenticateResponse."""
+    """Read the token in an AuthenticateResponse."""
     return blob(decode(data), 2).decode("ascii", "replace")
 
 
@@ -193,7 +193,7 @@ def read_version(data: bytes) -> str:
 
 
 def _compare(key: str, revision: int) -> bytes:
-    # A oneof is there only if it is written, so the 0 of "not there" must be, too: by hand.
+    # A oneof exists only if it is written, so the revision 0 must be encoded by hand.
     mod = encode((6, revision)) if revision else b"\x30\x00"
     return encode((1, _EQUAL), (2, _MOD), (3, key)) + mod
 
@@ -205,7 +205,7 @@ def _event(fields: Fields) -> Event:
 def _entry(data: bytes) -> Entry:
     fields = decode(data)
     return Entry(
-        # Others may have written any bytes, and what comes after them is asked for by this key.
+        # Other clients may have written any bytes; this key is the start of the next page.
         key=blob(fields, 1).decode("utf-8", "surrogateescape"),
         value=blob(fields, 5),
         revision=parse_revision(number(fields, 3)),

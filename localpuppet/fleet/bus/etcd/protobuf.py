@@ -1,8 +1,7 @@
 """The wire format of Protocol Buffers, as far as etcd's messages need it.
 
-Owns: varints, and fields that are varints or bytes. Refuses to know: messages
-(`bus.etcd.messages`). An integer is read as the signed 64-bit number that etcd's fields are. Bytes
-that are cut off or of another form raise ValueError: half an answer is not an answer.
+It reads varints and bytes. Integers are signed 64-bit numbers, as in etcd's fields. Truncated or
+malformed bytes raise ValueError.
 """
 
 Fields = dict[int, list[int | bytes]]
@@ -12,10 +11,9 @@ _BITS = (1 << 64) - 1
 
 
 def encode(*fields: tuple[int, int | bytes | str | None]) -> bytes:
-    """Return a message of fields by number; `None`, 0 and "" are what a missing field means.
+    """Return a message of fields by number; `None`, 0 and "" are omitted, as in the format.
 
-    A field of bytes is written even when it is empty: a message that is there and says nothing is
-    another thing than none.
+    A field of bytes is written even if it is empty: an empty message differs from none.
     """
     data = bytearray()
     for number, value in fields:
@@ -33,7 +31,7 @@ def decode(data: bytes) -> Fields:
     """Return the fields of a message, each with all its values in order.
 
     Raises:
-        ValueError: It is not a message.
+        ValueError: The bytes are not a message.
     """
     fields: Fields = {}
     at = 0
@@ -54,10 +52,10 @@ def decode(data: bytes) -> Fields:
 
 
 def number(fields: Fields, key: int) -> int:
-    """Return the last value of an integer field, 0 when it is missing.
+    """Return the last value of an integer field, 0 if it is missing.
 
     Raises:
-        ValueError: It is not an integer.
+        ValueError: The field is not an integer.
     """
     value = fields.get(key, [0])[-1]
     if not isinstance(value, int):
@@ -66,10 +64,10 @@ def number(fields: Fields, key: int) -> int:
 
 
 def blob(fields: Fields, key: int) -> bytes:
-    """Return the last value of a field of bytes, empty when it is missing.
+    """Return the last value of a field of bytes, empty if it is missing.
 
     Raises:
-        ValueError: It is an integer.
+        ValueError: The field is an integer.
     """
     return next(reversed(blobs(fields, key)), b"")
 
@@ -78,7 +76,7 @@ def blobs(fields: Fields, key: int) -> list[bytes]:
     """Return all values of a field of bytes.
 
     Raises:
-        ValueError: One is an integer.
+        ValueError: A value is an integer.
     """
     values = fields.get(key, [])
     found = [value for value in values if isinstance(value, bytes)]
@@ -90,7 +88,7 @@ def blobs(fields: Fields, key: int) -> list[bytes]:
 def _length(data: bytes, at: int, kind: int) -> tuple[int, int]:
     if kind == _BYTES:
         return _read_varint(data, at)
-    if kind in (_FIXED32, _FIXED64):  # none of ours: stepped over, as the format demands
+    if kind in (_FIXED32, _FIXED64):  # unused by these messages: skipped, as the format requires
         return (4 if kind == _FIXED32 else 8), at
     raise ValueError(f"a field of type {kind}")
 

@@ -1,7 +1,8 @@
-"""The users and roles of an etcd cluster that keep the members of a bus apart, as a script.
+"""Generate a script with the users and roles of an etcd cluster that isolate the bus's members.
 
-A member's role is named by what it may do, so the script finds out what has changed by names alone,
-gives a user the new role before it takes the old one, and can be cut off and run again at any time.
+The name of a member's role has a digest of its rights, so the script detects changes by names
+alone. It grants the new role before it deletes the old one. It can be interrupted and run again at
+any time.
 """
 
 import hashlib
@@ -80,7 +81,7 @@ quietly etcdctl auth enable
 
 
 def script(members: Sequence[Member]) -> str:
-    """Return a POSIX shell script that makes users and roles, and switches authentication on.
+    """Return a POSIX shell script that creates users and roles and enables authentication.
 
     Args:
         members: The nodes and people.

@@ -1,16 +1,12 @@
-"""Leases of etcd's for values that expire: writes of some seconds share one.
+"""Leases of etcd for values that expire: writes within a few seconds share one.
 
-Each lease costs the cluster a write of its own, through its log and to its disk; a node that
-replies and tells how it is does that several times in a few seconds.
+Each lease costs the cluster a write through its log and to its disk; a node that replies and
+publishes its status would need several within seconds.
 
-Owns: for how long a lease is given to further writes. Refuses to know: how one is asked for.
-
-Invariants:
-
-- A value is there for its ttl at least, counted from the write: a lease lives longer by a spare
-  time, is shared for less than that, and `covers` says whether a write that took long can count on
-  it. The server's time goes on while this machine sleeps, and so does ours.
-- A lease with which a write failed is given to no other: the server may not know it any more.
+- A value stays for at least its ttl, counted from the write. A lease lives longer by a spare time
+  and is shared for less than that; `covers` says whether it still covers a slow write. The clocks
+  of the server and of this module count time while the machine sleeps.
+- After a failed write, its lease is not used again: the server may no longer know it.
 """
 
 import asyncio
@@ -19,19 +15,19 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-# Seconds that a lease lives beyond its ttl: the part of the ttl, the least and the most.
+# Seconds that a lease lives beyond its ttl: the ttl divided by PART, from LEAST to MOST.
 PART, LEAST, MOST = 10, 1, 6
-# How much of these is for the writes themselves.
+# Seconds of the spare time that are reserved for the writes themselves.
 FOR_WRITES = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A lease of the server's; `id` 0 for a value that stays.
+    """A lease of the server; `id` 0 for a value that does not expire.
 
     Attributes:
-        id: What the server calls it.
-        covers_until: A write that is over by then stays for its ttl; see `SharedLeases.covers`.
+        id: The server's id.
+        covers_until: A write that ends by then stays for its ttl; see `SharedLeases.covers`.
     """
 
     id: int
@@ -46,8 +42,8 @@ class SharedLeases:
     """The leases of one client.
 
     Args:
-        grant: Asks the server for a lease of so many seconds, and returns what it calls that.
-        monotonic: Seconds that only go forward, also while the machine sleeps.
+        grant: Requests a lease of some seconds from the server, and returns its id.
+        monotonic: A monotonic clock that also counts while the machine sleeps.
     """
 
     def __init__(
@@ -61,10 +57,10 @@ class SharedLeases:
         self._shared: dict[int, tuple[float, asyncio.Task[Lease]]] = {}
 
     async def of(self, ttl: float | None) -> Lease:
-        """Return the lease for a value that stays for `ttl` seconds; for ever for `None`.
+        """Return the lease for a value that stays for `ttl` seconds; `None` for no expiry.
 
         Raises:
-            UnavailableError: The server gives none.
+            UnavailableError: The server grants no lease.
         """
         if ttl is None:
             return Lease(id=0, covers_until=math.inf)
@@ -76,21 +72,21 @@ class SharedLeases:
             task = asyncio.create_task(self._new(seconds + spare, now + spare))
             task.add_done_callback(_failed)  # all its writers may have been cancelled
             self._shared[seconds] = now + spare - FOR_WRITES, task
-        # A writer that is cancelled takes the lease from nobody else.
+        # A cancelled writer must not cancel the lease for others.
         return await asyncio.shield(task)
 
     def covers(self, lease: Lease) -> bool:
-        """Return whether a write that is over now stays for its ttl."""
+        """Return whether a write that ends now stays for its ttl."""
         return self._monotonic() <= lease.covers_until
 
     def forget(self, lease: Lease) -> None:
-        """Give a lease to no further write: one with it failed."""
+        """Stop sharing a lease after a write with it failed."""
         for seconds, (_, task) in list(self._shared.items()):
             if task.done() and not _failed(task) and task.result() == lease:
                 del self._shared[seconds]
 
     def close(self) -> None:
-        """Ask for none any more."""
+        """Cancel pending requests."""
         for _, task in self._shared.values():
             task.cancel()
 

@@ -1,16 +1,16 @@
-"""The bus on etcd: `KeyValue` over version 3 of its API.
+"""`KeyValue` over version 3 of etcd's API.
 
-Owns: what a verb means in etcd's terms. A ttl is a lease, which writes of the same moments share
-(`shared_leases`); conditions are transactions on the key's
-modification revision; a watch is a stream that starts after a revision.
+A ttl is a lease, shared by writes of the same moments (`shared_leases`). Conditions are
+transactions on the key's modification revision. A watch is a stream that starts after a revision.
 
-Invariants: reads are linearizable, so a cluster without a quorum raises, and never answers from
-what an isolated member remembers. A listing of many pages is read at one revision. A watch that
-hears nothing asks the server to say so, and raises when it does not.
+- Reads are linearizable: a cluster without a quorum raises, and an isolated member never answers
+  from its own state.
+- A listing of several pages is read at one revision.
+- A silent watch asks the server for progress, and raises if there is no answer.
 
-etcd replays: a watch that resumes is sent every write since then, also those whose lease has ended
-and whose keys are gone. What happened before the watch began is therefore held against what is
-there: a write that is not the newest state of its key is not told.
+When a watch resumes, etcd replays every write since then, also of keys that have expired or were
+removed. The replay is therefore compared with the current state: a write that is not the newest
+state of its key is skipped.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ from localpuppet.fleet.bus.servers import Servers
 
 _Answer = TypeVar("_Answer")
 
-# What one answer should hold: far from what is still read, as the next page's values may be larger.
+# Target size of one answer, far below the limit: values on the next page may be larger.
 PAGE_BYTES = PART
 FIRST_PAGE = 32
 LARGEST_PAGE = 2000
-# Pages of an answer that was too large have so many times fewer entries at the next try.
+# Divisor of the number of entries after an answer that was too large.
 SMALLER = 8
-# Keys that a watcher who comes back compares; where more have changed it lists anew.
+# Maximum number of changed keys that a resuming watcher compares; with more, it lists again.
 MAX_KNOWN = 50_000
 # First releases in which users cannot read every key through nested transactions and watches.
 _SAFE = {(3, 5): 33, (3, 6): 14}
@@ -66,19 +66,19 @@ async def open_etcd(
     """Return the bus on an etcd cluster.
 
     Args:
-        servers: The members, and who we are to them.
+        servers: The members, and the client's identity.
         timeout: The deadline of each call in seconds.
         password: The password of `servers.user`.
 
     Raises:
-        UnavailableError: No member answers within the deadline, or they refuse us.
-        InvalidInputError: A file of TLS is not what it should be.
+        UnavailableError: No member answers within the deadline, or the members deny access.
+        InvalidInputError: A TLS file is invalid.
     """
     connection = EtcdConnection(servers, timeout=timeout, password=password)
     try:
         answer = await connection.call(messages.STATUS, b"", idempotent=True)
         version: str | None = messages.read_version(answer)
-    except RefusedError:  # from 3.5.28 on only etcd's root may ask
+    except RefusedError:  # from 3.5.28 on, only etcd's root may ask
         version = None
     except ValueError as error:
         connection.close()
@@ -90,10 +90,10 @@ async def open_etcd(
 
 
 def weakness(version: str | None) -> str | None:
-    """Return what an operator should know about a version of etcd; `None` when nothing.
+    """Return a warning about a version of etcd; `None` for a safe version.
 
     Args:
-        version: What the server says of itself; `None` when it does not tell us.
+        version: The version that the server reports; `None` if it reports none to this user.
     """
     fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
     if version is None:
@@ -116,11 +116,11 @@ def weakness(version: str | None) -> str | None:
 
 
 class EtcdKeyValue(CheckedStore):
-    """The bus on a cluster of etcd.
+    """The bus on an etcd cluster.
 
     Args:
         connection: The connection.
-        version: What the server says of itself; `None` when it does not tell us.
+        version: The version that the server reports; `None` if it reports none to this user.
     """
 
     def __init__(self, connection: EtcdConnection, *, version: str | None) -> None:
@@ -134,7 +134,7 @@ class EtcdKeyValue(CheckedStore):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return what an operator should know about this server."""
+        """Return warnings about this server for the operator."""
         return self._warnings
 
     async def _get(self, key: str) -> Entry | None:
@@ -153,7 +153,7 @@ class EtcdKeyValue(CheckedStore):
                             f"did not send all below {prefix} within {self.timeout:g} s",
                             where=self._connection.where,
                         )
-            except CompactedError:  # while we turned pages: from the start, then
+            except CompactedError:  # compacted between two pages: start again
                 continue
             return replace(part, entries=tuple(found.entries))
 
@@ -163,8 +163,8 @@ class EtcdKeyValue(CheckedStore):
         try:
             return await self._written(key, value, await self._leases.of(ttl), expected)
         except (LeaseLostError, RefusedError):
-            # Any user may end a lease before something is written with it; and a lease counts as
-            # all that was: a user who lost the right to one of these keys is refused the others.
+            # Any user may revoke a lease before a write uses it. A write with a lease counts as a
+            # write to all its keys: a user who lost the right to one of them is refused the others.
             if ttl is None:
                 raise
         return await self._written(key, value, await self._leases.of(ttl), expected)
@@ -227,7 +227,7 @@ class EtcdKeyValue(CheckedStore):
                     self._watches.discard(stream.task)
 
     async def close(self) -> None:
-        """Give the connection back; see `KeyValue.close`."""
+        """Close the connection; see `KeyValue.close`."""
         self._connection.close()
         self._leases.close()
         for task in self._watches:
@@ -235,7 +235,7 @@ class EtcdKeyValue(CheckedStore):
 
     @in_time
     async def _since(self, prefix: str, after: int) -> "Known | None":
-        """Return what is there now of what was written after a revision; `None` to list anew."""
+        """Return the current state of keys written after a revision; `None` to list again."""
         revisions: dict[str, int] = {}
         try:
             async for page in self._pages(prefix, changed_since=after + 1, keys_only=True):
@@ -251,7 +251,7 @@ class EtcdKeyValue(CheckedStore):
         return Known(after=after, upto=upto, revisions=revisions)
 
     async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Listing, None]:
-        """Yield a listing, or its parts; from the start again when they are compacted away."""
+        """Yield a listing, or its parts; start again if the revision is compacted meanwhile."""
         while True:
             try:
                 if how.parts:
@@ -264,7 +264,7 @@ class EtcdKeyValue(CheckedStore):
             return
 
     async def _parts(self, prefix: str, largest: int) -> AsyncGenerator[Listing, None]:
-        """Yield all below a prefix at one revision, in parts."""
+        """Yield all entries below a prefix at one revision, in parts."""
         revision = 0
         async for page in self._pages(prefix):
             revision = revision or page.revision
@@ -275,7 +275,7 @@ class EtcdKeyValue(CheckedStore):
     async def _pages(
         self, prefix: str, *, changed_since: int = 0, keys_only: bool = False
     ) -> AsyncGenerator[messages.Page, None]:
-        """Yield all below a prefix at one revision, in answers of bearable size."""
+        """Yield all entries below a prefix at one revision, in answers of limited size."""
         start, revision, limit = prefix, 0, FIRST_PAGE
         more = True
         while more:
@@ -295,7 +295,7 @@ class EtcdKeyValue(CheckedStore):
                 limit = max(1, limit // SMALLER)
                 continue
             yield page
-            # The header tells the newest revision, not the one that a later page was read at.
+            # The header has the newest revision, not the one that a later page was read at.
             revision = revision or page.revision
             more = page.more
             if page.entries:
@@ -313,7 +313,7 @@ class EtcdKeyValue(CheckedStore):
         return await self._call(messages.GRANT, request, messages.read_lease, idempotent=True)
 
     async def _assure(self, lease: Lease) -> None:
-        """See to it that the ttl counts from the write, also where that took long."""
+        """Renew the lease of a slow write, so that the ttl counts from the write."""
         if self._leases.covers(lease):
             return
         request = messages.keep_alive_request(lease.id)

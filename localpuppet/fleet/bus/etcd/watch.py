@@ -1,10 +1,10 @@
-"""One watch of etcd: a stream that is read by a task of its own.
+"""One watch of etcd: a stream that its own task reads.
 
-Owns: noticing that the server is gone. A stream that was silent for half of the timeout is asked
-for its progress, and must answer within the other half. (HTTP/2 pings would do for the connection
+It detects an unreachable server. If a stream is silent for half of the timeout, the watch requests
+its progress, and the server must answer within the other half. (HTTP/2 pings check the connection
 only, and etcd ends connections that ping more often than every five seconds.)
 
-The task reads, so that nobody's timeout ever cuts a message in two.
+A task reads the stream, so that no timeout cuts a message in two.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ from localpuppet.fleet.bus.etcd.connection import (
     receive,
 )
 
-# Messages and bytes that wait to be told; then the stream's flow control holds the server.
+# Limits of the queue of messages; beyond them, flow control pauses the server.
 WAITING = 64
 WAITING_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What was there when a watch resumed.
+    """The state when a watch resumed.
 
     Attributes:
-        after: The revision that was seen last.
+        after: The last revision seen.
         upto: The store's revision at that moment.
-        revisions: The keys that were there and written after `after`, with their revisions.
+        revisions: The existing keys written after `after`, with their revisions.
     """
 
     after: int
@@ -60,10 +60,10 @@ class EtcdWatch:
     """A watch on a prefix, open between `async with` and its end.
 
     Args:
-        connection: Where.
-        prefix: Of what.
-        start: The first revision to be told.
-        largest: The bytes of the largest value that is told.
+        connection: The connection.
+        prefix: The prefix.
+        start: The first revision to report.
+        largest: Maximum bytes of a reported value.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class EtcdWatch:
         await asyncio.wait([self.task])
 
     async def events(self) -> AsyncGenerator[messages.Event, None]:
-        """Yield what happens.
+        """Yield the events.
 
         Raises:
-            UnavailableError: The connection is lost, or the server refuses.
-            CompactedError: The changes since `start` are not kept any more.
+            UnavailableError: The connection is lost, or the server denies access.
+            CompactedError: The server no longer has the changes since `start`.
         """
         while True:
             message = await self._next()
@@ -136,7 +136,7 @@ class EtcdWatch:
         return message
 
     def _ended(self, _task: "asyncio.Task[None]") -> None:
-        """Wake who waits, also where the task was cancelled and said nothing."""
+        """Wake the reader of the queue, also if the task was cancelled without a message."""
         if self._queue.empty():
             self._queue.put_nowait(self._closed())
 
@@ -156,11 +156,11 @@ class EtcdWatch:
         await self._queue.put(problem)
 
     async def _read_stream(self, *, first: bool) -> bool:
-        """Keep what a stream says to its end.
+        """Queue the messages of a stream until its end.
 
         Returns:
-            Whether the first stream was refused for its token: that has expired, or users were
-            changed, since the call before.
+            Whether the first stream was denied for its token: it has expired, or users were
+                changed, since the last call.
         """
         channel, metadata = await self._connection.ready()
         self._channel = channel
@@ -182,7 +182,7 @@ class EtcdWatch:
         return await receive(stream, where=self._connection.where)
 
     async def _keep(self, message: messages.Watched) -> None:
-        """Keep what a message tells, but for what is too large, when there is room for it."""
+        """Queue the events of a message, without larger values, when there is room."""
         told = [one for one in message.events if len(one.entry.value) <= self._largest]
         message = replace(message, events=tuple(told))
         size = _size(message)
@@ -200,7 +200,7 @@ class EtcdWatch:
 
 
 def _stale(message: messages.Watched) -> bool:
-    """Return whether a watch ends because the server does not know our token any more."""
+    """Return whether a watch ends because the server no longer knows the token."""
     return message.cancelled and any(text in message.reason for text in TOKEN_PROBLEMS)
 
 

@@ -1,6 +1,6 @@
-"""JetStream's API: questions as JSON, and what their answers mean.
+"""JetStream's API: requests in JSON, and the interpretation of answers.
 
-Refuses to know: the stream (`bus.nats.stream`), and how a question is sent (`bus.nats.connection`).
+`bus.nats.connection` sends requests; `bus.nats.stream` uses this API for its stream.
 """
 
 import json
@@ -14,14 +14,14 @@ from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.link import Msg, NatsError
 from localpuppet.fleet.bus.nats.message import server_version
 
-# Bytes of an answer: the names of some 30,000 keys. Once it is read, it takes twenty times as much.
+# Bytes of an answer: some 30,000 keys. Once parsed, it takes twenty times as much memory.
 MAX_ANSWER = 2 * 1024 * 1024
 
 
-# Messages and bytes of one batch of a read: the server drops clients for which it must hold 64 MiB.
+# Limits of one batch of a read: the server drops clients for which it must hold 64 MiB.
 BATCH = 500
 BATCH_BYTES = 4 * 1024 * 1024
-# Messages of a batch of which each may be as large as a server takes by default, 1 MiB.
+# Messages of a batch if each may have the server's default maximum of 1 MiB.
 CAREFUL = 8
 
 
@@ -29,7 +29,7 @@ class JetStream:
     """The API.
 
     Args:
-        connection: To a server that has it.
+        connection: A connection to a server with JetStream.
     """
 
     def __init__(self, connection: NatsConnection) -> None:
@@ -38,35 +38,35 @@ class JetStream:
     async def call(
         self, method: str, body: Mapping[str, Any], *, accept: tuple[int, ...] = ()
     ) -> dict[str, Any] | None:
-        """Ask; return the answer, `None` for an error that is expected.
+        """Send a request; return the answer, `None` for an expected error.
 
         Args:
-            method: What comes after the API's prefix (`STREAM.INFO.NAME`).
-            body: What is asked; nothing when it is empty.
-            accept: Numbers of errors that are expected.
+            method: The subject after the API's prefix (`STREAM.INFO.NAME`).
+            body: The request; no payload if it is empty.
+            accept: Numbers of expected errors.
 
         Raises:
-            UnavailableError: The server does not answer, refuses us, or tells another error.
+            UnavailableError: The server does not answer, denies access, or reports another error.
         """
         payload = json.dumps(body).encode() if body else b""
         subject = f"{self._connection.api}.{method}"
         return self.result(await self._connection.request(subject, payload), accept)
 
     async def fetched(self, stream: str, consumer: str, *, size: int) -> AsyncGenerator[Msg, None]:
-        """Yield what a consumer has to send, in batches.
+        """Yield the messages of a consumer, requested in batches.
 
         Args:
             stream: The name of its stream.
             consumer: Its name.
-            size: The most messages of a batch: `BATCH`, or `CAREFUL` after a flood.
+            size: Maximum messages of a batch: `BATCH`, or `CAREFUL` after a flood.
 
         Raises:
             UnavailableError: The consumer does not send everything in time.
-            FloodError: A batch is larger than what we hold.
-            StalledError: The consumer stops in between.
+            FloodError: A batch exceeds the size limit.
+            StalledError: The consumer stops before the end.
         """
         body: dict[str, object] = {"batch": size, "no_wait": True}
-        # 2.9 passes over the message that would be too much: then the bytes are for us to count.
+        # 2.9 skips a message beyond max_bytes: there, the client counts the bytes itself.
         if server_version(self._connection.version) >= (2, 10):
             body["max_bytes"] = BATCH_BYTES
         subject = f"{self._connection.api}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
@@ -79,10 +79,10 @@ class JetStream:
             yield message
 
     def result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
-        """Return what an answer says, `None` for an error that is expected.
+        """Return the result in an answer, `None` for an expected error.
 
         Raises:
-            UnavailableError: It is not an answer of JetStream's, or another error.
+            UnavailableError: The message is not an answer of JetStream, or is another error.
         """
         try:
             result = _read(answer.data)
@@ -98,10 +98,10 @@ class JetStream:
 
 
 def _read(data: bytes) -> dict[str, Any]:
-    """Read an answer of JetStream; what we look at in it has its type.
+    """Return an answer of JetStream as JSON; the fields used have the right types.
 
     Raises:
-        ValueError: The answer has another form: whoever answers is not a NATS server.
+        ValueError: The answer has another form: it is not from a NATS server.
     """
     if len(data) > MAX_ANSWER:
         raise ValueError(f"an answer of {len(data)} bytes")
@@ -119,5 +119,5 @@ def _read(data: bytes) -> dict[str, Any]:
         raw.get("state", {}).get("last_seq", 0),
     )
     if not all(type(number) is int and 0 <= number <= MAX_REVISION for number in numbers):
-        raise ValueError("a number that is none")
+        raise ValueError("an invalid number")
     return raw

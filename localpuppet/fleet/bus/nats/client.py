@@ -1,13 +1,15 @@
-"""nats-py's client, without what others could do to us by it.
+"""nats-py's client, hardened against servers and other clients.
 
-Owns: some of the library's own steps, and every private member of the library that we use: a test
-names those that another version lacks. Refuses to know: when to connect, and what messages mean.
+It overrides some steps of the library, and has every private member that localpuppet uses: a test
+names those that another version lacks.
 
-Invariants: a message with a subject or headers that are not text is a message, and not a reason to
-lose the connection: the server stores such bytes for anybody who may write a key, and sends them
-again to whoever lists it; a server without TLS is told nothing where TLS is a must; a connection
-that is lost is lost at once, without waiting for a peer that is not there; a server that sends a
-longer message or line than a bus has is left before that is read.
+- A message whose subject or headers are not text is a message, and does not end the connection: the
+  server stores such bytes from any client that may write a key, and sends them to every client that
+  lists it.
+- If TLS is required, a server without TLS gets no data.
+- A lost connection ends at once, without waiting for the peer.
+- If a server sends a message or line above the bus's limits, the client disconnects before reading
+  it.
 """
 
 import asyncio
@@ -23,20 +25,20 @@ from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
 from localpuppet.fleet.bus.client_sockets import read_little
 
-# Bytes of one message: a value, or an answer of JetStream's.
+# Bytes of one message: a value, or an answer of JetStream.
 MAX_MESSAGE = 4 * 1024 * 1024
-# Bytes of a line that is not a message: what a server says of itself is one.
+# Bytes of a line that is not a message, such as the server's INFO.
 MAX_LINE = 256 * 1024
 
 
 class _BoundedParser(Parser):
-    """The library's parser waits for as many bytes as a server says, or for the end of a line."""
+    """A parser with a size limit: the library's waits for any size that the server announces."""
 
     async def parse(self, data: bytes = b"") -> None:
-        """Take what has come.
+        """Parse received data.
 
         Raises:
-            ProtocolError: The message or line has more bytes than one of a bus.
+            ProtocolError: The message or line exceeds the bus's limits.
         """
         try:
             await super().parse(data)
@@ -52,7 +54,7 @@ class _BoundedParser(Parser):
 
 
 class TolerantClient(Client):
-    """Keeps undecodable subjects as they are; our own keys never contain such bytes."""
+    """Keeps undecodable subjects unchanged; localpuppet's keys never contain such bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,11 +63,11 @@ class TolerantClient(Client):
 
     @property
     def server_version(self) -> str:
-        """Return what the server says of its version; empty when it says nothing."""
+        """Return the version that the server reports; empty without one."""
         return str(self._server_info.get("version", ""))
 
     def read_little(self) -> None:
-        """Spare the kernel work for every message."""
+        """Use a small read buffer; see `client_sockets.read_little`."""
         read_little(self._socket())
 
     def _socket(self) -> asyncio.WriteTransport | None:
@@ -75,7 +77,7 @@ class TolerantClient(Client):
     async def hear(self, subject: str, take: Callable[[Msg], None]) -> Subscription:
         """Subscribe; `take` gets each message at once, before the next one is read.
 
-        The library has a queue and a task for each subscription.
+        It saves the queue and the task that the library has for each subscription.
         """
         number = self._sid + 1
         self._takers[number] = take
@@ -101,7 +103,7 @@ class TolerantClient(Client):
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        """Take the lines apart: the library looks at every byte of a name, four times as long."""
+        """Parse header lines; the library checks each byte of a name: four times the time."""
         found = {}
         for line in raw.decode("utf-8", "replace").split("\r\n"):
             name, colon, value = line.partition(":")
@@ -131,13 +133,13 @@ class TolerantClient(Client):
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if type(info.get("max_payload", 0)) is not int:
             raise NatsError("the server says what no server of NATS does")
-        info.pop("connect_urls", None)  # kept for its reconnecting, however many a server names
+        info.pop("connect_urls", None)  # kept by the library for reconnecting, without a limit
         await super()._process_info(info, initial_connection)
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
-        """End it at once: the library says good-bye before it tells, and the dead take no good-bye.
+        """Close at once: the library would flush to a dead peer before it reports the loss.
 
-        What was not sent by now has no answer, so who sent it hears that the connection is lost.
+        Unsent messages get no answer, so their senders learn that the connection is lost.
         """
         if self.is_closed:
             return
@@ -146,7 +148,7 @@ class TolerantClient(Client):
         transport = self._socket()
         if transport is not None:
             transport.abort()
-        # Who waits until it was sent would wait for a task that ends here.
+        # Senders that wait for a flush would wait for a task that ends here.
         while self._flush_queue is not None and not self._flush_queue.empty():
             sent = self._flush_queue.get_nowait()
             if not sent.done():
@@ -155,13 +157,13 @@ class TolerantClient(Client):
 
 
 async def _nothing(_message: Msg) -> None:
-    """Be what the library wants to be called."""
+    """Ignore a message: the library requires a callback."""
 
 
 class TlsClient(TolerantClient):
-    """nats-py would do without TLS where the first line of a server, in clear text, says so."""
+    """Requires TLS: nats-py does without if the first line of a server, in clear text, says so."""
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if initial_connection and not info.get("tls_required"):
-            raise NatsError("the server does not speak TLS, and is told nothing")
+            raise NatsError("the server does not support TLS: disconnected before login")
         await super()._process_info(info, initial_connection)

@@ -1,8 +1,8 @@
-"""One connection to NATS, remade when it is lost: requests with deadlines, errors as ours.
+"""One connection to NATS, reopened when it is lost; requests with deadlines.
 
-Owns: when to connect. nats-py's own reconnecting is off: it hides an outage from those who wait,
-holds back what they publish, and takes its time. A connection that is lost ends all that wait on it
-at once (`bus.nats.link`), and the next call makes a new one, trying all servers until its deadline.
+nats-py's own reconnecting is off: it hides an outage from waiting callers, delays their messages,
+and is slow. A lost connection ends all waiting calls at once (`bus.nats.link`); the next call opens
+a new one, and tries all servers until its deadline.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from localpuppet.fleet.bus.deadline import end_of_step
 from localpuppet.fleet.bus.nats.link import Msg, NatsError, NatsLink, NobodyError, reason
 from localpuppet.fleet.bus.servers import Servers
 
-# What nats-py raises that connects: it believes the types in what a server says first.
+# Errors of nats-py while connecting: it trusts the types in the server's first message.
 _RUBBISH = (NatsError, OSError, ValueError, TypeError, AttributeError, RecursionError)
 
 
 def _worth_saying(record: logging.LogRecord) -> bool:
-    """Drop asyncio's note about how nats-py came to its TLS: it means nothing, and comes always."""
+    """Drop a log line of asyncio that nats-py's TLS upgrade always causes."""
     return not record.getMessage().startswith("returning true from eof_received()")
 
 
@@ -31,14 +31,14 @@ class NatsConnection:
     """The connection of one client.
 
     Args:
-        servers: Where, and who we are: a server without TLS is refused where a URL or a CA says so,
-            else TLS is up to the server.
+        servers: The servers and the client's identity. If a URL or a CA requires TLS, a server
+            without it is rejected; otherwise the server decides.
         timeout: The deadline of each call in seconds.
         password: The password of `servers.user`.
-        inbox: The prefix of the subjects that answers come to.
+        inbox: The prefix of the subjects for answers.
 
     Raises:
-        InvalidInputError: A file of TLS cannot be read, or holds something else.
+        InvalidInputError: A TLS file cannot be read, or has other content.
     """
 
     def __init__(
@@ -66,25 +66,26 @@ class NatsConnection:
 
     @property
     def where(self) -> str:
-        """Return the servers: for messages."""
+        """Return the servers, for messages."""
         return ", ".join(endpoint.url for endpoint in self._servers.endpoints)
 
     @property
     def version(self) -> str:
-        """Return the version of the server that we are connected to."""
+        """Return the version of the connected server."""
         return "" if self._link is None else self._link.version
 
     async def link(self) -> NatsLink:
-        """Return a live connection, a new one if there is none.
+        """Return a live connection; connect if necessary.
 
         Raises:
-            UnavailableError: No server can be reached within the deadline, or they refuse us.
+            UnavailableError: No server can be reached within the deadline, or the servers deny
+                access.
             InvalidInputError: The credentials file cannot be read.
         """
         found = self._link
         if found is not None and found.alive and not self._closed:
-            return found  # the usual case, without a turn in the queue for the lock
-        # From here on: who waits for others' attempts has no more time than they have.
+            return found  # the usual case, without waiting for the lock
+        # The deadline includes the wait for other callers' attempts.
         deadline = end_of_step(self.timeout)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -100,7 +101,7 @@ class NatsConnection:
                 if time.monotonic() >= deadline:
                     raise self._unreachable()
                 link = await self._connect(deadline)
-                self._link = link  # so that `close` finds it, or has been
+                self._link = link  # `close` may run before or after this line
                 if self._closed:
                     await link.close()
                 self._check_open()
@@ -134,7 +135,7 @@ class NatsConnection:
                     if "authorization" in self._said.lower():
                         hint = "see the credentials of the bus"
                         raise self.problem(self._said, hint) from error
-                except BaseException:  # nobody waits for it any more: it would stay for ever
+                except BaseException:  # the caller is gone: the link would stay open for ever
                     await link.close()
                     raise
                 else:
@@ -145,7 +146,7 @@ class NatsConnection:
             await asyncio.sleep(pause)
 
     def _options(self) -> dict[str, object]:
-        """Return who we are, as nats-py calls it; files are read again for each connection."""
+        """Return the client's identity in nats-py's terms; files are read for each connection."""
         options: dict[str, object] = {} if self._tls is None else {"tls": self._tls}
         if self._servers.user is not None:
             options |= {"user": self._servers.user, "password": self._password or ""}
@@ -164,10 +165,10 @@ class NatsConnection:
     ) -> Msg:
         """Send a message; return the answer.
 
-        Where nobody answers it is sent again: a cluster may be choosing a leader.
+        Without a responder, it sends the message again: a cluster may be electing a leader.
 
         Raises:
-            UnavailableError: Nobody answers within the deadline, or we may not ask.
+            UnavailableError: No answer within the deadline, or the server denies access.
         """
         deadline = end_of_step(self.timeout)
         backoff = Backoff()

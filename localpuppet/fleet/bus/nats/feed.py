@@ -1,6 +1,6 @@
-"""What the server repeats below a prefix, as a watch takes it.
+"""The messages that the server republishes below a prefix, queued for a watch.
 
-Owns: a bound on what piles up, and when it is time to look at what is stored.
+It bounds the queue, and decides when the watch must read the stored state.
 """
 
 import asyncio
@@ -10,23 +10,23 @@ from localpuppet.fleet.bus.nats.link import Msg, NatsLink, Subscription
 from localpuppet.fleet.bus.nats.message import Message
 from localpuppet.fleet.bus.nats.stream import NatsStream
 
-# How many looks pass before a watcher sweeps what has expired on a server that does not.
+# Number of looks after which a watch sweeps expired values, if the server does not.
 SWEEP = 60
-# Seconds between two looks of a watch at what was stored: core NATS does not say what it lost. One
-# timer for all of them: it would be armed again for each message otherwise.
+# Seconds between two looks of a watch at the stored state: core NATS does not report lost messages.
+# One timer for all watchers: it would be rearmed for each message otherwise.
 LOOK = 60.0
-# Messages that may pile up before a watch; what comes then is read when there is room again.
+# Limits of the queue of a watch; messages beyond them are read when there is room again.
 BEHIND = 1000
 BEHIND_BYTES = 4 * 1024 * 1024
 
 
 class NatsFeed:
-    """What the server repeats below a prefix, between `async with` and its end.
+    """The messages republished below a prefix, between `async with` and its end.
 
     Args:
         stream: The stream.
-        prefix: Of which keys.
-        largest: The bytes of the largest value that is told.
+        prefix: The prefix of the keys.
+        largest: Maximum bytes of a reported value.
     """
 
     def __init__(self, stream: NatsStream, prefix: str, *, largest: int) -> None:
@@ -35,7 +35,7 @@ class NatsFeed:
         self._largest = largest
         self._waiting = 0
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
-        # Whether the queue ends with a look, which finds all that comes until then.
+        # Whether the queue ends with a look, which finds all messages until then.
         self._full = False
         self._looks = 0
         self._timer: asyncio.TimerHandle
@@ -62,19 +62,19 @@ class NatsFeed:
         await self._link.unsubscribe(self._subscription)
 
     def check(self) -> None:
-        """See that the server repeats for us; after a question that it answered, for sure.
+        """Check the subscription; conclusive after the server has answered a later request.
 
         Raises:
-            UnavailableError: It refuses, or the connection is lost.
+            UnavailableError: The server denied the subscription, or the connection is lost.
         """
         self._link.check(self._subscription)
 
     def look_now(self) -> None:
-        """Let `next` answer that it is time to look."""
+        """Make `next` return `None`, so that the watch reads the stored state."""
         self._queue.put_nowait(None)
 
     async def next(self) -> Message | None:
-        """Return the next message; `None` when it is time to look what is stored.
+        """Return the next message; `None` if the watch must read the stored state.
 
         Raises:
             UnavailableError: The connection is lost.
@@ -98,11 +98,11 @@ class NatsFeed:
 
     def _heard(self, message: Msg) -> None:
         if self._full:
-            return  # the look that ends the queue finds it: it is stored already
+            return  # the look at the end of the queue finds it: it is stored already
         try:
             heard = self._stream.heard(message)
         except ValueError:
-            self._queue.put_nowait(None)  # somebody else's: what is stored decides
+            self._queue.put_nowait(None)  # not a message of the stream: the stored state decides
             return
         size = len(heard.entry.value)
         if size > self._largest:

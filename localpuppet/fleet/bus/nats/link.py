@@ -1,13 +1,14 @@
-"""One live connection to a NATS server: questions, their answers, and all that can come instead.
+"""One live connection to a NATS server: requests, their answers, and their failures.
 
-Owns: one subscription for the answers to all questions, a subject for each. nats-py's own request
-would wait to its end for what a lost connection, or a server that refuses it, cannot bring, and
-takes a task and two timers for each; here each of these ends the question, and a timer is all.
-Refuses to know: when to connect, and where to (`bus.nats.connection`).
+One subscription receives all answers, with one subject for each request. nats-py's own request
+waits for its full timeout after a lost connection or a denial, and uses a task and two timers; here
+each of these ends the request, and there is one timer. `bus.nats.connection` decides when to
+connect, and where to.
 
-A dead peer that keeps the connection open is found by two pings, within the timeout. A server that
-does not speak TLS where it must is left before it is told who we are. What a user may not do is an
-error at once: the server says so beside the connection, and the question itself gets no answer.
+- Two pings detect a dead peer within the timeout, even if the TCP connection stays open.
+- If TLS is required, the client leaves a server without TLS before it sends its identity.
+- A permission error ends its request at once: the server reports it on the connection, and sends no
+  answer to the request itself.
 """
 
 import asyncio
@@ -49,30 +50,30 @@ __all__ = [
 ]
 
 _REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.I)
-# What is stored may have a header of that name, but then the server adds others.
+# A stored message may have a header of that name, but then the server adds others.
 _NO_RESPONDERS = {"Status": "503"}
 
 
-# Bytes that a batch may have, and what each of its messages counts for besides.
+# Maximum bytes of a batch, and the overhead counted for each message.
 MAX_BATCH = 12 * 1024 * 1024
 _OVERHEAD = 1024
 
 
 class StalledError(Exception):
-    """A consumer promised more than it sends: what it counted was replaced or removed meanwhile."""
+    """A consumer announced more messages than it sends: some were replaced or removed since."""
 
 
 class FloodError(UnavailableError):
-    """A batch is larger than what we hold."""
+    """A batch exceeds the size limit."""
 
 
 class NobodyError(UnavailableError):
-    """Nobody answers a subject: there is no JetStream, or its servers are choosing a leader."""
+    """A subject has no responder: no JetStream, or its servers are electing a leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
-    """What waits for an answer: `failed` is called at most once, and not after `heard`."""
+    """A pending request: `failed` is called at most once, and not after `heard`."""
 
     subject: str
     heard: Callable[[Msg], None]
@@ -80,10 +81,10 @@ class _Question:
 
 
 class _BoundedQueue:
-    """What comes in answer to a question for a batch, up to `MAX_BATCH` bytes of it.
+    """The answers to a request for a batch, up to `MAX_BATCH` bytes.
 
     Args:
-        problem: What stands in the queue in place of what comes beyond that.
+        problem: The error that the queue has in place of messages beyond that.
     """
 
     def __init__(self, problem: UnavailableError) -> None:
@@ -92,7 +93,7 @@ class _BoundedQueue:
         self._size = 0
 
     def begin(self) -> None:
-        """Count anew: another batch is asked for, and all of the last one was taken."""
+        """Reset the count: the last batch was taken, and another one is requested."""
         self._size = 0
 
     def heard(self, message: Msg) -> None:
@@ -100,7 +101,7 @@ class _BoundedQueue:
         self._size += len(message.data) + _OVERHEAD
         if self._size <= MAX_BATCH:
             self.waiting.put_nowait(message)
-        elif before <= MAX_BATCH:  # said once
+        elif before <= MAX_BATCH:  # once
             self.waiting.put_nowait(self._problem)
 
     def failed(self, problem: UnavailableError) -> None:
@@ -113,7 +114,7 @@ class NatsLink:
     Args:
         where: The servers, for messages.
         timeout: The deadline of each call in seconds.
-        must_be_tls: Whether a server without TLS is left before it is told who we are.
+        must_be_tls: Whether to leave a server without TLS before sending the client's identity.
     """
 
     def __init__(self, *, where: str, timeout: float, must_be_tls: bool) -> None:
@@ -121,7 +122,7 @@ class NatsLink:
         self.said = ""
         self._where = where
         self._timeout = timeout
-        # Called when the connection is lost, and when the server refuses a subscription.
+        # Called when the connection is lost, and when the server denies a subscription.
         self.listeners: set[Callable[[], None]] = set()
         self._inbox = ""
         self._number = 0
@@ -130,7 +131,7 @@ class NatsLink:
 
     @property
     def alive(self) -> bool:
-        """Return whether the connection is there, as far as we know."""
+        """Return whether the connection is open, as far as is known."""
         return bool(self.client.is_connected)
 
     @property
@@ -143,18 +144,18 @@ class NatsLink:
 
         Args:
             url: The server.
-            options: Who we are, as nats-py calls it.
-            inbox: The prefix of the subjects that answers come to.
+            options: The client's identity in nats-py's terms.
+            inbox: The prefix of the subjects for answers.
 
         Raises:
-            NatsError: The server refuses us, or is none; `said` may tell more.
-            OSError: It cannot be reached.
+            NatsError: The server denies access, or is not a NATS server; `said` may say more.
+            OSError: The server cannot be reached.
         """
         await self.client.connect(
             url,
             **options,
             allow_reconnect=False,
-            reconnect_time_wait=0,  # it would pause after a first failure all the same
+            reconnect_time_wait=0,  # without this, it pauses after a first failure
             connect_timeout=self._timeout,  # type: ignore[arg-type]
             ping_interval=self._timeout / 2,  # type: ignore[arg-type]
             max_outstanding_pings=1,
@@ -169,7 +170,7 @@ class NatsLink:
         await self.client.hear(f"{self._inbox}.*", self._answered)
 
     async def close(self) -> None:
-        """Close the connection; what waits on it fails."""
+        """Close the connection; pending requests fail."""
         with suppress(NatsError, OSError, TimeoutError):
             async with asyncio.timeout(self._timeout):
                 await self.client.close()
@@ -181,8 +182,8 @@ class NatsLink:
         """Send a message; return the answer.
 
         Raises:
-            NobodyError: Nobody is there to answer.
-            UnavailableError: It is refused, the connection is lost, or no answer comes in time.
+            NobodyError: The subject has no responder.
+            UnavailableError: It is denied, the connection is lost, or no answer arrives in time.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
@@ -217,36 +218,35 @@ class NatsLink:
             timer.cancel()
             del self._questions[token]
             if not answer.cancel() and not answer.cancelled():
-                answer.exception()  # looked at: it may have failed while we sent
+                answer.exception()  # retrieved: it may have failed during the publish
         if message.headers == _NO_RESPONDERS:
             hint = "is JetStream on, and may this user use it?"
-            raise NobodyError(f"nobody answers {subject}", where=self._where, hint=hint)
+            raise NobodyError(f"no responder for {subject}", where=self._where, hint=hint)
         return message
 
     async def batches(
         self, subject: str, body: Mapping[str, object], *, size: int
     ) -> AsyncGenerator[Msg, None]:
-        """Ask a pull consumer for batches, until it has no more; yield their messages.
+        """Request batches from a pull consumer until it is empty; yield their messages.
 
         Raises:
-            UnavailableError: It is refused, the connection is lost, or a batch did not come within
-                the deadline.
-            FloodError: A batch is larger than `MAX_BATCH`.
-            StalledError: Nothing came for a quarter of that, or the consumer is gone.
+            UnavailableError: It is denied, the connection is lost, or a batch misses the deadline.
+            FloodError: A batch exceeds `MAX_BATCH`.
+            StalledError: No message for a quarter of the timeout, or the consumer was removed.
         """
         self.check_answers()
         queue = _BoundedQueue(FloodError("sends more than is held", where=self._where))
         self._number += 1
         inbox = f"{self._inbox}-{self._number}"
         question = _Question(subject=subject, heard=queue.heard, failed=queue.failed)
-        # What comes keeps the subject that it is stored under: it takes a subscription to know it.
+        # Messages keep the subject that they are stored under: only a subscription identifies them.
         subscription = await self.subscribe(f"{inbox}.*", queue.heard)
         self._questions[inbox] = question
         number = 0
         more = True
         try:
             while more:
-                # A subject for each batch: an end that comes late is not taken for the next one's.
+                # One subject for each batch: a late end is not taken for the end of the next batch.
                 number += 1
                 queue.begin()
                 deadline = end_of_step(self._timeout)
@@ -255,7 +255,7 @@ class NatsLink:
                 count = 0
                 while more and count < size:
                     message = await self._taken(queue, deadline)
-                    # By its subject: what is stored may have a header of that name.
+                    # By the subject: a stored message may have a header of that name.
                     if not message.subject.startswith(inbox):
                         count += 1
                         yield message
@@ -263,8 +263,8 @@ class NatsLink:
                     elif message.subject == answer:
                         status = (message.headers or {}).get("Status")
                         if status == "503":
-                            raise StalledError  # nobody answers for this consumer any more
-                        # "No messages"; others end a batch, and no more.
+                            raise StalledError  # the consumer no longer has a responder
+                        # 404 means "no messages"; other statuses end only this batch.
                         more = status != "404"
                         break
         except (NatsError, OSError) as error:
@@ -291,7 +291,7 @@ class NatsLink:
         return message
 
     async def subscribe(self, subject: str, heard: Callable[[Msg], None]) -> Subscription:
-        """Return a subscription that the server has before any later question; see `check`.
+        """Subscribe; the server has the subscription before any later request; see `check`.
 
         Raises:
             UnavailableError: The connection is lost.
@@ -303,10 +303,10 @@ class NatsLink:
             raise self._failure(error) from error
 
     def check(self, subscription: Subscription) -> None:
-        """See that a subscription is there: known for sure once a later question was answered.
+        """Check a subscription; conclusive after the server has answered a later request.
 
         Raises:
-            UnavailableError: The server refused it, or the connection is lost.
+            UnavailableError: The server denied it, or the connection is lost.
         """
         said = self._refused.get(subscription.subject.lower())
         if said is not None:
@@ -315,10 +315,10 @@ class NatsLink:
             raise self.problem("the connection was lost")
 
     def check_answers(self) -> None:
-        """See that answers can come to us.
+        """Check that the server accepted the subscription for answers.
 
         Raises:
-            UnavailableError: The server refused it.
+            UnavailableError: The server denied it.
         """
         said = self._refused.get(f"{self._inbox}.*".lower())
         if said is not None:
@@ -327,7 +327,7 @@ class NatsLink:
     async def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription; one of a lost connection is fine.
 
-        That it was refused stays known: another one may have the same subject.
+        A denial stays recorded: another subscription may have the same subject.
         """
         with suppress(NatsError, OSError):
             await subscription.unsubscribe()
@@ -375,7 +375,7 @@ class NatsLink:
 
 
 def reason(error: Exception) -> str:
-    """Return what an error of the library or of the system says, on one line."""
+    """Return the text of an error of the library or of the system, on one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)

@@ -1,26 +1,26 @@
-"""How far back the bus's stream tells of everything that happened, removals too.
+"""How far back the stream's history is complete, removals included.
 
-A removal leaves a trace that the server keeps for a while. Who knows that a sequence was reached a
-short time ago knows that what was written after it is younger than that, and has its trace still.
+The server keeps the marker of a removal for `TRACE` seconds. If the stream reached a sequence
+recently, everything written after it is younger, and all its markers still exist.
 """
 
 import time
 from collections import deque
 from dataclasses import dataclass
 
-# How long the server keeps the trace of a removal at least, and for how long we count on it.
+# Seconds that the server keeps the marker of a removal, and that this module counts on.
 TRACE = 3600
 COUNTED = TRACE / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
-    """The stream at one moment.
+    """The state of the stream at one moment.
 
     Attributes:
         last: Its last sequence.
-        created: What tells it from one made later.
-        keys: Those of its messages below the prefix that was asked for.
+        created: Its creation time, which distinguishes it from a later stream.
+        keys: The keys of its messages below the requested prefix.
     """
 
     last: int
@@ -29,15 +29,15 @@ class StreamState:
 
 
 class Memory:
-    """When which sequences were reached."""
+    """Records when the stream reached which sequences."""
 
     def __init__(self) -> None:
         self._created = ""
         self._marks: deque[tuple[float, int]] = deque()
 
     def reached(self, state: StreamState, began: float) -> None:
-        """Note where the stream was at a moment, in monotonic seconds."""
-        if state.created != self._created:  # another stream: nothing we knew holds for it
+        """Record the state of the stream at a moment, in monotonic seconds."""
+        if state.created != self._created:  # another stream: earlier marks are void
             self._created = state.created
             self._marks.clear()
         if not self._marks or began - self._marks[-1][0] > COUNTED / 60:
@@ -46,7 +46,7 @@ class Memory:
             self._marks.popleft()
 
     def reaches(self, after: int, state: StreamState) -> bool:
-        """Return whether all removals after a sequence still have their trace."""
+        """Return whether the markers of all removals after a sequence still exist."""
         return after <= state.last and any(
             at <= after and time.monotonic() - began < COUNTED for began, at in self._marks
         )

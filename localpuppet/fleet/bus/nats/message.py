@@ -1,10 +1,10 @@
-"""A message of the bus's stream, and whether it has expired: by the server's clock alone.
+"""A message of the bus's stream, and whether it has expired by the server's clock.
 
-Time: a message of an older server (before 2.11, or a stream without `allow_msg_ttl`) stays for
-ever, with its ttl in its first line. It has expired when the *server's* clock says so: the server
-tells its time when it makes a consumer, and from then on our monotonic clock counts, less SLACK.
-Our time of day plays no part: a node whose clock is wrong neither sees ghosts nor loses what is
-there.
+An older server (before 2.11, or a stream without `allow_msg_ttl`) keeps a message for ever, with
+its ttl in its first line. The message has expired when the *server's* clock says so. The server
+reports its time when it creates a consumer; from then on the local monotonic clock counts, less
+`SLACK`. The local time of day is not used: a node with a wrong clock neither sees expired values
+nor loses valid ones.
 """
 
 import re
@@ -16,7 +16,7 @@ from datetime import datetime
 from localpuppet.fleet.bus.key_value import Entry
 from localpuppet.fleet.bus.nats.link import Msg
 
-# Clocks drift: seconds, and parts of the time since we were told the server's.
+# Tolerances: seconds, and a part of the time since the server reported its time.
 SLACK = 0.5
 DRIFT = 0.001
 _HEAD = re.compile(rb"(-?)([0-9]{1,12}\.[0-9]{3})?\n")
@@ -28,8 +28,8 @@ class Message:
 
     Attributes:
         entry: Its key, value and sequence.
-        removed: Whether it is the trace of a removal.
-        expires: The server's time in seconds since 1970 when its ttl is over, if it has one.
+        removed: Whether it is the marker of a removal.
+        expires: When it expires by the server's clock, in seconds since 1970; `None` for never.
     """
 
     entry: Entry
@@ -38,18 +38,18 @@ class Message:
 
 
 class ServerClock:
-    """What we know of the server's clock: what it said last, and how long ago that was."""
+    """The server's clock: the last time that it reported, and how long ago that was."""
 
     def __init__(self) -> None:
         self._told: tuple[float, float] | None = None
 
     @property
     def known(self) -> bool:
-        """Return whether the server has said anything."""
+        """Return whether the server has reported a time."""
         return self._told is not None
 
     def learn(self, text: str) -> None:
-        """Take a time that the server has just stamped; what is not a time is passed over."""
+        """Record a timestamp that the server has just made; invalid text is ignored."""
         with suppress(ValueError):
             self._told = (seconds(text), time.monotonic())
 
@@ -64,21 +64,22 @@ class ServerClock:
 def packed(value: bytes, *, ttl: float | None, removed: bool = False) -> bytes:
     """Return the body of a message: a line with its ttl, and its value.
 
-    Not in headers: a server repeats a message without any for two thirds of the work.
+    The ttl is not in headers: a server republishes a message without headers for two thirds of the
+    work.
 
     Args:
         value: The value.
-        ttl: Seconds that it stays, down to the millisecond; `None` for ever.
-        removed: Whether it is the trace of a removal.
+        ttl: Seconds until it expires, down to the millisecond; `None` for never.
+        removed: Whether it is the marker of a removal.
     """
     head = b"" if ttl is None else b"%.3f" % ttl
     return (b"-" if removed else b"") + head + b"\n" + value
 
 
 def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> Message:
-    """Return the message of a body; what is none has expired.
+    """Return the message in a body; an invalid body counts as expired.
 
-    Anybody who may write a key can write any body: it must not end who reads it.
+    Any client that may write a key can write any body, so a reader must not fail.
 
     Args:
         key: Its key.
@@ -99,7 +100,7 @@ def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> Message:
 
 
 def fetched(key: str, message: Msg) -> Message:
-    """Return what a message says that a consumer sent; see `unpacked`.
+    """Return the message that a consumer sent; see `unpacked`.
 
     Args:
         key: The key of its subject.
@@ -115,14 +116,14 @@ def fetched(key: str, message: Msg) -> Message:
 
 
 def server_version(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a server's version; zeros when it has none."""
+    """Return the first two numbers of a server's version; zeros if it has none."""
     parts = version.split(".")
     numbers = [int(part) for part in parts[:2] if part.isdecimal() and len(part) < 10]
     return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
 
 
 def seconds(text: str) -> float:
-    """Return seconds since 1970 of a time as Go writes it: down to nanoseconds."""
+    """Return seconds since 1970 of a time in Go's format, down to nanoseconds."""
     head, _, rest = text.partition(".")
     zone = rest.lstrip("0123456789") if rest else ""
     fraction = rest[: len(rest) - len(zone)]

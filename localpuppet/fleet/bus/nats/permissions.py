@@ -1,11 +1,11 @@
-"""The accounts of a NATS server that keep the members of a bus apart, as its configuration.
+"""Generate the accounts of a NATS server that isolate the members of a bus.
 
-Two accounts: one has the stream, the other has the members, who reach the stream through imports.
-That is not for order's sake. A server publishes its answers wherever the asker says, without asking
-whether he may; in one account a node could so have an answer stored as another node's value. An
-answer that crosses accounts is given to subscribers, and never to an import.
+One account has the stream; the other has the members, which reach the stream through imports. This
+is a security boundary: a server publishes an answer to any subject that the requester names,
+without a permission check. In one account, a node could so have an answer stored as another node's
+value. An answer that crosses accounts goes to subscribers, and never to an import.
 
-Refuses to know: where certificates are, ports, clusters: that is the operator's part of the file.
+Certificates, ports and clusters are in the operator's part of the file.
 """
 
 import json
@@ -20,7 +20,7 @@ from localpuppet.fleet.bus.nats.subjects import (
     subjects_below,
 )
 
-# Where the members find the API of the other account; `buses.nats.api` in their settings.
+# The prefix of the API in the members' account; `buses.nats.api` in their settings.
 API = "$JS.bus.API"
 _OWN = "$JS.API"
 
@@ -30,8 +30,8 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
 
     Args:
         members: The nodes and people.
-        admins: Who may do everything with the streams; they make them.
-        stream: The name of the stream; that of the inventory's begins with it.
+        admins: The names with all rights on the streams, which create them.
+        stream: The name of the stream; the inventory's stream has it as a prefix.
     """
     exports: list[str] = []
     imports: list[str] = []
@@ -69,7 +69,7 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
 
 
 def permissions(member: Member, *, stream: str) -> dict[str, list[str]]:
-    """Return the subjects that a member may publish and subscribe to, and no others."""
+    """Return the only subjects that a member may publish and subscribe to."""
     publish: list[str] = []
     subscribe = [f"{inbox_of(member.name)}.>"]
     for place in PLACES:
@@ -94,13 +94,13 @@ def permissions(member: Member, *, stream: str) -> dict[str, list[str]]:
 
 
 def _calls(stream: str) -> dict[str, str]:
-    """Return what members ask of a stream, and what is to be said of the answer."""
+    """Return the API calls of members for a stream, with options of the export."""
     return {
         f"STREAM.INFO.{stream}": "",
         f"DIRECT.GET.{stream}.>": "",
         f"CONSUMER.CREATE.{stream}.>": "",
         f"CONSUMER.DELETE.{stream}.*": "",
-        # One question, many answers.
+        # One request, many answers.
         f"CONSUMER.MSG.NEXT.{stream}.*": ", response_type: stream",
     }
 
@@ -124,10 +124,10 @@ def _users(member: Member, stream: str) -> list[str]:
 
 
 def _names(name: str) -> tuple[str, str]:
-    """Return what a server takes a certificate for: its name in DNS, or else its subject."""
+    """Return the names that a server finds in a certificate: its DNS name, or else its subject."""
     return name, f"CN={name}"
 
 
 def _user(name: str, more: str = "") -> str:
-    # Without a password: the server would ask for it even of a user whom a certificate names.
+    # Without a password: the server would require it even with a certificate.
     return f"{{user: {json.dumps(name)}{more}}}"

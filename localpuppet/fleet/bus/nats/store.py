@@ -1,18 +1,19 @@
-"""The bus on NATS: `KeyValue` over JetStream's streams, one for what passes and one for what lasts.
+"""`KeyValue` over JetStream's streams: one for transient keys, one for lasting keys.
 
-Owns: what a verb means for the last message of a subject, and how a watch is put together. A watch
-subscribes to what the server repeats of all that it stores (its *republish*), then reads what is
-there, and then follows; every repeated message carries its sequence, so nothing is told twice.
-Repeated messages are core NATS, which may lose some: with the connection, then the watch ends with
-an error; without it (a full buffer, a route between servers), so each watch reads again from time
-to time what was stored since the last look. On some set-ups a client can forge one; it is a hint:
-whoever is told checks signatures, and a forged sequence makes a watch list anew, not deaf.
+The value of a key is the last message of its subject. A watch subscribes to the server's
+*republish* of stored messages, then reads the stored state, and then follows; every republished
+message has its sequence, so that each is reported once.
 
-nats-py's own key-value watch and its fetch wait 19 to 29 s after a crash of the server; neither is
+Republished messages are core NATS, which may lose some. If the connection is lost, the watch
+raises. If not (a full buffer, a route between servers), the periodic look at the stored state finds
+them. On some set-ups a client can forge such a message; it is only a hint: receivers check
+signatures, and a forged sequence makes a watch list again.
+
+nats-py's own key-value watch and its fetch wait 19 to 29 s after a crash of the server, and are not
 used.
 
-A subject keeps one message, so what replaces a value replaces it whole, with its ttl: a value that
-was to stay for an hour and was followed by one for a second is gone after a second.
+A subject keeps one message, so a write replaces value and ttl: a value with a ttl of an hour,
+followed by one with a second, is gone after a second.
 """
 
 import time
@@ -37,20 +38,20 @@ async def open_nats(
     password: str | None = None,
     inbox: str = "_INBOX",
 ) -> "NatsKeyValue":
-    """Return the bus on NATS servers; a stream is made if it is not there.
+    """Return the bus on NATS servers; a missing stream is created.
 
     Args:
-        servers: The servers, their stream, and who we are to them.
+        servers: The servers, their stream, and the client's identity.
         timeout: The deadline of each call in seconds.
         password: The password of `servers.user`.
         inbox: The prefix of subjects for answers; permissions can name one for each node.
 
     Raises:
-        UnavailableError: No server answers within the deadline, or they refuse us.
-        InvalidInputError: A file of TLS or of credentials is not what it should be.
+        UnavailableError: No server answers within the deadline, or the servers deny access.
+        InvalidInputError: A TLS or credentials file is invalid.
     """
     connection = NatsConnection(servers, timeout=timeout, password=password, inbox=inbox)
-    # The other stream is made, or missed, by who first uses it: not everybody may.
+    # The other stream is created at its first use: not every client may do so.
     streams = {place: NatsStream(connection, servers, place) for place in PLACES}
     try:
         await streams[PASSING].open()
@@ -61,7 +62,7 @@ async def open_nats(
 
 
 def weakness(version: str) -> str | None:
-    """Return what an operator should know about a version of NATS; `None` when nothing."""
+    """Return a warning about a version of NATS; `None` for a safe version."""
     if server_version(version) >= (2, 10):
         return None
     return (
@@ -71,7 +72,7 @@ def weakness(version: str) -> str | None:
 
 
 class NatsKeyValue(CheckedStore):
-    """The bus in streams of JetStream: each key is in the one of its place.
+    """The bus in JetStream streams; the place of a key decides its stream.
 
     Args:
         streams: The streams, on one connection.
@@ -84,12 +85,12 @@ class NatsKeyValue(CheckedStore):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return what an operator should know about this server."""
+        """Return warnings about this server for the operator."""
         found = weakness(self._connection.version)
         return () if found is None else (found,)
 
     async def close(self) -> None:
-        """Give the connection back; see `KeyValue.close`."""
+        """Close the connection; see `KeyValue.close`."""
         await self._connection.close()
 
     async def _get(self, key: str) -> Entry | None:
@@ -116,7 +117,7 @@ class NatsKeyValue(CheckedStore):
 
 
 class _StreamKeys:
-    """The keys of one stream; the verbs are those of `CheckedStore`'s steps.
+    """The keys of one stream; the methods are the steps of `CheckedStore`.
 
     Args:
         stream: The stream.
@@ -132,10 +133,11 @@ class _StreamKeys:
         return message.entry if message is not None and self._stream.alive(message) else None
 
     async def list(self, prefix: str, largest: int) -> Listing:
-        """Return all that is below a prefix."""
+        """Return the entries below a prefix."""
         listing = await self._read(prefix, largest)
         if not listing.entries:
-            # Anybody may ask which keys there are. Who may not read them is not told "none".
+            # Any client may list keys. A client that may not read them must get an error, not
+            # "none".
             await self._stream.last(f"{prefix}none")
         return listing
 
@@ -145,7 +147,7 @@ class _StreamKeys:
         """Write a value."""
         if expected == 0:
             return await self._add(key, value, ttl)
-        # The server compares sequences alone: it takes a trace, or what has expired, for a value.
+        # The server compares sequences only, also those of removal markers and expired values.
         if expected is not None and not await self._has(key, expected):
             return None
         return await self._stream.publish(key, value, ttl=ttl, expected=expected)
@@ -157,7 +159,7 @@ class _StreamKeys:
             revision = await self._stream.publish(key, value, ttl=ttl, expected=expected)
             if revision is not None:
                 return revision
-            # There is a message; it may be the trace of a removal, or have expired.
+            # There is a message; it may be a removal marker, or have expired.
             message = await self._last(key)
             if message is not None and self._stream.alive(message):
                 return None
@@ -171,7 +173,7 @@ class _StreamKeys:
         return await self._stream.publish_removal(key, revision) is not None
 
     async def watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
-        """Follow a prefix."""
+        """Yield the changes below a prefix."""
         after = how.after
         seen = checked = after or 0
         async with NatsFeed(self._stream, prefix, largest=how.largest) as feed:
@@ -182,7 +184,7 @@ class _StreamKeys:
                     seen = checked = _reached(change, seen)
                 behind = False
             else:
-                behind = True  # what was stored since is older than what is heard by now
+                behind = True  # changes stored since then are older than those received by now
             feed.check()
             told: set[int] = set()
             while True:
@@ -193,8 +195,9 @@ class _StreamKeys:
                     at = message.entry.revision
                     if at <= checked or at in told:
                         continue
-                    # It came late, and who follows must see it in its place; or what seemed newer
-                    # was forged. What is stored decides, also about where we are.
+                    # Either a message came late, and its change must be reported in order, or a
+                    # seemingly newer one was forged. The stored state decides, also about the
+                    # current position.
                     if at < seen:
                         async for change in self._listed(prefix, how):
                             yield change
@@ -213,7 +216,7 @@ class _StreamKeys:
     async def _news(
         self, prefix: str, heard: Message | None, how: Following, checked: int, upto: int
     ) -> AsyncGenerator[Message, None]:
-        """Yield what was heard, or else what was stored after `checked`."""
+        """Yield the received message, or else the messages stored after `checked`."""
         if heard is not None:
             yield heard
         elif upto > checked:
@@ -236,9 +239,9 @@ class _StreamKeys:
         return entry is not None and entry.revision == revision
 
     async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
-        """Yield a listing, or its parts; the revision of the last part is that of them all.
+        """Yield a listing, or its parts; the revision of the last part applies to all.
 
-        What was removed meanwhile may be in a part that was told: it is told to be gone.
+        A key that is removed meanwhile may be in an earlier part: `Gone` follows for it.
         """
         if not how.parts:
             yield await self._read(prefix, how.largest)
@@ -265,7 +268,7 @@ class _StreamKeys:
     async def _read(self, prefix: str, largest: int) -> Listing:
         state = await self._stream.state(prefix)
         found = Collected(prefix, self._stream.connection.where)
-        newest: dict[str, Message] = {}  # one may have been replaced or removed meanwhile
+        newest: dict[str, Message] = {}  # a key may have been replaced or removed meanwhile
         async for message in self._stream.below(prefix, state, largest=largest):
             found.add((message.entry,))
             newest[message.entry.key] = message
@@ -278,5 +281,5 @@ class _StreamKeys:
 
 
 def _reached(change: Change, seen: int) -> int:
-    """Return where a watcher is after a listing; removals beside it are older than that."""
+    """Return a watcher's position after a listing; removals that follow it are older."""
     return change.revision if isinstance(change, Listing) else seen

@@ -1,10 +1,10 @@
-"""The one JetStream stream of the bus: a subject for each key, of which the last message counts.
+"""A JetStream stream of the bus: one subject for each key, whose last message counts.
 
-Owns: publishing with conditions, reading what is there, and what time it is for the server. Refuses
-to know: watches (`bus.nats.store`).
+It publishes with conditions, reads stored messages, and tracks the server's time. Watches are in
+`bus.nats.store`.
 
-Reading many keys takes a consumer that lives for the one read and is removed after it: it is
-created on a subject that names the filter, so that permissions can say who may read what.
+Reading many keys takes a consumer for this one read. It is created on a subject that names the
+filter, so that permissions can restrict what a client reads.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from localpuppet.fleet.bus.nats.message import (
 from localpuppet.fleet.bus.nats.subjects import Place, key_of, subject_of, subjects_below
 from localpuppet.fleet.bus.servers import Servers
 
-# So many keys are asked for one by one.
+# Up to this number, keys are read one by one.
 FEW = 8
-# Dead messages that one read removes at most, where the server does not do that by itself.
+# Maximum number of expired messages that one read removes, if the server does not.
 SWEEP = 100
 
 _WRONG_LAST_SEQUENCE = 10071
@@ -46,12 +46,12 @@ _NO_STREAM = 10059
 
 
 class NatsStream:
-    """The stream.
+    """A stream.
 
     Args:
-        connection: To the server.
-        servers: Says the stream's name, and how one that we make is to be.
-        place: Which of the streams.
+        connection: The connection to the server.
+        servers: Has the stream's name, and the configuration of a stream to create.
+        place: The place of the stream.
     """
 
     def __init__(self, connection: NatsConnection, servers: Servers, place: Place) -> None:
@@ -72,16 +72,16 @@ class NatsStream:
         return self.connection.timeout
 
     def live(self, keys: str) -> str:
-        """Return the subject on which the server repeats what it stored below a prefix of keys."""
+        """Return the subject for republished messages below a prefix of keys."""
         return subjects_below(self._place.live, keys)
 
     @in_time
     async def open(self) -> None:
-        """Connect, and see to it that the stream is there as it should be."""
+        """Connect, and create or update the stream."""
         await self.prepare()
 
     async def prepare(self) -> NatsLink:
-        """Return a connection on which the stream is there as it should be."""
+        """Return a connection with a correctly configured stream."""
         link = await self.connection.link()
         if link is not self._prepared:
             await self._prepare(link)
@@ -97,7 +97,7 @@ class NatsStream:
         config = (answer or {}).get("config", {})
         changed = stream_config.mended_stream(config, wanted)
         if changed is not None:
-            with suppress(UnavailableError):  # this node may not; another may have by now
+            with suppress(UnavailableError):  # this node may not; another one may have done it
                 updated = await self._api.call(f"STREAM.UPDATE.{self._name}", changed)
                 config = (updated or {}).get("config", config)
         if not config.get("allow_direct") or not config.get("republish"):
@@ -111,7 +111,7 @@ class NatsStream:
 
     @in_time
     async def state(self, keys: str | None = None) -> StreamState:
-        """Return where the stream is, and which keys it has below a prefix, if one is given."""
+        """Return the state of the stream, with its keys below a prefix, if given."""
         await self.prepare()
         began = time.monotonic()
         asked = {"subjects_filter": subjects_below(self._place.kept, keys)} if keys else {}
@@ -130,17 +130,17 @@ class NatsStream:
         return state
 
     def remembers(self, after: int, state: StreamState) -> bool:
-        """Return whether all removals after a sequence still have their trace."""
+        """Return whether the markers of all removals after a sequence still exist."""
         return self._memory.reaches(after, state)
 
     async def last(self, key: str) -> Message | None:
-        """Return the last message of a key, also a trace or one that has expired."""
+        """Return the last message of a key, also a removal marker or an expired one."""
         await self.prepare()
         subject = subject_of(self._place.kept, key)
         api = self.connection.api
         answer = await self.connection.request(f"{api}.DIRECT.GET.{self._name}.{subject}")
         headers = answer.headers or {}
-        # What is stored may have a header of that name, but then it has a sequence, too.
+        # A stored message may have a header of that name, but then it has a sequence, too.
         status = None if "Nats-Sequence" in headers else headers.get("Status")
         if status == "404":
             return None
@@ -163,16 +163,16 @@ class NatsStream:
         Args:
             key: Its key.
             value: Its bytes.
-            ttl: Seconds that it stays.
+            ttl: Seconds until it expires.
             expected: The sequence of the key's last message, 0 for none; `None` for any.
 
         Returns:
-            The sequence; `None` when the last message was another one.
+            The sequence; `None` if the last message was another one.
         """
         return await self._publish(key, packed(value, ttl=ttl), ttl, expected)
 
     async def publish_removal(self, key: str, expected: int) -> int | None:
-        """Write the trace of a removal, if the key's last message is the expected one."""
+        """Write a removal marker, if the key's last message is the expected one."""
         return await self._publish(key, packed(b"", ttl=TRACE, removed=True), TRACE, expected)
 
     async def _publish(
@@ -206,9 +206,9 @@ class NatsStream:
     async def below(
         self, keys: str, state: StreamState, *, largest: int
     ) -> AsyncGenerator[Message, None]:
-        """Yield the last messages below a prefix of keys that `state` was asked for; see `read`."""
-        # A consumer is dear for the server, ten times a plain question; most agents find that
-        # little or nothing waits for them. With replicas, one that lags may answer such a question.
+        """Yield the last messages below the prefix that `state` was requested for; see `read`."""
+        # A consumer costs the server ten times as much as a plain request, and most agents find few
+        # or no messages. With replicas, one that lags may answer a plain request.
         if len(state.keys) <= FEW and not self._replicated:
             answers = await asyncio.gather(*(self.last(key) for key in state.keys))
             found = [one for one in answers if one is not None and is_ours(one.entry)]
@@ -229,12 +229,12 @@ class NatsStream:
     ) -> AsyncGenerator[Message, None]:
         """Yield the last messages below a prefix of keys, in the order of their sequences.
 
-        Where the server stalls they come from the first on once more: never a shorter list.
+        If the server stalls, reading restarts from the first message: never a shorter list.
 
         Args:
             keys: The prefix.
-            largest: The bytes of the largest value that is of use.
-            after: Only those after this sequence.
+            largest: Maximum bytes of a value; larger ones are skipped.
+            after: Only messages after this sequence.
         """
         subject = subjects_below(self._place.kept, keys)
         policy = stream_config.deliver_policy(after)
@@ -248,14 +248,14 @@ class NatsStream:
                     dead += self._dead([message])[: SWEEP - len(dead)]
                     if is_ours(message.entry) and len(message.entry.value) <= largest:
                         yield message
-                    if message.entry.revision > reached:  # it goes on
+                    if message.entry.revision > reached:  # progress: extend the deadline
                         reached = message.entry.revision
                         deadline = end_of_step(self.timeout)
-            except FloodError:  # there are large values among them
+            except FloodError:  # some of its values are large
                 if size == CAREFUL:
                     raise
                 size = CAREFUL
-            except StalledError as error:  # another consumer counts anew
+            except StalledError as error:  # another consumer counts again
                 pause = backoff.pause()
                 if time.monotonic() + pause < deadline:
                     await asyncio.sleep(pause)
@@ -274,22 +274,22 @@ class NatsStream:
                     yield fetched(key_of(self._place.kept, part.subject), part)
 
     async def sweep(self, keys: str) -> None:
-        """Remove some of what has expired below a prefix, where the server does not."""
+        """Remove some expired messages below a prefix, if the server does not."""
         if not self._server_ttl:
             async for _ in self.read(keys, largest=0):
                 pass
 
     async def tell_time(self, key: str) -> None:
-        """Learn the server's time, in the only way that 2.9 has, if a key's expiry needs it."""
+        """Learn the server's time by creating a consumer, the only way that 2.9 has."""
         if not self._clock.known:
             async with self._consumer(subject_of(self._place.kept, key), {"deliver_policy": "new"}):
-                pass  # the time is in the answer
+                pass  # the answer has the time
 
     @asynccontextmanager
     async def _consumer(
         self, subject: str, policy: dict[str, object]
     ) -> AsyncGenerator[tuple[str, int], None]:
-        """Return the name of a consumer that is made for one read, and what it has to send."""
+        """Yield the name of a new consumer for one read, and its number of pending messages."""
         await self.prepare()
         name = f"lp-{os.urandom(8).hex()}"
         config = {
@@ -309,17 +309,17 @@ class NatsStream:
         try:
             yield name, int((answer or {}).get("num_pending", 0))
         finally:
-            with suppress(UnavailableError):  # it ends by itself when nobody uses it
+            with suppress(UnavailableError):  # the server removes an unused consumer
                 await self._api.call(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
 
     def heard(self, message: Msg) -> Message:
-        """Read a message that the server repeated; what is none raises ValueError."""
+        """Return a republished message; raise ValueError if it is invalid."""
         headers = message.headers or {}
         try:
             subject, revision = headers["Nats-Subject"], parse_revision(headers["Nats-Sequence"])
         except KeyError as error:
             raise ValueError("no message of the stream") from error
-        # It has just been stored: whatever its ttl is, it has not expired.
+        # It was stored just now: whatever its ttl, it has not expired.
         key = key_of(self._place.kept, subject)
         found = unpacked(key, message.data, revision=revision, stored=math.inf)
         if is_ours(found.entry):
@@ -333,11 +333,11 @@ class NatsStream:
         return message.expires is None or message.expires > self._clock.passed()
 
     def needs_time(self, message: Message) -> bool:
-        """Return whether only the server's time can tell if a message has expired."""
+        """Return whether only the server's time can decide if a message has expired."""
         return message.expires is not None and not self._clock.known and not self._server_ttl
 
     def _dead(self, messages: Iterable[Message]) -> list[int]:
-        """Return the sequences of what has expired, where the server does not remove it."""
+        """Return the sequences of expired messages, if the server does not remove them."""
         if self._server_ttl:
             return []
         passed = self._clock.passed()
@@ -348,9 +348,9 @@ class NatsStream:
         ]
 
     async def _sweep(self, dead: Sequence[int]) -> None:
-        """Remove what has expired: by sequence, so nothing newer."""
+        """Remove expired messages by their sequences, so that no newer ones are affected."""
         for revision in dead[:SWEEP]:
-            # A reader has other things to do in its time, and the next one goes on with this.
+            # Leave time for the read itself; the next reader continues the sweep.
             if end_of_step(self.timeout) - time.monotonic() < self.timeout / 2:
                 return
             try:

@@ -1,4 +1,4 @@
-"""How the bus's JetStream streams are to be, and what is changed in one that is there."""
+"""The configuration of the bus's JetStream streams, and updates of existing ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from localpuppet.fleet.bus.nats.subjects import Place
 from localpuppet.fleet.bus.servers import Servers
 
-# What we cannot do without; an operator's own limits stay.
+# Settings that localpuppet requires; an operator's own limits stay.
 _NEEDED = ("allow_direct", "republish", "max_msgs_per_subject", "allow_msg_ttl")
-# What is set where the operator has set nothing.
+# Settings that apply unless the operator has set them.
 _DEFAULTS = ("consumer_limits",)
-# Nanoseconds after which the server removes a consumer that no client uses: the longest `timeout`
-# of a bus. Otherwise a node can name years, and make as many as the server allows for all.
+# Nanoseconds after which the server removes an unused consumer: the longest `timeout` of a bus.
+# Otherwise a node could name years, and use up the server's consumers for all.
 _UNUSED = 300 * 10**9
 
 
@@ -21,12 +21,12 @@ def stream_name(servers: Servers, place: Place) -> str:
 
 
 def wanted_stream(servers: Servers, place: Place, *, version: tuple[int, int]) -> dict[str, Any]:
-    """Return the configuration of the stream, as JetStream's API names its fields.
+    """Return the configuration of the stream, in the fields of JetStream's API.
 
     Args:
-        servers: Says its name, how many servers keep it, and how large it may grow: beyond that,
-            writes are refused.
-        place: Which of the streams.
+        servers: Has its name, number of replicas, and maximum size: beyond it, the server rejects
+            writes.
+        place: The place of the stream.
         version: The first two numbers of the server's version.
     """
     config: dict[str, Any] = {
@@ -37,11 +37,11 @@ def wanted_stream(servers: Servers, place: Place, *, version: tuple[int, int]) -
         "num_replicas": servers.replicas,
         "max_msgs_per_subject": 1,
         "max_bytes": servers.max_bytes,
-        # Full means "refused": the oldest value may be one that somebody counts on.
+        # A full stream rejects writes: the oldest value may still be in use.
         "discard": "new",
         "allow_direct": True,
-        # The server repeats what it has stored, with its sequence: a live message that was
-        # refused or lost is never heard, and none can be forged by who may write a key.
+        # The server republishes only stored messages, with their sequence: a rejected or lost
+        # message is never reported, and clients that may write a key cannot forge one.
         "republish": {"src": f"{place.kept}.>", "dest": f"{place.live}.>"},
     }
     if version >= (2, 10):
@@ -52,7 +52,7 @@ def wanted_stream(servers: Servers, place: Place, *, version: tuple[int, int]) -
 
 
 def mended_stream(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the configuration to ask for in place of a stream's own; `None` to leave it."""
+    """Return the configuration that an existing stream needs; `None` if it needs no change."""
     names = (*_NEEDED, *(key for key in _DEFAULTS if not config.get(key)))
     needed = {key: wanted[key] for key in names if key in wanted}
     if all(config.get(key) == value for key, value in needed.items()):
@@ -61,7 +61,7 @@ def mended_stream(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> Mappi
 
 
 def deliver_policy(after: int | None) -> dict[str, object]:
-    """Return which messages a consumer gets: those after a sequence, else the last of each key."""
+    """Return a consumer's policy: messages after a sequence, or else the last of each key."""
     if after is None:
         return {"deliver_policy": "last_per_subject"}
     return {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}

@@ -1,8 +1,8 @@
 """Keys of the bus as NATS subjects, and back.
 
-`/a/b.c` is `lp.a.b~c`: a key's components become tokens, its dots become `~`, which no key
-holds. Everything else that a key may hold, a token may hold, too. What nodes say of themselves has
-a stream of its own, and so another first token.
+`/a/b.c` is `lp.a.b~c`: the components of a key become tokens, its dots become `~`, which no key
+has. All other characters of keys are valid in tokens. Inventory data has a separate stream, and so
+another first token.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class Place:
     """A stream's part of the subjects.
 
     Attributes:
-        kept: The first token of the subjects that the stream keeps.
-        live: The first token of those where the server repeats them.
-        suffix: What the stream's name ends with, behind the name that the site has set.
+        kept: The first token of the subjects that the stream stores.
+        live: The first token of the subjects for republished messages.
+        suffix: The end of the stream's name, after the name in the settings.
     """
 
     kept: str
@@ -25,9 +25,9 @@ class Place:
     suffix: str
 
 
-# What passes: an operator may give this stream an age.
+# Transient keys: an operator may set a maximum age for this stream.
 PASSING = Place(kept="lp", live="lp-live", suffix="")
-# What stays until somebody says something newer: no age, and a limit of its own.
+# Lasting keys, until a newer value: no maximum age, and a separate size limit.
 LASTING = Place(kept="lp-inventory", live="lp-inventory-live", suffix="-inventory")
 PLACES = (PASSING, LASTING)
 _LASTING = (INVENTORY, EXPORTS, FORGOTTEN)
@@ -46,7 +46,7 @@ def subject_of(prefix: str, key: str) -> str:
 
 
 def subjects_below(prefix: str, keys: str) -> str:
-    """Return the subject that stands for all keys below a prefix of keys (`/a/`)."""
+    """Return the subject that matches all keys below a prefix of keys (`/a/`)."""
     return subject_of(prefix, keys) + ">"
 
 
@@ -56,5 +56,5 @@ def key_of(prefix: str, subject: str) -> str:
 
 
 def inbox_of(name: str) -> str:
-    """Return the prefix of the subjects that answers to a node or a person come to."""
+    """Return the prefix of the subjects for answers to a node or a person."""
     return "_INBOX_" + name.translate(_TO_SUBJECT)

@@ -1,4 +1,4 @@
-"""The bus, lent by an agent's network side to its run side.
+"""Access to the bus for the agent's run side, through its network side.
 
 acts: `server`.
 touches the world: `store`.

@@ -1,12 +1,11 @@
-"""The bus, lent by the network side to the run side: what a `KeyValue` does, as lines of JSON.
+"""Serve the network side's `KeyValue` to the run side, as lines of JSON.
 
-The run side has no connection to the network and no credentials for it. What it has to write there
-(the triggers that Puppet sends, signed; leases) it gives to the network side by this proxy, whose
-other end is `bus.proxy.store`. Owns: the form of the lines, and `ProxyServer`, which does what they
-say. Refuses to know: what is written, and sockets.
+The run side has no network connection and no credentials for the bus. It passes what it writes
+there (signed triggers of Puppet, leases) to this proxy; `bus.proxy.store` is the client. This
+module has the format of the lines.
 
-Invariant: whatever a line holds, the answer is lines of the forms below; an error in one is `ok`
-false and one printable line.
+Whatever a line contains, the answer is in this format; an error is a line with `ok` false and one
+printable line of text.
 """
 
 import base64
@@ -20,15 +19,15 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.bus.key_value import Change, Entry, Gone, KeyValue, Listing, RefusedError
 
-# A value of 512 KiB is 683 KiB here.
+# A value of 512 KiB takes 683 KiB here.
 MAX_LINE = 1024 * 1024
 
 
 class ProxyServer:
-    """Does what the run side asks of the bus.
+    """Executes the run side's calls to the bus.
 
     Args:
-        store: Lends the store of an engine, connected; that of the site for `None`.
+        store: Returns a connected store for the name of an engine; `None` means the site's.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class ProxyServer:
 
 async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:
     if fields.text("do") == "watch":
-        yield {"ok": True, "heard": True}  # at once: it may be long until there is a change
+        yield {"ok": True, "heard": True}  # at once: the first change may take long
         changes = kv.watch(
             fields.text("prefix"),
             after=fields.integer_or_none("after"),
@@ -91,7 +90,7 @@ async def _do(kv: KeyValue, fields: Fields) -> dict[str, Any]:
 
 
 def change_lines(change: Change) -> list[dict[str, Any]]:
-    """Return what a watcher is told of a change: a listing is its head and one for each entry."""
+    """Return the lines of a change: a listing is a head and one line for each entry."""
     if isinstance(change, Listing):
         count = len(change.entries)
         head = {"ok": True, "listing": change.revision, "count": count, "more": change.more}
@@ -102,7 +101,7 @@ def change_lines(change: Change) -> list[dict[str, Any]]:
 
 
 def entry_to_dict(entry: Entry) -> dict[str, Any]:
-    """Return an entry for a line."""
+    """Return an entry in the form of a line."""
     value = base64.b64encode(entry.value).decode("ascii")
     return {"key": entry.key, "value": value, "revision": entry.revision}
 
@@ -116,7 +115,7 @@ def entry_from(fields: Fields) -> Entry:
     """Return the entry in a line.
 
     Raises:
-        InvalidInputError: The line holds no entry.
+        InvalidInputError: The line contains no entry.
     """
     return Entry(
         key=fields.text("key"),
@@ -129,7 +128,7 @@ def read(line: bytes) -> Fields:
     """Return the fields of a line.
 
     Raises:
-        InvalidInputError: It has none.
+        InvalidInputError: The line is not a JSON object.
     """
     return Fields.parse(line, where="relay", limit=MAX_LINE)
 

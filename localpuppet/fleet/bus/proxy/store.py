@@ -1,9 +1,7 @@
-"""A `KeyValue` that another process of this node lends: the run side's end of `bus.proxy.server`.
+"""A `KeyValue` that calls another process of this node: the client of `bus.proxy.server`.
 
-Owns: the questions, and that an answer which is not one is an error. Refuses to know: the engine.
-
-Invariants: what comes back is from the side that talks to the network, and is believed as much as
-the network is: its form is checked, and nothing else can be; it takes bounded time and memory.
+The other process talks to the network, so this client trusts its answers as little as the network:
+it checks their form and bounds their time and memory.
 """
 
 import asyncio
@@ -21,24 +19,24 @@ from localpuppet.fleet.bus.checked_store import CheckedStore, Following
 from localpuppet.fleet.bus.key_value import Change, Entry, Gone, Listing, Put, RefusedError
 from localpuppet.fleet.bus.proxy.server import encode, entry_from, read
 
-# The network side has a deadline of its own; ours ends calls that it forgot.
+# Added to the network side's own deadline, so that calls that it forgot end too.
 MARGIN = 2.0
-# More than any listing that a run side asks for: who holds which lease.
+# More than any listing that a run side requests: the holders of leases.
 MAX_ENTRIES = 100_000
 MAX_BYTES = 64 * 1024 * 1024
 
 
 class ProxyKeyValue(CheckedStore):
-    """The bus, as the network side has it.
+    """The bus, through the network side.
 
     Args:
         socket: The network side's socket.
-        engine: Which of its stores; that of the site for `None`.
+        engine: The engine of the store; `None` for the site's.
         timeout: The deadline of each call in seconds.
-        owner: The network side's user id: the socket is in its directory, where it can put a link
-            to anybody's. `None` asks whoever listens.
-        called: What it is called in messages; the network side by default.
-        margin: Seconds that the other side may take beside the deadline.
+        owner: The network side's user id. The socket is in its directory, where it could place a
+            link to another user's socket. `None` accepts any process.
+        called: The name in messages; "network side" by default.
+        margin: Seconds that the other side may take beyond the deadline.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class ProxyKeyValue(CheckedStore):
         self._closed = False
 
     async def close(self) -> None:
-        """Ask no more; see `KeyValue.close`."""
+        """Reject later calls; see `KeyValue.close`."""
         self._closed = True
 
     async def _get(self, key: str) -> Entry | None:
@@ -111,7 +109,7 @@ class ProxyKeyValue(CheckedStore):
     async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
         async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as lines:
             with self._understood():
-                (await anext(lines)).boolean("heard")  # changes come when there are any
+                (await anext(lines)).boolean("heard")  # changes follow later
             async for change in self._changes(lines):
                 yield change
 
@@ -120,7 +118,7 @@ class ProxyKeyValue(CheckedStore):
             return await anext(lines)
 
     async def _ask(self, verb: str, **fields: Any) -> AsyncGenerator[Fields, None]:  # noqa: ANN401
-        """Yield the lines that answer, each of them a success."""
+        """Yield the lines of the answer; raise the first that is an error."""
         if self._closed:
             raise UnavailableError("was closed", where="bus")
         question = encode({"do": verb, "engine": self._engine, **fields})
@@ -142,7 +140,7 @@ class ProxyKeyValue(CheckedStore):
                 yield found
 
     async def _changes(self, lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change, None]:
-        """Put the lines of a watch together: a listing is several."""
+        """Assemble the changes of a watch from lines: a listing has several."""
         async for line in lines:
             with self._understood():
                 change = _change(line)
@@ -167,31 +165,31 @@ class ProxyKeyValue(CheckedStore):
 
     @contextmanager
     def _understood(self) -> Iterator[None]:
-        """Turn an answer of another form into what it means: nobody there whom we know."""
+        """Turn an answer of another form into `UnavailableError`."""
         try:
             yield
         except InvalidInputError as error:
             raise UnavailableError(
-                f"answers what we do not know: {error}",
+                f"sent an invalid answer: {error}",
                 where=self._where,
                 hint="have both sides one version?",
             ) from error
 
     def _rubbish(self) -> UnavailableError:
-        return UnavailableError("answers what we do not know", where=self._where)
+        return UnavailableError("sent an invalid answer", where=self._where)
 
 
 def _refusal(line: Fields) -> UnavailableError | InvalidInputError:
     error = line.text("error")
     if not line.boolean("away"):
         return InvalidInputError(error)
-    # A network side of an older version does not say so.
+    # A network side of an older version omits this field.
     refused = "refused" in line and line.boolean("refused")
     return RefusedError(error) if refused else UnavailableError(error)
 
 
 def _change(line: Fields) -> Put | Gone | int:
-    """Return what a line tells; for the head of a listing, how many lines follow."""
+    """Return the change in a line; for the head of a listing, the number of lines that follow."""
     if "listing" in line:
         line.integer("listing")
         line.boolean("more")

@@ -1,4 +1,4 @@
-"""The bus on one machine: one SQLite file, and no server.
+"""The bus on one machine: one SQLite file, without a server.
 
 decides: `position`.
 touches the world: `doorbell`, `file`, `place`, `store`.

@@ -1,10 +1,10 @@
 """A doorbell between processes on one machine: inotify on the time stamps of one file.
 
-Owns: one inotify descriptor that watches the file's directory, and who waits for it. Refuses to
-know: what a ring means. A ring is `utime(2)` on the file: it needs no right but to write it, makes
-no data, and (unlike opening and closing it) leaves the locks alone that this process holds on it.
+A ring is `utime(2)` on the file. It requires only write permission, produces no data and, unlike
+opening and closing the file, keeps this process's locks on it.
 
-Invariant: who notes `rings` before looking, and then waits for more than those, misses no ring.
+A caller that reads `rings` before it reads the file, and then waits for a higher number, misses no
+ring.
 """
 
 import asyncio
@@ -13,20 +13,20 @@ from pathlib import Path
 
 from inotify_simple import INotify, flags
 
-# Directory events: the watch outlives a file that is replaced by another one of the same name.
+# Watch the directory: the watch survives that another file replaces this one.
 _MASK = flags.ATTRIB | flags.CREATE | flags.MOVED_TO | flags.DELETE | flags.MOVE_SELF
-# The directory is another one now, or will be when somebody makes it again.
+# The directory was replaced or deleted, and may be created again.
 _LOST = flags.MOVE_SELF | flags.IGNORED
 
 
 class Doorbell:
-    """The bell of one file; belongs to the event loop that it was made in.
+    """The bell of one file, for use in the event loop that created it.
 
     Args:
-        path: The file; its directory must be there.
+        path: The file; its directory must exist.
 
     Raises:
-        OSError: The kernel gives no more inotify descriptors, or the directory is not there.
+        OSError: The kernel has no inotify descriptor left, or the directory does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,15 +44,15 @@ class Doorbell:
         self.rings = 0
 
     def ring(self) -> None:
-        """Wake everybody who waits for this file, in all processes.
+        """Wake all processes that wait for this file.
 
         Raises:
-            OSError: The file is not there, or not ours to write.
+            OSError: The file does not exist, or is not writable.
         """
-        os.utime(self._path, follow_symlinks=False)  # the directory may be another user's
+        os.utime(self._path, follow_symlinks=False)  # another user may own the directory
 
     async def wait(self, rings: int, *, seconds: float) -> None:
-        """Return when it has rung more than `rings` times, or after `seconds`."""
+        """Return when the bell has rung more than `rings` times, or after `seconds`."""
         if self.rings > rings or self._inotify.closed:
             return
         if not self._watching and self._watch_again():
@@ -67,7 +67,7 @@ class Doorbell:
             self._waiting.discard(waiting)
 
     def close(self) -> None:
-        """Take it down; who waits is let go."""
+        """Close the bell and wake all waiters."""
         if not self._inotify.closed:
             self._loop.remove_reader(self._inotify.fileno())
             self._inotify.close()
@@ -76,7 +76,7 @@ class Doorbell:
     def _watch_again(self) -> bool:
         try:
             self._inotify.add_watch(self._path.parent, _MASK)
-        except OSError:  # nobody has made it again yet
+        except OSError:  # the directory does not exist yet
             return False
         self._watching = True
         return True
@@ -86,7 +86,7 @@ class Doorbell:
         events = self._inotify.read(timeout=0)
         if any(event.mask & _LOST for event in events):
             self._watching = False
-        # An overflow names no file: something was missed, so it may have been ours.
+        # An overflow names no file: the missed event may concern this file.
         if any(event.name in (name, "") for event in events):
             self.rings += 1
             self._wake()

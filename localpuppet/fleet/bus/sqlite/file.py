@@ -1,15 +1,15 @@
-"""The file of the SQLite bus: its schema, its transactions, its errors. All calls are short.
+"""The file of the SQLite bus: its schema, its transactions, its errors.
 
-Owns: one database in WAL mode, 0600, in a directory that nobody else can write; synchronous=FULL,
-so that what was committed survives a power cut. Each public method is one transaction and returns
-at once: where another process holds the lock it raises `Busy`, and the caller looks again.
+One database in WAL mode, 0600, in a directory that other users cannot write; synchronous=FULL, so
+that committed data survives a power cut. Each public method is one short transaction: if another
+process holds the lock, it raises `LockedError`, and the caller tries again.
 
-Time here is the kernel's time since boot, which no one can set: a time of day that jumps makes
-nothing expire. After a reboot nobody knows how long the machine was off, so every ttl starts anew:
-"gone no earlier than" is kept.
+Expiry uses the kernel's time since boot, so that a jump of the time of day expires nothing. After a
+reboot, the time while the machine was off is unknown, so every ttl restarts: "gone no earlier than"
+holds.
 
-A new file's revisions start at the time of day in milliseconds. So a watcher that comes back with
-a revision of an older file that stood here finds it below `compacted`, and gets a listing.
+The revisions of a new file start at the time of day in milliseconds. A watcher with a revision of
+an older file at this path is therefore below `compacted`, and gets a listing.
 """
 
 import sqlite3
@@ -26,12 +26,12 @@ from localpuppet.fleet.bus.sqlite.place import make_file
 from localpuppet.fleet.bus.sqlite.position import Look, Position
 
 SCHEMA = 1
-APPLICATION = 0x6C707562  # "lpub", in the file's header: what file(1) and we tell it by
-# Watchers that were away for longer than so many removals get a listing.
+APPLICATION = 0x6C707562  # "lpub" in the file's header: identifies the file
+# A watcher that missed more removals than this gets a listing.
 MAX_REMOVALS = 10_000
-# One write prunes no more than this, so that no write is long.
+# Maximum number of entries that one write prunes, so that every write is short.
 PRUNE = 500
-# Changes of one look, and entries of a part: bounds memory, not what is told.
+# Changes of one look, and entries of a part: bounds memory, not the result.
 LOOK = 64
 _TABLES = """
 CREATE TABLE counter (
@@ -51,10 +51,10 @@ CREATE INDEX entries_expires ON entries (expires) WHERE expires IS NOT NULL;
 CREATE TABLE removals (revision INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
 """
 _ALIVE = "(expires IS NULL OR expires > :now)"
-# The length stands in the row's head: what is too large is not read.
+# SQLite stores the length in the row's header, so it does not read the larger values.
 _OF_USE = "length(value) <= :largest"
 _BELOW = f"FROM entries WHERE key > :low AND key < :high AND {_ALIVE} AND {_OF_USE}"
-# The unary plus keeps SQLite from using the index of keys: the newest revisions are few.
+# The unary plus keeps SQLite from using the index on keys: the newest revisions are few.
 _CHANGES = f"""
 SELECT * FROM (
     SELECT revision, key, value FROM entries
@@ -69,19 +69,19 @@ ORDER BY revision LIMIT {LOOK}
 
 
 class LockedError(Exception):
-    """Another process is writing; look again soon."""
+    """Another process is writing; try again soon."""
 
 
 class SqliteFile:
     """An open database.
 
     Args:
-        path: Its file; made if it is not there, as is its directory.
+        path: Its file; created if missing, with its directory.
 
     Raises:
-        UnavailableError: It cannot be used: damaged, no database of ours, read-only, disk full.
-        InvalidInputError: Others can write its directory, or root is to open another user's.
-        LockedError: Another process has it locked.
+        UnavailableError: The file is unusable: damaged, another database, read-only, disk full.
+        InvalidInputError: Others can write its directory, or root would open another user's.
+        LockedError: Another process holds the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -100,11 +100,11 @@ class SqliteFile:
             raise
 
     def close(self) -> None:
-        """Close it."""
+        """Close the database."""
         self._connection.close()
 
     def replaced(self) -> bool:
-        """Return whether another file, or none, stands at the path now."""
+        """Return whether the path now has another file, or none."""
         try:
             return _identity(self.path) != self._file
         except OSError:
@@ -116,12 +116,12 @@ class SqliteFile:
             return self._get(key)
 
     def list(self, prefix: str, largest: int) -> Listing:
-        """Return all that is below a prefix, but for larger values."""
+        """Return the entries below a prefix, except larger values."""
         with self._problems(), self._transaction("DEFERRED"):
             return self._list(prefix, largest)
 
     def look(self, prefix: str, position: Position) -> Look:
-        """Return what happened below a prefix since: a listing where that is unknown."""
+        """Return the changes below a prefix after a position; a listing if they are unknown."""
         with self._problems(), self._transaction("DEFERRED"):
             revision, compacted = self._counter()
             if position.key or position.after < compacted or position.after > revision:
@@ -155,11 +155,11 @@ class SqliteFile:
         Args:
             key: The key.
             value: The bytes.
-            ttl: Seconds that it stays.
-            expected: The revision that it must have now, 0 for none; `None` for any.
+            ttl: Seconds until it expires.
+            expected: The revision that the key must have now, 0 for none; `None` for any.
 
         Returns:
-            The revision; `None` when the key had another one than expected.
+            The revision; `None` if the key had another one than expected.
         """
         with self._problems(), self._transaction("IMMEDIATE"):
             self._prune()
@@ -185,7 +185,7 @@ class SqliteFile:
             return True
 
     def prune(self) -> bool:
-        """Remove what has expired; return whether there was anything."""
+        """Remove expired entries; return whether there were any."""
         with self._problems():
             found = self._connection.execute(
                 "SELECT 1 FROM entries WHERE expires <= ? LIMIT 1", (_now(),)
@@ -198,9 +198,9 @@ class SqliteFile:
 
     def _prepare(self) -> None:
         execute = self._connection.execute
-        execute("PRAGMA mmap_size = 0")  # a damaged disk is an error then, not a SIGBUS
-        execute("PRAGMA temp_store = MEMORY")  # there may be no place for temporary files
-        with self._transaction("DEFERRED"):  # of one moment, while another process makes it
+        execute("PRAGMA mmap_size = 0")  # a damaged disk is then an error, not a SIGBUS
+        execute("PRAGMA temp_store = MEMORY")  # temporary files may have no place
+        with self._transaction("DEFERRED"):  # a consistent view while another process creates it
             version = self._version()
         if version == 0:
             execute("PRAGMA journal_mode = WAL")
@@ -209,7 +209,7 @@ class SqliteFile:
                     self._make_tables()
         execute("PRAGMA synchronous = FULL")
         execute(f"PRAGMA journal_size_limit = {8 * 1024 * 1024}")
-        # A read-only disk is told now, not at the first write.
+        # Detects a read-only disk now, not at the first write.
         with self._transaction("IMMEDIATE"):
             boot = _boot()
             if execute("SELECT boot FROM counter").fetchone() != (boot,):
@@ -274,8 +274,8 @@ class SqliteFile:
     def _listed(self, prefix: str, position: Position, revision: int) -> Look:
         """Return a listing, or its next part.
 
-        The parts of one are read at several moments, and all of them have the revision of the
-        first: what is written meanwhile comes after them, perhaps for the second time.
+        Parts are read at several moments, and all have the revision of the first: what is written
+        meanwhile follows them, perhaps for the second time.
         """
         if not position.parts:
             listing = self._list(prefix, position.largest)
@@ -361,8 +361,8 @@ def _unavailable(error: sqlite3.Error, code: int, path: Path) -> UnavailableErro
     what, hint = {
         sqlite3.SQLITE_NOTADB: ("is not a SQLite database", "name another path, or move it away"),
         sqlite3.SQLITE_CORRUPT: ("is damaged", "move it away: a new one is made"),
-        sqlite3.SQLITE_READONLY: ("cannot be written", "is the disk read-only, the file ours?"),
-        sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "is the disk read-only, the file ours?"),
+        sqlite3.SQLITE_READONLY: ("cannot be written", "check the owner, and the disk's mount"),
+        sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check the owner, and the disk's mount"),
         sqlite3.SQLITE_FULL: ("cannot be written: the disk is full", "make room"),
         sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk failed", "see the kernel log"),
     }.get(code, (f"cannot be used: {error}", ""))

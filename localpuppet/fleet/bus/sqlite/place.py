@@ -1,10 +1,8 @@
-"""The place of the SQLite bus: whose directory it is, and the empty file with the right mode.
+"""The directory and the empty file of the SQLite bus: ownership and modes.
 
-Owns: whether a place is ours to open, and what root refuses to open. Refuses to know: SQLite.
-
-Invariant: root opens no database in a place that another user could exchange. A file of SQLite's
-is a program (views, triggers), has neighbours that are found by name, and a name can become a link
-between any look and the opening.
+Root opens no database at a path that another user could replace. A SQLite file contains code
+(views, triggers) and has side files found by name, and a name can become a link between a check and
+the opening.
 """
 
 import os
@@ -17,22 +15,22 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.machine.files import make_private, sync_directory
 from localpuppet.base.machine.ownership import users_of_root
 
-# As the kernel counts links of one name.
+# The kernel's limit of links in one path.
 MAX_LINKS = 40
 
 
 def other_owner(directory: Path) -> int | None:
-    """Return who could exchange what stands in a directory, if root is to open something there.
+    """Return the user who could replace files in a directory that root is to use.
 
-    Looked at is all that the name leads through, as far as it is there, links too: the owner of
-    one directory can put another in the place of the next.
+    Checks everything on the path, as far as it exists, links included: the owner of one directory
+    can replace the next.
 
     Returns:
-        The id of the first other user on the way; `None` where there is none, or we are not root.
+        The id of the first other user on the path; `None` if there is no other, or as non-root.
 
     Raises:
-        InvalidInputError: A directory on the way can be written by others.
-        UnavailableError: The way cannot be looked at.
+        InvalidInputError: Others can write a directory on the path.
+        UnavailableError: The path cannot be read.
     """
     if os.geteuid() != 0:
         return None
@@ -41,7 +39,7 @@ def other_owner(directory: Path) -> int | None:
         for path, status in _way(directory):
             if status.st_uid not in ours:
                 return status.st_uid
-            # In a sticky directory, /tmp say, what is ours cannot be moved by others.
+            # In a sticky directory such as /tmp, others cannot move root's files.
             if stat.S_ISDIR(status.st_mode) and not status.st_mode & stat.S_ISVTX:
                 _refuse_writable(path, status)
     except OSError as error:
@@ -50,15 +48,15 @@ def other_owner(directory: Path) -> int | None:
 
 
 def make_file(path: Path) -> None:
-    """Make the file, private; SQLite gives its other files the same mode and owner.
+    """Create the file, private; SQLite gives its side files the same mode and owner.
 
-    An existing one is not opened here: closing it would drop the locks of this process on it.
+    An existing file is not opened: closing it would drop this process's locks on it.
 
     Raises:
-        InvalidInputError: Others can write the directory; or we are root, and the directory or the
-            file is another user's.
-        UnavailableError: The directory cannot be made.
-        OSError: The file cannot be made.
+        InvalidInputError: Others can write the directory; or root would use another user's
+            directory or file.
+        UnavailableError: The directory cannot be created.
+        OSError: The file cannot be created.
     """
     try:
         make_private(path.parent)
@@ -87,7 +85,7 @@ def _refuse_writable(path: Path, status: os.stat_result) -> None:
 
 
 def _refuse_left(path: Path) -> None:
-    """Refuse, as root, a file that another user left in a directory that has become root's."""
+    """Reject, as root, a file that another user left in a directory that is now root's."""
     status = path.lstat()
     if os.geteuid() == 0 and status.st_uid not in users_of_root():
         raise InvalidInputError(
@@ -98,7 +96,7 @@ def _refuse_left(path: Path) -> None:
 
 
 def _way(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield what a name leads through, as far as it is there: directories and links."""
+    """Yield the existing directories and links that a path leads through."""
     here = Path("/")
     rest = list(reversed(directory.absolute().parts[1:]))
     links = 0

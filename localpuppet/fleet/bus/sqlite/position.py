@@ -1,4 +1,4 @@
-"""Where a watcher of the SQLite bus is, and what it finds from there on."""
+"""The position of a watcher of the SQLite bus, and the changes found from there."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from localpuppet.fleet.bus.key_value import Change
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a watcher is.
+    """The position of a watcher.
 
     Attributes:
-        after: The last revision that it was told.
-        largest: The bytes of the largest value that it wants to know of.
+        after: The last revision that it has seen.
+        largest: Maximum bytes of a value of interest.
         parts: Whether listings may come in parts.
-        key: The last key that it was told of a listing with further parts; empty for none.
+        key: The last key of an incomplete listing; empty otherwise.
     """
 
     after: int
@@ -24,12 +24,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a watcher finds at one moment.
+    """The changes that a watcher finds in one look.
 
     Attributes:
-        changes: The next of them, sorted by revision.
-        position: Where to look on from.
-        more: Whether there are more already.
+        changes: The next changes, sorted by revision.
+        position: The position for the next look.
+        more: Whether there are more changes already.
     """
 
     changes: tuple[Change, ...]

@@ -1,13 +1,12 @@
-"""The bus on one machine: `KeyValue` over one SQLite file, with no server.
+"""`KeyValue` over one SQLite file, for one machine without a server.
 
-Owns: waiting. A write that finds the file locked by another process tries again until its
-deadline; a watcher sleeps until the doorbell rings. Everything that touches the file is
-`bus.sqlite.file`'s, takes well below a millisecond (and one fsync, for a write), and is therefore
-called in the event loop's own thread.
+This module waits; `bus.sqlite.file` touches the file. A write to a locked file tries again until
+its deadline; a watcher sleeps until the doorbell rings. Calls to the file take well below a
+millisecond (and one fsync for a write), so they run in the event loop's thread.
 
-Invariants: the bell is rung after the commit, so who wakes finds what was written. A writer that
-is killed between the two leaves a change that nobody was told of: that is what the slow look of
-watchers is for, and it is all that it is for, but that it also says what has expired.
+The bell rings after the commit, so a woken watcher finds the write. If a writer is killed between
+the two, no bell rings: the slow look of the watchers finds the change. The slow look also removes
+expired entries.
 """
 
 import asyncio
@@ -24,24 +23,24 @@ from localpuppet.fleet.bus.sqlite.doorbell import Doorbell
 from localpuppet.fleet.bus.sqlite.file import LockedError, SqliteFile
 from localpuppet.fleet.bus.sqlite.position import Position
 
-# Seconds between looks of a watcher that nobody wakes: 0.1 ms of work each.
+# Seconds between two looks of a watcher without a ring: each takes 0.1 ms.
 SLOW_LOOK = 2.0
-# Seconds before a locked file is tried again, the last one for ever: a commit takes about 1 ms.
+# Seconds between attempts on a locked file, the last one repeated: a commit takes about 1 ms.
 _PAUSES = (0.001, 0.002, 0.005, 0.01, 0.02)
 
 _Result = TypeVar("_Result")
 
 
 async def open_sqlite(path: Path, *, timeout: float) -> "SqliteKeyValue":
-    """Return the bus in a file, which is made if it is not there.
+    """Return the bus in a file.
 
     Args:
-        path: The file. Its directory is made, private, if it is not there.
+        path: The file; created if missing, with its private directory.
         timeout: The deadline of each call in seconds.
 
     Raises:
-        UnavailableError: It is damaged, no database of ours, read-only, or locked for too long.
-        InvalidInputError: Others can write its directory, or root is to open another user's.
+        UnavailableError: The file is damaged, another database, read-only, or locked for too long.
+        InvalidInputError: Others can write its directory, or root would open another user's.
     """
     file = await _patiently(lambda: SqliteFile(path), path, timeout)
     try:
@@ -93,7 +92,7 @@ class SqliteKeyValue(CheckedStore):
 
     async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
         position = Position(
-            after=-1 if how.after is None else how.after,  # no store has that revision: it lists
+            after=-1 if how.after is None else how.after,  # no store has -1: it lists
             largest=how.largest,
             parts=how.parts,
         )
@@ -107,7 +106,7 @@ class SqliteKeyValue(CheckedStore):
             if look.more:
                 continue
             await self._bell.wait(rings, seconds=SLOW_LOOK)
-            # Usually nothing: a cheap read. Who does find something tells all the others.
+            # Usually empty, and a cheap read. A watcher that finds something wakes the others.
             if self._bell.rings == rings and await self._ask(lambda file: file.prune()):
                 self._ring()
 
@@ -125,20 +124,20 @@ class SqliteKeyValue(CheckedStore):
         if self._file is None:
             raise UnavailableError("is closed", where=str(self._path))
         if self._file.replaced():
-            # Whoever writes into a file that was removed writes for nobody.
+            # Other processes do not see writes to a deleted file.
             fresh = SqliteFile(self._path)
             self._file.close()
             self._file = fresh
         return self._file
 
     def _ring(self) -> None:
-        # The value is committed; who hears no bell finds it at the slow look.
+        # The value is committed; without the bell, the slow look finds it.
         with suppress(OSError):
             self._bell.ring()
 
 
 async def _patiently(step: Callable[[], _Result], path: Path, timeout: float) -> _Result:
-    """Return what `step` returns, trying again while another process has the file locked."""
+    """Return the result of `step`; try again while another process has the file locked."""
     deadline = time.monotonic() + timeout
     tries = 0
     while True:

@@ -65,7 +65,7 @@ async def test_what_is_no_answer_is_nobody_there(
 )
 async def test_what_is_no_entry_is_nobody_there(tmp_path: Path, entry: bytes) -> None:
     async with told(tmp_path, b'{"ok": true, "entry": %s}' % entry) as kv:
-        with pytest.raises(UnavailableError, match="answers what we do not know"):
+        with pytest.raises(UnavailableError, match="sent an invalid answer"):
             await kv.get("/a")
 
 
