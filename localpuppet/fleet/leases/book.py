@@ -1,10 +1,8 @@
-"""The leases that this node's agent has, on disk: the agent after it goes on with them.
+"""The leases of this node's agent on disk, so that the next agent can resume them.
 
-Owns: `agent/leases.sqlite` in the state directory, and who relies on a lock (`LockUser`). Refuses
-to know: the bus, and whether what is written here is still true there.
-
-Invariant: what was noted survives a kill -9 and a power cut; a monotonic time of another boot is
-not mistaken for one of this.
+The file is `agent/leases.sqlite` in the state directory. Entries survive a kill -9 and a power cut;
+a monotonic time of another boot is never used. Whether an entry is still true on the bus is not
+known here.
 """
 
 from collections.abc import Sequence
@@ -26,39 +24,39 @@ CREATE TABLE IF NOT EXISTS leases (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockUser:
-    """Who asked for a lock, and relies on it for as long as it goes on.
+    """The run or process that relies on a lock.
 
     Attributes:
         run: The run that it is part of, if that has an id.
-        process: The process that asked, where that is known.
+        process: The process that requested the lock, if known.
     """
 
     run: str | None = None
     process: ProcessId | None = None
 
     def is_same(self, other: "LockUser") -> bool:
-        """Return whether both are one run, or one process of none."""
+        """Return whether both are the same run or, without a run, the same process."""
         if self.run is not None or other.run is not None:
             return self.run == other.run
         return self.process == other.process
 
     def __str__(self) -> str:
-        """Return `run ID`, or `process 123`."""
+        """Return `run ID` or `process 123`."""
         if self.run is not None:
             return f"run {self.run}"
-        return "nobody" if self.process is None else f"process {self.process.pid}"
+        return "an unknown process" if self.process is None else f"process {self.process.pid}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noted:
-    """A lease as it is in the book.
+    """A lease in the book.
 
     Attributes:
         name: Its name.
-        value: What we wrote on the bus; no other session writes the same.
-        ttl: Seconds for which a renewal is good.
-        until: Monotonic seconds until which the last renewal was good; 0 after a reboot.
-        user: Who relies on the lock; `None` for a leader's.
+        value: Its value on the bus, unique for a session.
+        ttl: Seconds for which a renewal is valid.
+        until: Monotonic seconds until which the last renewal is valid; 0 after a reboot.
+        user: The user of the lock; `None` for a leader's lease.
     """
 
     name: str
@@ -69,18 +67,18 @@ class Noted:
 
 
 class Book(Protocol):
-    """Where leases are noted; see `LeaseBook`."""
+    """The port of `LeaseBook`."""
 
     def note(self, noted: Noted) -> None:
-        """Write a lease down, or anew."""
+        """Write a lease, or overwrite it."""
         ...
 
     def strike(self, name: str) -> None:
-        """Take a lease out."""
+        """Delete a lease."""
         ...
 
     def entries(self) -> Sequence[Noted]:
-        """Return what is written down."""
+        """Return all leases."""
         ...
 
 
@@ -88,8 +86,8 @@ class LeaseBook:
     """The book, on disk.
 
     Args:
-        path: The SQLite file; made when first needed, 0600.
-        boot_id: Tells this boot of the machine from others.
+        path: The SQLite file; created at first use, 0600.
+        boot_id: The id of this boot of the machine.
     """
 
     def __init__(self, path: Path, *, boot_id: str) -> None:
@@ -101,7 +99,7 @@ class LeaseBook:
         self._boot_id = boot_id
 
     def note(self, noted: Noted) -> None:
-        """Write a lease down, or anew."""
+        """Write a lease, or overwrite it."""
         user = noted.user or LockUser()
         process = user.process
         with self._database.transaction() as connection:
@@ -121,16 +119,16 @@ class LeaseBook:
             )
 
     def strike(self, name: str) -> None:
-        """Take a lease out.
+        """Delete a lease.
 
         Raises:
-            StateError: It is still there.
+            StateError: The lease is still in the book.
         """
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM leases WHERE name = ?", (name,))
 
     def entries(self) -> list[Noted]:
-        """Return what is written down."""
+        """Return all leases."""
         if not self._database.path.exists():
             return []  # most agents never have a lease
         with self._database.use() as connection:

@@ -1,9 +1,9 @@
-"""A command that runs while its node has a lease, and never longer.
+"""A command that runs only while its node has a lease.
 
     start the command -> renew the lease -> lost? end the command before another can have the lease
 
-Owns: when the lease is renewed, when it counts as lost, and the end of the command then. Refuses to
-know: how the lease was taken (`leases.lease`), how the command is guarded (`GuardedCommand`).
+It renews the lease, and ends the command when the lease is lost. `leases.lease` takes the lease;
+`GuardedCommand` guards the command.
 """
 
 import asyncio
@@ -16,24 +16,24 @@ from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.leases.lease import Held, Leases
 
 RETRY = 1.0
-# Where a lease cannot be renewed, the command is asked to end when so much of its time is left,
-# and is killed a second before the lease is another's.
+# If the renewal fails, the command gets TERM when this part of the ttl is left, and KILL a second
+# before another holder can take the lease.
 MARGIN = 0.3
 
 
 class GuardedCommand(Protocol):
-    """A command that ends when we die or hang; `machine.guarded_command` implements it."""
+    """A command that ends if localpuppet dies or hangs: `machine.guarded_command`."""
 
     async def start(self, *, until: float, more: Mapping[str, str]) -> None:
         """Start the command; it is killed at `until` (monotonic seconds).
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The command cannot be started.
         """
         ...
 
     def good_until(self, until: float) -> None:
-        """Let the command go on until then."""
+        """Extend the command's deadline to `until` (monotonic seconds)."""
         ...
 
     def signal(self, number: int) -> None:
@@ -41,11 +41,11 @@ class GuardedCommand(Protocol):
         ...
 
     def kill(self) -> None:
-        """Kill the command and everything below it."""
+        """Kill the command and all its descendants."""
         ...
 
     async def wait(self) -> int | None:
-        """Return the command's exit code, `-N` for signal N; `None` when its guard was killed."""
+        """Return the command's exit code, `-N` for signal N; `None` if its guard was killed."""
         ...
 
 
@@ -53,12 +53,12 @@ class LeasedCommand:
     """Runs a command under a lease.
 
     Args:
-        leases: Renews the lease and gives it back.
+        leases: Renews and releases the lease.
         command: The command.
-        program: What the command is called in messages.
-        clock: Our own clock.
-        fail: Takes an error that does not end the program.
-        note: Takes what a person should read.
+        program: The command's name in messages.
+        clock: The node's clock.
+        fail: Reports an error that does not end the program.
+        note: Reports what a person should read.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class LeasedCommand:
         self._note = note
 
     async def run(self, held: Held) -> int:
-        """Return the command's exit code, or 1 when the lease was lost while it ran.
+        """Run the command; return its exit code, or 1 if the lease was lost meanwhile.
 
         Raises:
-            InvalidInputError: The command cannot be run; the lease was given back.
+            InvalidInputError: The command cannot be started; the lease was released.
         """
         command = self._command
         more = {"LOCALPUPPET_LEASE_REVISION": str(held.revision)}
@@ -103,7 +103,7 @@ class LeasedCommand:
                 if self._clock.monotonic() < held.until - held.ttl * MARGIN:
                     continue
             else:
-                problem, pause = "somebody else has it", held.ttl / 3
+                problem, pause = "another node has it", held.ttl / 3
                 if renewed is not None:
                     held = renewed
                     command.good_until(held.until - RETRY)
@@ -121,7 +121,7 @@ class LeasedCommand:
         return code if code >= 0 else 128 - code
 
     async def _renew(self, held: Held) -> Held | None:
-        """Renew the lease, in the time that is left for it; after a pause of ours, in a moment."""
+        """Renew the lease in the time that is left for it, but wait at least `RETRY` seconds."""
         left = held.until - held.ttl * MARGIN - self._clock.monotonic()
         try:
             return await asyncio.wait_for(self._leases.renew(held), max(left, RETRY))
@@ -129,7 +129,7 @@ class LeasedCommand:
             raise UnavailableError("the bus does not answer", where="bus") from error
 
     async def _give_back(self, held: Held) -> bool:
-        """Let go of the lease; return whether it was ours to the end."""
+        """Release the lease; return whether this node held it to the end."""
         try:
             return await self._leases.give_back(held)
         except UnavailableError as error:

@@ -1,13 +1,13 @@
-"""The leases that this node has: taken when Puppet asks, renewed, given back, fenced.
+"""The leases of this node: taken when Puppet requests them, renewed, released, fenced.
 
-Owns: which leases are ours, for whom, and when they are renewed. Refuses to know: the engine (the
-store comes and goes with the connection), how a run is ended, and how it is told that one goes on.
+- A lease reported as held stays valid for some time, by the node's monotonic clock.
+- If a lock is lost, the run that relied on it ends before another node can rely on the lock.
+- A lock is released when its run is over.
+- A lock is in the book before its run gets it, so that the next agent resumes it, and leaves the
+  book before its release, so that the next agent does not miss it.
 
-Invariants: what is said to be ours is ours for some time to come, by our own monotonic clock; a
-lock whose lease was lost ends the run that relied on it, before another can rely on it as well; a
-lock is given back when its run is over; a lock is in the book before its run hears that it has it,
-so that the next agent goes on with it, and leaves the book before it is given back, so that the
-next agent does not miss it.
+The store changes with each connection. How a run ends, and whether one is running, is decided by
+callables.
 """
 
 import asyncio
@@ -21,33 +21,32 @@ from localpuppet.fleet.leases.lease import Held, Leases, Use
 
 LOCK_TTL = 60.0
 STEP = 1.0
-# A lease is renewed when a third of its time has passed, so that two renewals may fail; what has
-# less than a tenth left is given up: the run that relies on it needs time to end.
+# A lease is renewed after a third of its time, so that two renewals may fail. It is given up with
+# less than a tenth left: the run that relies on it needs time to end.
 RENEW_AT = 1 / 3
 GIVE_UP_AT = 0.9
-# Seconds for an agent that has just started to reach the bus and look whether it still has what
-# the one before had, where that one's time is up.
+# Seconds for a new agent to reach the bus and check leases of the last agent that are out of time.
 LOOK_AGAIN = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """A lease of ours.
+    """A lease of this node.
 
     Attributes:
-        held: As we know it.
-        user: Who relies on the lock; `None` for a leader's.
-        sure: The store's revision is known: no write was left in doubt.
-        ours: Whether this agent took it, or has found that it is still ours.
-        give_up_at: Monotonic seconds; when it was not renewed until then, it counts as lost.
-        ending: It is being given back.
-        turn: Whoever writes it on the bus.
+        held: The lease, as last known.
+        user: The user of the lock; `None` for a leader's lease.
+        sure: Whether the store's revision is known: no write was left in doubt.
+        confirmed: Whether this agent took it, or has verified that this node still has it.
+        give_up_at: Monotonic seconds; without a renewal until then, it counts as lost.
+        ending: Whether it is being released.
+        turn: Held while writing it on the bus.
     """
 
     held: Held
     user: LockUser | None
     sure: bool = True
-    ours: bool = True
+    confirmed: bool = True
     give_up_at: float
     ending: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -60,12 +59,12 @@ class Keeper:
     """Keeps this node's leases.
 
     Args:
-        leases: Returns the leases of this node's session, on a store that is connected.
+        leases: Returns the leases of this node's session, on a connected store.
         clock: The node's clock.
-        log: What it says.
-        book: What is ours, on disk.
-        relies: Whether somebody who asked for a lock goes on.
-        lost: Called with whoever relied on a lost lock: it must end.
+        log: The agent's log.
+        book: The leases on disk.
+        relies: Whether the user of a lock is still running.
+        lost: Called with the user of a lost lock: it must end.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class Keeper:
         self._more = asyncio.Event()
 
     def resume(self) -> None:
-        """Go on with what an earlier agent had; call it once, when no other agent can be there.
+        """Resume the leases of an earlier agent; call it once, when no other agent can run.
 
         Raises:
             StateError: The book cannot be read.
@@ -100,13 +99,13 @@ class Keeper:
             )
             give_up_at = max(_give_up_at(held), soon)
             self._kept[noted.name] = _Kept(
-                held=held, user=noted.user, sure=False, ours=False, give_up_at=give_up_at
+                held=held, user=noted.user, sure=False, confirmed=False, give_up_at=give_up_at
             )
 
     async def leader(self, name: str, *, ttl: float, take: bool) -> str | None:
-        """Return who leads; take the lease where nobody has it, and renew it from then on.
+        """Return the leader; take a free lease if `take`, and renew it from then on.
 
-        Where a lock or a command has it, here or elsewhere, nobody leads.
+        If a lock or a command has the lease, here or elsewhere, there is no leader.
 
         Raises:
             InvalidInputError: The text is not a lease name.
@@ -125,13 +124,13 @@ class Keeper:
         return await leases.leader(name)
 
     async def lock(self, name: str, *, wait: float, user: LockUser) -> int:
-        """Take a lock for somebody, waiting for it; return its revision.
+        """Take a lock for a user, waiting for it; return its revision.
 
         Raises:
-            BusyError: It was not free within `wait` seconds.
-            StateError: It could not be written down, and was given back.
-            InvalidInputError: The text is not a lease name, or it is a lease of ours already, or
-                nobody goes on who would rely on it.
+            BusyError: The lock was not free within `wait` seconds.
+            StateError: It could not be written to the book, and was released.
+            InvalidInputError: The text is not a lease name, this node has the lease already, or the
+                user is not running.
         """
         kept = self._kept.get(name)
         if kept is not None and self._is_over(kept):
@@ -143,7 +142,7 @@ class Keeper:
             )
         if not self._relies(user):
             raise InvalidInputError(
-                f"no run or process goes on here that would rely on the lock {name}",
+                f"no active run or process would rely on the lock {name}",
                 hint="ask from the process that is to have it",
             )
         leases = await self._leases()
@@ -164,12 +163,13 @@ class Keeper:
         return held.revision
 
     async def unlock(self, name: str, *, user: LockUser) -> bool:
-        """Release a lock; return whether we held it until now.
+        """Release a lock; return whether this node held it until now.
 
-        Releasing a lock that we never held returns True.
+        Returns True for a lock that this node never held.
 
         Raises:
-            UnavailableError: The store cannot be asked; it is tried again until it has expired.
+            UnavailableError: The store is unreachable; the keeper tries again until the lock
+                expires.
         """
         kept = self._kept.get(name)
         if kept is None or kept.user is None or not kept.user.is_same(user):
@@ -177,13 +177,13 @@ class Keeper:
         return await self._let_go(name)
 
     async def keep(self, stop: asyncio.Event) -> None:
-        """Renew what is ours until `stop` is set; give back then what nobody relies on."""
+        """Renew the leases until `stop` is set; then release those without a user."""
         stopping = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set():
                 await self.step()
                 self._more.clear()
-                # Nothing to renew, nothing to wake for: most agents hold no lease.
+                # Most agents hold no lease: then there is nothing to wake for.
                 more = asyncio.create_task(self._more.wait())
                 seconds = STEP if self._kept else None
                 await asyncio.wait(
@@ -195,7 +195,7 @@ class Keeper:
         await self._leave()
 
     async def step(self) -> None:
-        """Renew what is due; give back what nobody relies on; let go of what is lost."""
+        """Renew due leases; release locks without a user; drop lost leases."""
         for name, kept in list(self._kept.items()):
             if self._is_over(kept):
                 await self._end(name, kept)
@@ -215,9 +215,9 @@ class Keeper:
                 self._log.warning(f"{kept} expires by itself: {error}", kind=LineKind.LEASE)
 
     async def _end(self, name: str, kept: _Kept) -> None:
-        """Give back what nobody relies on, if that can be done; else it is tried again."""
+        """Release a lock without a user; if that fails, the next step tries again."""
         if not kept.ending:
-            self._log.info(f"giving back {kept}: {kept.user} is over", kind=LineKind.LEASE)
+            self._log.info(f"releasing {kept}: {kept.user} has ended", kind=LineKind.LEASE)
         try:
             await self._let_go(name)
         except UnavailableError as error:
@@ -228,10 +228,10 @@ class Keeper:
                 self._log.warning(f"{kept} expires by itself: {error}")
 
     async def _let_go(self, name: str) -> bool:
-        """Give a lease back; return whether it was ours to the end.
+        """Release a lease; return whether this node held it to the end.
 
         Raises:
-            UnavailableError: The store cannot be asked: it is still to be given back.
+            UnavailableError: The store is unreachable: the lease is still to be released.
         """
         before = self._kept.get(name)
         if before is None:
@@ -239,13 +239,13 @@ class Keeper:
         async with before.turn:
             kept = self._kept.get(name)
             if kept is None or kept.turn is not before.turn:
-                return True  # somebody else has done it meanwhile
+                return True  # another task has released it meanwhile
             self._strike(name)
             ending = self._kept[name] = replace(kept, ending=True, sure=False)
             leases = await self._leases()
             found: Held | None = kept.held if kept.sure else await leases.find(kept.held)
             mine = found is not None and await leases.give_back(found)
-            if self._kept.get(name) is ending:  # or somebody who waited here has it by now
+            if self._kept.get(name) is ending:  # or a waiting task has taken it by now
                 del self._kept[name]
             return mine
 
@@ -256,29 +256,29 @@ class Keeper:
         async with before.turn:
             kept = self._kept.get(name)
             if kept is None or kept.turn is not before.turn or kept.ending:
-                return  # given back meanwhile
-            problem = "somebody else has it, or it has expired"
+                return  # released meanwhile
+            problem = "another node has it, or it has expired"
             try:
                 leases = await self._leases()
                 found: Held | None = kept.held if kept.sure else await leases.find(kept.held)
                 found = None if found is None else await leases.renew(found)
             except UnavailableError as error:
                 if self._clock.monotonic() < kept.give_up_at:
-                    if self._kept.get(name) is kept:  # whether the write took place is not known
+                    if self._kept.get(name) is kept:  # it is unknown whether the write took place
                         self._kept[name] = replace(kept, sure=False)
                     return
                 problem, found = str(error), None
             if found is not None:
                 self._keep(found, user=kept.user, turn=kept.turn)
                 self._note(self._kept[name])
-                if not kept.ours:
+                if not kept.confirmed:
                     relies = f" for {kept.user}" if kept.user else ""
                     self._log.info(f"took up {kept} again{relies}", kind=LineKind.LEASE)
                 return
             self._log.warning(f"lost the lease {name}: {problem}", kind=LineKind.LEASE)
             if kept.user is not None:
                 self._lost(kept.user)
-            if self._kept.get(name) is kept:  # or somebody who waited here has it by now
+            if self._kept.get(name) is kept:  # or a waiting task has taken it by now
                 del self._kept[name]
                 self._strike(name)
 
@@ -289,7 +289,7 @@ class Keeper:
         self._more.set()
 
     def _note(self, kept: _Kept) -> None:
-        """Write down what is ours; without that only the next agent knows less."""
+        """Write a lease to the book; without that, only the next agent knows less."""
         try:
             self._book.note(_noted(kept))
         except StateError as error:
@@ -306,7 +306,7 @@ class Keeper:
             )
 
     def _is_over(self, kept: _Kept) -> bool:
-        """Return whether a lock is to be given back: nobody relies on it any more."""
+        """Return whether to release a lock: its user has ended."""
         return kept.ending or (kept.user is not None and not self._relies(kept.user))
 
     def _valid(self, kept: _Kept) -> bool:

@@ -1,10 +1,10 @@
-"""Leases: rights on the bus that expire, one holder at a time.
+"""Leases: rights on the bus that expire, with one holder at a time.
 
-Owns: what stands under a lease's key, and how it is taken, renewed, found again and given back.
-Refuses to know: who renews it and when (`leases.keeper`, `localpuppet lease`), engines.
+It has the value under a lease's key, and takes, renews, finds and releases leases. `leases.keeper`
+and `localpuppet lease` decide when.
 
-Invariants: a lease is written only where nobody has it, or over the revision of one that is ours to
-replace; what others may rely on never lasts longer than the store keeps it.
+- A lease is written only if it is free, or over the revision of a lease that this node may replace.
+- No right outlasts the time for which the store keeps the lease.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from localpuppet.fleet.bus.layout import LEASES, MAX_LEASE, parse_lease_name
 
 
 class Use(StrEnum):
-    """What a lease is for: only who leads may be taken for a leader, and be followed by itself."""
+    """What a lease is for: only a `LEADER` lease names a leader, and can be taken over."""
 
     LEADER = "leader"
     LOCK = "lock"
@@ -30,14 +30,14 @@ class Use(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A lease that we have.
+    """A lease that this process holds.
 
     Attributes:
         name: Its name.
-        value: What is written there.
-        revision: That of our last write: whoever has another one took it from us.
-        until: Monotonic seconds; from then on we must not rely on it.
-        ttl: Seconds for which a renewal is good.
+        value: Its value on the bus.
+        revision: The revision of the last write: another revision means another holder.
+        until: Monotonic seconds; from then on, the lease must not be relied on.
+        ttl: Seconds for which a renewal is valid.
     """
 
     name: str
@@ -48,22 +48,22 @@ class Held:
 
     @property
     def holder(self) -> str:
-        """Who we are, as others are told."""
+        """The holder's name, as other nodes see it."""
         return _said(_key(self.name), self.value)[0]
 
 
 class Leases:
-    """Takes and gives back leases.
+    """Takes and releases leases.
 
-    A holder relies on its lease only until `Held.until`, counted from before the write that made
-    it, by its own monotonic clock; the store lets go of it no earlier. A holder that was paused
-    finds that `until` has passed, or that its revision is not the store's any more.
+    A holder relies on its lease only until `Held.until`, counted from before the write, by its own
+    monotonic clock; the store frees the lease no earlier. After a pause, a holder finds that
+    `until` has passed, or that the store has another revision.
 
     Args:
         kv: The store.
         clock: The node's clock.
-        holder: Who we are, as others are told.
-        session: Tells this process from every other one of the same name.
+        holder: The holder's name, as other nodes see it.
+        session: The id of this process, unique among those of the same name.
     """
 
     def __init__(self, kv: KeyValue, clock: Clock, *, holder: str, session: str) -> None:
@@ -78,7 +78,7 @@ class Leases:
         return None if entry is None else _said(entry.key, entry.value)[0]
 
     async def leader(self, name: str) -> str | None:
-        """Return the leader; `None` without one, also if the name is a lock's or a command's."""
+        """Return the leader; `None` without one, or if a lock or a command has the lease."""
         entry = await self._kv.get(_key(name))
         if entry is None:
             return None
@@ -88,13 +88,13 @@ class Leases:
     async def take(
         self, name: str, *, ttl: float, use: Use = Use.COMMAND, over: bool = False
     ) -> Held | None:
-        """Take a lease; `None` when somebody has it.
+        """Take a lease; `None` if it is not free.
 
         Args:
             name: Its name.
             ttl: Seconds.
-            use: What for.
-            over: Take over what an earlier process of the same holder had, as a leader.
+            use: Its use.
+            over: Take over the lease of an earlier process of this holder, as a leader.
         """
         said = {"holder": self._holder, "session": self._session, "use": use}
         value = json.dumps(said).encode()
@@ -111,7 +111,7 @@ class Leases:
     async def wait(
         self, name: str, *, ttl: float, patience: float, use: Use = Use.COMMAND
     ) -> Held | None:
-        """Take a lease as soon as it is free; `None` when it was not within `patience` seconds."""
+        """Take a lease when it becomes free; `None` if it is not free within `patience` seconds."""
         deadline = self._clock.monotonic() + patience
         while True:
             held = await self.take(name, ttl=ttl, use=use)
@@ -121,7 +121,7 @@ class Leases:
             await self._freed(name, min(left, ttl))
 
     async def _freed(self, name: str, seconds: float) -> None:
-        """Wait until a lease is let go of, at most so long: an expiry may be told to nobody."""
+        """Wait until a lease is free, at most `seconds`: a store may not report an expiry."""
         try:
             async with asyncio.timeout(seconds):
                 async with aclosing(self._kv.watch(LEASES, largest=MAX_LEASE)) as changes:
@@ -136,10 +136,10 @@ class Leases:
             return
 
     async def find(self, held: Held) -> Held | None:
-        """Return the lease with the store's revision; `None` when it is not ours any more.
+        """Return the lease with the store's revision; `None` if another holder has it.
 
-        For whom a write has left in doubt, and for the process that comes after the one that took
-        it. That it is ours is told by its value, which names the session: nobody else writes that.
+        For a write with an unknown result, and for the process that resumes a lease. The value
+        identifies the holder: it has the session, which no other process writes.
         """
         entry = await self._kv.get(_key(held.name))
         if entry is None or entry.value != held.value:
@@ -153,10 +153,10 @@ class Leases:
         )
 
     async def renew(self, held: Held) -> Held | None:
-        """Return the lease, good for its ttl again; `None` when it is not ours any more.
+        """Renew the lease; `None` if another holder has it.
 
         Raises:
-            UnavailableError: The store cannot be asked; it is good until `until`.
+            UnavailableError: The store is unreachable; the lease is valid until `until`.
         """
         begun = self._clock.monotonic()
         revision = await self._kv.set_if_revision(
@@ -173,10 +173,10 @@ class Leases:
         )
 
     async def give_back(self, held: Held) -> bool:
-        """Let go of a lease; return whether it was ours to the end.
+        """Release a lease; return whether this process held it to the end.
 
         Raises:
-            UnavailableError: The store cannot be asked; it expires by itself.
+            UnavailableError: The store is unreachable; the lease expires by itself.
         """
         return await self._kv.remove_if_revision(_key(held.name), held.revision)
 
@@ -186,7 +186,7 @@ def _key(name: str) -> str:
 
 
 def _said(key: str, value: bytes) -> tuple[str, str]:
-    """Return who holds a lease and what for; the latter is empty where it is not said."""
+    """Return the holder and the use of a lease; the use is empty if it is missing."""
     try:
         raw = loads(value)
         return str(raw["holder"]), str(raw.get("use", ""))

@@ -164,7 +164,7 @@ async def test_a_lease_that_is_anothers_ends_the_command_and_stays_the_others() 
     await site.lost()
     assert await run == 1
     assert command.signals == [signal.SIGTERM], "it has time to end by itself"
-    assert site.fails == ["the lease db was lost: somebody else has it; ending the command"]
+    assert site.fails == ["the lease db was lost: another node has it; ending the command"]
     assert site.entry is not None
     assert b"b.example.com" in site.entry.value
 

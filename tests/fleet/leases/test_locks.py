@@ -108,7 +108,7 @@ def test_a_puppet_that_outlives_its_supervisor_keeps_its_lock(
     b.start()
     b.wait_log(f"took up the lock migrate again for run {record['id']}")
     os.kill(record["puppet"]["pid"], signal.SIGKILL)
-    b.wait_log(f"giving back the lock migrate: run {record['id']} is over")
+    b.wait_log(f"releasing the lock migrate: run {record['id']} has ended")
     assert a.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
     open_fifo(tmp_path / "gate")
 
@@ -124,7 +124,7 @@ def test_an_agent_gives_back_the_lock_of_a_run_that_ended_with_the_one_before(
         os.kill(record[process]["pid"], signal.SIGKILL)
     open_fifo(tmp_path / "gate")
     b.start()
-    b.wait_log(f"giving back the lock migrate: run {record['id']} is over")
+    b.wait_log(f"releasing the lock migrate: run {record['id']} has ended")
     assert a.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
 
 
@@ -180,7 +180,7 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it(fleet: Fleet, tmp_path:
     b.wait_log(f"took up the lock migrate again for process {puppet.pid}")
     assert a.run("lease", "migrate", "--", "true").code == 75
     puppet.kill()
-    b.wait_log(f"giving back the lock migrate: process {puppet.pid} is over")
+    b.wait_log(f"releasing the lock migrate: process {puppet.pid} has ended")
     assert a.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
     open_fifo(tmp_path / "gate")
 
@@ -219,7 +219,7 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it_on_two_sides(split: Spl
     split.wait_for(again, f"took up the lock migrate again for process {puppet.pid}")
     assert split.other.run("lease", "migrate", "--", "true").code == 75
     puppet.kill()
-    split.wait_for(again, f"giving back the lock migrate: process {puppet.pid} is over")
+    split.wait_for(again, f"releasing the lock migrate: process {puppet.pid} has ended")
     assert split.other.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
 
 
