@@ -1,4 +1,4 @@
-"""What makes nodes run: triggers, their causes and chains, and what became of them.
+"""What makes nodes run: triggers, their causes and chains, and the outcomes.
 
 decides: `admission`, `cause`, `chain`, `change`, `coalescing`, `kick`, `outcome`, `steps`,
     `trigger`.

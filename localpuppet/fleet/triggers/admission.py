@@ -1,11 +1,10 @@
-"""Admission: is this trigger to be accepted, and if not, why.
+"""Admission: decide whether this node accepts a trigger, and if not, why.
 
-Owns: the order of the checks and their texts (docs/triggers.md has the table). Refuses to know:
-files, clocks, keys: what it needs of those comes as plain values and callables.
+The checks have a fixed order, so that each message has one reason (docs/triggers.md has the table).
 
-Invariants: a bad message raises nothing; the checks come in one order, so that a message has one
-reason; nothing about a message is believed before its signature was checked, but for what it
-claims to be, which the signature is checked against; a reason is one printable line.
+- A bad message raises nothing.
+- Before the signature is verified, only the claimed sender is used, to verify it.
+- A reason is one printable line.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,15 +16,15 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.triggers.cause import Cause
 from localpuppet.fleet.triggers.trigger import MAX_HOPS, MAX_TTL, Trigger
 
-MAX_SKEW = 30  # seconds that a sender's clock may be ahead of ours
+MAX_SKEW = 30  # seconds that a sender's clock may be ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsigned:
-    """Nobody vouches for a message.
+    """A message without a valid signature.
 
     Attributes:
-        reason: Why: there is no signature, it does not fit, its key is unknown.
+        reason: The signature is missing or does not fit, or its key is unknown.
     """
 
     reason: str
@@ -33,12 +32,12 @@ class Unsigned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """A trigger that is to be followed by a run.
+    """A trigger that leads to a run.
 
     Attributes:
-        cause: What to keep of it until then.
-        remember_until: Until when `cause.id` must be known as seen, durably: seconds since 1970 by
-            our clock. Before that the same message could be admitted once more.
+        cause: The cause to keep until then.
+        remember_until: Until when `cause.id` must be remembered durably: seconds since 1970 by the
+            local clock. Otherwise the same message could be admitted again.
     """
 
     cause: Cause
@@ -47,12 +46,12 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """A trigger that leads to nothing.
+    """A trigger that leads to no run.
 
     Attributes:
         reason: One printable line.
-        quiet: Nothing is wrong, and most nodes see many of these: a line for debugging only.
-        trigger: What it said, where it could be read; not to be believed.
+        quiet: Whether it is normal and frequent: log it for debugging only.
+        trigger: The trigger, if it could be read; not to be trusted.
     """
 
     reason: str
@@ -62,11 +61,12 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What one node accepts.
+    """The admission rules of one node.
 
     Attributes:
         me: The node.
-        trigger_refusal: The local policy: why a sender may not trigger this node; `None` if it may.
+        trigger_refusal: Why the policy forbids a sender to trigger this node; `None` if it allows
+            it.
         seen: Whether a cause's id is remembered.
     """
 
@@ -80,10 +80,10 @@ class Admission:
         """Decide on one message.
 
         Args:
-            payload: Exactly the bytes that were signed.
+            payload: Exactly the signed bytes.
             now: Seconds since 1970, UTC.
-            signer: Whose valid signature the payload has. Called only for a message that has the
-                form of a trigger: a storm of rubbish costs no cryptography.
+            signer: Returns the name with a valid signature of the payload. Called only for a
+                well-formed trigger: a flood of malformed messages costs no cryptography.
         """
         try:
             trigger = Trigger.parse(payload)
@@ -99,14 +99,14 @@ class Admission:
     def _problems(
         self, trigger: Trigger, cause: Cause, now: int, signer: Callable[[], str | Unsigned]
     ) -> Iterator[tuple[str | None, bool]]:
-        """Yield a reason or nothing for each check, in their order, and whether it is quiet."""
+        """Yield for each check, in order, a reason or `None`, and whether it is quiet."""
         yield _signature_problem(trigger, signer()), False
         yield _age_problem(trigger, now), False
         yield self._address_problem(trigger), True
         yield self._policy_problem(trigger), False
         yield _path_problem(trigger), False
         yield self._loop_problem(trigger), False
-        # Messages come at least once, and again whenever the bus is read anew: that is not news.
+        # Messages arrive at least once, and again whenever the bus is read again.
         yield self._duplicate_problem(cause), True
 
     def _address_problem(self, trigger: Trigger) -> str | None:
@@ -130,7 +130,7 @@ class Admission:
 
 
 def show_path(path: tuple[NodeName, ...]) -> str:
-    """Return `a -> b`."""
+    """Return a path as `a -> b`."""
     return " -> ".join(path)
 
 
@@ -143,7 +143,7 @@ def _signature_problem(trigger: Trigger, signer: str | Unsigned) -> str | None:
 
 
 def _age_problem(trigger: Trigger, now: int) -> str | None:
-    # Whole seconds on both sides: a timestamp knows no fractions, and they are the sender's favour.
+    # Whole seconds on both sides: a timestamp has no fractions, which favours the sender.
     age = now - trigger.timestamp
     if age > trigger.ttl:
         return f"expired: {age} s old, its ttl is {trigger.ttl} s (are the clocks in step?)"

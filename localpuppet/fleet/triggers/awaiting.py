@@ -1,4 +1,4 @@
-"""What became of a trigger on the nodes that it was sent to, as their agents tell it."""
+"""Wait for the outcome of a trigger on its receivers, as their agents publish it."""
 
 import asyncio
 from contextlib import aclosing, suppress
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from localpuppet.fleet.trust.signing import Verifier
 
 AGAIN = 0.5
-# A node that is on the bus has heard of a trigger so many seconds after it was sent.
+# Seconds after which an online node has received a trigger.
 HEARD = 2.0
-# Seconds after the end of its ttl from which on a node that has not accepted a trigger never will.
+# Seconds after the end of the ttl when a node that has not accepted the trigger never will.
 LATE = 5.0
 NOT_ACCEPTED = "not_accepted"
 
@@ -31,13 +31,13 @@ Ends = dict[str, End | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """A trigger whose ends are awaited.
+    """A trigger whose outcomes are awaited.
 
     Attributes:
         sent: The trigger, as it was sent.
-        sender: In whose name it was signed.
+        sender: The name that signed it.
         sent_in: The seconds in which it may have been sent.
-        ttl: Seconds for which it is good.
+        ttl: Seconds for which it is valid.
     """
 
     sent: "Sent"
@@ -54,17 +54,17 @@ async def ends(
     patience: float,
     told: "Callable[[str, End], None]",
 ) -> Ends:
-    """Return how a trigger ended on each node; `None` where nothing was heard in time.
+    """Return the outcome of a trigger on each node; `None` if none was received in time.
 
-    An outage only takes time: the trigger is on its way. A node that is idle when the trigger is
-    not good any more, or that never came, has not accepted it.
+    An outage only costs time. If a node is idle when the trigger has expired, or was never online,
+    it has not accepted the trigger.
 
     Args:
-        expected: The trigger whose ends are awaited.
+        expected: The trigger.
         kv: The store.
-        verifier: Tells whose signatures hold.
+        verifier: Verifies the nodes' signatures.
         patience: Seconds.
-        told: Learns of each end as it is heard.
+        told: Called with each outcome as it arrives.
     """
     waiting = _Waiting(expected, verifier, told=told)
     good = expected.ttl + LATE
@@ -98,16 +98,16 @@ class _Waiting:
         self._heard_at = asyncio.get_running_loop().time() + HEARD
         self._told = told
         self._came: set[str] = set()
-        self.missed = False  # something may have been told that was not heard
+        self.missed = False  # an outcome may have been published meanwhile
         self.found: Ends = dict.fromkeys(expected.sent.sent)
 
     @property
     def done(self) -> bool:
-        """Whether all have told."""
+        """Whether all nodes have published an outcome."""
         return all(self.found.values())
 
     def take(self, name: str, token: bytes) -> None:
-        """Look at what a node tells of itself."""
+        """Process the published status of a node."""
         if name not in self.found or self.found[name] is not None:
             return
         self._came.add(name)
@@ -130,7 +130,7 @@ class _Waiting:
             self._end(name, heard)
 
     def never_came(self) -> None:
-        """Give up on nodes that have not been there as long as the trigger was good."""
+        """Give up on nodes that were offline for the trigger's whole ttl."""
         for name, end in self.found.items():
             if end is None and name not in self._came and not self.missed:
                 self._end(name, self._not_accepted())
@@ -144,7 +144,7 @@ class _Waiting:
 
 
 def _is_free(status: "Mapping[str, Any]", *, since: float) -> bool:
-    """Return whether a node says that it owed no run at a time after `since`, by its clock."""
+    """Return whether a node's status says that it owed no run after `since`, by its clock."""
     if status.get("state") not in ("idle", "on hold") or status.get("waiting") != 0:
         return False
     try:
@@ -154,7 +154,7 @@ def _is_free(status: "Mapping[str, Any]", *, since: float) -> bool:
 
 
 async def _look(kv: "KeyValue", waiting: _Waiting) -> None:
-    """Read what the nodes tell, until all of them have answered."""
+    """Read the published status of the nodes until all have an outcome."""
     async with aclosing(kv.watch(layout.PRESENCE)) as changes:
         async for change in changes:
             for entry in key_value.entries(change):
@@ -164,7 +164,7 @@ async def _look(kv: "KeyValue", waiting: _Waiting) -> None:
 
 
 async def doubts(kv: "KeyValue", verifier: "Verifier", sent: "Sent", *, ttl: int) -> list[str]:
-    """Return why some of the receivers may not be heard of; nothing where nobody can tell."""
+    """Return why some receivers may report no outcome; empty if the store is unreachable."""
     try:
         entries = await asyncio.gather(*(kv.get(f"{layout.PRESENCE}{name}") for name in sent.sent))
     except UnavailableError:
@@ -172,7 +172,9 @@ async def doubts(kv: "KeyValue", verifier: "Verifier", sent: "Sent", *, ttl: int
     reasons = []
     for name, entry in zip(sent.sent, entries, strict=True):
         if entry is None:
-            reasons.append(f"no agent of {name} is there now; it has {show_duration(ttl)} to come")
+            reasons.append(
+                f"the agent of {name} is offline; it has {show_duration(ttl)} to connect"
+            )
         elif believe(verifier, name, entry.value).get("state") == "not trusted":
-            reasons.append(f"{name} is not trusted here: how its run ends will not be believed")
+            reasons.append(f"{name} is not trusted here: its outcome will be rejected")
     return reasons

@@ -1,10 +1,8 @@
-"""A cause: what led to a run, as it is kept until the run is over and in the run's record.
+"""A cause: the reason for a run, kept until the run is over and in the run's record.
 
-Owns: the value and its strict JSON form. Refuses to know: how a cause came about, and files.
-
-Invariants: `Cause.from_dict(cause.to_dict()) == cause`; the cause of a trigger, or of a change of
-another node, has the path along which it came, that node last; every other cause is the beginning
-of its chain and has none.
+- `Cause.from_dict(cause.to_dict()) == cause`.
+- The cause of a trigger, or of another node's change, has the path along which it came, with that
+  node last. Every other cause begins a chain and has no path.
 """
 
 from collections.abc import Mapping
@@ -21,15 +19,15 @@ from localpuppet.fleet.triggers.trigger import Trigger
 
 
 class CauseKind(StrEnum):
-    """Where a cause comes from."""
+    """The origin of a cause."""
 
     TRIGGER = "trigger"
     TIMER = "timer"
     MANUAL = "manual"
     REQUEST = "request"
-    QUERY = "query"  # what another node says of itself changed an answer
+    QUERY = "query"  # another node's published data changed an answer
     ROLLOUT = "rollout"  # a step of a rollout: it runs alone, and never twice
-    CONFIRMATION = "confirmation"  # what was deployed is not confirmed: back to what ran before
+    CONFIRMATION = "confirmation"  # a deployment was not confirmed: return to the release before
 
 
 _ALONG_A_PATH = (CauseKind.TRIGGER, CauseKind.QUERY)
@@ -40,19 +38,19 @@ class Cause:
     """One reason to run.
 
     Attributes:
-        kind: Where it comes from.
-        sender: The node that sent the trigger, whoever made the request, the owner of the
-            rollout's hold, else this node.
+        kind: The origin.
+        sender: The node that sent the trigger, the caller of the request, or the owner of the
+            rollout's hold; otherwise this node.
         uuid: Its id, unique for its sender.
-        tags: What the sender says it is about; for people, they limit no run.
-        path: The nodes along which a trigger came, the sender last, or a change, the node that
-            changed last; empty for other kinds.
+        tags: The sender's description for people; they limit no run.
+        path: The nodes along which a trigger came, the sender last; of a change, the changed node
+            last; empty for other kinds.
         timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
-        expires: The last second at which it may still wait for a hold to end; `None` for ever.
-        noop: Whoever asked wants to see what would change, and nothing changed.
-        puppet_tags: Puppet tags that limit the run, for whoever asked; empty for everything.
-        changes: Of the kind `query`: which answers changed, and how.
-        after: Of the kind `rollout`: the entries that the run waits for.
+        expires: The last second at which it may wait for the end of a hold; `None` for no limit.
+        noop: Whether the run must only show what would change.
+        puppet_tags: Puppet tags that limit the run; empty for everything.
+        changes: For kind `query`: the changed answers.
+        after: For kind `rollout`: the entries that the run waits for.
     """
 
     kind: CauseKind
@@ -69,7 +67,7 @@ class Cause:
 
     @classmethod
     def of_trigger(cls, trigger: Trigger) -> "Cause":
-        """Return the cause that an admitted trigger is."""
+        """Return the cause of an admitted trigger."""
         return cls(
             kind=CauseKind.TRIGGER,
             sender=trigger.hostname,
@@ -84,7 +82,7 @@ class Cause:
     def id(self) -> str:
         """The key under which it is remembered.
 
-        The sender is part of it, so that no node can use up the ids of another.
+        It includes the sender, so that no node can use up the ids of another.
         """
         return f"{self.sender}/{self.uuid}"
 
@@ -109,7 +107,7 @@ class Cause:
         """Return the cause.
 
         Raises:
-            StateError: It is not one that this version wrote.
+            StateError: This version did not write the value.
         """
         try:
             if not all(isinstance(raw[key], list) for key in ("tags", "path", "only")):

@@ -1,20 +1,18 @@
-"""Chains: along which path a run sends its triggers on, and where that ends.
+"""Chains: the path along which a run sends its triggers, and where it ends.
 
-Owns: the rule by which every chain ends. Refuses to know: who may trigger whom, and how.
+Why every chain ends, also with several causes in one run:
 
-Why every chain ends, also where causes are mixed in one run:
+1. A path grows by one node with each message, has no node twice, and has at most nine nodes
+   (`MAX_HOPS` + 1). So a message has at most eight successors in a row.
+2. The path of a message is that of *one* cause of the run, plus this node. A run with the cause `c`
+   alone would also send what it sends for `c`; mixing causes adds no path.
+3. Only a cause that begins a chain (timer, manual, request: the path `()`) lets a run begin a new
+   one, `(me,)`, and that run settles it. A trigger never becomes a beginning: if b's timer
+   coincides with a's trigger, b's message to a, `(b,)`, belongs to the timer, and a's answer to it
+   ends at b, because b is in its path.
 
-1. A path grows by one node with each message, names no node twice and has at most nine
-   (`MAX_HOPS` + 1). So a message has at most eight successors, one behind the other.
-2. A message's path is that of *one* cause of the run, and this node. What a run sends for the
-   cause `c` it would also have sent if it had had `c` alone; mixing causes adds no path.
-3. Only a cause that is itself the beginning of a chain (timer, manual, request: the path `()`)
-   lets a run begin a new one, `(me,)`. It is settled by that run. A trigger never turns into a
-   beginning: where b's timer falls together with a's trigger, b's message to a, `(b,)`, belongs to
-   the timer, and a's answer to it ends at b, because b is in its path.
-
-So a chain lasts no longer than its own beginning allows, and new beginnings come from clocks and
-people, not from messages: at most one a period and node. A crash may repeat a run (its causes were
+So a chain lasts no longer than its beginning allows, and beginnings come from clocks and people,
+not from messages: at most one for each period and node. A crash may repeat a run (its causes were
 not settled), with the same paths.
 """
 
@@ -28,7 +26,7 @@ from localpuppet.fleet.triggers.trigger import MAX_HOPS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """Nothing is sent: the chain ends here. Not a failure.
+    """No trigger is sent because the chain ends here; this is not a failure.
 
     Attributes:
         reason: One line.
@@ -40,16 +38,16 @@ class Loop:
 def next_path(
     paths: Iterable[tuple[NodeName, ...]], *, me: NodeName, receiver: NodeName
 ) -> tuple[NodeName, ...] | Loop:
-    """Return the path of a trigger that a run of mine sends to `receiver`.
+    """Return the path of a trigger that a run of this node sends to `receiver`.
 
-    Of several that are allowed the shortest is taken, so that as much of the chain as can be is
-    left; of equally short ones the first.
+    It is the shortest path allowed, which leaves most of the chain; the first of equally short
+    ones.
 
     Args:
-        paths: Those of the run's causes (`Batch.paths`); `[()]` for a trigger sent by hand, none
-            for a run that may not trigger anybody.
+        paths: The paths of the run's causes (`Batch.paths`); `[()]` for a trigger sent by hand,
+            none for a run that must trigger no node.
         me: This node.
-        receiver: The one that is to run.
+        receiver: The node to trigger.
     """
     if receiver == me:
         return Loop(reason=f"the loop ends here: {me} does not trigger itself")

@@ -1,7 +1,6 @@
-"""A change: how what is known of one node made the answer to a question another one.
+"""A change: data of one node changed the answer to a question.
 
-Owns: the value, its JSON form and its limits: it stands in inboxes and records. Refuses to know:
-questions, and who compares answers.
+It is stored in inboxes and records, so its size is limited.
 
 Example: `Change(question='servers_with_role("web")', how=How.CHANGED, facts=("ipaddress",))`.
 """
@@ -18,22 +17,22 @@ MAX_QUESTION = 200
 
 
 class How(StrEnum):
-    """What became of the node in the answer."""
+    """How the node's part of the answer changed."""
 
     JOINED = "joined"  # the node is in the answer now
-    LEFT = "left"  # the node is not in the answer any more
-    CHANGED = "changed"  # other things are told of the node
-    ELSEWHERE = "elsewhere"  # the node is not in the answer; what it says of itself changed
+    LEFT = "left"  # the node is no longer in the answer
+    CHANGED = "changed"  # the node's data in the answer changed
+    ELSEWHERE = "elsewhere"  # the node is not in the answer; its published data changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one node changed in one answer.
+    """The change of one answer by one node.
 
     Attributes:
-        question: The question, in one line; a long one is cut.
-        how: What became of the node in the answer.
-        facts: What is told otherwise of it: facts, columns, resources; at most `MAX_FACTS`.
+        question: The question, in one line, truncated if long.
+        how: How the node's part of the answer changed.
+        facts: The changed facts, columns and resources; at most `MAX_FACTS`.
     """
 
     question: str
@@ -42,7 +41,7 @@ class Change:
 
     @classmethod
     def of(cls, question: str, how: How, facts: tuple[str, ...] = ()) -> "Change":
-        """Return a change within its limits."""
+        """Return a change, truncated to its limits."""
         line = one_line(question)
         return cls(
             question=line if len(line) <= MAX_QUESTION else f"{line[: MAX_QUESTION - 1]}…",
@@ -52,12 +51,12 @@ class Change:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Change":
-        """Return the change in our own JSON.
+        """Return the change in localpuppet's JSON.
 
         Raises:
             KeyError: A field is missing.
-            TypeError: A field is not what it must be.
-            ValueError: The word for `how` is unknown.
+            TypeError: A field has another type.
+            ValueError: The value of `how` is unknown.
         """
         facts = raw["facts"]
         if not isinstance(raw["question"], str) or not isinstance(facts, list):

@@ -1,25 +1,20 @@
-"""Coalescing: many causes, at most one run at a time and one that waits.
+"""Coalescing: one run at a time, and one waiting run for all further causes.
 
-Owns: which causes the run that is on has and which wait for the next one, when a cause is dropped,
-and what must be remembered. Refuses to know: files, clocks, processes, and how a trigger came to
-be accepted.
+On disk are the accepted causes that are not settled (the inbox). The inbox's owner
 
-What is on disk: the causes that were accepted and not yet settled (the inbox), and nothing else.
-Whoever owns it writes
+- writes a cause, with its id as seen, before `accept` and before the bus forgets the message;
+- logs a `Drop` before it deletes the cause;
+- deletes a run's causes when `ended` returns their ids, not when the run starts.
 
-- a cause before it tells `accept` of it and before the bus forgets the message, in one transaction
-  with the id being seen;
-- the line of a `Drop` before it takes the cause out;
-- a run's causes out when `ended` returned their ids, and not when the run starts.
+After a crash, `restore` makes all causes in the inbox wait. A cause whose run started without a
+recorded end leads to another run: when in doubt, run again.
 
-After a crash `restore` gets what is there, and all of it waits. So a cause whose run started, and
-of whose end nothing was written down, leads to another run: when in doubt, run again.
-
-Invariants: a cause is in one of the two batches until it is settled; it is settled by a run that
-started after it was accepted, or by one `Drop`; a run that starts takes every cause that waits;
-only a hold lets causes expire: who waits for a run to end is served, however long that takes;
-memory is bounded (`WAITING`, `PATHS` and `SPELT` for a batch, and there are two); one sender cannot
-take all of the room, so that a trigger of another is not dropped for it.
+- A cause is in one of the two batches until it is settled, by a run that started after its
+  acceptance or by one `Drop`.
+- A run takes every waiting cause.
+- Causes expire only on hold, never while they wait for a run to end.
+- Memory is bounded (`WAITING`, `PATHS` and `SPELT` for each of the two batches), and one sender
+  cannot take all of the room from others.
 """
 
 from collections import Counter
@@ -33,10 +28,10 @@ from localpuppet.fleet.trust.quota import Quota
 
 MAX_WAITING = 20_000
 MAX_PATHS = 1_000
-# What one sender may fill, and what is left then for senders with few.
+# The share of one sender, and what is left then for senders with few.
 WAITING = Quota(shared=MAX_WAITING, reserve=10_000, few=20)
 PATHS = Quota(shared=MAX_PATHS, reserve=1_000, few=20)
-SPELT = 50  # causes of a run that are kept and shown whole
+SPELT = 50  # causes of a run that are stored and shown in full
 
 Path = tuple[NodeName, ...]
 Wanted = tuple[bool, tuple[str, ...]]  # Cause.noop, Cause.puppet_tags
@@ -44,7 +39,7 @@ Wanted = tuple[bool, tuple[str, ...]]  # Cause.noop, Cause.puppet_tags
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """A cause that leads to no run: to be logged, once, and then forgotten.
+    """A cause that leads to no run: log it once, then forget it.
 
     Attributes:
         id: The cause's id.
@@ -56,7 +51,7 @@ class Drop:
 
 
 class _Owed(NamedTuple):
-    """What is kept of each cause."""
+    """The data kept of each cause."""
 
     expires: int | None
     path: Path
@@ -66,9 +61,9 @@ class _Owed(NamedTuple):
 
 
 class Batch:
-    """The causes of one run, in the order in which they were accepted.
+    """The causes of one run, in the order of their acceptance.
 
-    The first `SPELT` are kept whole; of the others what is needed: id, expiry, path.
+    The first `SPELT` are kept in full; of the others only the fields of `_Owed`.
     """
 
     def __init__(self) -> None:
@@ -93,37 +88,37 @@ class Batch:
 
     @property
     def timestamps(self) -> dict[str, int]:
-        """All ids, each with the time at which its sender sent it."""
+        """All ids → when their senders sent them."""
         return {cause_id: owed.timestamp for cause_id, owed in self._owed.items()}
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The different paths along which the causes came; `()` where a chain begins here."""
+        """The different paths of the causes; `()` for a cause that begins a chain."""
         return tuple(self._paths)
 
     @property
     def rollout(self) -> str | None:
-        """The owner of the rollout's hold whose step this is; `None` where it is not a step."""
+        """The owner of the rollout's hold, if this is a step; otherwise `None`."""
         steps = (one for one in self._spelt.values() if one.kind is CauseKind.ROLLOUT)
         return next((one.sender for one in steps), None)
 
     @property
     def noop(self) -> bool:
-        """Whether every cause wants to see only what would change."""
+        """Whether all causes are noop."""
         return all(noop for noop, _ in self._wanted)
 
     @property
     def puppet_tags(self) -> tuple[str, ...]:
-        """The Puppet tags that limit the run; empty when a cause wants everything.
+        """The Puppet tags that limit the run; empty if a cause has no tags.
 
-        Where some causes want no change and others do, the others alone decide: nothing is changed
-        that nobody asked to be changed.
+        If only some causes are noop, only the others count: nothing changes that no cause asked
+        for.
         """
         decide = [tags for noop, tags in self._wanted if noop == self.noop]
         return tuple(sorted({tag for tags in decide for tag in tags})) if all(decide) else ()
 
     def problem(self, cause: Cause) -> str | None:
-        """Return why a cause cannot be taken, if so."""
+        """Return why a cause cannot be added; `None` if it can."""
         if not WAITING.has_room(own=self._sent[cause.sender], total=len(self._owed)):
             return f"{len(self._owed)} causes wait for a run already"
         if cause.path not in self._paths and not PATHS.has_room(
@@ -133,7 +128,7 @@ class Batch:
         return None
 
     def add(self, cause: Cause) -> None:
-        """Take a cause."""
+        """Add a cause."""
         if cause.path not in self._paths:
             self._paths[cause.path] = cause.path
             self._ways.update(cause.path[-1:])
@@ -148,7 +143,7 @@ class Batch:
             self._earliest = cause.expires
 
     def expire(self, now: float) -> list[str]:
-        """Let go of what is too late at `now`, and return the ids."""
+        """Remove the causes that have expired at `now`; return their ids."""
         second = int(now)
         if self._earliest is None or second <= self._earliest:
             return []
@@ -173,7 +168,7 @@ class Batch:
         self._ways = Counter(path[-1] for path in self._paths if path)
 
     def before(self, later: "Batch") -> "Batch":
-        """Return one batch with our causes first and those of `later` behind them."""
+        """Return a batch with these causes first, followed by those of `later`."""
         both = Batch()
         both._owed = self._owed | later._owed
         both._paths = self._paths | later._paths
@@ -186,7 +181,7 @@ class Batch:
         return both
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a run's record says: `{"causes": [the first SPELT], "count": of all}`."""
+        """Return the form in a run's record: `{"causes": [the first SPELT], "count": of all}`."""
         return {
             "causes": [cause.to_dict() for cause in self._spelt.values()],
             "count": len(self._owed),
@@ -205,10 +200,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoalescerStep:
-    """What is to be done now.
+    """The next actions.
 
     Attributes:
-        start: Start a run for these causes, and say how it went: `ended`, `put_back`, `give_up`.
+        start: Start a run for these causes, and report its result: `ended`, `put_back`, `give_up`.
         dropped: Log these, then forget them.
     """
 
@@ -217,9 +212,9 @@ class CoalescerStep:
 
 
 class Coalescer:
-    """The run that is on and the one that waits, on one node.
+    """The active run and the waiting run of one node.
 
-    `running` and `waiting` are for reading; either is `None` or has at least one cause.
+    `running` and `waiting` are read-only; each is `None` or has at least one cause.
     """
 
     def __init__(self) -> None:
@@ -231,8 +226,7 @@ class Coalescer:
         """Return the state after a restart.
 
         Args:
-            causes: All of the inbox, in the order in which they were accepted. None is refused:
-                they were accepted.
+            causes: All causes in the inbox, in the order of their acceptance.
         """
         coalescer = cls()
         for cause in causes:
@@ -240,24 +234,24 @@ class Coalescer:
         return coalescer
 
     def problem(self, cause: Cause) -> str | None:
-        """Return why a cause cannot be accepted, if so: ask before it is written to the inbox."""
+        """Return why a cause cannot be accepted; call it before the inbox stores the cause."""
         if any(cause.id in batch for batch in self._batches()):
             return f"a duplicate: uuid {cause.uuid} waits for its run already"
         return self.waiting.problem(cause) if self.waiting else None
 
     def accept(self, cause: Cause) -> None:
-        """Have a cause wait for the next run that starts; it is in the inbox by now."""
+        """Add a cause, which the inbox has stored, to the waiting run."""
         self._wait(cause)
 
     def step(self, now: float, *, held: str | None) -> CoalescerStep:
-        """Decide what is to be done.
+        """Return the next actions.
 
-        Call it after every change, and often enough on hold: causes expire in the second after
-        their last.
+        Call it after every change, and regularly on hold: a cause expires in the second after its
+        last.
 
         Args:
             now: Seconds since 1970, UTC.
-            held: Why this node does not run for now; `None` when it does.
+            held: Why this node is on hold; `None` if it is not.
         """
         if held is not None:
             return CoalescerStep(dropped=self._expire(now, held))
@@ -267,7 +261,7 @@ class Coalescer:
         return CoalescerStep(start=self.running)
 
     def run_alone(self, cause: Cause) -> Batch:
-        """Have a cause run that waits elsewhere: a step of a rollout settles no other cause.
+        """Start a run for one cause: a step of a rollout settles no other cause.
 
         End it by `ended` or `give_up`; it is not put back.
         """
@@ -278,28 +272,28 @@ class Coalescer:
         return self.running
 
     def ended(self) -> tuple[str, ...]:
-        """Settle the causes of the run: it started and is over, whatever its outcome.
+        """Settle the causes of the run: it has ended, with any outcome.
 
         Returns:
-            Their ids, to be forgotten durably.
+            Their ids, to be deleted from the inbox.
         """
         batch, self.running = self._taken(), None
         return batch.ids
 
     def put_back(self) -> None:
-        """Have the causes of the run wait again: it did not start.
+        """Make the causes of the run wait again: it did not start.
 
-        Another run has the node, or a hold came first. The next `step` will ask for it again; call
-        that when there is reason to think that the node is free, not at once.
+        Another run is active on the node, or it was put on hold. Call `step` again when the node
+        may be free, not at once.
         """
         batch, self.running = self._taken(), None
         self.waiting = batch.before(self.waiting) if self.waiting else batch
 
     def give_up(self, reason: str) -> tuple[Drop, ...]:
-        """Drop the causes of the run: it could not be started, and will not be as things are.
+        """Drop the causes of the run: it cannot be started.
 
         Args:
-            reason: Why, as the user is told it.
+            reason: Why, for the user.
         """
         batch, self.running = self._taken(), None
         text = f"no run could be started: {reason}"

@@ -1,14 +1,13 @@
-"""Kicks of a run wait on the disk until it is over and the others can hear what it changed.
+"""Kicks of a run, stored on disk until the run is over and its changes are published.
 
-Owns: `kicks/RUN.json` in the state directory: whom a run kicks, and whether it may be sent yet; and
-`runs/RUN/kicks.json`: whom it kicked, for people.
-Refuses to know: who is asked for receivers, and how a run ends.
+`kicks/RUN.json` in the state directory has the receivers, and whether the kick may be sent;
+`runs/RUN/kicks.json` has the receivers for people.
 
-- A node that is kicked asks about the one that kicked it. So a kick is sent after the entry of its
-  run: sent before, it would have the other node run against what was true before.
-- A run sends each node one trigger, however many kicks found the node.
-- What a run kicked outlives the agent, a crash and an outage of the bus, for `GIVE_UP` seconds.
-- A kick that is sent again, as nobody knows whether it arrived, has the same id: it counts once.
+- A kicked node queries data of the node that kicked it. So a kick is sent after the run's entry:
+  otherwise the receiver would run with outdated data.
+- A run sends each node one trigger, however many of its kicks match the node.
+- A kick survives the agent, a crash and an outage of the bus, for `GIVE_UP` seconds.
+- A kick that is sent again, after a send with an unknown result, has the same id: it counts once.
 """
 
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 GIVE_UP = 3600.0
-# Seconds that a supervisor that lives may take, after it closed a record, to release the kicks.
+# Seconds for a running supervisor to release the kicks after it closed a record.
 SETTLING = 30.0
 MAX_RECEIVERS = 10_000
 MAX_LIFE = 86400
@@ -39,14 +38,14 @@ MAX_LIFE = 86400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldKick:
-    """Whom one run kicks.
+    """The kick of one run.
 
     Attributes:
         run: The run.
         uuid: The id of the trigger.
         at: When the first of its kicks was made: seconds since 1970, UTC.
-        call: What is to be sent.
-        released: When the run was over, and had left its entry; `None` before.
+        call: The trigger to send.
+        released: When the run was over and had published its entry; `None` before.
     """
 
     run: RunId
@@ -57,10 +56,10 @@ class HeldKick:
 
     @classmethod
     def parse(cls, raw: Fields) -> "HeldKick":
-        """Return what `to_dict` wrote.
+        """Return the value that `to_dict` wrote.
 
         Raises:
-            InvalidInputError: It is not that.
+            InvalidInputError: `to_dict` did not write the value.
         """
         from localpuppet.fleet.triggers.sending import (
             Outgoing,  # 20 ms that a run without kicks saves
@@ -97,10 +96,10 @@ class HeldKick:
         }
 
     def with_more(self, call: "Outgoing") -> "HeldKick":
-        """Return the kick with the receivers of another one of the same run.
+        """Return the kick with the receivers of another one of the same run added.
 
         Raises:
-            InvalidInputError: They are too many, or the two are sent to different places.
+            InvalidInputError: There are too many receivers.
         """
         mine = self.call
         hosts = tuple(dict.fromkeys((*mine.hosts, *call.hosts)))
@@ -115,12 +114,12 @@ class HeldKick:
 
 
 class HeldKicks:
-    """The kicks that wait.
+    """The stored kicks.
 
     Args:
         state: The state directory.
         records: The runs.
-        clock: Time.
+        clock: The node's clock.
     """
 
     def __init__(self, state: Path, records: Records, clock: Clock) -> None:
@@ -130,24 +129,24 @@ class HeldKicks:
 
     @property
     def are_there(self) -> bool:
-        """Whether a kick waits, of whichever run."""
+        """Whether any run has a stored kick."""
         return bool(self.runs())
 
     def is_on(self, run: str) -> bool:
-        """Return whether a run's record is open, so that somebody will release its kicks."""
+        """Return whether a run's record is open, so that its supervisor will release its kicks."""
         return RunDirectory(self._records.directory / run).is_open
 
     def hold(self, run: RunId, call: "Outgoing", *, uuid: str) -> None:
-        """Keep a kick until its run is over.
+        """Store a kick until its run is over.
 
         Args:
             run: The run.
-            call: What is to be sent.
+            call: The trigger to send.
             uuid: The id of the trigger, if this is the run's first kick.
 
         Raises:
             InvalidInputError: The run kicks too many nodes.
-            StateError: The disk refused; nothing is kept.
+            StateError: The disk fails; nothing is stored.
         """
         before = self._read(run)
         kick = (
@@ -157,17 +156,18 @@ class HeldKicks:
         )
         make_private(self._directory)
         write_json(self._file(run), kick.to_dict())
-        # Behind it: that a run kicked somebody is not said of what is not kept.
+        # The record second: it must not name receivers of a kick that is not stored.
         hosts = [*map(str, kick.call.hosts)]
         record = _record(self._records, run)
-        if record.parent.is_dir():  # a run that is forgotten has none
+        if record.parent.is_dir():  # the record of a forgotten run is gone
             write_json(record, {"schema": SCHEMA, "nodes": hosts})
 
     def release(self, run: RunId) -> bool:
-        """Let a run's kicks be sent: it is over. Return whether there are any.
+        """Release a finished run's kicks; return whether there are any.
 
         Raises:
-            StateError: The disk refused; they are sent all the same, as those of a run that died.
+            StateError: The disk fails; the kicks are sent all the same, like those of a crashed
+                run.
         """
         kick = self._read(run)
         if kick is None:
@@ -176,7 +176,7 @@ class HeldKicks:
         return True
 
     def runs(self) -> list[RunId]:
-        """Return the runs whose kicks wait, the oldest first."""
+        """Return the runs with stored kicks, the oldest first."""
         found = []
         try:
             names = [path.stem for path in self._directory.glob("*.json")]
@@ -186,22 +186,22 @@ class HeldKicks:
             try:
                 found.append(RunId.parse(name))
             except InvalidInputError:
-                continue  # not ours
+                continue  # not a kick
         return sorted(found)
 
     def due(self, run: RunId) -> HeldKick | None:
-        """Return the kicks of a finished run; `None` while it runs, or if it has none."""
+        """Return the kicks of a finished run; `None` while it runs, or without kicks."""
         kick = self._read(run)
         if kick is None or (kick.released is None and not self._is_dead(run)):
             return None
         return kick
 
     def drop(self, kick: HeldKick) -> None:
-        """Take a kick away: it was sent, or is too old."""
+        """Delete a kick that was sent or is too old."""
         remove(self._file(kick.run))
 
     def is_too_old(self, kick: HeldKick) -> bool:
-        """Return whether nobody should run for a kick any more."""
+        """Return whether a kick has waited too long to be sent."""
         return self.waited(kick) > GIVE_UP
 
     def waited(self, kick: HeldKick) -> float:
@@ -209,13 +209,13 @@ class HeldKicks:
         return self._now() - (kick.released or kick.at)
 
     def paths(self, kick: HeldKick) -> list[tuple[NodeName, ...]]:
-        """Return the paths along which a kick is sent on; see `paths_of`."""
+        """Return the paths along which a kick is sent; see `paths_of`."""
         from localpuppet.fleet.triggers.sending import paths_of
 
         return paths_of(self._records, kick.run)
 
     def _is_dead(self, run: RunId) -> bool:
-        """Return whether a run has ended and nobody released its kicks: its supervisor died."""
+        """Return whether a run ended without a release of its kicks: its supervisor crashed."""
         status = self._records.status(RunDirectory(self._records.directory / run))
         if status.state is not State.FINISHED:
             return False
@@ -239,7 +239,7 @@ class HeldKicks:
 
 
 def kicked_by(records: Records, run: RunId) -> tuple[NodeName, ...]:
-    """Return the nodes that a run kicked, or was about to kick when its node died.
+    """Return the nodes that a run kicked, or was about to kick when its node crashed.
 
     Raises:
         StateError: The record is damaged, or cannot be read.

@@ -1,10 +1,12 @@
-"""The inbox on disk: causes that are owed a run, ids that were seen, what became of the newest.
+"""The inbox on disk: accepted causes, seen ids, and the newest outcomes.
 
-Owns: `agent/inbox.sqlite` in the state directory. Refuses to know: what a cause is for, when a run
-is due. Invariants: a cause and its id become durable in one transaction, before anybody acts on
-them; a cause goes out in the transaction that says what became of it, so that the next agent can
-tell whoever waits; a kill -9 or a power cut takes back nothing that was said; the newest ids are
-known whatever somebody does to the clock.
+The file is `agent/inbox.sqlite` in the state directory.
+
+- A cause and its id become durable in one transaction, before any action on them.
+- A cause is deleted in the transaction that stores its outcome, so that the next agent can report
+  it.
+- A kill -9 or a power cut undoes nothing that was acknowledged.
+- The newest ids are kept, whatever the clock says.
 """
 
 import json
@@ -24,7 +26,7 @@ from localpuppet.fleet.triggers.step_table import Step, StepState, Voice
 from localpuppet.fleet.trust.quota import Quota
 
 _VERSION = 2
-_EVERYBODY = ""  # ids have their sender in them; nobody has a quota here
+_EVERYBODY = ""  # ids include their sender; no quota applies here
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS causes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL
@@ -39,11 +41,11 @@ CREATE TABLE IF NOT EXISTS settled (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedStep:
-    """What came of asking for a step.
+    """The answer to a request for a step.
 
     Attributes:
-        step: What is known of it.
-        new: Whether it is to be run: it was not asked for before.
+        step: The state of the step.
+        new: Whether to run the step: it was not requested before.
     """
 
     step: Step
@@ -51,12 +53,12 @@ class AskedStep:
 
 
 class Inbox:
-    """The causes that a node owes a run.
+    """The causes of runs that a node owes.
 
     Args:
-        path: The SQLite file; made when first needed, 0600.
-        clock: Tells what may be forgotten.
-        always: How many ids are known at least, the newest.
+        path: The SQLite file; created at first use, 0600.
+        clock: The node's clock, for the expiry of ids.
+        always: Minimum number of newest ids to keep.
     """
 
     def __init__(
@@ -72,15 +74,15 @@ class Inbox:
         self._quota = steps
 
     def seen(self, identifier: str) -> bool:
-        """Return whether a cause of that id was accepted, and might come again."""
+        """Return whether a cause of that id was accepted, and might arrive again."""
         with self._database.use() as connection:
             return self._ids.has(connection, _EVERYBODY, identifier)
 
     def accept(self, causes: Sequence[tuple[Cause, int]]) -> None:
-        """Write causes down, all or none.
+        """Store causes, all or none.
 
         Args:
-            causes: Each with the second (since 1970) until which its id is remembered.
+            causes: Each with the second (since 1970) until which its id is kept.
         """
         now = int(self._clock.now().timestamp())
         with self._database.transaction() as connection:
@@ -93,17 +95,17 @@ class Inbox:
             self._ids.forget(connection, now)
 
     def hear_rollout(self, voice: Voice) -> None:
-        """Note who speaks for a rollout; see `step_table.hear`.
+        """Record the controller of a rollout; see `step_table.hear`.
 
         Raises:
-            BusyError: A newer epoch is known, or another speaker.
+            BusyError: A newer epoch is known, or another controller.
         """
         with self._database.transaction() as connection:
             now = int(self._clock.now().timestamp())
             step_table.hear(connection, voice, now=now, quota=self._quota)
 
     def speaks(self, owner: str) -> tuple[Voice, int] | None:
-        """Return who spoke for a rollout last, and when; see `step_table.speaks`."""
+        """Return the last controller of a rollout, and since when; see `step_table.speaks`."""
         with self._database.use() as connection:
             return step_table.speaks(connection, owner)
 
@@ -115,16 +117,16 @@ class Inbox:
         voice: Voice,
         problem: Callable[[], LocalpuppetError | None],
     ) -> AskedStep:
-        """Write a step of a rollout down, with its cause, unless it was asked for before.
+        """Store a step of a rollout with its cause, unless it was requested before.
 
         Args:
-            cause: What its run is for; its sender is the owner of the rollout's hold.
-            number: Which step.
-            voice: Who speaks for the rollout.
-            problem: Returns why a new step is not taken, if so.
+            cause: The cause of its run; its sender is the owner of the rollout's hold.
+            number: The number of the step.
+            voice: The controller of the rollout.
+            problem: Returns why a new step is rejected, or `None`.
 
         Raises:
-            BusyError: A newer epoch is known, or another speaker.
+            BusyError: A newer epoch is known, or another controller.
             LocalpuppetError: The problem.
         """
         now = int(self._clock.now().timestamp())
@@ -149,7 +151,7 @@ class Inbox:
             return step_table.ended(connection, owner, number)
 
     def set_began(self, identifier: str, *, began: bool) -> None:
-        """Note that the run of a step begins, before it does; or that it did not after all."""
+        """Record that the run of a step begins, before it does; or that it did not begin."""
         with self._database.transaction() as connection:
             step_table.set_began(connection, identifier, began=began)
 
@@ -165,15 +167,15 @@ class Inbox:
         *,
         reasons: Mapping[str, str] | None = None,
     ) -> None:
-        """Take causes out, and write down what became of them.
+        """Delete causes, and store their outcomes.
 
         Args:
             identifiers: The ids of the causes.
-            outcomes: What is to be told of them; the newest `MOST` are kept.
+            outcomes: The outcomes to publish; the newest `MOST` are kept.
             reasons: Id of a cause → why it did not succeed, for steps of rollouts.
 
         Raises:
-            StateError: They are still on the disk, and will be settled again.
+            StateError: The causes are still on disk, and will be settled again.
         """
         now = int(self._clock.now().timestamp())
         with self._database.transaction() as connection:
@@ -191,7 +193,7 @@ class Inbox:
             )
 
     def settled(self) -> list[TriggerOutcome]:
-        """Return what became of the last `MOST` causes, the oldest first."""
+        """Return the outcomes of the last `MOST` causes, the oldest first."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT outcome FROM settled ORDER BY number").fetchall()
         try:
@@ -203,7 +205,7 @@ class Inbox:
         return [outcome for outcome in read if outcome is not None]
 
     def causes(self) -> list[Cause]:
-        """Return what is owed, in the order in which it was accepted."""
+        """Return the causes in the order of their acceptance."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT cause FROM causes ORDER BY number").fetchall()
         try:

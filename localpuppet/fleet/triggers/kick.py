@@ -1,10 +1,7 @@
-"""A kick: a trigger to whichever nodes have a role, or are found by a query.
+"""A kick: a trigger to the nodes that have a role, or that a query finds.
 
-Owns: what a kick is addressed to, and its one written form. Refuses to know: who is there, and how
-triggers are sent.
-
-- A kick names roles, literally, or has a query in the language of `query_nodes`; never both.
-- Its written form, as the inventory has it, is queries in that language, one for each role.
+- A kick has roles, literally, or a query in the language of `query_nodes`; never both.
+- In the inventory, a kick is a list of queries in that language, one for each role.
 
 Example: `Kick(roles=("haproxy",)).texts == ('role="haproxy"',)`.
 """
@@ -22,11 +19,11 @@ _QUOTED, _ESCAPED = re.compile(r'(["\\])'), r"\\\1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kick:
-    """Who is kicked.
+    """The receivers of a kick.
 
     Attributes:
-        roles: Roles; each node that has one of them.
-        query: An expression; empty where there are roles.
+        roles: Roles; each node that has one of them is a receiver.
+        query: An expression; empty if there are roles.
     """
 
     roles: tuple[str, ...] = ()
@@ -34,10 +31,11 @@ class Kick:
 
     @classmethod
     def read(cls, fields: Fields) -> "Kick":
-        """Return the kick in the fields `roles` and `query`, as our Puppet modules write them.
+        """Return the kick in the fields `roles` and `query`, which the Puppet modules write.
 
         Raises:
-            InvalidInputError: Both are there, or neither; a role is refused, or there are too many.
+            InvalidInputError: Both or neither are given, or a role is invalid, or there are too
+                many.
         """
         query = fields.text_or_none("query") or ""
         roles = fields.parsed_list("roles", parse_role, maximum=MAX_ROLES)
@@ -51,16 +49,16 @@ class Kick:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Return the queries that find its receivers."""
+        """Return the queries that find the receivers."""
         if self.query:
             return (self.query,)
         return tuple(f'role="{_QUOTED.sub(_ESCAPED, role)}"' for role in self.roles)
 
     @property
     def question(self) -> Question:
-        """Return what is asked of the inventory: who is to run.
+        """Return the inventory query for the receivers.
 
         Raises:
-            InvalidInputError: It is too large.
+            InvalidInputError: The query is too large.
         """
         return Question.of("query_nodes", [" or ".join(self.texts)])

@@ -1,8 +1,4 @@
-"""Sends the kicks of runs that are over.
-
-Owns: that what waits is sent once the others can hear what the run changed, and what is said then.
-Refuses to know: who publishes, and when runs end.
-"""
+"""Send the kicks of finished runs, once their changes are published, and log the result."""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,19 +12,19 @@ from localpuppet.fleet.triggers.held_kicks import HeldKick, HeldKicks
 from localpuppet.fleet.triggers.sending import Sent, send
 from localpuppet.fleet.trust.signing import Signer
 
-# Seconds after a run for which its kicks wait at the most until the others can hear what changed.
+# Seconds after a run for which its kicks wait for the publication of its changes.
 PATIENCE = 10.0
 
 
 class KickSending:
-    """Sends what waits.
+    """Sends stored kicks.
 
     Args:
-        held: The kicks that wait.
+        held: The stored kicks.
         signer: This node.
-        store: Returns the bus, connected; raises `UnavailableError` while it is away.
-        clock: Time.
-        log: What is said.
+        store: Returns the connected bus; raises `UnavailableError` if it is unreachable.
+        clock: The node's clock.
+        log: The agent's log.
     """
 
     def __init__(
@@ -48,10 +44,10 @@ class KickSending:
         self._said = ""
 
     async def step(self, *, told: bool) -> None:
-        """Send what may be sent; what goes wrong is said, and tried again with the next step.
+        """Send the kicks that may be sent; log failures, and try them again in the next step.
 
         Args:
-            told: Whether the bus holds what this node has to tell.
+            told: Whether this node's changes are on the bus.
         """
         problems = []
         try:
@@ -59,7 +55,7 @@ class KickSending:
                 try:
                     await self._step(run, told=told)
                 except StateError as error:
-                    problems.append(str(error))  # of one file; the others are not to wait for it
+                    problems.append(str(error))  # one damaged file does not delay the others
         except LocalpuppetError as error:
             problems.append(str(error))
         said = "; ".join(problems)
@@ -73,7 +69,7 @@ class KickSending:
             return
         if self._held.is_too_old(kick):
             self._held.drop(kick)
-            self._warn(f"{_who(kick)} not kicked: the bus was away for too long")
+            self._warn(f"{_who(kick)} not kicked: the bus was unreachable for too long")
         elif told or self._held.waited(kick) > PATIENCE:
             await self._send(kick)
 
@@ -88,7 +84,7 @@ class KickSending:
                 uuid=kick.uuid,
             )
         except InvalidInputError as error:
-            # Its run is forgotten, or no receiver would take it: that stays so.
+            # Its run is forgotten, or no receiver accepts the trigger: a retry cannot help.
             self._warn(f"{_who(kick)} not kicked: {error}")
         else:
             self._tell(kick, sent)

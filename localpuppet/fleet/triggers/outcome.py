@@ -1,10 +1,8 @@
-"""What became of causes, as a node tells others, and how a sender finds its own trigger in that.
+"""Outcomes of causes, as a node publishes them, and how a sender finds its own trigger among them.
 
-Owns: how many are told, which of them, their JSON form. Refuses to know: the bus, runs.
-
-Invariant: what is said to have ended a trigger is its own end, or that of a trigger of the same
-sender to the same node that took its place and led to a run: the bus may keep only the newest, and
-a node tells only of so many.
+An outcome answers a trigger if it is the trigger's own, or that of a trigger of the same sender to
+the same node that replaced it and led to a run: the bus may keep only the newest trigger, and a
+node publishes at most `MOST` outcomes.
 """
 
 from collections.abc import Mapping
@@ -13,20 +11,20 @@ from typing import Any
 
 MOST = 32
 DROPPED = "dropped"
-_GOOD = ("changed", "unchanged", "ended")  # the last is that of a command of the site's
+_GOOD = ("changed", "unchanged", "ended")  # the last is the outcome of a site's own command
 INTERRUPTED = "interrupted"  # of a step of a rollout whose agent was killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerOutcome:
-    """What became of a cause.
+    """The outcome of a cause.
 
     Attributes:
-        sender: Who sent it.
+        sender: The sender of the cause.
         uuid: Its id.
         timestamp: When it was sent, by its sender's clock: seconds since 1970.
         run: The run that it led to, if that has an id.
-        outcome: How that ended; `DROPPED` where there was none.
+        outcome: The outcome of that run; `DROPPED` without a run.
     """
 
     sender: str
@@ -39,13 +37,13 @@ class TriggerOutcome:
     def of_cause(
         cls, cause_id: str, timestamp: int, *, run: str | None, outcome: str
     ) -> "TriggerOutcome":
-        """Return what became of the cause with an id (`Cause.id`)."""
+        """Return the outcome of the cause with an id (`Cause.id`)."""
         sender, _, uuid = cause_id.rpartition("/")
         return cls(sender=sender, uuid=uuid, timestamp=timestamp, run=run, outcome=outcome)
 
     @classmethod
     def from_dict(cls, raw: object) -> "TriggerOutcome | None":
-        """Return what a node told; `None` where it is of another form (another version)."""
+        """Return a published outcome; `None` if it has another form (another version)."""
         if not isinstance(raw, Mapping):
             return None
         types = {"sender": str, "uuid": str, "timestamp": int, "outcome": str}
@@ -60,17 +58,16 @@ class TriggerOutcome:
         return {key: getattr(self, key) for key in self.__slots__}
 
     def answers(self, *, sender: str, uuid: str, sent: range, idle: bool) -> bool:
-        """Return whether it tells what became of a trigger.
+        """Return whether this is the outcome of a trigger.
 
-        One that was sent later has taken its place. Of two in one second it is not known which did
-        so, until the node has nothing to do any more and had the time to take either: what it does
-        not have by then is not on the bus.
+        A later trigger of the same sender has replaced it. Of two in one second, it is unknown
+        which replaced the other until the node is idle and had the time to receive both.
 
         Args:
-            sender: Who sent it.
+            sender: Its sender.
             uuid: Its id.
             sent: The seconds in which it may have been sent, by the sender's clock.
-            idle: Whether the node has taken what there was for it, and is done with it.
+            idle: Whether the node has received and finished everything sent to it.
         """
         if self.sender != sender:
             return False
@@ -81,17 +78,17 @@ class TriggerOutcome:
 
 
 def succeeded(outcome: str) -> bool:
-    """Return whether an outcome that a node tells is a success."""
+    """Return whether a published outcome is a success."""
     return outcome in _GOOD
 
 
 def of_run(sent: Mapping[str, int], *, run: str | None, outcome: str) -> list[TriggerOutcome]:
-    """Return what became of the causes of a run, at most `MOST`; of each sender the newest last.
+    """Return the outcomes of a run's causes, at most `MOST`, the newest of each sender last.
 
     Args:
         sent: Id of each cause → when it was sent.
-        run: Its id.
-        outcome: How it ended.
+        run: The run's id.
+        outcome: The run's outcome.
     """
     newest: dict[str, str] = {}
     for cause_id, timestamp in sent.items():

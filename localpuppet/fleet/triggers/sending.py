@@ -1,8 +1,4 @@
-"""Sends triggers: one message to each receiver, along a path that ends loops.
-
-Owns: which path a trigger is sent along, how many are under way together, and what became of each.
-Refuses to know: engines, and what a receiver makes of it.
-"""
+"""Send triggers: one message to each receiver, along a path that ends loops."""
 
 import asyncio
 from collections.abc import Iterable
@@ -23,22 +19,22 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.records import Records
 
 
-AT_ONCE = 64  # writes that are under way together
-# Receivers that one message names: each of them gets all the names, so that a message for all
-# would make the bytes grow with the square of their number; a signature costs as much as 5 kB.
+AT_ONCE = 64  # concurrent writes
+# Receivers in one message: each receiver gets all the names, so one message for all would grow the
+# bytes with the square of their number; a signature costs as much as 5 kB.
 TOGETHER = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """What somebody wants triggered.
+    """A trigger to send.
 
     Attributes:
         hosts: The nodes that are to run.
         tags: What it is about.
-        ttl: For how many seconds the trigger is good.
-        keyprefix: Where on the bus.
-        keyttl: For how many seconds the store keeps it.
+        ttl: Seconds for which the trigger is valid.
+        keyprefix: Its prefix on the bus.
+        keyttl: Seconds for which the store keeps it.
     """
 
     hosts: tuple[NodeName, ...]
@@ -50,12 +46,12 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What became of a call.
+    """The result of a call.
 
     Attributes:
         uuid: The id of the trigger.
         sent: The nodes whose trigger the store has.
-        dropped: Node → why nothing was sent: its chain ends here.
+        dropped: Node → why no trigger was sent: its chain ends here.
     """
 
     uuid: str
@@ -78,14 +74,14 @@ async def send(
         call: The trigger.
         kv: The store.
         signer: This node.
-        paths: Those of the causes of the run that sends; `[()]` for a trigger by hand.
+        paths: The paths of the run's causes; `[()]` for a trigger by hand.
         clock: The node's clock.
-        uuid: A new id; all messages of the call have it.
+        uuid: A new id, shared by all messages of the call.
 
     Raises:
-        UnavailableError: The store did not take all of it; which part it took is unknown.
-        InvalidInputError: No receiver would take the message: it is too large, has too many tags,
-            or the signer has a name that no node can have.
+        UnavailableError: The store did not accept everything; which part it accepted is unknown.
+        InvalidInputError: Receivers would reject the message: it is too large, has too many tags,
+            or the signer's name is not a node name.
     """
     me = NodeName(signer.name)
     known = list(paths)
@@ -112,7 +108,7 @@ async def send(
                 path=path,
             )
             payload = trigger.to_payload()
-            Trigger.parse(payload)  # who sends must hear of what every receiver would only log
+            Trigger.parse(payload)  # raises here what receivers would only log
             token = signer.sign(payload, MessageKind.TRIGGER)
             writes += [(triggers_for(host, call.keyprefix) + me, token) for host in part]
     for start in range(0, len(writes), AT_ONCE):
@@ -131,9 +127,9 @@ async def send(
 
 
 def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
-    """Return the paths of the causes of a run of this node; `[()]` where it began a chain.
+    """Return the paths of the causes of this node's run; `[()]` if it begins a chain.
 
-    A run that tries a work tree has none: what nobody has released makes no other node run.
+    A run of an unreleased work tree has no paths: it must trigger no other node.
 
     Raises:
         InvalidInputError: There is no such run.

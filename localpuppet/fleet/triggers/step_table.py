@@ -1,10 +1,9 @@
-"""The table of the steps of rollouts that a node was asked for, in the inbox's SQLite file.
+"""The table of requested rollout steps, in the inbox's SQLite file.
 
-Owns: the table `steps`. Refuses to know: what a step's run is, and who may ask for one.
-
-Invariants: a step that began is never taken for one that did not, so no node runs twice in one
-step; a rollout that was resumed is heard in its newest epoch only, and in an epoch whoever spoke
-first; one caller cannot fill the table for others.
+- A step that began is never taken for one that did not, so that no node runs a step twice.
+- Of a resumed rollout, only the newest epoch is accepted, and in an epoch only its first
+  controller.
+- One caller cannot fill the table for others.
 """
 
 import sqlite3
@@ -18,7 +17,7 @@ from localpuppet.fleet.triggers.cause import Cause
 from localpuppet.fleet.triggers.outcome import DROPPED, TriggerOutcome
 from localpuppet.fleet.trust.quota import Quota
 
-# How long a step is known after it was asked for, or ended, in seconds, and how many are.
+# Seconds for which a step is kept after its request or its end, and how many are kept.
 KEPT = 30 * 86400
 STEPS = Quota(shared=10_000, reserve=2_000, few=100, each=5_000)
 TABLES = """
@@ -32,7 +31,7 @@ CREATE INDEX IF NOT EXISTS steps_by_cause ON steps (cause);
 
 
 class StepState(StrEnum):
-    """Where a step is."""
+    """The state of a step."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -41,12 +40,12 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What a node knows of a step.
+    """A step, as the node knows it.
 
     Attributes:
-        state: Where it is.
+        state: Its state.
         run: The run that it led to, if that has an id.
-        outcome: How that ended; `DROPPED` where there was none; empty before the end.
+        outcome: The outcome of that run; `DROPPED` without a run; empty before the end.
         reason: Why it did not succeed, one line.
     """
 
@@ -67,12 +66,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voice:
-    """Who speaks for a rollout.
+    """The controller of a rollout.
 
     Attributes:
         owner: The owner of its holds.
         epoch: Its epoch.
-        speaker: Who has taken it over, a caller id; empty where that is its own caller.
+        speaker: The caller id that has taken it over; empty for its own caller.
     """
 
     owner: str
@@ -81,7 +80,7 @@ class Voice:
 
 
 def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
-    """Return the newest epoch of a rollout that the node heard of; 0 where it heard of none."""
+    """Return the newest known epoch of a rollout; 0 if it is unknown."""
     found = connection.execute(
         "SELECT coalesce(max(epoch), 0) FROM steps WHERE owner = ?", (owner,)
     )
@@ -89,11 +88,10 @@ def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
 
 
 def hear(connection: sqlite3.Connection, voice: Voice, *, now: int, quota: Quota) -> None:
-    """Note who speaks for a rollout, and in which epoch: as the reason of its step 0.
+    """Record the controller and the epoch of a rollout, as the reason of its step 0.
 
     Raises:
-        BusyError: A newer epoch is known, or somebody else speaks in this one; or the table is
-            full.
+        BusyError: A newer epoch is known, another controller has this epoch, or the table is full.
     """
     owner, epoch = voice.owner, voice.epoch
     newest = newest_epoch(connection, owner)
@@ -106,14 +104,14 @@ def hear(connection: sqlite3.Connection, voice: Voice, *, now: int, quota: Quota
         "SELECT reason FROM steps WHERE owner = ? AND step = 0 AND epoch = ?", (owner, epoch)
     ).fetchone()
     if first is not None and first[0] != voice.speaker:
-        raise BusyError(f"somebody else goes on with this rollout, in the same epoch {epoch}")
+        raise BusyError(f"another controller continues this rollout in the same epoch {epoch}")
 
 
 def speaks(connection: sqlite3.Connection, owner: str) -> tuple[Voice, int] | None:
-    """Return who spoke for a rollout last, and since when; `None` where nobody did.
+    """Return the last controller of a rollout, and since when; `None` without one.
 
     Returns:
-        The voice, and the second (since 1970) in which its epoch was first heard here.
+        The controller, and the second (since 1970) in which this node first received its epoch.
     """
     row = connection.execute(
         "SELECT epoch, reason, asked FROM steps WHERE owner = ? AND step = 0", (owner,)
@@ -122,7 +120,7 @@ def speaks(connection: sqlite3.Connection, owner: str) -> tuple[Voice, int] | No
 
 
 def known(connection: sqlite3.Connection, owner: str, step: int) -> Step | None:
-    """Return what is known of a step; `None` where it was never asked for."""
+    """Return a step; `None` if it was never requested."""
     row = connection.execute(
         "SELECT began, run, outcome, reason FROM steps WHERE owner = ? AND step = ?", (owner, step)
     ).fetchone()
@@ -135,7 +133,7 @@ def known(connection: sqlite3.Connection, owner: str, step: int) -> Step | None:
 
 
 def may_begin_anew(connection: sqlite3.Connection, owner: str, step: int, epoch: int) -> bool:
-    """Return whether a step that is over is to be taken again: it never began, and was resumed."""
+    """Return whether to repeat a finished step: it never began, and the rollout was resumed."""
     return (
         connection.execute(
             "SELECT 1 FROM steps WHERE owner = ? AND step = ? AND epoch < ?"
@@ -149,7 +147,7 @@ def may_begin_anew(connection: sqlite3.Connection, owner: str, step: int, epoch:
 def add(
     connection: sqlite3.Connection, cause: Cause, step: int, *, epoch: int, now: int, quota: Quota
 ) -> None:
-    """Note that a step was asked for, whose run has this cause.
+    """Store a requested step, whose run has this cause.
 
     Raises:
         BusyError: The table is full.
@@ -167,18 +165,18 @@ def _add(connection: sqlite3.Connection, row: tuple[str | int | None, ...], quot
     ).fetchone()[0]
     if not quota.has_room(own=own, total=total):
         raise BusyError(
-            f"{own} steps of {caller} are remembered already, {total} in all: no more are taken"
+            f"{own} steps of {caller} are stored already, {total} in all: the limit is reached"
         )
     connection.execute("INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def set_began(connection: sqlite3.Connection, cause: str, *, began: bool) -> None:
-    """Note that the run of a step begins; or that it did not after all."""
+    """Record that the run of a step begins, or that it did not begin."""
     connection.execute("UPDATE steps SET began = ? WHERE cause = ?", (int(began), cause))
 
 
 def began(connection: sqlite3.Connection, cause: str) -> bool:
-    """Return whether the run of a step was about to begin when this was last heard of."""
+    """Return whether the run of a step began, or was about to, as far as recorded."""
     found = connection.execute("SELECT 1 FROM steps WHERE cause = ? AND began", (cause,))
     return found.fetchone() is not None
 
@@ -190,11 +188,11 @@ def end(
     *,
     now: int,
 ) -> None:
-    """Note how a step ended, if the cause was one, and when in the place of when it was asked for.
+    """Record the end of a step, if the cause is one; its time replaces that of the request.
 
     Args:
-        connection: Where.
-        outcome: What became of the cause.
+        connection: The file.
+        outcome: The outcome of the cause.
         reasons: Id of a cause → why it did not succeed.
         now: Seconds since 1970.
     """

@@ -1,8 +1,7 @@
-"""The steps of rollouts that wait on a node: which of them may run now, and which never will.
+"""The steps of rollouts that wait on a node: which may run now, and which never will.
 
-Owns: that a step runs alone, through no hold but its own rollout's, and not before this node knows
-of the nodes that ran before it; for how long it waits for that. Refuses to know: files, and how a
-step came to be accepted.
+A step runs alone, through no hold except its rollout's, and only when this node knows the entries
+of the nodes that ran before it. It waits for these for `PATIENCE` seconds.
 """
 
 from collections.abc import Callable
@@ -13,13 +12,13 @@ from localpuppet.fleet.triggers.cause import Cause
 from localpuppet.fleet.triggers.coalescing import Drop
 from localpuppet.node.runs.hold import Held
 
-# How long a step waits for entries of other nodes, in seconds.
+# Seconds for which a step waits for entries of other nodes.
 PATIENCE = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What is to be done now.
+    """The next actions.
 
     Attributes:
         due: Run this step.
@@ -31,11 +30,11 @@ class Look:
 
 
 class Steps:
-    """The steps that were accepted and are not over.
+    """The accepted steps that are not over.
 
     Args:
-        lacking: Returns which entries that a step waits for are not known here, one line; empty
-            where all are.
+        lacking: Returns the missing entries that a step waits for, in one line; empty if there are
+            none missing.
     """
 
     def __init__(self, lacking: Callable[[Cause], str]) -> None:
@@ -51,7 +50,7 @@ class Steps:
         return bool(self._waiting)
 
     def add(self, cause: Cause) -> None:
-        """Have a step wait for its turn; it is on the disk by now."""
+        """Add a step, which the inbox has stored."""
         self._waiting[cause.id] = cause
 
     def forget(self, identifier: str) -> None:
@@ -59,10 +58,10 @@ class Steps:
         self._waiting.pop(identifier, None)
 
     def look(self, held: Held | None, *, now: float) -> Look:
-        """Decide what is to be done while no run is on.
+        """Return the next actions; call it while no run is active.
 
         Args:
-            held: Why the node does not run for now.
+            held: Why the node is on hold.
             now: Seconds since 1970, UTC.
         """
         owners = frozenset() if held is None else held.rollouts

@@ -1,11 +1,8 @@
-"""A trigger: the message by which one node asks others to run.
+"""A trigger: the signed message by which one node makes others run.
 
-Owns: the message's fields, its strict reading and its one canonical form. Refuses to know: who may
-send one, what time it is, whether it was seen before (`model/admission.py` decides that), and how
-it is signed.
-
-Invariants: `Trigger.parse(trigger.to_payload()) == trigger`; every name in a trigger is canonical.
-The fields `hostname` and `hosts` have the names that puppet-trigger gave them.
+It parses the fields strictly, and has one canonical form: `Trigger.parse(trigger.to_payload()) ==
+trigger`. The fields `hostname` and `hosts` have the names of puppet-trigger. `triggers.admission`
+decides whether a trigger is accepted.
 """
 
 import json
@@ -30,7 +27,7 @@ _KEYS = ("hostname", "tags", "hosts", "timestamp", "uuid", "ttl", "hops", "path"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """One trigger, as it was sent: its types are right, nothing else is known of it.
+    """A trigger as sent: its types are valid, and nothing else is verified.
 
     Attributes:
         hostname: The node that sent it.
@@ -38,9 +35,9 @@ class Trigger:
         hosts: The nodes that are to run.
         timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
         uuid: Its id, the same for all receivers, canonical and in lower case.
-        ttl: For how many seconds after `timestamp` it may be accepted.
-        hops: How many nodes passed the trigger on before the sender: `len(path) - 1`.
-        path: The nodes along which the trigger came, the first cause first, the sender last.
+        ttl: Seconds after `timestamp` for which it may be accepted.
+        hops: Number of nodes that forwarded it before the sender: `len(path) - 1`.
+        path: The nodes along which it came, the first cause first, the sender last.
     """
 
     hostname: NodeName
@@ -57,7 +54,7 @@ class Trigger:
         """Return the trigger in a message.
 
         Args:
-            payload: JSON, at most 64 KiB; see `strict_json` for what is refused.
+            payload: JSON, at most 64 KiB; `strict_json` says what is rejected.
 
         Raises:
             InvalidInputError: The bytes are not a trigger.
@@ -72,7 +69,7 @@ class Trigger:
             raw: Exactly the eight fields, in any order.
 
         Raises:
-            InvalidInputError: A field is missing, unknown, or not what it must be.
+            InvalidInputError: A field is missing, unknown or invalid.
         """
         fields = Fields(raw, where=_WHERE)
         fields.only(_KEYS)
@@ -84,7 +81,7 @@ class Trigger:
             uuid=fields.parsed("uuid", parse_uuid),
             ttl=fields.integer("ttl"),
             hops=fields.integer("hops"),
-            # Longer ones are refused by their hops; this is only so much work for a bad message.
+            # Longer paths are rejected by their hops; this bounds the work for a bad message.
             path=fields.parsed_list("path", NodeName.parse, maximum=2 * (MAX_HOPS + 1)),
         )
 
@@ -102,10 +99,10 @@ class Trigger:
         }
 
     def to_payload(self) -> bytes:
-        """Return the bytes that are signed and sent: ASCII JSON without white space.
+        """Return the bytes to sign and send: ASCII JSON without white space.
 
         Raises:
-            InvalidInputError: They are more than a receiver would take.
+            InvalidInputError: The bytes exceed what a receiver accepts.
         """
         payload = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
         if len(payload) > MAX_PAYLOAD:

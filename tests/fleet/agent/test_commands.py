@@ -89,7 +89,7 @@ def test_trigger_whose_end_nobody_tells(two: Sequence[Member]) -> None:
         75,
         "nobody.example.com  unknown: nothing was heard of it in time\n",
     )
-    assert done.err == "# no agent of nobody.example.com is there now; it has 3m to come\n"
+    assert done.err == "# the agent of nobody.example.com is offline; it has 3m to connect\n"
 
 
 def test_trigger_that_is_dropped_says_where_the_reason_is(two: Sequence[Member]) -> None:
@@ -119,9 +119,7 @@ def test_trigger_of_a_node_that_is_not_believed(fleet: Fleet) -> None:
     fleet.start()
     done = a.run("trigger", eve.name, "--wait", "--timeout", "0.2")
     assert done.code == 75
-    assert done.err == (
-        f"# {eve.name} is not trusted here: how its run ends will not be believed\n"
-    )
+    assert done.err == f"# {eve.name} is not trusted here: its outcome will be rejected\n"
 
 
 def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:

@@ -169,7 +169,7 @@ async def test_who_took_the_rollout_over_goes_on_with_its_callers_assignment(sit
     assert (order.assignment.by, order.owner) == ("choria=alice", OWNER)
     with pytest.raises(BusyError, match="was resumed since"):
         site.ask(OURS)
-    with pytest.raises(BusyError, match="somebody else goes on"):
+    with pytest.raises(BusyError, match="another controller continues"):
         site.ask(taken)
     site.runner.ends.put_nowait(OVER)
     await site.rig.until("done: apply")

@@ -163,9 +163,9 @@ async def test_who_takes_a_rollout_over_is_told_of_its_steps_and_alone_in_that_e
     with pytest.raises(BusyError, match="was resumed since"):
         site.told(epoch=1)
     for other in (ALICE, "choria=carol"):
-        with pytest.raises(BusyError, match=r"somebody else goes on .* in the same epoch 2"):
+        with pytest.raises(BusyError, match=r"another controller continues .* in the same epoch 2"):
             site.told(epoch=2, by=other)
-        with pytest.raises(BusyError, match="somebody else goes on"):
+        with pytest.raises(BusyError, match="another controller continues"):
             site.steps.hear(other, OfRollout(id=ID, epoch=2, caller=ALICE))
     assert {**site.steps.speaks(OWNER), "since": ""} == {"epoch": 2, "by": BOB, "since": ""}
     assert site.told(epoch=3)["step"]["state"] == "waiting"

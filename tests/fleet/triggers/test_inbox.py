@@ -208,7 +208,7 @@ def test_nobody_fills_the_memory_of_steps_for_others(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path / "inbox.sqlite", clock, steps=steps)
     for epoch in (1, 2, 3):
         inbox.hear_rollout(Voice(owner=f"choria=mallory/rollout/{epoch}", epoch=epoch))
-    refusal = "3 steps of choria=mallory are remembered already"
+    refusal = "3 steps of choria=mallory are stored already"
     with pytest.raises(BusyError, match=refusal):
         inbox.hear_rollout(Voice(owner="choria=mallory/rollout/4", epoch=1))
     mine = replace(cause(1), sender="choria=alice/rollout/1")

@@ -183,7 +183,9 @@ async def test_a_kick_of_long_ago_is_dropped_with_a_line(rig: Rig) -> None:
     await rig.sending.step(told=True)
     assert not rig.store.kept
     assert not rig.held.are_there
-    assert rig.log.lines == [("warning", f"{LB} is not kicked: the bus was away for too long")]
+    assert rig.log.lines == [
+        ("warning", f"{LB} is not kicked: the bus was unreachable for too long")
+    ]
 
 
 async def test_a_loop_ends_and_other_runs_go_on(rig: Rig) -> None:
