@@ -31,22 +31,14 @@ class Fields:
 
     @classmethod
     def parse(cls, data: bytes, *, where: str, limit: int) -> "Fields":
-        """Return the fields of a JSON object; see `strict_json.parse_object`.
-
-        Raises:
-            InvalidInputError: The bytes are not a JSON object.
-        """
+        """Return the fields of a JSON object; see `strict_json.parse_object`."""
         return cls(parse_object(data, where=where, limit=limit), where=where)
 
     def __contains__(self, key: object) -> bool:
         return key in self._raw
 
     def only(self, known: Collection[str]) -> None:
-        """Reject an object with a field outside `known`.
-
-        Raises:
-            InvalidInputError: The object has such a field.
-        """
+        """Reject an object with a field outside `known`."""
         for key in self._raw:
             if key not in known:
                 raise InvalidInputError(f"unknown key {key[:60]!r}", where=self._where)

@@ -1,7 +1,7 @@
 """Names from outside, each parsed once where it enters the program.
 
 A parsed name is a `str` subclass, so that it serialises as text and mypy tells it from raw input.
-Grammars:
+Functions that parse or check raise `InvalidInputError` for any other text. Grammars:
 
 - classes, variables, environments: Puppet's
   (https://www.puppet.com/docs/puppet/7/lang_reserved.html)
@@ -57,11 +57,7 @@ class NodeName(str):
 
     @classmethod
     def parse(cls, text: str) -> "NodeName":
-        """Return the name.
-
-        Raises:
-            InvalidInputError: The text is not a lower-case DNS name.
-        """
+        """Return the name."""
         if text != text.lower() and _NODE.match(text.lower()):
             raise InvalidInputError(
                 f"node name {text!r} must be in lower case", hint=f"write {text.lower()}"
@@ -86,12 +82,7 @@ class SignerName(str):
 
     @classmethod
     def parse(cls, text: str) -> "SignerName":
-        """Return the name.
-
-        Raises:
-            InvalidInputError: The text is not lower-case ASCII, too long, or starts with `.` or
-                `-`.
-        """
+        """Return the name."""
         if len(text) > 251 or not _SIGNER.match(text):
             raise InvalidInputError(
                 f"{text[:60]!r} is not a signer's name",
@@ -101,11 +92,7 @@ class SignerName(str):
 
     @classmethod
     def parse_caller(cls, text: str) -> "SignerName":
-        """Return the name in a caller id: `alice` of `choria=alice`.
-
-        Raises:
-            InvalidInputError: The text is not a caller id.
-        """
+        """Return the name in a caller id: `alice` of `choria=alice`."""
         if not text.startswith(cls.CALLER):
             raise InvalidInputError(
                 f"{text[:60]!r} is not a caller id", hint=f"write {cls.CALLER}NAME"
@@ -125,11 +112,7 @@ class ReleasePath(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str) -> "ReleasePath":
-        """Return the path.
-
-        Raises:
-            InvalidInputError: The path is absolute, empty, has `..`, or has an invalid component.
-        """
+        """Return the path."""
         if not text:
             raise InvalidInputError(
                 "is empty", where=where, hint="name a release, such as foo/tags/r1"
@@ -204,11 +187,7 @@ class ClassName(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str) -> "ClassName":
-        """Return the name.
-
-        Raises:
-            InvalidInputError: Puppet does not accept the text as a class name.
-        """
+        """Return the name."""
         if _CLASS.match(text):
             return cls(text)
         candidate = text.removeprefix("::").lower()
@@ -228,11 +207,7 @@ class Environment(str):
 
     @classmethod
     def parse(cls, text: str, *, where: str) -> "Environment":
-        """Return the name.
-
-        Raises:
-            InvalidInputError: Puppet does not accept the text as an environment name.
-        """
+        """Return the name."""
         if not _ENVIRONMENT.match(text) or text in _RESERVED_ENVIRONMENTS:
             raise InvalidInputError(
                 f"{text[:80]!r} is not a valid environment name",
@@ -249,11 +224,7 @@ class RunId(str):
 
     @classmethod
     def parse(cls, text: str) -> "RunId":
-        """Return the id.
-
-        Raises:
-            InvalidInputError: The text is not a run id.
-        """
+        """Return the id."""
         try:
             if _RUN_ID.match(text) and datetime.fromisoformat(text.partition("-")[0]).year < 9999:
                 return cls(text)
@@ -279,11 +250,7 @@ class RolloutId(str):
 
     @classmethod
     def parse(cls, text: str) -> "RolloutId":
-        """Return the id.
-
-        Raises:
-            InvalidInputError: The text is not a rollout id.
-        """
+        """Return the id."""
         if not cls.like(text):
             raise InvalidInputError(
                 f"{text[:60]!r} is not a rollout's id", hint="see 'localpuppet rollout list'"
@@ -313,33 +280,21 @@ class RolloutId(str):
 
 
 def parse_tags(text: str) -> str:
-    """Return a list of Puppet tags: `a,b`.
-
-    Raises:
-        InvalidInputError: An element is not a tag, or is empty; Puppet would apply everything.
-    """
+    """Return a list of Puppet tags: `a,b`."""
     for tag in text.split(","):
         parse_tag(tag, where="--tags", hint="write a,b: names without spaces")
     return text
 
 
 def parse_tag(text: str, *, where: str = "", hint: str = "a name without spaces") -> str:
-    """Return a Puppet tag.
-
-    Raises:
-        InvalidInputError: The text is not a tag, or is longer than 1 KiB.
-    """
+    """Return a Puppet tag."""
     if len(text) > MAX_LINE_BYTES or not _PUPPET_TAG.match(text):
         raise InvalidInputError(f"{text[:40]!r} is not a tag", where=where, hint=hint)
     return text
 
 
 def parse_uuid(text: str, *, where: str = "") -> str:
-    """Return a UUID in canonical form, which may become a key or a file name.
-
-    Raises:
-        InvalidInputError: The text is not a UUID, or has another form (upper case).
-    """
+    """Return a UUID in canonical form, which may become a key or a file name."""
     if not _UUID.match(text):
         raise InvalidInputError(
             f"{text[:60]!r} is not a uuid in canonical form",
@@ -354,9 +309,6 @@ def check_parameter(name: str, *, where: str) -> None:
 
     `facts` fails the compile, and `clientcert` would spoof `$trusted['certname']` (observed on
     Puppet 7.23).
-
-    Raises:
-        InvalidInputError: The name is reserved, or is not a variable name.
     """
     if name in RESERVED_PARAMETERS:
         raise InvalidInputError(
@@ -371,11 +323,7 @@ def check_parameter(name: str, *, where: str) -> None:
 
 
 def check_class_parameter(name: str, *, where: str) -> None:
-    """Reject a text that is not a parameter name of a class.
-
-    Raises:
-        InvalidInputError: The text is not a parameter name.
-    """
+    """Reject a text that is not a parameter name of a class."""
     if not _CLASS_PARAMETER.match(name):
         raise InvalidInputError(
             f"{name[:80]!r} is not a valid parameter name",

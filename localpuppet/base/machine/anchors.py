@@ -1,6 +1,7 @@
 """Read trust anchors: certificates, lists of signers and keys for TLS.
 
-They are read with the checks of every file that a user wrote (`machine.files`).
+They are read with the checks of every file that a user wrote (`machine.files`). If a file fails
+them, or has other content, the functions raise `InvalidInputError`.
 """
 
 import pwd
@@ -29,20 +30,13 @@ def open_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> BinaryIO:
     Args:
         path: The file; symlinks are followed.
         limit: Maximum size in bytes.
-
-    Raises:
-        InvalidInputError: As `read_user_file` does.
     """
     user = puppet_user()
     return open_user_file(path, limit=limit, owners=[] if user is None else [user.pw_uid])
 
 
 def read_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
-    """Return the bytes of a trust anchor; see `open_anchor`.
-
-    Raises:
-        InvalidInputError: As `read_user_file` does.
-    """
+    """Return the bytes of a trust anchor; see `open_anchor`."""
     with open_anchor(path, limit=limit) as file:
         return file.read(limit)
 
@@ -64,9 +58,6 @@ def tls_context(
         ca: The file of the trusted authorities; `None` for the system's.
         certificate: The client's certificate.
         key: Its key; `None` if the certificate's file has it.
-
-    Raises:
-        InvalidInputError: A file fails the checks (see `open_anchor`), or has other content.
     """
     import ssl  # 15 ms; many callers use no TLS
 
@@ -89,9 +80,6 @@ def server_tls_context(ca: Path, certificate: Path, key: Path | None) -> "ssl.SS
         ca: The file of the authorities.
         certificate: The server's certificate.
         key: Its key; `None` if the certificate's file has it.
-
-    Raises:
-        InvalidInputError: A file fails the checks (see `open_anchor`), or has other content.
     """
     import ssl
 

@@ -1,6 +1,6 @@
 """Wrap a command so that it dies with localpuppet, or runs confined as another user.
 
-The wrappers are util-linux's, which every Debian has.
+The wrappers are util-linux's, which every Debian has. A missing program raises `StateError`.
 """
 
 import shutil
@@ -16,9 +16,6 @@ def found(*programs: str, path: str, package: str) -> list[str]:
         programs: Their names.
         path: The PATH to search.
         package: The package to install if one is missing.
-
-    Raises:
-        StateError: A program is not installed.
     """
     places = []
     for name in programs:
@@ -37,9 +34,6 @@ def mortal(argv: Sequence[str], *, path: str) -> list[str]:
     Args:
         argv: Absolute program and arguments.
         path: The PATH to find setpriv in.
-
-    Raises:
-        StateError: setpriv is not installed.
     """
     (setpriv,) = found("setpriv", path=path, package="util-linux")
     return [setpriv, "--pdeathsig=KILL", "--", *argv]
@@ -59,9 +53,6 @@ def confined(
         group: Name or number of the user's group.
         limits: Resource name, as in prlimit(1) → limit.
         path: The PATH to find setpriv and prlimit in.
-
-    Raises:
-        StateError: setpriv or prlimit is not installed.
     """
     setpriv, prlimit = found("setpriv", "prlimit", path=path, package="util-linux")
     somebody = [f"--reuid={user}", f"--regid={group}", "--clear-groups", "--no-new-privs"]

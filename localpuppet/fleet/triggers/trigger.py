@@ -1,8 +1,8 @@
 """A trigger: the signed message by which one node makes others run.
 
-It parses the fields strictly, and has one canonical form: `Trigger.parse(trigger.to_payload()) ==
-trigger`. The fields `hostname` and `hosts` have the names of puppet-trigger. `triggers.admission`
-decides whether a trigger is accepted.
+It parses the fields strictly, raises `InvalidInputError` for any other message, and has one
+canonical form: `Trigger.parse(trigger.to_payload()) == trigger`. The fields `hostname` and `hosts`
+have the names of puppet-trigger. `triggers.admission` decides whether a trigger is accepted.
 """
 
 import json
@@ -55,9 +55,6 @@ class Trigger:
 
         Args:
             payload: JSON, at most 64 KiB; `strict_json` says what is rejected.
-
-        Raises:
-            InvalidInputError: The bytes are not a trigger.
         """
         return cls.from_dict(parse_object(payload, where=_WHERE, limit=MAX_PAYLOAD))
 
@@ -67,9 +64,6 @@ class Trigger:
 
         Args:
             raw: Exactly the eight fields, in any order.
-
-        Raises:
-            InvalidInputError: A field is missing, unknown or invalid.
         """
         fields = Fields(raw, where=_WHERE)
         fields.only(_KEYS)
@@ -99,11 +93,7 @@ class Trigger:
         }
 
     def to_payload(self) -> bytes:
-        """Return the bytes to sign and send: ASCII JSON without white space.
-
-        Raises:
-            InvalidInputError: The bytes exceed what a receiver accepts.
-        """
+        """Return the bytes to sign and send: ASCII JSON without white space."""
         payload = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
         if len(payload) > MAX_PAYLOAD:
             raise InvalidInputError(

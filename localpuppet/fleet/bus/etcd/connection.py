@@ -104,9 +104,6 @@ class EtcdConnection:
         servers: The endpoints, and the client's identity: a certificate, a user's name, or none.
         timeout: The deadline of each call in seconds.
         password: The user's password.
-
-    Raises:
-        InvalidInputError: A TLS file cannot be read, or has other content.
     """
 
     def __init__(self, servers: Servers, *, timeout: float, password: str | None = None) -> None:
@@ -135,7 +132,6 @@ class EtcdConnection:
             idempotent: Whether the call may be repeated.
 
         Raises:
-            UnavailableError: No endpoint gave a valid answer within the deadline.
             TooLargeError: The answer is too large.
             CompactedError: The requested revision is compacted.
         """
@@ -203,11 +199,7 @@ class EtcdConnection:
             return answer
 
     async def ready(self) -> tuple[Channel, dict[str, str]]:
-        """Return a connection to the first endpoint that answers, and the metadata of its calls.
-
-        Raises:
-            UnavailableError: No endpoint answers within the deadline.
-        """
+        """Return a connection to the first endpoint that answers, and the metadata of its calls."""
         deadline = end_of_step(self.timeout)
         problem = self._problem("does not answer")
         turns = len(self._endpoints)

@@ -28,11 +28,7 @@ def encode(*fields: tuple[int, int | bytes | str | None]) -> bytes:
 
 
 def decode(data: bytes) -> Fields:
-    """Return the fields of a message, each with all its values in order.
-
-    Raises:
-        ValueError: The bytes are not a message.
-    """
+    """Return the fields of a message, each with all its values in order."""
     fields: Fields = {}
     at = 0
     while at < len(data):
@@ -52,11 +48,7 @@ def decode(data: bytes) -> Fields:
 
 
 def number(fields: Fields, key: int) -> int:
-    """Return the last value of an integer field, 0 if it is missing.
-
-    Raises:
-        ValueError: The field is not an integer.
-    """
+    """Return the last value of an integer field, 0 if it is missing."""
     value = fields.get(key, [0])[-1]
     if not isinstance(value, int):
         raise ValueError(f"field {key} is not an integer")
@@ -64,20 +56,12 @@ def number(fields: Fields, key: int) -> int:
 
 
 def blob(fields: Fields, key: int) -> bytes:
-    """Return the last value of a field of bytes, empty if it is missing.
-
-    Raises:
-        ValueError: The field is an integer.
-    """
+    """Return the last value of a field of bytes, empty if it is missing."""
     return next(reversed(blobs(fields, key)), b"")
 
 
 def blobs(fields: Fields, key: int) -> list[bytes]:
-    """Return all values of a field of bytes.
-
-    Raises:
-        ValueError: A value is an integer.
-    """
+    """Return all values of a field of bytes."""
     values = fields.get(key, [])
     found = [value for value in values if isinstance(value, bytes)]
     if len(found) != len(values):

@@ -57,11 +57,7 @@ class SharedLeases:
         self._shared: dict[int, tuple[float, asyncio.Task[Lease]]] = {}
 
     async def of(self, ttl: float | None) -> Lease:
-        """Return the lease for a value that stays for `ttl` seconds; `None` for no expiry.
-
-        Raises:
-            UnavailableError: The server grants no lease.
-        """
+        """Return the lease for a value that stays for `ttl` seconds; `None` for no expiry."""
         if ttl is None:
             return Lease(id=0, covers_until=math.inf)
         seconds = math.ceil(ttl)

@@ -97,7 +97,6 @@ class EtcdWatch:
         """Yield the events.
 
         Raises:
-            UnavailableError: The connection is lost, or the server denies access.
             CompactedError: The server no longer has the changes since `start`.
         """
         while True:

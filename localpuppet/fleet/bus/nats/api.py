@@ -44,9 +44,6 @@ class JetStream:
             method: The subject after the API's prefix (`STREAM.INFO.NAME`).
             body: The request; no payload if it is empty.
             accept: Numbers of expected errors.
-
-        Raises:
-            UnavailableError: The server does not answer, denies access, or reports another error.
         """
         payload = json.dumps(body).encode() if body else b""
         subject = f"{self._connection.api}.{method}"
@@ -61,7 +58,6 @@ class JetStream:
             size: Maximum messages of a batch: `BATCH`, or `CAREFUL` after a flood.
 
         Raises:
-            UnavailableError: The consumer does not send everything in time.
             FloodError: A batch exceeds the size limit.
             StalledError: The consumer stops before the end.
         """
@@ -79,11 +75,7 @@ class JetStream:
             yield message
 
     def result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
-        """Return the result in an answer, `None` for an expected error.
-
-        Raises:
-            UnavailableError: The message is not an answer of JetStream, or is another error.
-        """
+        """Return the result in an answer, `None` for an expected error."""
         try:
             result = _read(answer.data)
         except ValueError as error:

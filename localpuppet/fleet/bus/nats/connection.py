@@ -36,9 +36,6 @@ class NatsConnection:
         timeout: The deadline of each call in seconds.
         password: The password of `servers.user`.
         inbox: The prefix of the subjects for answers.
-
-    Raises:
-        InvalidInputError: A TLS file cannot be read, or has other content.
     """
 
     def __init__(
@@ -75,13 +72,7 @@ class NatsConnection:
         return "" if self._link is None else self._link.version
 
     async def link(self) -> NatsLink:
-        """Return a live connection; connect if necessary.
-
-        Raises:
-            UnavailableError: No server can be reached within the deadline, or the servers deny
-                access.
-            InvalidInputError: The credentials file cannot be read.
-        """
+        """Return a live connection; connect if necessary."""
         found = self._link
         if found is not None and found.alive and not self._closed:
             return found  # the usual case, without waiting for the lock
@@ -166,9 +157,6 @@ class NatsConnection:
         """Send a message; return the answer.
 
         Without a responder, it sends the message again: a cluster may be electing a leader.
-
-        Raises:
-            UnavailableError: No answer within the deadline, or the server denies access.
         """
         deadline = end_of_step(self.timeout)
         backoff = Backoff()

@@ -62,11 +62,7 @@ class NatsFeed:
         await self._link.unsubscribe(self._subscription)
 
     def check(self) -> None:
-        """Check the subscription; conclusive after the server has answered a later request.
-
-        Raises:
-            UnavailableError: The server denied the subscription, or the connection is lost.
-        """
+        """Check the subscription; conclusive after the server has answered a later request."""
         self._link.check(self._subscription)
 
     def look_now(self) -> None:
@@ -74,11 +70,7 @@ class NatsFeed:
         self._queue.put_nowait(None)
 
     async def next(self) -> Message | None:
-        """Return the next message; `None` if the watch must read the stored state.
-
-        Raises:
-            UnavailableError: The connection is lost.
-        """
+        """Return the next message; `None` if the watch must read the stored state."""
         self.check()
         message = await self._queue.get()
         if self._queue.empty():

@@ -183,7 +183,6 @@ class NatsLink:
 
         Raises:
             NobodyError: The subject has no responder.
-            UnavailableError: It is denied, the connection is lost, or no answer arrives in time.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
@@ -230,7 +229,6 @@ class NatsLink:
         """Request batches from a pull consumer until it is empty; yield their messages.
 
         Raises:
-            UnavailableError: It is denied, the connection is lost, or a batch misses the deadline.
             FloodError: A batch exceeds `MAX_BATCH`.
             StalledError: No message for a quarter of the timeout, or the consumer was removed.
         """
@@ -291,11 +289,7 @@ class NatsLink:
         return message
 
     async def subscribe(self, subject: str, heard: Callable[[Msg], None]) -> Subscription:
-        """Subscribe; the server has the subscription before any later request; see `check`.
-
-        Raises:
-            UnavailableError: The connection is lost.
-        """
+        """Subscribe; the server has the subscription before any later request; see `check`."""
         self._refused.pop(subject.lower(), None)
         try:
             return await self.client.hear(subject, heard)
@@ -303,11 +297,7 @@ class NatsLink:
             raise self._failure(error) from error
 
     def check(self, subscription: Subscription) -> None:
-        """Check a subscription; conclusive after the server has answered a later request.
-
-        Raises:
-            UnavailableError: The server denied it, or the connection is lost.
-        """
+        """Check a subscription; conclusive after the server has answered a later request."""
         said = self._refused.get(subscription.subject.lower())
         if said is not None:
             raise self._refusal(said)
@@ -315,11 +305,7 @@ class NatsLink:
             raise self.problem("the connection was lost")
 
     def check_answers(self) -> None:
-        """Check that the server accepted the subscription for answers.
-
-        Raises:
-            UnavailableError: The server denied it.
-        """
+        """Check that the server accepted the subscription for answers."""
         said = self._refused.get(f"{self._inbox}.*".lower())
         if said is not None:
             raise self._refusal(said)

@@ -2,7 +2,7 @@
 
 The run side has no network connection and no credentials for the bus. It passes what it writes
 there (signed triggers of Puppet, leases) to this proxy; `bus.proxy.store` is the client. This
-module has the format of the lines.
+module has the format of the lines; any other line raises `InvalidInputError`.
 
 Whatever a line contains, the answer is in this format; an error is a line with `ok` false and one
 printable line of text.
@@ -112,11 +112,7 @@ def encode(value: Mapping[str, Any]) -> bytes:
 
 
 def entry_from(fields: Fields) -> Entry:
-    """Return the entry in a line.
-
-    Raises:
-        InvalidInputError: The line contains no entry.
-    """
+    """Return the entry in a line."""
     return Entry(
         key=fields.text("key"),
         value=fields.parsed("value", _bytes),
@@ -125,11 +121,7 @@ def entry_from(fields: Fields) -> Entry:
 
 
 def read(line: bytes) -> Fields:
-    """Return the fields of a line.
-
-    Raises:
-        InvalidInputError: The line is not a JSON object.
-    """
+    """Return the fields of a line."""
     return Fields.parse(line, where="relay", limit=MAX_LINE)
 
 
