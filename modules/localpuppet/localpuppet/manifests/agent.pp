@@ -1,11 +1,12 @@
 # @summary Installs the configuration and the systemd units of `localpuppet agent`, and starts it.
 #
-# The `localpuppet` command itself must be there (a package, or pip). The configuration is a file of
-# its own beside `localpuppet.yaml`, which stays yours; a key must not stand in both.
+# The `localpuppet` command must be installed (a package, or pip). The configuration is a separate
+# file beside `localpuppet.yaml`, which stays yours; a key must not be in both.
 #
-# The agent may be running the very Puppet that applies this class. It is therefore started, stopped and
-# restarted without waiting: it lets that Puppet finish, and then goes. A unit that is still stopping
-# needs its file, which says for how long Puppet may go on; systemd removes that when the unit is gone.
+# The agent may run the very Puppet that applies this class, so this class starts, stops and
+# restarts it without waiting: the agent lets that Puppet finish, and then stops. A stopping unit
+# needs its file, which says how long Puppet may continue; systemd deletes the file when the unit
+# has stopped.
 #
 # @example A fleet on NATS
 #   class { 'localpuppet::agent':
@@ -27,19 +28,20 @@
 #
 # @param ensure `running`, `stopped` (installed, and not started at boot), or `absent`.
 # @param node This node's name on the bus. Default: Puppet's certname.
-# @param run_cmd What a trigger runs: words without a shell. Default: `localpuppet apply`'s supervisor.
-# @param every How often it runs without a trigger (`30m`, `1h`); `false` for never.
-# @param keyprefix Where on the bus triggers are.
+# @param run_cmd The command for a trigger: words without a shell. Default: the supervisor of
+#   `localpuppet apply`.
+# @param every The interval of runs without a trigger (`30m`, `1h`); `false` for never.
+# @param keyprefix The prefix of triggers on the bus.
 # @param bus The engine.
 # @param buses Settings of the engines, as under `buses` of localpuppet.yaml.
 # @param split Two services: an unprivileged one for the network, one as root that runs Puppet.
-# @param manage_config Whether the configuration file is ours.
-# @param config Where it is.
+# @param manage_config Whether Puppet manages the configuration file.
+# @param config The path of the configuration file.
 # @param group A group that may read the configuration. Default: with `split` the network side's.
-# @param manage_user Whether user and group `localpuppet` are made, which the network side of `split` has.
+# @param manage_user Whether to create user and group `localpuppet` for the network side of `split`.
 # @param manage_service Whether the services are started and enabled.
-# @param unit_directory Where systemd finds units.
-# @param command Where localpuppet is: a path, or a name that is on the PATH.
+# @param unit_directory The directory of systemd units.
+# @param command The localpuppet executable: a path, or a name on the PATH.
 class localpuppet::agent (
   Enum['running', 'stopped', 'absent'] $ensure = 'running',
   Optional[String[1]] $node = undef,
@@ -59,14 +61,14 @@ class localpuppet::agent (
 ) {
   $one = ['localpuppet-agent.service']
   $two = ['localpuppet-agent-run.socket', 'localpuppet-agent-run.service', 'localpuppet-agent-net.service']
-  # Of the two forms one is wanted.
+  # Select the units of one form; the others are removed.
   $wanted = $ensure ? {
     'absent' => [],
     default  => if $split { $two } else { $one },
   }
   $unwanted = ($one + $two) - $wanted
 
-  # They stay when the form changes: files may be theirs.
+  # User and group stay when the form changes: they may own files.
   if $split and $manage_user and $ensure != 'absent' {
     group { 'localpuppet':
       ensure => present,
@@ -130,7 +132,7 @@ class localpuppet::agent (
   if $manage_service {
     $unwanted.each |$unit| {
       $file = "${unit_directory}/${unit}"
-      # After= puts this behind the stop that is under way.
+      # After= delays this until the running stop has finished.
       $later = "systemd-run --no-block --collect --quiet --property=After=${unit}"
       service { $unit:
         ensure => stopped,
@@ -144,7 +146,7 @@ class localpuppet::agent (
       }
     }
     $wanted.each |$unit| {
-      # systemd refuses to start a socket anew whose service runs, so the two go together.
+      # systemd refuses to restart a socket while its service runs, so the two go together.
       $together = $unit ? {
         'localpuppet-agent-run.socket' => "${unit} localpuppet-agent-run.service",
         default                        => $unit,
@@ -159,7 +161,8 @@ class localpuppet::agent (
         subscribe => File["${unit_directory}/${unit}"],
       }
       if $manage_config {
-        # The socket has nothing of it; and while it stays, the network side does.
+        # The configuration does not affect the socket; while the socket stays, the network side
+        # does.
         if $unit =~ /service\z/ {
           File[$config] ~> Service[$unit]
         } else {

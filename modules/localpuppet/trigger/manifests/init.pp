@@ -1,7 +1,8 @@
-# @summary Does nothing. Kept so that manifests that include it compile.
+# @summary Does nothing. It exists so that manifests that include it compile.
 #
-# In puppet-trigger 0.1.2 this class installed a package and ran a service, both named "trigger", that
-# nobody ever shipped. The type `trigger` needs no class; the receiving side is `localpuppet::agent`.
+# In puppet-trigger 0.1.2, this class installed a package and ran a service, both named "trigger",
+# which were never released. The type `trigger` needs no class; the receiving side is
+# `localpuppet::agent`.
 #
 # @param package_name Ignored.
 # @param service_name Ignored.

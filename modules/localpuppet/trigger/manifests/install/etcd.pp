@@ -12,7 +12,7 @@
 #
 # @param hosts Ignored, with a warning.
 # @param version Ignored, with a warning: the distribution decides.
-# @param target Ignored, with a warning: the packages know their place.
+# @param target Ignored, with a warning: the packages decide.
 # @param config_hash Ignored, with a warning.
 # @param discovery_url The discovery service by which the members find each other; needs `tls`.
 # @param peers All members, as `NAME=URL`; needs `tls`.
@@ -20,7 +20,7 @@
 # @param etcd_ip The address of this member for clients and members, if there is `tls`.
 # @param data_dir Where etcd keeps its data; etcd's user must be able to write there.
 # @param tls Files of a certificate, its key, and the CA that signs those of clients and members.
-# @param config Where the environment of the service is.
+# @param config The file with the environment of the service.
 class trigger::install::etcd (
   Array $hosts = [],
   Optional[String] $version = undef,

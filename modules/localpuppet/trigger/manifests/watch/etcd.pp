@@ -1,7 +1,7 @@
-# @summary Runs Puppet when a trigger for this node is on etcd: puppet-trigger's class, on our agent.
+# @summary Runs Puppet on triggers for this node on etcd: puppet-trigger's class with a new agent.
 #
-# The parameters and their defaults are puppet-trigger's. The loop around `etcdctl watch` and the task
-# spooler, and their init script, are stopped and removed: `localpuppet agent` does their work.
+# The parameters and their defaults are puppet-trigger's. The class stops and removes the loop
+# around `etcdctl watch`, the task spooler and their init script: `localpuppet agent` replaces them.
 #
 # @example As before
 #   class { 'trigger::watch::etcd':
@@ -9,10 +9,10 @@
 #   }
 #
 # @param trigger_hostname This node's name in triggers.
-# @param etcdctl_cmd Ignored, with a warning: nobody calls etcdctl.
-# @param etcdctl_prefix Where on etcd this node's triggers are; must end in `/hosts`.
-# @param run_cmd What a trigger runs.
-# @param etcdwatch_pwd Where the old loop is, to be removed.
+# @param etcdctl_cmd Ignored, with a warning: the agent does not call etcdctl.
+# @param etcdctl_prefix The prefix of this node's triggers on etcd; must end in `/hosts`.
+# @param run_cmd The command for a trigger.
+# @param etcdwatch_pwd The directory of the old loop, to be removed.
 # @param etcd Servers, certificates and so on, as under `buses.etcd` of localpuppet.yaml.
 class trigger::watch::etcd (
   String[1] $trigger_hostname = $facts['networking']['fqdn'],

@@ -2,7 +2,7 @@
 
 require_relative '../../puppet_x/localpuppet/agent'
 
-# Says who holds a lease. A lease that nobody holds is taken by this node, and its agent renews it.
+# Returns the holder of a lease. If the lease is free, this node takes it, and its agent renews it.
 #
 #     if leader('db_master') == $facts['networking']['fqdn'] {
 #       include profile::db::master
@@ -10,16 +10,16 @@ require_relative '../../puppet_x/localpuppet/agent'
 #       include profile::db::replica
 #     }
 #
-# It is asked while the catalog is compiled. With `puppet apply` that is on the node; under a Puppet
-# server the *server's* agent would be asked, so write `Deferred('leader', ['db_master'])` there.
-# When nobody can be asked the catalog does not compile: "I do not know" is never "it is not me".
-# A noop run, or a catalog that is only compiled, asks and takes nothing.
+# The call is evaluated during compilation. With `puppet apply`, that is on the node; a Puppet
+# server would ask the *server's* agent, so write `Deferred('leader', ['db_master'])` there. If the
+# agent cannot answer, the catalog does not compile: an outage never means "another node leads". A
+# noop run, and a catalog that is only compiled, take no lease.
 Puppet::Functions.create_function(:leader) do
-  # @param name The lease: up to 100 letters, digits and `_ . -`, the first no `.` or `-`.
-  # @param ttl Seconds after which the lease of a node that died is free.
-  # @return [Variant[String[1], Boolean[false]]] The name of the node that holds it (its certname,
-  #   in lower case); `false` when nobody leads and this run may not take it, or a lock or a command
-  #   has it.
+  # @param name The lease: up to 100 letters, digits and `_ . -`, without a leading `.` or `-`.
+  # @param ttl Seconds after which the lease of a dead node is free.
+  # @return [Variant[String[1], Boolean[false]]] The name of the holder (its certname,
+  #   in lower case); `false` if there is no leader and this run may not take the lease, or if a
+  #   lock or a command has it.
   # @example
   #   $master = leader('db_master', 30)
   dispatch :leader do

@@ -2,12 +2,12 @@
 
 require_relative '../../puppet_x/localpuppet/inventory'
 
-# Answers a query of PuppetDB, in PQL or as an array, from the inventory.
+# Returns the inventory's answer to a PuppetDB query in PQL or as an array.
 #
-# Asked while the catalog is compiled; see docs/queries.md. When nobody can be asked the catalog does
-# not compile: "there are none" and "I could not ask" are different answers.
+# The call is evaluated during compilation; see docs/queries.md. If the inventory is unreachable, the
+# catalog does not compile: an outage never looks like an empty result.
 Puppet::Functions.create_function(:puppetdb_query) do
-  # @param arguments The query; docs/queries.md says what is answered. The rest is refused by name.
+  # @param arguments The query; docs/queries.md lists what is supported. Other queries are rejected.
   # @return [Array[Hash]] The rows of the answer.
   # @example
   #   $web = puppetdb_query('inventory[certname] { facts.role = "web" }')

@@ -4,11 +4,11 @@ require_relative '../../puppet_x/localpuppet/inventory'
 
 # Returns the first server that has a role, by fqdn.
 #
-# Asked while the catalog is compiled; see docs/queries.md. When nobody can be asked the catalog does
-# not compile: "there are none" and "I could not ask" are different answers.
+# The call is evaluated during compilation; see docs/queries.md. If the inventory is unreachable, the
+# catalog does not compile: an outage never looks like an empty result.
 Puppet::Functions.create_function(:server_with_role) do
-  # @param arguments The role, or several, and last what to return where there is none. Without a
-  #   fallback that is undef. A server that could not be asked for is never replaced by it.
+  # @param arguments The role, or several, and last a fallback (default undef), which is returned if
+  #   no server has the role. An outage never returns the fallback.
   # @return [Any] The facts of the server, or the fallback.
   # @example
   #   $proxy = server_with_role('haproxy', { 'hostname' => 'localhost' })

@@ -2,10 +2,10 @@
 
 require_relative '../../puppet_x/localpuppet/inventory'
 
-# Returns the servers that have one of some roles.
+# Returns the servers that have one of the roles.
 #
-# Asked while the catalog is compiled; see docs/queries.md. When nobody can be asked the catalog does
-# not compile: "there are none" and "I could not ask" are different answers.
+# The call is evaluated during compilation; see docs/queries.md. If the inventory is unreachable, the
+# catalog does not compile: an outage never looks like an empty result.
 Puppet::Functions.create_function(:servers_with_role) do
   # @param arguments One role or more; a role is taken literally. An array is a list of roles.
   # @return [Array[Hash]] The facts of each server, sorted by fqdn.

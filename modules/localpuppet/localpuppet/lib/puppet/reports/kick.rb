@@ -9,9 +9,9 @@ Puppet::Reports.register_report(:kick) do
         notify { 'kick -> haproxy': }
         notify { 'kick -> haproxy, dns': }
 
-    After the run, and not in noop mode. Each node of these roles gets one trigger, whatever the
-    number of kicks. A Notify is changed in every run; so a kick goes out when something changed that
-    is not a Notify. With `kick: always` in localpuppet.yaml it goes out in every run.
+    After the run, each node of these roles gets one trigger, whatever the number of kicks; in noop
+    mode, none. A Notify changes in every run, so a kick is sent if another resource changed. With
+    `kick: always` in localpuppet.yaml, it is sent in every run.
   DOC
 
   def process
@@ -26,7 +26,7 @@ Puppet::Reports.register_report(:kick) do
 
     kicks.kick(Puppet, { 'name' => 'report', 'roles' => roles, 'query' => nil, 'tags' => [], 'ttl' => nil })
   rescue ScriptError => e
-    # Puppet goes on with the next processor after a StandardError only.
+    # Only after a StandardError does Puppet continue with the next processor.
     raise Puppet::Error, "#{e.class}: #{e.message}"
   end
 

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# A part of an application: a type that is only there to be declared. Applying one does nothing.
-# (`component` is a type of Puppet's own: what classes and defined types become.)
+# A part of an application: a declaration without any effect on the node. (`component` is Puppet's
+# internal type of classes and defined types.)
 Puppet::Type.newtype(:application_component) do
   @doc = <<~DOC
-    Says that a part of an application is on this node, what it produces for parts on other nodes
-    and what it needs of them: `localpuppet plan` finds the order of the nodes by that.
+    Declares that a part of an application is on this node, what it produces for parts on other
+    nodes and what it consumes from them. `localpuppet plan` orders the nodes by that.
 
         application_component { 'Lamp::Mysql[app1]':
           produces => 'Sql[app1]',
@@ -16,7 +16,7 @@ Puppet::Type.newtype(:application_component) do
           produces    => 'Http[app1-1]',
         }
 
-    A capability is only a name: whoever consumes it waits for all who produce it.
+    A capability is only a name: its consumers wait for all its producers.
   DOC
 
   line = lambda do |value|
@@ -32,13 +32,13 @@ Puppet::Type.newtype(:application_component) do
   end
 
   newparam(:application) do
-    desc "The instance that it is a part of; for `Lamp::Mysql[app1]` that is `Lamp[app1]` unless given."
+    desc "The instance that it is a part of. Default for `Lamp::Mysql[app1]`: `Lamp[app1]`."
 
     validate { |value| line.call(value) }
   end
 
-  { produces: 'The capabilities that others may consume: one, or an array of them.',
-    consumes: 'The capabilities that it needs: one, or an array of them.' }.each do |name, text|
+  { produces: 'The capabilities that others may consume: a string or an array.',
+    consumes: 'The capabilities that it requires: a string or an array.' }.each do |name, text|
     newparam(name) do
       desc text
 
@@ -50,8 +50,8 @@ Puppet::Type.newtype(:application_component) do
     end
   end
 
-  # Puppet calls this for each resource before it applies the first: others hear of all of them, also
-  # of those that a tag leaves out of this run.
+  # Puppet calls this for each resource before it applies the first: components are published also
+  # if a tag excludes them from this run.
   def pre_run_check
     require_relative '../../puppet_x/localpuppet/noted'
     noted = { 'name' => self[:name], 'produces' => self[:produces], 'consumes' => self[:consumes] }

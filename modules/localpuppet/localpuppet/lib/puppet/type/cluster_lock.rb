@@ -2,22 +2,23 @@
 
 Puppet::Type.newtype(:cluster_lock) do
   @doc = <<~DOC
-    A lock that one node at a time has, for what must not be done by two.
+    A lock that only one node at a time has, for work that two nodes must not do at once.
 
         cluster_lock { 'db-migrate':
           wait => 60,
         }
         -> exec { '/usr/local/bin/migrate': }
 
-    It is taken when Puppet comes to the resource, so before what requires it, and released when
-    the catalog is done, whether it failed or not. When it cannot be had in time, the resource fails
-    and what requires it is skipped. This node's agent renews it meanwhile; when the node dies, the
-    lock is free after its lease ran out. Nothing is taken in noop mode. Holding a lock is not a change:
-    it notifies nobody, and a run that did nothing else is "unchanged".
+    Puppet takes it when it evaluates the resource, so before the resources that require it, and
+    releases it at the end of the catalog, even after failures. If the lock is not free in time, the
+    resource fails, and Puppet skips the resources that require it. This node's agent renews the
+    lock meanwhile; if the node dies, the lock is free when its lease has expired. In noop mode, no
+    lock is taken. Taking a lock is not a change: it sends no notification, and a run that did
+    nothing else is "unchanged".
   DOC
 
   newparam(:name, namevar: true) do
-    desc 'The name of the lock: up to 100 letters, digits and `_ . -`, the first no `.` or `-`.'
+    desc 'The name of the lock: up to 100 letters, digits and `_ . -`, without a leading `.` or `-`.'
 
     validate do |value|
       next if value.match?(%r{\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\z})
@@ -38,9 +39,9 @@ Puppet::Type.newtype(:cluster_lock) do
     end
   end
 
-  # Puppet asks for the current state when it comes to a resource that is not skipped, and an
-  # error here fails the resource. A property that is "out of sync" each time would do the same but
-  # call every run changed.
+  # Puppet retrieves the state of a resource that it does not skip, and an error here fails the
+  # resource. A property that is always "out of sync" would do the same, but mark every run as
+  # changed.
   def retrieve
     noop? ? notice('Would have taken the lock (noop)') : provider.take
     super

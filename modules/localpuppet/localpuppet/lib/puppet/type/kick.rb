@@ -2,28 +2,28 @@
 
 Puppet::Type.newtype(:kick) do
   @doc = <<~DOC
-    Makes the nodes that have a role run Puppet, when it is refreshed.
+    On refresh, makes the nodes that have a role run Puppet.
 
         kick { 'haproxy':
           roles     => ['haproxy'],
           subscribe => Service['myapp'],
         }
 
-    Declaring it does nothing. When something that it subscribes to (or that notifies it) changes,
-    the inventory is asked who has one of the roles, or is found by the query, and each of these
-    nodes but this one gets one trigger, whatever the number of kicks: after this run, when the
-    others can hear what it changed. Nothing is sent in noop mode. When nobody could be asked the
-    resource fails: "there are none" and "I could not ask" are different answers.
+    A declaration alone does nothing. When a resource that it subscribes to (or that notifies it)
+    changes, the agent finds the nodes with one of the roles, or those that match the query, in the
+    inventory. Each of these nodes except this one gets one trigger, whatever the number of kicks:
+    after this run, when its changes are published. In noop mode, no trigger is sent. If the
+    inventory is unreachable, the resource fails: an outage never looks like an empty result.
   DOC
 
   feature :refreshable, 'The provider can send the kick.', methods: [:restart]
 
   newparam(:name, namevar: true) do
-    desc 'What the kick is for.'
+    desc 'The purpose of the kick.'
   end
 
   newparam(:roles) do
-    desc 'The nodes that have one of these roles, literally; a single one needs no array.'
+    desc 'The nodes that have one of these roles, literally: a string or an array.'
 
     validate do |value|
       roles = [value].flatten(1)
@@ -51,7 +51,7 @@ Puppet::Type.newtype(:kick) do
   end
 
   newparam(:ttl) do
-    desc 'Seconds for which a node may act on it, and for which the bus keeps it; 180 unless given.'
+    desc 'Seconds for which a node may act on it, and for which the bus keeps it. Default: 180.'
 
     validate do |value|
       raise Puppet::Error, 'must be an integer' unless value.is_a?(Integer)
@@ -60,7 +60,7 @@ Puppet::Type.newtype(:kick) do
   end
 
   newparam(:timeout) do
-    desc 'Seconds until the agent has answered. What takes longer has failed.'
+    desc 'Maximum seconds to wait for the answer of the agent.'
 
     defaultto 60
 
@@ -76,8 +76,8 @@ Puppet::Type.newtype(:kick) do
     raise Puppet::Error, "needs roles or a query, and not both: kick { 'haproxy': roles => ['haproxy'] }"
   end
 
-  # Puppet calls this for each resource before it applies the first: refreshed or not, the others
-  # may know whom this catalog kicks.
+  # Puppet calls this for each resource before it applies the first: the receivers of a kick are
+  # published even without a refresh.
   def pre_run_check
     provider.note
   end
@@ -86,7 +86,7 @@ Puppet::Type.newtype(:kick) do
     provider.restart
   end
 
-  # As the type trigger: one line says why, where no stack trace was asked for.
+  # Like the type trigger: without a stack trace, one line of explanation is enough.
   def log_exception(exception, message = :default, options = {})
     super if message != :default || Puppet[:trace]
   end

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Where a server is: a type that is only there to be exported. Applying one does nothing.
+# The address of a server: a type to export, without any effect on the node.
 Puppet::Type.newtype(:server) do
   @doc = <<~DOC
     A server that other nodes find by its role, with `servers_with_role` or a collector:
@@ -13,22 +13,22 @@ Puppet::Type.newtype(:server) do
   DOC
 
   newparam(:role, namevar: true) do
-    desc 'What the server is for.'
+    desc 'The role of the server.'
   end
 
   newparam(:hostname) do
-    desc 'Its name, without a domain.'
+    desc 'The host name, without a domain.'
   end
 
   newparam(:ipaddress) do
-    desc 'Where it is reached.'
+    desc 'The IP address.'
   end
 
   newparam(:fqdn) do
-    desc 'Its name, with its domain.'
+    desc 'The host name with its domain.'
   end
 
   newparam(:ports) do
-    desc 'The ports that it listens on: one, or an array of them.'
+    desc 'The ports that it listens on: one port or an array.'
   end
 end

@@ -5,35 +5,36 @@ require_relative 'program'
 
 module PuppetX
   module Localpuppet
-    # The one door from Puppet to the bus: a question and an answer, one line of JSON each.
+    # Puppet's client of the bus: a question and an answer, one line of JSON each.
     #
-    # The agent of this node answers on its UNIX socket; where nobody listens, `localpuppet call`
-    # answers the same line. Which engine the bus has, keys, signatures, leases: all that is theirs.
+    # The agent of this node answers on its UNIX socket; without an agent, `localpuppet call`
+    # answers the same line. Both know the engine of the bus, keys, signatures and leases; this
+    # class does not.
     #
-    # Invariants: every call ends within its patience. A question is asked once: when the connection
-    # breaks after that, it is an error and not asked again, because it may have been acted on. An
-    # answer is `ok` with its fields, or an error of one line; silence is an error.
+    # Every call ends within its patience. A question is sent once: if the connection breaks
+    # afterwards, this is an error without a retry, because the agent may have acted on the
+    # question. An answer is `ok` with its fields, or an error of one line; no answer is an error.
     class Agent
-      # No answer, or none that can be understood: what became of the question is unknown.
+      # No valid answer: the result of the question is unknown.
       class Error < Puppet::Error; end
-      # The agent's own "no", with its reason.
+      # The agent rejected the question, with a reason.
       class Refused < Error; end
 
       SOCKET = '/run/localpuppet/agent.sock'
       PATIENCE = 10
       LIMIT = 1024 * 1024
 
-      # @param verb [String] what is asked: trigger, leader, lock, unlock, query
+      # @param verb [String] the verb: trigger, leader, lock, unlock, query
       # @param fields [Hash] the rest of the question
-      # @param patience [Numeric] seconds until an answer must have come
-      # @param limit [Integer] the most bytes that an answer may have
+      # @param patience [Numeric] maximum seconds to wait for the answer
+      # @param limit [Integer] maximum bytes of the answer
       # @return [Hash] the answer
       # @raise [Error] one line: what, where, what to do
       def self.call(verb, fields, patience: PATIENCE, limit: LIMIT)
         new(ENV, limit).call(verb, fields, patience)
       end
 
-      # The run that this Puppet is, for the agent's records; nil where no supervisor started it.
+      # The id of this Puppet run, for the agent's records; nil without a supervisor.
       def self.run
         ENV.fetch('LOCALPUPPET_RUN', nil)
       end
@@ -41,7 +42,7 @@ module PuppetX
       def initialize(env, limit = LIMIT)
         @limit = limit
         @root = env.fetch('LOCALPUPPET_ROOT', nil)
-        # SOCKET is the default root's: its agent must not answer for another root.
+        # SOCKET is for the default root: its agent must not answer for another root.
         @socket = env.fetch('LOCALPUPPET_SOCKET') { @root ? nil : SOCKET }
         @command = env.fetch('LOCALPUPPET_COMMAND', 'localpuppet')
       end
@@ -63,7 +64,7 @@ module PuppetX
         Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
 
-      # @return [Socket, nil] nil where no agent listens, or the socket is unknown
+      # @return [Socket, nil] nil if no agent listens, or the socket is unknown
       def connect(deadline, patience)
         return if @socket.nil?
 
@@ -73,7 +74,7 @@ module PuppetX
         begin
           socket.connect_nonblock(address)
         rescue IO::WaitWritable, Errno::EAGAIN
-          # The queue of those who wait to be accepted is full; there is no event to wait for.
+          # The accept queue is full, and there is no event to wait for.
           hung(patience) if now >= deadline
           sleep 0.01
           retry
@@ -142,7 +143,7 @@ module PuppetX
         raise Error, 'LOCALPUPPET_COMMAND: has a quote without its other half'
       end
 
-      # What the executable needs of our environment to be the one that the supervisor meant.
+      # The variables that make the executable use the supervisor's root and run.
       def own
         ENV.to_h.slice('LOCALPUPPET_ROOT', 'LOCALPUPPET_RUN')
       end

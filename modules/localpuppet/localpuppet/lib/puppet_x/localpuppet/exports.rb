@@ -5,23 +5,24 @@ require_relative 'agent'
 
 module PuppetX
   module Localpuppet
-    # What a catalog exports, and what its collectors get, for the termini of that name.
+    # The resources that a catalog exports and collects, for the termini of that name.
     #
-    # Limits, policies, and who is believed are the agent's to say (docs/exports.md). Here is what
-    # only Ruby knows: which values of a catalog can be written down for others, and how a resource
-    # of another node enters a catalog.
+    # The agent applies limits, policies and trust (docs/exports.md). This module has what only Ruby
+    # can do: it decides which values of a catalog can be serialised, and adds a resource of another
+    # node to a catalog.
     module Exports
-      # A node without an agent reads the whole inventory from the bus first.
+      # Without an agent, the node first reads the whole inventory from the bus.
       PATIENCE = 60
       LIMIT = 128 * 1024 * 1024
       BINARY = Puppet::Pops::Types::PBinaryType::Binary
       FILE = 'exports.json'
 
-      # Leaves what a catalog exports with the run that it is compiled for. Without one nothing is left:
-      # a command that a person pastes publishes nothing.
+      # Stores the exports of a catalog with its run. Without a run, it stores nothing: a command
+      # that a person runs by hand publishes nothing.
       #
       # @param catalog [Puppet::Resource::Catalog]
-      # @raise [Puppet::Error] one line: the first value that cannot be exported, or the agent's "no"
+      # @raise [Puppet::Error] one line: the first value that cannot be exported, or a refusal
+      #   of the agent
       def self.offer(catalog)
         exported = catalog.resources.select(&:exported)
         return if exported.empty?
@@ -39,9 +40,9 @@ module PuppetX
       end
 
       # @param type [String] the type
-      # @param filter [Array, nil] the condition, as Puppet's parser has it
+      # @param filter [Array, nil] the condition, as Puppet's parser represents it
       # @param scope [Puppet::Parser::Scope] the collector's
-      # @return [Array<Puppet::Parser::Resource>] what other nodes export, and this one takes
+      # @return [Array<Puppet::Parser::Resource>] other nodes' exports that this node accepts
       # @raise [Puppet::Error] one line
       def self.collect(type, filter, scope)
         found(type, plain(filter)).map do |raw|
@@ -51,8 +52,8 @@ module PuppetX
         end
       end
 
-      # A catalog evaluates its collectors again and again, until nothing changes: it must get the same
-      # answer each time.
+      # A catalog evaluates its collectors repeatedly, until nothing changes: every evaluation must
+      # get the same answer.
       def self.found(type, filter)
         @found ||= {}
         @found[[type, filter]] ||= begin
@@ -67,9 +68,9 @@ module PuppetX
       end
       private_class_method :found
 
-      # A policy is about titles. So of what it takes guarded, the parameter by which a type names its
-      # resources beside the title does not count. Where there are more of them, they are values as
-      # others are (the type of an sshkey).
+      # A policy restricts titles. A resource that it accepts guarded must therefore not have
+      # another name than its title: a parameter that names the resource is dropped if it is the
+      # type's only one. If a type has several (sshkey: the type), they are plain values.
       def self.called_by_title(type, resources)
         names = Puppet::Type.type(type)&.key_attributes
         return resources unless names&.one?
@@ -96,7 +97,7 @@ module PuppetX
       end
       private_class_method :entering
 
-      # Puppet finds a clash, too, and does not say who exports it.
+      # Puppet detects a clash, too, but does not name the exporting node.
       def self.refuse_clash(resource, raw, scope)
         other = scope.findresource(resource.resource_type, resource.title)
         return if other.nil? || other.collector_id == resource.collector_id
@@ -120,7 +121,7 @@ module PuppetX
         parameters = {}
         names = [:name, *resource.key_attributes]
         resource.each do |name, value|
-          # A name that only repeats the title is Puppet's own addition.
+          # Puppet adds a name that only repeats the title.
           next if names.include?(name) && value == resource.title
 
           parameters[name.to_s] = written(resource, name, value)
@@ -133,7 +134,7 @@ module PuppetX
       end
       private_class_method :described
 
-      # JSON for a value of a catalog.
+      # Returns the JSON form of a value of a catalog.
       def self.written(resource, name, value)
         case value
         when nil, :undef, true, false, Integer, Float then (value == :undef) ? nil : value
@@ -188,7 +189,7 @@ module PuppetX
       end
       private_class_method :revived
 
-      # A condition in JSON: a reference to a resource is its text.
+      # Returns the JSON form of a condition: a reference to a resource becomes its text.
       def self.plain(filter)
         case filter
         when Array then filter.map { |item| plain(item) }

@@ -4,13 +4,12 @@ require_relative 'agent'
 
 module PuppetX
   module Localpuppet
-    # Asks this node's agent about other nodes, for the functions of that kind.
+    # Queries other nodes' data through this node's agent, for the query functions.
     #
-    # What the functions are called, how many arguments they take and what they return is the
-    # agent's to say (docs/queries.md). There is no answer that stands for "could not ask": then it
-    # is an error, and the catalog does not compile.
+    # The agent defines the functions' names, arguments and results (docs/queries.md). If the agent
+    # cannot answer, this raises an error and the catalog does not compile.
     module Inventory
-      # A node without an agent reads the whole inventory from the bus first.
+      # Without an agent, the node first reads the whole inventory from the bus.
       PATIENCE = 60
       LIMIT = 33 * 1024 * 1024
 

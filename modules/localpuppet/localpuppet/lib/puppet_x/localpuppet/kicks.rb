@@ -6,20 +6,20 @@ require_relative 'sent'
 
 module PuppetX
   module Localpuppet
-    # Kicks: triggers to whichever nodes have a role, or are found by a query.
+    # Kicks: triggers to the nodes that have a role, or that a query finds.
     #
-    # Who that is the agent finds out, and the agent sends: those of a run when the run is over. What
-    # a catalog kicks is noted for the inventory, so that `localpuppet kicks` sees it before it happens.
+    # The agent finds the receivers and sends the triggers, at the end of the run. The kicks of a
+    # catalog are recorded for the inventory, so that `localpuppet kicks` shows them in advance.
     module Kicks
-      # A node without an agent reads the whole inventory from the bus first.
+      # Without an agent, the node first reads the whole inventory from the bus.
       PATIENCE = 60
       LIMIT = 16 * 1024 * 1024
       FILE = 'kicks.jsonl'
       NOTICE = %r{\Akick ->(.*)\z}m
 
-      # @param log What has `notice`: a resource, or Puppet itself
+      # @param log An object with `notice`: a resource, or Puppet itself
       # @param kick [Hash] `name`, `roles` or `query`, `tags`, `ttl`
-      # @raise [Puppet::Error] one line: nobody could be asked, or it could not be sent
+      # @raise [Puppet::Error] one line: no answer, or no trigger could be sent
       def self.kick(log, kick, patience: PATIENCE)
         answer = Agent.call('kick', kick.merge('run' => Agent.run), patience: patience, limit: LIMIT)
         receivers = [answer['receivers']].flatten.compact
@@ -31,14 +31,14 @@ module PuppetX
         log.notice(Program.line("kicks #{sent.join(', ')}") + (answer['held'] ? ' after this run' : ''))
       end
 
-      # Write down what this catalog kicks.
+      # Record a kick of this catalog.
       # @param kick [Hash] `roles` and `query`
       def self.note(kick)
         Noted.note(FILE, 'a kick', kick)
       end
 
       # @param title [String] the title of a Notify
-      # @return [Array<String>] the roles in "kick -> haproxy, web"; empty where it is something else
+      # @return [Array<String>] the roles in "kick -> haproxy, web"; empty for any other title
       def self.roles(title)
         title.to_s[NOTICE, 1].to_s.split(',').map(&:strip).reject(&:empty?)
       end

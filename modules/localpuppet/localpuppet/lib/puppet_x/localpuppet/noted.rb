@@ -5,12 +5,12 @@ require_relative 'agent'
 
 module PuppetX
   module Localpuppet
-    # What this catalog has that others hear of, written down for the supervisor; without one nobody
-    # reads it.
+    # Records data of this catalog that the supervisor publishes; without a supervisor, it records
+    # nothing.
     module Noted
       # @param file [String] the name of a file in the public directory of the run
-      # @param what [String] what it is, for the warning
-      # @param line [Hash] what is noted
+      # @param what [String] a description of the data, for the warning
+      # @param line [Hash] the data
       def self.note(file, what, line)
         return unless Agent.run
 

@@ -6,27 +6,26 @@ module PuppetX
   module Localpuppet
     # Runs one program to its end: argument vector, no shell, a clean environment, a deadline.
     #
-    # It knows nothing of what the program is for. Standard input, output and error are unnamed
-    # files, so that nothing has to be drained, and a daemon that the program leaves behind with our
-    # output open cannot hold us up. When the wait ends before the program does (deadline, signal,
-    # error), its whole process group is killed.
+    # Standard input, output and error are unnamed files, so that no pipe must be drained, and a
+    # daemon that inherits the output cannot delay the end. If the wait ends before the program does
+    # (deadline, signal, error), its whole process group is killed.
     module Program
       class Error < StandardError; end
 
       Done = Struct.new(:status, :out, :err)
 
-      # The most that is read of an output.
+      # Maximum bytes to read of an output.
       LIMIT = 1024 * 1024
-      # What a program may see of our environment. RUBYOPT, GEM_* and PYTHON* are not there on purpose.
+      # The variables that a program inherits. RUBYOPT, GEM_* and PYTHON* are excluded on purpose.
       KEPT = ['HOME', 'LOGNAME', 'PATH', 'SSH_AUTH_SOCK', 'TMPDIR', 'TZ', 'USER'].freeze
       PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
       # @param argv [Array<String>] program and arguments
-      # @param timeout [Numeric] seconds that it may take
-      # @param input [String] what it reads
-      # @param env [Hash] what it sees of the environment, besides KEPT
-      # @param limit [Integer] how much is read of an output
-      # @return [Done] how it ended and the first `limit` bytes of what it said
+      # @param timeout [Numeric] maximum seconds
+      # @param input [String] its standard input
+      # @param env [Hash] variables to add to those in KEPT
+      # @param limit [Integer] maximum bytes to read of an output
+      # @return [Done] its status and the first `limit` bytes of its outputs
       # @raise [Error] it could not be started, or did not end in time; without its name
       def self.run(argv, timeout:, input: '', env: {}, limit: LIMIT)
         files = Array.new(3) { Tempfile.create('localpuppet').tap { |file| File.unlink(file.path) } }
@@ -38,14 +37,16 @@ module PuppetX
         files&.each(&:close)
       end
 
-      # One line of what somebody else said: no control or direction characters, not too long.
+      # Returns another program's text as one line: no control or direction characters, limited
+      # length.
       def self.line(text, limit: 500)
         text = text.to_s.dup.force_encoding(Encoding::UTF_8).scrub('?')
         text = text.strip.gsub(%r{[\p{Cntrl}\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+}, ' ')
         (text.length > limit) ? "#{text[0, limit]}…" : text
       end
 
-      # The first thing that a program said when it failed, its complaint before its output.
+      # Returns how a failed program ended, with the first line of its errors, or else of its
+      # output.
       def self.complaint(done)
         said = [done.err, done.out].map { |text| line(text.strip.lines.first) }.find { |text| !text.empty? }
         how = done.status.signaled? ? "killed by signal #{done.status.termsig}" : "exit code #{done.status.exitstatus}"
@@ -59,7 +60,7 @@ module PuppetX
 
       def self.start(argv, files, env)
         input, out, err = files
-        # The two-element form never reaches a shell, whatever is in the name.
+        # The two-element form never uses a shell, whatever the name.
         Process.spawn(env, [argv.first, argv.first], *argv.drop(1),
                       in: input, out: out, err: err, chdir: '/', pgroup: true, unsetenv_others: true)
       rescue SystemCallError, ArgumentError => e

@@ -4,13 +4,13 @@ require_relative 'agent'
 
 module PuppetX
   module Localpuppet
-    # What became of a trigger, node by node, as the agent answered.
+    # The result of a trigger on each node, from the agent's answer.
     module Sent
-      # @param log What has `notice`, and hears of the others: a resource, or Puppet itself
+      # @param log An object with `notice` for dropped triggers: a resource, or Puppet itself
       # @param receivers [Array<String>] the nodes that are to run
       # @param answer [Hash] the agent's answer: `sent`, `dropped`
       # @return [Array<String>] the nodes to which it was sent
-      # @raise [Puppet::Error] of a node the answer says nothing
+      # @raise [Puppet::Error] the answer omits a receiver
       def self.to(log, receivers, answer)
         sent = [answer['sent']].flatten.compact
         dropped = [answer['dropped']].flatten.grep(Hash)

@@ -2,7 +2,7 @@
 
 Puppet::Type.newtype(:trigger) do
   @doc = <<~DOC
-    Makes other nodes run Puppet, when it is refreshed.
+    On refresh, makes other nodes run Puppet.
 
         trigger { 'refresh load balancers':
           hosts => ['lb01.example.com', 'lb02.example.com'],
@@ -13,16 +13,16 @@ Puppet::Type.newtype(:trigger) do
           notify => Trigger['refresh load balancers'],
         }
 
-    Declaring it does nothing. When something that it subscribes to (or that notifies it) changes,
-    each of the hosts gets the trigger and starts a run after that; several triggers for one node
-    become one run. Nothing is sent in noop mode. A trigger that could not be sent fails the
-    resource.
+    A declaration alone does nothing. When a resource that it subscribes to (or that notifies it)
+    changes, each of the hosts gets the trigger and starts a run; several triggers for one node
+    become one run. In noop mode, no trigger is sent. If a trigger cannot be sent, the resource
+    fails.
   DOC
 
   feature :refreshable, 'The provider can send the trigger.', methods: [:restart]
 
   newparam(:name, namevar: true) do
-    desc 'What the trigger is for; it stands in the logs of the nodes.'
+    desc 'The purpose of the trigger; the nodes log it.'
 
     validate do |value|
       raise Puppet::Error, 'Empty values are not allowed' if value == ''
@@ -31,8 +31,8 @@ Puppet::Type.newtype(:trigger) do
 
   newparam(:hosts) do
     desc <<~DOC
-      The nodes that are to run, by their full names; a single one needs no array. Upper case and a
-      final dot are taken away. Wildcards are refused: ask who is there and pass the names.
+      The nodes that are to run, by their full names: a string or an array. Names are converted to
+      lower case, without a final dot. Wildcards are rejected: query the inventory and pass names.
     DOC
 
     defaultto { [] }
@@ -56,8 +56,8 @@ Puppet::Type.newtype(:trigger) do
 
   newparam(:ttl) do
     desc <<~DOC
-      Seconds for which a node may act on the trigger; older, it is dropped. From 1 to 3600; the
-      agent's own default when it is not given.
+      Seconds for which a node may act on the trigger, from 1 to 3600; a node drops an older one.
+      Default: the agent's.
     DOC
 
     validate do |value|
@@ -67,7 +67,7 @@ Puppet::Type.newtype(:trigger) do
   end
 
   newparam(:keyprefix) do
-    desc 'Where on the bus triggers are. The receivers must watch the same place.'
+    desc 'The prefix of triggers on the bus. The receivers must watch the same prefix.'
 
     defaultto '/puppet_trigger/events'
 
@@ -77,7 +77,7 @@ Puppet::Type.newtype(:trigger) do
   end
 
   newparam(:keyttl) do
-    desc 'Seconds for which the bus keeps the trigger for a node that is away.'
+    desc 'Seconds for which the bus keeps the trigger for an offline node.'
 
     defaultto 180
 
@@ -89,9 +89,9 @@ Puppet::Type.newtype(:trigger) do
 
   newparam(:command) do
     desc <<~'DOC'
-      For provider `command`: what is run, once for each host, with the host's name in the place of
-      `%{host}`. An array of program and arguments, or a string that is split at spaces as a shell
-      does (quotes work); no shell sees it.
+      For provider `command`: the command to run for each host, with `%{host}` replaced by the
+      host's name. An array of program and arguments, or a string, which is split at spaces as in a
+      shell (quotes work); no shell runs it.
 
           command => 'mco puppet runonce -I %{host}'
           command => ['ssh', '-oBatchMode=yes', 'root@%{host}', 'puppet agent --onetime']
@@ -121,8 +121,8 @@ Puppet::Type.newtype(:trigger) do
 
   newparam(:timeout) do
     desc <<~DOC
-      Seconds until the bus has answered (default 10), or until a command has ended (default 60
-      for each host). What takes longer has failed.
+      Maximum seconds to wait for the answer of the bus (default 10), or for the end of a command
+      (default 60 for each host).
     DOC
 
     defaultto { (@resource[:provider] == :command) ? 60 : 10 }
@@ -143,8 +143,8 @@ Puppet::Type.newtype(:trigger) do
     provider.restart
   end
 
-  # When a refresh fails Puppet says why ("Failed to call refresh: ...") and then says it again, for
-  # the sake of the stack trace. One line is enough where no trace was asked for.
+  # If a refresh fails, Puppet logs the reason ("Failed to call refresh: ...") and logs it again for
+  # the stack trace. Without a trace, one line is enough.
   def log_exception(exception, message = :default, options = {})
     super if message != :default || Puppet[:trace]
   end

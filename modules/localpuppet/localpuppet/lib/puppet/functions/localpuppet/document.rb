@@ -2,19 +2,19 @@
 
 require 'json'
 
-# Makes the text of a settings file: JSON, which is YAML, so that no value can become structure.
+# Returns the text of a settings file: JSON, which is YAML, so that no value can become structure.
 #
-# Keys without a value (`undef`, an empty mapping) are left out, so that defaults apply. `Sensitive`
-# values may be anywhere; the text is `Sensitive` itself.
+# Keys without a value (`undef`, an empty mapping) are omitted, so that defaults apply. `Sensitive`
+# values may be anywhere; the text itself is `Sensitive`.
 Puppet::Functions.create_function(:'localpuppet::document') do
-  # @param settings What is to stand in the file.
+  # @param settings The content of the file.
   # @return The text.
   dispatch :document do
     param 'Variant[Hash, Sensitive[Hash]]', :settings
     return_type 'Sensitive[String]'
   end
 
-  # What readers of YAML take for a line break, or do not print.
+  # Escapes characters that YAML readers take for line breaks, or do not print.
   def document(settings)
     text = JSON.pretty_generate(plain(settings) || {})
     text = text.gsub(%r{[\u007f-\u009f\u2028\u2029\ufeff]}) { |sign| format('\u%04x', sign.ord) }

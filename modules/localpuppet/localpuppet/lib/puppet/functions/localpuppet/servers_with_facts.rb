@@ -2,12 +2,13 @@
 
 require_relative '../../../puppet_x/localpuppet/inventory'
 
-# Returns the servers whose facts match all of some expressions.
+# Returns the servers whose facts match all expressions.
 #
-# Asked while the catalog is compiled; see docs/queries.md. When nobody can be asked the catalog does
-# not compile: "there are none" and "I could not ask" are different answers.
+# The call is evaluated during compilation; see docs/queries.md. If the inventory is unreachable, the
+# catalog does not compile: an outage never looks like an empty result.
 Puppet::Functions.create_function(:'localpuppet::servers_with_facts') do
-  # @param arguments mcollective's: `fact=value`, `fact=/regexp/`, `fact>=number`, `a.b!=value`.
+  # @param arguments Expressions in mcollective's form: `fact=value`, `fact=/regexp/`,
+  #   `fact>=number`, `a.b!=value`.
   # @return [Array[Hash]] The facts of each server, sorted by fqdn.
   # @example
   #   $new = localpuppet::servers_with_facts('os.family=Debian', 'processors.count>=4')

@@ -2,12 +2,12 @@
 
 require_relative '../../../puppet_x/localpuppet/program'
 
-# Asks the `localpuppet` that is installed on this node for the text of a systemd unit.
+# Returns the text of a systemd unit that fits the version of `localpuppet` on the node.
 #
-# The text then always fits the program. To be called on the node: `Deferred('localpuppet::unit', …)`.
+# Call it on the node: `Deferred('localpuppet::unit', …)`.
 Puppet::Functions.create_function(:'localpuppet::unit') do
   # @param name The unit.
-  # @param command Where localpuppet is: a path, or a name that is on the PATH.
+  # @param command The localpuppet executable: a path, or a name on the PATH.
   # @return The text of the unit.
   dispatch :unit do
     param 'Pattern[/\A[a-z][a-z-]*\.(service|socket|timer)\z/]', :name

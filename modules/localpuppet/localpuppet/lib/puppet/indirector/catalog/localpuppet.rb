@@ -4,8 +4,8 @@ require 'puppet/resource/catalog'
 require 'puppet/indirector/code'
 require_relative '../../../puppet_x/localpuppet/exports'
 
-# Where Puppet "caches" a catalog that it has just compiled: what it exports is handed over here,
-# before anything of it is applied. Nothing is ever found here.
+# The catalog "cache": Puppet saves a compiled catalog here before it applies it, and this terminus
+# publishes its exported resources. It never finds a catalog.
 class Puppet::Resource::Catalog::Localpuppet < Puppet::Indirector::Code
   desc 'Offers the exported resources of a catalog to other nodes, over the bus of localpuppet.'
 

@@ -3,10 +3,10 @@
 require 'puppet/node/facts'
 require 'puppet/indirector/code'
 
-# Storeconfigs wants a place for facts. A supervised run keeps them elsewhere (its route_file), and any
-# other Puppet is to leave nothing behind.
+# Storeconfigs requires a terminus for facts. A supervised run stores facts elsewhere (its
+# route_file), and any other Puppet must store nothing.
 class Puppet::Node::Facts::Localpuppet < Puppet::Indirector::Code
-  desc 'Keeps no facts: a run of localpuppet has a place of its own for them.'
+  desc 'Stores no facts: a run of localpuppet stores them elsewhere.'
 
   def find(_request); end
 

@@ -3,9 +3,9 @@
 require 'puppet/node'
 require 'puppet/indirector/code'
 
-# Storeconfigs wants a place for nodes; what a node is its node document says.
+# Storeconfigs requires a terminus for nodes; the node document describes a node.
 class Puppet::Node::Localpuppet < Puppet::Indirector::Code
-  desc 'Keeps no nodes: the ENC says what a node is.'
+  desc 'Stores no nodes: the ENC classifies them.'
 
   def find(_request); end
 

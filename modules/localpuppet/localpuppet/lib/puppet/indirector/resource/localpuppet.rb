@@ -4,7 +4,7 @@ require 'puppet/resource'
 require 'puppet/indirector/code'
 require_relative '../../../puppet_x/localpuppet/exports'
 
-# Where a collector finds what other nodes export.
+# Finds exported resources of other nodes for collectors.
 class Puppet::Resource::Localpuppet < Puppet::Indirector::Code
   desc 'Finds resources that other nodes export, over the bus of localpuppet.'
 
@@ -18,7 +18,7 @@ class Puppet::Resource::Localpuppet < Puppet::Indirector::Code
 
   def destroy(_request); end
 
-  # A resource of another machine is never asked for through this one.
+  # Other machines never request resources through this terminus.
   def allow_remote_requests?
     false
   end

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 Puppet::Type.type(:cluster_lock).provide(:agent) do
-  desc "Asks this node's agent for the lock."
+  desc "Takes the lock through this node's agent."
 
   class << self
-    # Puppet calls this when the transaction is over, whatever became of it.
+    # Puppet calls this at the end of the transaction, whatever its result.
     def post_resource_eval
       release
     end
@@ -12,7 +12,7 @@ Puppet::Type.type(:cluster_lock).provide(:agent) do
     def remember(name)
       if @taken.nil?
         @taken = {}
-        # An exception that ends the transaction itself (a signal, say) goes past the hook above.
+        # An exception that ends the transaction itself (a signal) bypasses the hook above.
         at_exit { release }
       end
       @taken[name] = Process.pid
@@ -20,7 +20,7 @@ Puppet::Type.type(:cluster_lock).provide(:agent) do
 
     private
 
-    # A forked child inherits what we remember, and must leave it alone.
+    # A forked child inherits `@taken`, and must not release these locks.
     def release
       (@taken || {}).select { |_, pid| pid == Process.pid }.keys.reverse_each do |name|
         @taken.delete(name)
@@ -33,7 +33,7 @@ Puppet::Type.type(:cluster_lock).provide(:agent) do
   end
 
   def take
-    # Loaded when it is needed: a Puppet server loads providers, too, and takes no locks.
+    # Loaded on first use: a Puppet server loads providers, too, and takes no locks.
     require_relative '../../../puppet_x/localpuppet/agent'
     agent = PuppetX::Localpuppet::Agent
     wait = resource[:wait]
@@ -43,7 +43,7 @@ Puppet::Type.type(:cluster_lock).provide(:agent) do
   rescue agent::Refused
     raise
   rescue agent::Error
-    # The answer was lost, so we may have the lock: it is given back in any case.
+    # The answer was lost, so the lock may be taken: it is released in any case.
     self.class.remember(resource[:name])
     raise
   end

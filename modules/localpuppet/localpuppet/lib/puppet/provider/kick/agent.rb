@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 Puppet::Type.type(:kick).provide(:agent) do
-  desc "Asks this node's agent who is to run, and has it send the triggers."
+  desc "Has this node's agent find the receivers and send the triggers."
 
   def note
     kicks.note(receivers)
@@ -22,7 +22,7 @@ Puppet::Type.type(:kick).provide(:agent) do
     [resource[:tag]].flatten.compact.map(&:to_s)
   end
 
-  # Loaded when it is needed: a Puppet server loads providers, too, and kicks nobody.
+  # Loaded on first use: a Puppet server loads providers, too, and sends no kicks.
   def kicks
     require_relative '../../../puppet_x/localpuppet/kicks'
     PuppetX::Localpuppet::Kicks

@@ -4,12 +4,12 @@ Puppet::Type.type(:trigger).provide(:bus) do
   desc <<~DOC
     Sends the trigger over the bus that this node's agent is configured for. This is the default.
 
-    The agent answers on its UNIX socket; where none runs, the `localpuppet` executable sends it.
+    The agent answers on its UNIX socket; without an agent, the `localpuppet` executable sends it.
   DOC
 
   defaultfor feature: :posix
 
-  # The engine that must carry it; nil for the configured one.
+  # The engine that must send it; nil for the configured one.
   def engine
     nil
   end
@@ -25,7 +25,7 @@ Puppet::Type.type(:trigger).provide(:bus) do
 
   private
 
-  # Loaded when it is needed: a Puppet server loads providers, too, and sends nothing.
+  # Loaded on first use: a Puppet server loads providers, too, and sends no triggers.
   def agent
     require 'puppet_x/localpuppet/agent'
     require 'puppet_x/localpuppet/sent'

@@ -2,9 +2,9 @@
 
 Puppet::Type.type(:trigger).provide(:command) do
   desc <<~'DOC'
-    Runs a command for each host, one after the other: `mco`, `choria`, `ssh`, whatever has a way to
-    the node. No shell is involved. The command sees HOME, LOGNAME, PATH, SSH_AUTH_SOCK, TMPDIR, TZ
-    and USER of Puppet's environment. All hosts are tried; those that failed are named at the end.
+    Runs a command for each host, one after the other: `mco`, `choria`, `ssh` or any other program
+    that reaches the node, without a shell. The command inherits HOME, LOGNAME, PATH, SSH_AUTH_SOCK,
+    TMPDIR, TZ and USER. All hosts are tried; an error at the end names those that failed.
   DOC
 
   def restart
@@ -16,7 +16,7 @@ Puppet::Type.type(:trigger).provide(:command) do
 
   private
 
-  # @return [String, nil] the host and why it failed
+  # @return [String, nil] the host and the failure, or nil
   def attempt(host)
     argv = resource[:command].map { |word| word.gsub('%{host}') { host } }
     done = program.run(argv, timeout: resource[:timeout])
@@ -28,7 +28,7 @@ Puppet::Type.type(:trigger).provide(:command) do
     "#{host}: #{argv.first} #{e.message}"
   end
 
-  # Loaded when it is needed: a Puppet server loads providers, too, and runs nothing.
+  # Loaded on first use: a Puppet server loads providers, too, and runs no commands.
   def program
     require 'puppet_x/localpuppet/program'
     PuppetX::Localpuppet::Program

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 Puppet::Type.type(:trigger).provide(:dummy) do
-  desc 'Sends nothing, and says so.'
+  desc 'Sends nothing; a notice names the receivers.'
 
   def restart
     to = resource[:hosts].empty? ? 'nobody' : resource[:hosts].join(', ')
