@@ -1,6 +1,7 @@
 """Packages that every layer uses: formats, this machine, HTTP, shipped files.
 
-They know nothing of Puppet. A function that reads or writes files raises `StateError` if the disk fails.
+They know nothing of Puppet. A function that reads or writes files raises `StateError` if the disk
+fails.
 
 packages: `formats`, `machine`, `share`.
 modules: `errors`, `http`.

@@ -149,11 +149,7 @@ def parse_object(
 
 
 def _encode(value: Json) -> None:
-    """Encode every string, one at a time: encoding a copy of all takes four times the memory.
-
-    Raises:
-        UnicodeEncodeError: A string has a lone surrogate.
-    """
+    """Encode every string, one at a time: encoding a copy of all takes four times the memory."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

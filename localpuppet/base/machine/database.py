@@ -123,11 +123,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection in a transaction: durable when the block ends, or rolled back.
-
-        Raises:
-            StateError: The file cannot be used; nothing was changed.
-        """
+        """Yield the connection in a transaction: durable when the block ends, or rolled back."""
         with self.use() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -155,11 +151,7 @@ class Database:
             raise self.problem(error) from error
 
     def remove(self) -> None:
-        """Delete the file with its content; the next use creates a new one.
-
-        Raises:
-            StateError: The file cannot be deleted.
-        """
+        """Delete the file with its content; the next use creates a new one."""
         with self._lock:
             self._close()
             # The file first: without it, no reader opens the side files and finds them damaged.

@@ -97,11 +97,7 @@ class SystemProcesses:
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
     ) -> Child:
-        """Start a child; see `base.machine.ports.Processes`.
-
-        Raises:
-            StateError: The child cannot be started.
-        """
+        """Start a child; see `base.machine.ports.Processes`."""
         output = make_output(group)
         os.set_inheritable(keep, True)
         try:
@@ -118,11 +114,7 @@ class SystemProcesses:
     def capture(
         self, argv: Sequence[str], *, env: Mapping[str, str], timeout: float, limit: int
     ) -> Output | None:
-        """Run a command to its end; see `base.machine.ports.Processes`.
-
-        Raises:
-            StateError: The command cannot be started.
-        """
+        """Run a command to its end; see `base.machine.ports.Processes`."""
         out, err = OutputPipe(limit), OutputPipe(limit)
         try:
             try:

@@ -198,9 +198,6 @@ def check_key(key: str) -> str:
     A key is one or more components, each after a `/`: ASCII letters, digits and `_ . @ = + : -`, no
     leading dot, at most 512 bytes in total. A key maps to an etcd key unchanged, and to a NATS
     subject by exchanging two characters.
-
-    Raises:
-        InvalidInputError: The text is not a key.
     """
     if not is_key(key):
         raise InvalidInputError(f"{key[:80]!r} is not a key of the bus", where="bus")
@@ -222,11 +219,7 @@ def is_key(text: str) -> bool:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return the prefix: a key with a final `/`.
-
-    Raises:
-        InvalidInputError: The text is not a prefix.
-    """
+    """Return the prefix: a key with a final `/`."""
     if not prefix.endswith("/"):
         raise InvalidInputError(f"{prefix[:80]!r} does not end with '/'", where="bus")
     check_key(prefix[:-1])

@@ -20,9 +20,6 @@ async def ours(work: Awaitable[Result]) -> Result:
 
     A client library that cancels what waits for a lost connection would end the calling task
     silently: a task group takes a cancelled task for one that was meant to end.
-
-    Raises:
-        UnavailableError: The library cancelled the call, or the call failed.
     """
     try:
         return await work
@@ -37,9 +34,6 @@ async def unending(work: Awaitable[None]) -> None:
     """Await a task that must not end: its end is an outage.
 
     An agent whose watch ended without an error would miss all changes, without noticing.
-
-    Raises:
-        UnavailableError: The task ended.
     """
     await ours(work)
     raise UnavailableError("what follows the bus has ended without an error", where="bus")

@@ -119,11 +119,7 @@ class LeaseBook:
             )
 
     def strike(self, name: str) -> None:
-        """Delete a lease.
-
-        Raises:
-            StateError: The lease is still in the book.
-        """
+        """Delete a lease."""
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM leases WHERE name = ?", (name,))
 

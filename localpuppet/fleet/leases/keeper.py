@@ -87,11 +87,7 @@ class Keeper:
         self._more = asyncio.Event()
 
     def resume(self) -> None:
-        """Resume the leases of an earlier agent; call it once, when no other agent can run.
-
-        Raises:
-            StateError: The book cannot be read.
-        """
+        """Resume the leases of an earlier agent; call it once, when no other agent can run."""
         soon = self._clock.monotonic() + LOOK_AGAIN
         for noted in self._book.entries():
             held = Held(
@@ -106,9 +102,6 @@ class Keeper:
         """Return the leader; take a free lease if `take`, and renew it from then on.
 
         If a lock or a command has the lease, here or elsewhere, there is no leader.
-
-        Raises:
-            InvalidInputError: The text is not a lease name.
         """
         kept = self._kept.get(name)
         if kept is not None and kept.user is None and self._valid(kept):

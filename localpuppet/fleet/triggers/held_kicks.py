@@ -56,11 +56,7 @@ class HeldKick:
 
     @classmethod
     def parse(cls, raw: Fields) -> "HeldKick":
-        """Return the value that `to_dict` wrote.
-
-        Raises:
-            InvalidInputError: `to_dict` did not write the value.
-        """
+        """Return the value that `to_dict` wrote."""
         from localpuppet.fleet.triggers.sending import (
             Outgoing,  # 20 ms that a run without kicks saves
         )
@@ -239,11 +235,7 @@ class HeldKicks:
 
 
 def kicked_by(records: Records, run: RunId) -> tuple[NodeName, ...]:
-    """Return the nodes that a run kicked, or was about to kick when its node crashed.
-
-    Raises:
-        StateError: The record is damaged, or cannot be read.
-    """
+    """Return the nodes that a run kicked, or was about to kick when its node crashed."""
     path = _record(records, run)
     try:
         raw = Fields(read_json(path), where=str(path))

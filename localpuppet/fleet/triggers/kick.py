@@ -56,9 +56,5 @@ class Kick:
 
     @property
     def question(self) -> Question:
-        """Return the inventory query for the receivers.
-
-        Raises:
-            InvalidInputError: The query is too large.
-        """
+        """Return the inventory query for the receivers."""
         return Question.of("query_nodes", [" or ".join(self.texts)])
