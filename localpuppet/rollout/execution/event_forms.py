@@ -43,7 +43,7 @@ from localpuppet.rollout.plans.check import parse_check, to_json
 
 def to_dict(event: Event) -> dict[str, Any]:
     """Return an event's JSON form."""
-    kind = {"event": type(event).__name__.lower()}
+    kind = {"event": _KINDS[type(event)]}
     if isinstance(event, Began):
         return {
             **kind,
@@ -201,6 +201,26 @@ def _turn(raw: Sequence[Any]) -> Turn:
     step, node = raw
     return Turn(int(step), NodeName.parse(node))
 
+
+# The value of `event`; independent of the class names, which may change.
+_KINDS: Mapping[type[Event], str] = {
+    Began: "began",
+    Resumed: "resumed",
+    Lasted: "lasted",
+    Skipped: "skipped",
+    Staged: "staged",
+    Started: "started",
+    Ended: "ended",
+    Checked: "checked",
+    Looked: "looked",
+    Approved: "approved",
+    Withdrawn: "withdrawn",
+    Paused: "paused",
+    Overtaken: "overtaken",
+    Continued: "continued",
+    Stopped: "stopped",
+    Over: "over",
+}
 
 _READERS = {
     "began": _began,
