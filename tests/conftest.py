@@ -1,4 +1,4 @@
-"""What every test may ask for: a node, an engine of the bus, a fleet; the rigs make them.
+"""What every test may ask for: a node, and a loop for coroutines; base and node need nothing else.
 
 Puppet is probed once per test session; each node gets the answer with its own paths in it.
 Coroutine tests run in a loop of their own.
@@ -14,8 +14,6 @@ import pytest
 
 from tests.rigs.node import PATIENCE, Node, make_node, probe_puppet
 
-pytest_plugins = ["tests.rigs.engine_fixtures", "tests.rigs.fleet_fixtures"]
-
 
 def pytest_configure() -> None:
     """Hear what a terminal's user can press, as our children shall: `nohup` and `&` ignore it."""
@@ -26,6 +24,13 @@ def pytest_configure() -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need Puppet: `-m 'not puppet'` leaves them out."""
+    for item in items:
+        if "puppet_probe" in getattr(item, "fixturenames", ()):
+            item.add_marker("puppet")
 
 
 @pytest.hookimpl(tryfirst=True)

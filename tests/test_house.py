@@ -42,6 +42,16 @@ def test_the_map_names_every_file_once_and_nothing_else(room: Path) -> None:
     assert sorted(named) == sorted(files | inner)
 
 
+@pytest.mark.parametrize("layer", ["base", "node"])
+def test_tests_of_lower_layers_import_no_layer_above(layer: str) -> None:
+    """An installation without extras runs them (tests/test_node_alone.py)."""
+    above = r"(?:localpuppet|tests)\.(?:fleet|rollout|web)\b"
+    imported = re.compile(rf"^\s*(?:from|import) ({above}.*)", re.MULTILINE)
+    tests = (Path(__file__).parent / layer).rglob("*.py")
+    found = {str(test): imported.findall(test.read_text()) for test in tests}
+    assert {test: names for test, names in found.items() if names} == {}
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=_name)
 def test_no_room_is_a_heap(room: Path) -> None:
     assert len(list(room.glob("*.py"))) <= MOST

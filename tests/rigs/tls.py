@@ -1,11 +1,14 @@
-"""A certificate authority for one test, with trustme."""
+"""A certificate authority for one test, with openssl: tests of a node alone have no library."""
 
+import subprocess
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
-import trustme
-
 from tests.rigs.servers import Tls
+
+CONFIGURATION = "[req]\ndistinguished_name = name\n[name]\n"
+KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc")
 
 
 @dataclass(frozen=True)
@@ -21,9 +24,10 @@ class Authority:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._authority = trustme.CA()
         self.path = directory / "ca.pem"
-        self._authority.cert_pem.write_to_path(str(self.path))
+        self._key = directory / "ca.key"
+        extensions = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign")
+        self._make("tests", self.path, self._key, *extensions)
 
     def server(self) -> Tls:
         identity = self._issue("server", "127.0.0.1", "localhost")
@@ -34,9 +38,36 @@ class Authority:
         return self._issue(name, name)
 
     def _issue(self, name: str, *names: str) -> Identity:
-        made = self._authority.issue_cert(*names, common_name=name)
         identity = Identity(self._directory / f"{name}.pem", self._directory / f"{name}.key")
-        for blob in made.cert_chain_pems:
-            blob.write_to_path(str(identity.certificate), append=True)
-        made.private_key_pem.write_to_path(str(identity.key))
+        self._make(
+            name,
+            identity.certificate,
+            identity.key,
+            f"subjectAltName={','.join(map(_alternative, names))}",
+            "basicConstraints=critical,CA:FALSE",
+            "extendedKeyUsage=serverAuth,clientAuth",
+            "authorityKeyIdentifier=keyid",
+            signed=("-CA", str(self.path), "-CAkey", str(self._key)),
+        )
         return identity
+
+    def _make(
+        self,
+        name: str,
+        certificate: Path,
+        key: Path,
+        *extensions: str,
+        signed: tuple[str, ...] = (),
+    ) -> None:
+        words = ["openssl", "req", "-x509", "-config", "/dev/stdin", "-subj", f"/CN={name}", *KEY]
+        for extension in ("subjectKeyIdentifier=hash", *extensions):
+            words += ["-addext", extension]
+        words += [*signed, "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(words, input=CONFIGURATION, text=True, capture_output=True, check=True)
+
+
+def _alternative(name: str) -> str:
+    try:
+        return f"IP:{ip_address(name)}"
+    except ValueError:
+        return f"DNS:{name}"

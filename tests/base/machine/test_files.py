@@ -12,7 +12,6 @@ from localpuppet.base.machine.anchors import open_anchor, tls_context
 from localpuppet.base.machine.files import half_written, is_file, publish
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.enc.https import Https
-from tests.doubles.certificates import Ca
 from tests.rigs.tls import Authority
 
 OTHER = 12345  # a user id that is neither root's nor Puppet's
@@ -90,9 +89,8 @@ def test_a_file_for_tls_that_holds_something_else_is_named(authority: Authority)
         tls_context(authority.path, None, None)
 
 
-def test_what_was_looked_at_is_what_is_used(tmp_path: Path) -> None:
-    path = tmp_path / "ca.pem"
-    path.write_bytes(Ca().text)
+def test_what_was_looked_at_is_what_is_used(authority: Authority) -> None:
+    path = authority.path
     with open_anchor(path) as file:
         path.unlink()
         path.write_text("another file of the same name")

@@ -10,8 +10,6 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.id_table import TABLES, IdTable
-from localpuppet.fleet.triggers.inbox import Inbox
-from localpuppet.fleet.trust.seen import Seen
 from tests.doubles.ports import FakeClock
 
 NOW = int(FakeClock().now().timestamp())
@@ -72,46 +70,10 @@ def test_no_call_reads_the_whole_table(connection: sqlite3.Connection) -> None:
         assert not [step for step in plan if step.startswith("SCAN seen")], (text, plan)
 
 
-FIRST_SEEN = """
-CREATE TABLE seen (
-    kind TEXT NOT NULL, id TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (kind, id)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX until ON seen (until);
-INSERT INTO seen VALUES ('request', 'alice 1', 2000000000), ('request', 'bob 2', 2000000000);
-PRAGMA user_version = 1;
-"""
-FIRST_INBOX = """
-CREATE TABLE causes (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL)
-    STRICT;
-CREATE TABLE seen (id TEXT PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE INDEX seen_until ON seen (until);
-INSERT INTO seen VALUES ('a.example.com/1', 2000000000);
-PRAGMA user_version = 1;
-"""
-
-
-def make(path: Path, script: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(script)
-
-
-def test_what_the_first_format_knew_is_known(tmp_path: Path) -> None:
-    """An update must not make requests and triggers new that were taken before it."""
-    make(tmp_path / "seen.sqlite", FIRST_SEEN)
-    for _ in range(2):
-        with closing(Seen(tmp_path / "seen.sqlite", FakeClock())) as seen:
-            assert not seen.add("alice", "1", 2_000_000_000)
-            assert not seen.add("bob", "2", 2_000_000_000)
-    make(tmp_path / "inbox.sqlite", FIRST_INBOX)
-    for _ in range(2):
-        with closing(Inbox(tmp_path / "inbox.sqlite", FakeClock())) as inbox:
-            assert inbox.seen("a.example.com/1")
-            assert inbox.causes() == []
-
-
 def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "file.sqlite"
-    make(path, "CREATE TABLE t (x); PRAGMA user_version = 1;")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("CREATE TABLE t (x); PRAGMA user_version = 1;")
     database = Database(
         path,
         Format(

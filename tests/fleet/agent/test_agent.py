@@ -20,8 +20,9 @@ from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.node.runs.hold import Held
+from tests.doubles.agent_ports import FakeRunner
 from tests.doubles.identities import Person, person, verifier
-from tests.doubles.ports import FakeClock, FakeLog, FakeRunner
+from tests.doubles.ports import FakeClock, FakeLog
 
 B = NodeName.parse("b.example.com")
 OVER = RunEnd(fate=Fate.OVER, run="1", outcome="changed")

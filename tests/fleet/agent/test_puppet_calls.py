@@ -23,10 +23,11 @@ from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.leases.lease import Leases
 from localpuppet.fleet.triggers.held_kicks import HeldKicks
 from localpuppet.node.runs.records import Records
+from tests.doubles.agent_ports import FakeBook
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
-from tests.doubles.ports import FakeBook, FakeClock, FakeLog, FakeProcesses
+from tests.doubles.ports import FakeClock, FakeLog, FakeProcesses
 from tests.fleet.inventory.query.fleet import FLEET
 
 HERE = ProcessId(pid=7, boot_id="b", started=1)

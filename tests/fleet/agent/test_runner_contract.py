@@ -11,7 +11,7 @@ import pytest
 from localpuppet.fleet.agent.command_runner import CommandRunner
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.agent.runner import Fate, Order, RunEnd, Runner
-from tests.doubles.ports import FakeRunner
+from tests.doubles.agent_ports import FakeRunner
 
 ORDER = Order(causes={"count": 1}, text="trigger from a.example.com", noop=True)
 

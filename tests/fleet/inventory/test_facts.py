@@ -1,9 +1,11 @@
 """Which facts leave a node."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import Environment, NodeName
@@ -18,6 +20,10 @@ from localpuppet.fleet.inventory.facts import (
 )
 from tests.fleet.inventory.entries import RUN
 
+CORPUS = yaml.safe_load((Path(__file__).parents[2] / "data" / "bad-inputs.yaml").read_text())
+CASES = [
+    case for case in CORPUS["cases"] if (case["kind"], case["expect"]) == ("facts_doc", "accept")
+]
 NODE = NodeName.parse("web01.example.com")
 CANARY = "canary-6f1e"
 FACTS: dict[str, Any] = {
@@ -156,3 +162,24 @@ def test_an_entry_of_a_run_is_one_that_others_believe() -> None:
     assert "instance_id" not in entry.facts
     assert len(entry.paths) == 32
     assert entry.digest == entry.digested().digest
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_facts_of_the_corpus_become_an_entry(case: dict[str, Any]) -> None:
+    facts = json.loads(case["input"])
+    run = GoodRun(
+        node=NODE,
+        at=1.0,
+        run=RUN,
+        release="app/tags/r1",
+        environment=Environment("production"),
+        parameters={},
+        facts=facts,
+        withheld=(),
+        classes=(),
+        paths=(),
+    )
+    entry = entry_of(run, Selection())
+    assert entry.to_payload()
+    assert entry.node == NODE
+    assert facts.keys() <= entry.facts.keys()

@@ -10,8 +10,9 @@ from localpuppet.base.machine.ports import ProcessId
 from localpuppet.fleet.leases.book import LockUser, Noted
 from localpuppet.fleet.leases.keeper import GIVE_UP_AT, LOCK_TTL, LOOK_AGAIN, RENEW_AT, Keeper
 from localpuppet.fleet.leases.lease import Leases, Use
+from tests.doubles.agent_ports import FakeBook
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
-from tests.doubles.ports import FakeBook, FakeClock, FakeLog
+from tests.doubles.ports import FakeClock, FakeLog
 
 RUN = LockUser(run="20261120T140000.000000Z-abcd")
 OTHER_RUN = LockUser(run="20261120T150000.000000Z-abcd")

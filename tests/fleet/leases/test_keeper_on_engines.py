@@ -9,7 +9,8 @@ from localpuppet.fleet.bus.key_value import Put
 from localpuppet.fleet.leases.book import LockUser
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.leases.lease import Leases
-from tests.doubles.ports import FakeBook, FakeLog
+from tests.doubles.agent_ports import FakeBook
+from tests.doubles.ports import FakeLog
 from tests.rigs.engines import SqliteEngine
 
 

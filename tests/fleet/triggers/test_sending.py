@@ -9,10 +9,13 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.processes import SystemProcesses
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.triggers import sending
+from localpuppet.fleet.triggers.chain import Loop, next_path
 from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.signing import MessageKind, claimed_payload
+from localpuppet.node.runs.records import Records
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
@@ -154,3 +157,15 @@ async def test_writes_of_one_moment_share_a_lease_of_etcd(tmp_path: Path) -> Non
 
 def _starts_with_u(text: str) -> bool:
     return "/u/" in text
+
+
+def test_a_run_of_a_work_tree_sends_no_trigger(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "20261120T120000.000000Z-0000"
+    run.mkdir(parents=True)
+    request = {"work_tree": "/srv/control", "causes": {}}
+    (run / "request.json").write_text(json.dumps(request))
+    records = Records(run.parent, SystemProcesses())
+    assert sending.paths_of(records, run.name) == []
+    me, other = NodeName.parse("a.example.com"), NodeName.parse("b.example.com")
+    found = next_path(sending.paths_of(records, run.name), me=me, receiver=other)
+    assert found == Loop(reason="nothing is sent: the run tries a work tree")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trustme
 
 from tests.rigs.node import Node
+from tests.rigs.tls import Authority
 
 PAGES: dict[str, bytes] = {
     "/ok.yaml": b"app: foo/trunk\nclasses: [foo]\n",
@@ -54,18 +54,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """Serve the pages; return the address and the CA's file."""
-    authority = trustme.CA()
-    ca = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca))
+    tls = Authority(tmp_path).server()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    context.load_cert_chain(tls.certificate, tls.key)
     httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     httpd.daemon_threads = True
     httpd.finished = threading.Event()  # type: ignore[attr-defined]
     httpd.socket = context.wrap_socket(httpd.socket, server_side=True)
     thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
     thread.start()
-    yield f"https://127.0.0.1:{httpd.server_port}", ca
+    yield f"https://127.0.0.1:{httpd.server_port}", tls.ca
     httpd.finished.set()  # type: ignore[attr-defined]
     httpd.shutdown()
     thread.join()

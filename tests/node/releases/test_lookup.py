@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.fleet.inventory.outbox import Outbox
 from tests.rigs.node import Node
 
 HIERA = """\
@@ -233,25 +232,3 @@ def test_another_node_is_looked_up_by_its_facts_and_document(node: Node, tree: P
         "doc.json", '{"classes": {}, "parameters": {"tier": "db"}, "environment": "production"}'
     )
     assert node.run("lookup", "from", *other, "--node-document", str(document)).out == "common\n"
-
-
-def test_a_node_of_the_inventory_is_looked_up_with_the_facts_of_its_entry(node: Node) -> None:
-    """The entry has the fact of the last good run, whatever the fact would be now."""
-    node.settings(node="web01.example.com", bus="sqlite")
-    node.app("")
-    node.write("modules/app/trunk/hiera.yaml", TREE_HIERA)
-    node.write("modules/app/trunk/data/role/web.yaml", "from: role\n")
-    node.write("modules/app/trunk/data/common.yaml", "from: common\n")
-    fact = "Facter.add(:role) {{ setcode {{ '{}' }} }}\n"
-    node.write("modules/app/trunk/app/lib/facter/role.rb", fact.format("web"))
-    assert node.run("apply").code == 0
-    node.wait_until(Outbox(node.state).is_published)
-    node.write("modules/app/trunk/app/lib/facter/role.rb", fact.format("db"))
-    assert node.run("lookup", "from").out == "common\n"
-    assert node.run("lookup", "from", "--node", "web01.example.com").out == "role\n"
-    over = node.write("over.json", '{"role": "db"}')
-    words = ["lookup", "from", "--node", "web01.example.com", "--facts", str(over)]
-    assert node.run(*words).out == "common\n"
-    unknown = node.run("lookup", "from", "--node", "web02.example.com")
-    assert unknown.code == 2
-    assert "web02.example.com is not in the inventory" in unknown.err

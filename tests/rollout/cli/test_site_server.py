@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import trustme
 
 from tests.rigs.node import REPOSITORY, Node
+from tests.rigs.tls import Authority
 
 GRAPH = (REPOSITORY / "tests/data/environment-lamp.json").read_bytes()
 COMMAND = {"applications": {"A": {"x": {"node": "n1.example.com", "checks": [["/bin/probe"]]}}}}
@@ -46,16 +46,11 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    authority = trustme.CA()
-    files = [tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem")]
-    authority.cert_pem.write_to_path(str(files[0]))
-    mine = authority.issue_cert("web01.example.com")
-    mine.cert_chain_pems[0].write_to_path(str(files[1]))
-    files[2].touch(mode=0o600)
-    mine.private_key_pem.write_to_path(str(files[2]))
+    authority = Authority(tmp_path)
+    tls, mine = authority.server(), authority.node("web01.example.com")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.configure_trust(context)
+    context.load_cert_chain(tls.certificate, tls.key)
+    context.load_verify_locations(tls.ca)
     context.verify_mode = ssl.CERT_REQUIRED
     httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     httpd.daemon_threads = True
@@ -64,7 +59,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     )
     thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
     thread.start()
-    yield Server(f"https://127.0.0.1:{httpd.server_port}", *files)
+    yield Server(f"https://127.0.0.1:{httpd.server_port}", tls.ca, mine.certificate, mine.key)
     httpd.shutdown()
     thread.join()
     httpd.server_close()

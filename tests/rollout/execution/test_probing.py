@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import trustme
 
 from localpuppet.rollout.execution.probing import Probing
 from localpuppet.rollout.plans.check import Check
 from tests.rigs.node import REPOSITORY
+from tests.rigs.tls import Authority
 from tests.rigs.waiting import wait_until
 
 # Does the check that its arguments are.
@@ -130,12 +130,11 @@ def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_https_is_trusted_by_the_authority_that_is_named(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    files = Authority(tmp_path).server()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    tls.load_cert_chain(files.certificate, files.key)
     answer = b"HTTP/1.1 200 OK\r\n\r\n"
-    assert tried(answer, ca=tmp_path / "ca.pem", tls=tls) == ""
+    assert tried(answer, ca=files.ca, tls=tls) == ""
     assert "certificate verify failed" in tried(answer, tls=tls)
 
 

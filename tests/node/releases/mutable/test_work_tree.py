@@ -6,11 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.formats.names import NodeName
-from localpuppet.base.machine.processes import SystemProcesses
-from localpuppet.fleet.triggers.chain import Loop, next_path
-from localpuppet.fleet.triggers.sending import paths_of
-from localpuppet.node.runs.records import Records
 from tests.rigs.forge import Forge, klass, make
 from tests.rigs.module_forge import ModuleForge
 from tests.rigs.node import Node
@@ -151,15 +146,3 @@ def test_gc_keeps_the_modules_of_a_tree_that_was_tried_lately(node: Node, tree: 
     assert len(node.run("release", "gc", "--json").json["trees"]) == 1
     assert not links.exists()
     assert node.run("try", str(tree), "--noop").code == 0, "it comes again"
-
-
-def test_a_run_of_a_work_tree_triggers_nobody(node: Node, tmp_path: Path) -> None:
-    run = node.state / "runs" / "20261120T120000.000000Z-0000"
-    run.mkdir(parents=True)
-    request = {"work_tree": "/srv/control", "causes": {}}
-    (run / "request.json").write_text(json.dumps(request))
-    records = Records(run.parent, SystemProcesses())
-    assert paths_of(records, run.name) == []
-    me, other = NodeName.parse("a.example.com"), NodeName.parse("b.example.com")
-    found = next_path(paths_of(records, run.name), me=me, receiver=other)
-    assert found == Loop(reason="nothing is sent: the run tries a work tree")

@@ -1,0 +1,50 @@
+"""Fakes of the ports of an agent."""
+
+import asyncio
+
+from localpuppet.fleet.agent.runner import Fate, Order, RunEnd
+from localpuppet.fleet.leases.book import Noted
+
+
+class FakeBook:
+    """Leases that are noted, in memory."""
+
+    def __init__(self) -> None:
+        self.noted: dict[str, Noted] = {}
+
+    def note(self, noted: Noted) -> None:
+        self.noted[noted.name] = noted
+
+    def strike(self, name: str) -> None:
+        self.noted.pop(name, None)
+
+    def entries(self) -> list[Noted]:
+        return list(self.noted.values())
+
+
+class FakeRunner:
+    """Runs that begin when the agent says and end when the test says."""
+
+    def __init__(self) -> None:
+        self.orders: asyncio.Queue[Order] = asyncio.Queue()
+        self.ends: asyncio.Queue[RunEnd | Exception] = asyncio.Queue()
+        self.on = False
+        self.ended_by_us = 0
+
+    async def run(self, order: Order) -> RunEnd:
+        assert not self.on, "never two at once"
+        self.on = True
+        self.orders.put_nowait(order)
+        try:
+            end = await self.ends.get()
+            if isinstance(end, Exception):
+                raise end
+            return end
+        finally:
+            self.on = False
+
+    def end(self) -> None:
+        self.ended_by_us += 1
+        if self.on:
+            end = RunEnd(fate=Fate.OVER, outcome="interrupted", reason="it was asked to end")
+            self.ends.put_nowait(end)
