@@ -4,10 +4,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from localpuppet.base.machine.extras import EXTRAS
+from tests.rigs.installed import PIP, build_wheel
 from tests.rigs.node import REPOSITORY, Node
 
 BARE = ["env", "-i", "PATH=/usr/bin:/bin"]
@@ -74,17 +80,9 @@ def test_a_script_without_its_libraries_says_what_to_do(node: Node) -> None:
 
 
 def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    shutil.copytree(
-        REPOSITORY,
-        source,
-        ignore=shutil.ignore_patterns(".git", ".venv", "var", "build", "*.egg-info", ".*cache"),
-    )
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    out(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source)
-    wheel = next(tmp_path.glob("localpuppet-*.whl"))
+    wheel = build_wheel(tmp_path)
     target = tmp_path / "site"
-    out(*pip, "install", "--no-deps", "--no-index", "--target", target, wheel)
+    out(*PIP, "install", "--no-deps", "--no-index", "--target", target, wheel)
     shutil.rmtree(node.root / "enc")
     shutil.rmtree(node.root / "manifests")
     script = (
@@ -102,6 +100,22 @@ def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path) -> None
     assert first.startswith(f"# LOCALPUPPET_NODE_DOCUMENT={node.root}/node.yaml ")
     assert first.endswith(f"{target}/localpuppet/base/share/manifests/default.pp")
     assert "Notice: I notify you!" in shown
+
+
+def test_the_table_of_extras_is_what_pip_installs() -> None:
+    """`pip` follows pyproject.toml; messages name the extra by the table."""
+    packaged = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    wanted = packaged["optional-dependencies"]
+    distributions = packages_distributions()
+
+    def named(requirements: list[str]) -> set[str]:
+        return {canonicalize_name(Requirement(text).name) for text in requirements}
+
+    node, fleet = named(packaged["dependencies"]), named(wanted["fleet"])
+    assert not node & fleet
+    for extra, modules in EXTRAS.items():
+        installed = {canonicalize_name(distributions[module][0]) for module in modules}
+        assert installed == named(wanted[extra]) - {"localpuppet"} | fleet, extra
 
 
 def test_nobody_is_told_to_install_the_other_project_that_has_our_name_on_pypi() -> None:

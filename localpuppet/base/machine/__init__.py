@@ -1,8 +1,8 @@
 """Use this machine: files, locks, small databases, time, processes, sockets.
 
 acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `renewed`.
-touches the world: `anchors`, `bounded_program`, `cgroup`, `child`, `clock`, `files`, `fork_server`,
-    `kept_process`, `output_pipe`, `ownership`, `processes`, `reaching`, `service_manager`,
-    `system_log`, `unix_socket`.
+touches the world: `anchors`, `bounded_program`, `cgroup`, `child`, `clock`, `extras`, `files`,
+    `fork_server`, `kept_process`, `output_pipe`, `ownership`, `processes`, `reaching`,
+    `service_manager`, `system_log`, `unix_socket`.
 ports: `ports`.
 """

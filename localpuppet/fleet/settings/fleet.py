@@ -14,6 +14,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.base.machine.extras import require_extra
 from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.fleet.bus.layout import KEYPREFIX
 from localpuppet.fleet.bus.servers import Servers
@@ -59,7 +60,7 @@ class BusSettings:
             where: The document, for messages.
 
         Raises:
-            InvalidInputError: They contradict themselves.
+            InvalidInputError: They contradict themselves, or the engine's libraries are missing.
         """
         buses = raw.get("buses", {})
         servers = {}
@@ -75,6 +76,8 @@ class BusSettings:
                 where=where,
                 hint=f"buses: {{{engine}: {{servers: [...]}}}}",
             )
+        if "bus" in raw:
+            require_engine(engine)
         path = buses.get("sqlite", {}).get("path")
         return cls(
             engine=engine,
@@ -254,3 +257,12 @@ def fleet_settings_of(file: SettingsFile) -> FleetSettings:
     except InvalidInputError as error:
         raise error.at(f"{place('agent')}: agent.keyprefix") from error
     return fleet
+
+
+def require_engine(engine: str) -> None:
+    """Check that the libraries of an engine are installed.
+
+    Raises:
+        InvalidInputError: One is missing.
+    """
+    require_extra("fleet" if engine == "sqlite" else engine, where=f"bus {engine}")

@@ -77,6 +77,8 @@ class FleetWiring:
             UnavailableError: It cannot be reached.
             InvalidInputError: It is not set up, or its library is not installed.
         """
+        from localpuppet.fleet.settings.fleet import require_engine
+
         bus = fleet_settings(self.node).bus
         name = engine or bus.engine
         if name == "sqlite":
@@ -88,6 +90,7 @@ class FleetWiring:
                 where="localpuppet.yaml",
                 hint=f"buses: {{{name}: {{servers: [...]}}}}",
             )
+        require_engine(name)
         password = _password(servers.password_file)
         if name == "etcd":
             from localpuppet.fleet.bus.etcd.store import open_etcd

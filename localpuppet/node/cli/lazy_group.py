@@ -23,6 +23,19 @@ class Verbs(click.Group):
         super().__init__(**arguments)
         self._verbs = verbs
 
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what click returns
+        """Run the command; if an optional library is missing, name its extra."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            from localpuppet.base.machine.extras import explain_missing
+
+            command = f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()
+            explained = explain_missing(error, where=command)
+            if explained is None:
+                raise
+            raise explained from error
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs."""
         return sorted(self._verbs)

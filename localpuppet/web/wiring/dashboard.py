@@ -1,11 +1,12 @@
 """From the settings to the page: what it is fed from, whom it asks, where it listens."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.machine.extras import require_extra
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 # Seconds that a node has to answer.
 PATIENCE = 10.0
-LIBRARIES = ("jinja2", "starlette", "uvicorn")
 
 
 async def serve_page(
@@ -59,7 +59,7 @@ async def serve_page(
         InvalidInputError: The extra `web` is not installed, or the address or the site is refused.
         StateError: The port is taken, or the memory cannot be read.
     """
-    check_libraries()
+    require_extra("web", where="localpuppet web")
     from localpuppet.rollout.plans.graphviz import draw_svg
     from localpuppet.web.dashboard.app import application
     from localpuppet.web.dashboard.asking import Inventory, Reports
@@ -218,26 +218,6 @@ def opening(node: NodeWiring) -> Iterator[Callable[[str], bool]]:
         yield open_
     finally:
         file.unlink(missing_ok=True)
-
-
-def check_libraries(names: Sequence[str] = LIBRARIES) -> None:
-    """Refuse to go on without the libraries of the extra `web`.
-
-    Args:
-        names: What is imported of them.
-
-    Raises:
-        InvalidInputError: One is not installed.
-    """
-    from importlib.util import find_spec
-
-    missing = [name for name in names if find_spec(name) is None]
-    if missing:
-        raise InvalidInputError(
-            f"the page needs {', '.join(missing)}, not installed here",
-            where="localpuppet web",
-            hint="pip install '/opt/localpuppet[web]', where that is the clone (docs/web.md)",
-        )
 
 
 def _tell(

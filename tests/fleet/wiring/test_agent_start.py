@@ -1,11 +1,8 @@
 """What an agent keeps in memory, and what a run loads before Puppet: nothing that others need."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
-
-from tests.rigs.node import PATIENCE, REPOSITORY
 
 READ = """
 import sys
@@ -50,27 +47,3 @@ def test_what_is_wrong_with_them_is_said_once(tmp_path: Path) -> None:
     done = read(tmp_path)
     assert done.stdout == ""
     assert done.stderr.count("InvalidInputError") == 1
-
-
-def test_a_library_that_is_missing_ends_the_agent_in_one_line(tmp_path: Path) -> None:
-    """The engines' libraries are extras: an agent without its own can do nothing."""
-    settings = (
-        "node: web01.example.com\nbus: etcd\nbuses: {etcd: {servers: ['http://127.0.0.1:9']}}"
-    )
-    root, shadow = tmp_path / "root", tmp_path / "shadow"
-    root.mkdir()
-    shadow.mkdir()
-    (root / "localpuppet.yaml").write_text(settings)
-    (shadow / "grpclib.py").write_text("raise ModuleNotFoundError('no grpclib', name='grpclib')\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "localpuppet", "--root", str(root), "agent"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-        env={**os.environ, "PYTHONPATH": f"{shadow}:{REPOSITORY}"},
-    )
-    assert done.returncode == 2
-    (error,) = [line for line in done.stderr.splitlines() if "error" in line]
-    assert "needs the Python package grpclib" in error
-    assert "/opt/localpuppet[etcd]" in error  # on PyPI that name is another project

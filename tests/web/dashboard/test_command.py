@@ -13,13 +13,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.rollout.execution.events import Began
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.words.word import Word
-from localpuppet.web.wiring.dashboard import check_libraries
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
 from tests.rigs.waiting import wait_until
@@ -162,10 +160,3 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     assert (
         f"choria={a.name}: {b.name}: hold (for 1h: disk is full): {b.name} is on hold." in done.err
     )
-
-
-def test_what_is_not_installed_is_named() -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"no_such_library.*pip install '/opt/localpuppet\[web]'"
-    ):
-        check_libraries(("starlette", "no_such_library"))

@@ -13,7 +13,14 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
 
-from localpuppet.base.errors import InvalidInputError, UnavailableError
+from grpclib.client import Channel, Stream
+from grpclib.config import Configuration
+from grpclib.const import Cardinality, Status
+from grpclib.encoding.base import CodecBase
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+from h2.exceptions import H2Error, StreamClosedError
+
+from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.anchors import tls_context
 from localpuppet.fleet.bus.client_sockets import read_little
@@ -21,20 +28,6 @@ from localpuppet.fleet.bus.deadline import end_of_step
 from localpuppet.fleet.bus.etcd import messages
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.bus.servers import Servers
-
-try:
-    from grpclib.client import Channel, Stream
-    from grpclib.config import Configuration
-    from grpclib.const import Cardinality, Status
-    from grpclib.encoding.base import CodecBase
-    from grpclib.exceptions import GRPCError, StreamTerminatedError
-    from h2.exceptions import H2Error, StreamClosedError
-except ModuleNotFoundError as error:
-    raise InvalidInputError(
-        f"needs the Python package {error.name}",
-        where="bus etcd",
-        hint="pip install '/opt/localpuppet[etcd]', where that is the clone (docs/bus.md)",
-    ) from error
 
 __all__ = [
     "BROKEN",

@@ -20,23 +20,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError, UnavailableError
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.bus.deadline import end_of_step
 from localpuppet.fleet.bus.key_value import RefusedError
-
-try:
-    from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription
-    from nats.errors import Error as NatsError
-
-    from localpuppet.fleet.bus.nats.client import TlsClient, TolerantClient
-except ModuleNotFoundError as error:
-    raise InvalidInputError(
-        f"needs the Python package {error.name}",
-        where="bus nats",
-        hint="pip install '/opt/localpuppet[nats]', where that is the clone (docs/bus.md)",
-    ) from error
+from localpuppet.fleet.bus.nats.client import TlsClient, TolerantClient
 
 __all__ = [
     "FloodError",

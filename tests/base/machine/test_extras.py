@@ -1,0 +1,32 @@
+"""Which extra has a missing module; tests/test_node_alone.py is where modules are missing."""
+
+import pytest
+
+from localpuppet.base.machine.extras import explain_missing
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("cryptography.x509", "fleet"),
+        ("joserfc", "fleet"),
+        ("nats.aio", "nats"),
+        ("grpclib", "etcd"),
+        ("starlette", "web"),
+        ("dns.resolver", "srv"),
+    ],
+)
+def test_a_missing_module_is_explained_by_the_first_extra_that_has_it(
+    module: str, extra: str
+) -> None:
+    error = ModuleNotFoundError(f"No module named {module!r}", name=module)
+    top = module.partition(".")[0]
+    assert str(explain_missing(error, where="localpuppet nodes")) == (
+        f"localpuppet nodes: needs the extra '{extra}', and Python has no module '{top}'"
+        f" (pip install '/opt/localpuppet[{extra}]', where that is the clone; docs/installing.md)"
+    )
+
+
+@pytest.mark.parametrize("name", ["yaml", "localpuppet.fleet.nothing", "", None])
+def test_another_missing_module_stays_a_bug(name: str | None) -> None:
+    assert explain_missing(ModuleNotFoundError("x", name=name), where="localpuppet") is None
