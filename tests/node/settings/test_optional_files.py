@@ -36,14 +36,6 @@ def test_a_dangling_link_is_not_a_missing_file(node: Node, name: str, verb: str)
     assert not node.runs()
 
 
-def test_a_dangling_link_of_what_the_fleet_is_told(node: Node) -> None:
-    assert node.run("nodes").code == 0
-    dangle(node.root / "localpuppet-agent.yaml")
-    done = node.run("nodes")
-    assert done.code == 2, done.err
-    assert "localpuppet-agent.yaml: is a link that leads nowhere" in done.err
-
-
 @pytest.mark.parametrize("verb", ["check", "apply"])
 def test_a_fifo_is_not_an_optional_file(node: Node, verb: str) -> None:
     node.app("")
