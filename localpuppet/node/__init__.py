@@ -1,6 +1,7 @@
-"""One machine: from a release to a supervised run.
+"""One node: from a release to a supervised run.
 
-A function that reads or writes the state directory raises `StateError` if the disk refuses.
+A function that reads or writes the state directory raises `StateError` if the disk refuses or a
+file there is damaged, and so does parsing if a field is missing or has the wrong type.
 
 packages: `cli`, `enc`, `puppet`, `releases`, `runs`, `settings`, `wiring`.
 """

@@ -1,4 +1,4 @@
-"""One supervised `puppet apply`, from its preparation to a record that cannot lie.
+"""One supervised `puppet apply`, from its preparation to its record.
 
 decides: `attempt`, `hold`, `options`, `reason`, `retention`, `run`, `stopping`.
 acts: `assigning`, `attempts`, `candidate`, `going_back`, `good_runs`, `holds`, `listed`, `log_end`,

@@ -1,15 +1,13 @@
-"""What a signed request does with the release of this node: have it, take it, leave it again.
+"""Stages, applies and takes back the release that a signed request assigns to this node.
 
     stage:  does the input take one? newer? older? -> provide the release -> do the values fit?
     apply:  the same, and then the assignment is in force
-    back:   the last good run of before the assignment, and of what was confirmed, is in force
+    back:   the last good run before the assignment, of what was confirmed, is in force
 
-Owns: what a release and its values are refused for before anything changes. Refuses to know: who
-may ask, how a request comes here, how Puppet is run.
-
-Invariants: an assignment is in force only when its release is on the node, locked, and its values
-fit the interface that Puppet's own parser read; whatever is asked twice comes to the same; nothing
-goes back to an assignment that was to be confirmed and was not.
+- An assignment is in force only when its release is on the node, locked, and its values fit the
+  interface that Puppet's own parser read.
+- Repeating a request has the same result.
+- A rollback never returns to an assignment that required a confirmation and did not get one.
 """
 
 from collections.abc import Callable
@@ -38,7 +36,7 @@ from localpuppet.node.runs.records import Records
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigning:
-    """Takes assignments.
+    """Stages, applies and takes back assignments of this node.
 
     Attributes:
         own: The node's own input.
@@ -46,15 +44,15 @@ class Assigning:
         assigned: The assignment in force.
         ledger: What was applied, and an operator's rollback.
         records: The runs of this node.
-        good_runs: Those that it can go back to.
+        good_runs: The good runs that a rollback can return to.
         releases: Provides releases.
-        reader: Has Puppet's parser read them.
-        answer: Returns what the site's own ENC command says of this node, if there is one.
+        reader: Reads the interface of a release with Puppet's parser.
+        answer: Returns the answer of the site's ENC command, if the site has one.
         keep: Keeps `gc` away from releases.
         clock: The node's clock.
-        confirm: Seconds within which what is taken is to be confirmed; 0 for never.
+        confirm: Seconds within which an assignment must be confirmed; 0 for no confirmation.
         confirmed: Returns whether an assignment was confirmed.
-        note: Takes what a person should read.
+        note: Takes messages for people.
     """
 
     own: Path
@@ -73,12 +71,12 @@ class Assigning:
     note: Callable[[str], None]
 
     def stage(self, wanted: Assignment) -> bool:
-        """Have a release on the node; return whether its assignment would be new.
+        """Provide a release on the node; return whether its assignment would be new.
 
         Raises:
-            LocalpuppetError: The node would not take the assignment: its input names the release
-                itself, a newer assignment is in force, the release cannot be had, is not locked or
-                older than what runs, or the values do not fit it. What is in force stays.
+            LocalpuppetError: The node rejects the assignment: its input names the release itself, a
+                newer assignment is in force, the release cannot be provided, is not locked or is
+                older than what runs, or the values do not fit it. The assignment in force stays.
         """
         kept = self.keep()
         try:
@@ -90,8 +88,7 @@ class Assigning:
         """Put an assignment in force; the next run takes it.
 
         Raises:
-            LocalpuppetError: See `stage`; or another was put in force meanwhile; or the disk
-                refused.
+            LocalpuppetError: See `stage`; or another assignment was put in force meanwhile.
         """
         kept = self.keep()
         try:
@@ -109,13 +106,13 @@ class Assigning:
             kept.release()
 
     def go_back(self, left: Assignment, *, by: str = "") -> None:
-        """Leave an assignment for the last good run of before it, with that run's node document.
+        """Replace an assignment by the last good run before it, with that run's node document.
 
-        Where another assignment is in force, or none, there is nothing to leave.
+        If another assignment or none is in force, nothing changes.
 
         Args:
-            left: The assignment.
-            by: Who decides; who assigned it where that is left out.
+            left: The assignment to leave.
+            by: The user who decides; the default is the user who assigned the release.
 
         Raises:
             InvalidInputError: There is no such run.
@@ -144,7 +141,7 @@ class Assigning:
             kept.release()
 
     def _back_to(self, newest: str) -> str:
-        """Return the newest run that may be gone back to from an assignment that comes now."""
+        """Return the newest run to which a node may return from an assignment that arrives now."""
         before = self.assigned.read()
         if before is None or not before.confirm or self.confirmed(before):
             return newest
@@ -158,7 +155,7 @@ class Assigning:
         return new
 
     def _read(self, wanted: Assignment) -> LoadedInput:
-        """Return the node's own input, which takes an assignment of this source."""
+        """Return the node's own input if it takes an assignment of this source."""
         loaded = self.inputs.read_itself(str(self.own))
         app, source = loaded.input.app, wanted.release.source
         if not app.is_assigned or app.source != source:
@@ -217,7 +214,7 @@ class Assigning:
 
 
 def _begun_as(held: Assignment, left: Assignment) -> bool:
-    """Return whether an assignment in force is the one that its own caller or rollout leaves."""
+    """Return whether an assignment in force is the one that its caller or rollout takes back."""
     return (held.release, held.serial, held.by, held.rollout) == (
         left.release,
         left.serial,

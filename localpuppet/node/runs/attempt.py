@@ -1,8 +1,7 @@
-"""An attempt: an apply that was refused before a record of it was opened.
+"""An attempt: an apply that was refused before its record was opened.
 
-Owns: what is kept of an attempt, and the class of its refusal, by which monitoring tells one kind
-from another. An attempt holds no values of inputs: where it came from, what was asked for, and the
-one line that its user saw.
+An attempt holds no values of inputs, only the source of the input, the request, and the one line
+that the user saw. Monitoring tells attempts apart by the class of the refusal.
 """
 
 from collections.abc import Mapping
@@ -52,7 +51,7 @@ _CLASSES: Mapping[type[Exception], Refusal] = {
 
 
 def refusal(error: Exception) -> Refusal:
-    """Return the class of the refusal that an error stands for."""
+    """Return the class of the refusal that an error means."""
     for kind, found in _CLASSES.items():
         if isinstance(error, kind):
             return found
@@ -61,19 +60,19 @@ def refusal(error: Exception) -> Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """An apply that was refused; the same refusal again counts up.
+    """An apply that was refused; a repeated refusal raises `times`.
 
     Attributes:
         at: When it was refused last, ISO 8601, UTC.
-        since: When it was refused so for the first time without another attempt between.
-        times: How often.
+        since: When this series of equal refusals began, ISO 8601, UTC.
+        times: How often in this series.
         refusal: The class of the refusal.
         reason: The line that the user saw.
         app: The release; empty where the input could not be read.
         input: Where the input came from (a path, `-`, a URL).
-        user: Who asked.
+        user: The user who asked.
         cause: What led to it.
-        noop: Whether nothing was to be changed.
+        noop: Whether noop was requested.
     """
 
     at: str
@@ -93,11 +92,7 @@ class Attempt:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Attempt":
-        """Return the attempt.
-
-        Raises:
-            StateError: It is not one that this version wrote.
-        """
+        """Return the attempt."""
         fields = {key: value for key, value in raw.items() if key != "schema"}
         try:
             if raw["schema"] != SCHEMA:
@@ -114,7 +109,7 @@ class Attempt:
         return attempt
 
     def repeats(self, other: "Attempt") -> bool:
-        """Return whether this is the same refusal as another: all is equal but times and count."""
+        """Return whether all fields but the times and the count equal those of another attempt."""
         return (self.refusal, self.reason, self.app, self.input, self.user, self.noop) == (
             other.refusal,
             other.reason,

@@ -1,8 +1,8 @@
-"""The attempts of this node: applies that were refused, so that a refusal is never silent.
+"""The attempts of this node: applies that were refused, one file each in `attempts/`.
 
-Owns: `attempts/` in the state directory, a file an attempt. Invariants: at most `KEPT` of them, and
-the same refusal again takes the place of the one before; an attempt that cannot be written is in
-the system log and changes nothing of the refusal; what is in the record of a run is not an attempt.
+- At most `KEPT` attempts are kept; a repeated refusal replaces the one before.
+- If an attempt cannot be written, the system log gets a line and the refusal stays as it is.
+- A run that has a record is not an attempt.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,8 +34,8 @@ class Attempts:
         directory: `attempts/` in the state directory.
         records: The runs of this node.
         metrics: The Prometheus textfile.
-        clock: Time.
-        system_log: Takes one line about an attempt that cannot be written.
+        clock: The clock.
+        system_log: Takes a line about an attempt that cannot be written.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Attempts:
 
     @contextmanager
     def noted(self, options: "RunOptions", *, source: str) -> Iterator[Callable[[str], None]]:
-        """Note it when what is done inside is refused before a record was opened.
+        """Record an attempt if the body is refused before the record of a run was opened.
 
-        Yields what takes the release's name when it is known.
+        Yields a function that takes the release's name when it is known.
 
         Args:
             options: How it is to be run.
@@ -121,7 +121,7 @@ class Attempts:
         return next(self.history(), None)
 
     def history(self) -> "Iterator[Attempt]":
-        """Return the attempts, newest first; one that is damaged is left out."""
+        """Return the attempts, newest first, without damaged ones."""
         for name in self._names():
             attempt = self._read(name)
             if attempt is not None:

@@ -1,9 +1,6 @@
-"""What would change on this node with another release: two catalogs, compiled and compared.
+"""Compares what Puppet would do on this node with another release: it compiles two catalogs.
 
-Owns: which input and which releases are compiled. Refuses to know: who asks, how Puppet compiles.
-
-Invariants: nothing is applied, and nothing of the input or its assignment changes; what is returned
-or raised holds no value.
+Nothing is applied, and the input and its assignment stay. Results and errors hold no values.
 """
 
 from collections.abc import Callable
@@ -31,12 +28,12 @@ class Candidate:
 
     Attributes:
         own: The node's input.
-        inputs: Reads it, with the assignment in force.
-        releases: Has releases.
-        reader: Knows their interfaces.
+        inputs: Reads the input, with the assignment in force.
+        releases: Provides releases.
+        reader: Reads the interfaces of releases.
         compiler: Compiles catalogs.
-        answer: Returns what the site's own ENC says; `None` where it has none.
-        keep: Keeps the store from being tidied up.
+        answer: Returns the answer of the site's ENC; `None` if the site has no ENC.
+        keep: Keeps `gc` away from the store.
     """
 
     own: Path
@@ -48,11 +45,11 @@ class Candidate:
     keep: Callable[[], Flock]
 
     def changes(self, release: ReleasePath) -> CatalogChanges:
-        """Return what differs between the catalog of the node's release and that of another.
+        """Return the differences between the catalog of the node's release and that of another.
 
         Raises:
-            LocalpuppetError: The release is not of the node's source or cannot be had, or one of
-                the catalogs does not compile.
+            LocalpuppetError: The release is not of the node's source or cannot be provided, or one
+                of the catalogs does not compile.
         """
         kept = self.keep()
         try:

@@ -1,11 +1,10 @@
-"""Going back to an earlier release, and what is said of it while it lasts.
+"""Chooses the run that a rollback returns to, and puts the rollback in force.
 
     r1 -> r2 -> r3, all good: `rollback` from r3 goes to r2, a second one to r1, and never to r3.
 
-Owns: which run a rollback goes back to. Invariants: only good, whole runs of tags of the same
-source; without an aim only releases that were applied before the one that is left, or, where an
-assignment is taken back, the newest of those that are older than the assignment. Refuses to know:
-how code is staged.
+- A rollback returns only to good, whole runs of tags of the same source.
+- Without a target it chooses a release that was applied before the current one.
+- If an assignment is taken back, it chooses the newest run that is older than the assignment.
 """
 
 from collections.abc import Callable
@@ -20,11 +19,11 @@ from localpuppet.node.runs.good_runs import GoodRun, GoodRuns
 
 
 class GoingBack:
-    """Finds where a rollback goes, and puts it in force.
+    """Chooses the target of a rollback, and puts the rollback in force.
 
     Args:
         good_runs: The good runs of this node.
-        ledger: What was applied on it.
+        ledger: What was applied on the node.
     """
 
     def __init__(self, good_runs: GoodRuns, ledger: Ledger) -> None:
@@ -41,20 +40,20 @@ class GoingBack:
         ensure: Callable[[ReleasePath], object],
         until: str | None = None,
     ) -> tuple[Rollback, ReleasePath, str]:
-        """Put a rollback in force; return it, the release that is left, and when its run ended.
+        """Put a rollback in force; return it, the release that it leaves, and when its run ended.
 
         Args:
-            loaded: The node's own input, which is overruled.
-            tag: Which release; the newest good one before the one that is left for `None`.
-            user: Who decides.
+            loaded: The node's own input, which the rollback overrules.
+            tag: The release to return to; `None` for the newest good one before the current one.
+            user: The user who decides.
             now: UTC.
             ensure: Ensures that a release is on this node; see `ReleaseProvider`.
-            until: Go back to the newest good run up to this one, whatever its release; empty for a
-                node that had none. `None` for the rules above.
+            until: Return to the newest good run up to this one, whatever its release; empty for a
+                node without one. `None` for the rules above.
 
         Raises:
-            LocalpuppetError: There is no such run, its release is not on this node and cannot be
-                staged, or the disk refused.
+            LocalpuppetError: No such run exists, or its release is not on this node and cannot be
+                staged.
         """
         before = self._ledger.rollback()
         in_force = before is not None and before.stands(loaded.sha256, loaded.serial)
@@ -75,12 +74,12 @@ class GoingBack:
         return rollback, current, good.finished_at
 
     def previous(self, current: ReleasePath) -> ReleasePath | None:
-        """Return the release to which a rollback from `current` would go; `None` for none."""
+        """Return the release to which a rollback from `current` would go, or `None`."""
         good = self._good_runs.newest(self._before(current))
         return None if good is None else good.app
 
     def _before(self, current: ReleasePath) -> Callable[[RunId, ReleasePath], bool]:
-        """Return which runs are of a release that was applied before the one that is left."""
+        """Return a test for runs of a release that was applied before the current one."""
         order = self._ledger.order(current.source)
         # What was applied after the release that is left was left, too: it lies ahead.
         ahead = set(order[order.index(current) :]) if current in order else {current}
@@ -90,7 +89,7 @@ class GoingBack:
         """Return the newest good run that a rollback may go to.
 
         Raises:
-            InvalidInputError: There is no such run.
+            InvalidInputError: No such run exists.
         """
         wanted = f"{current.source}/tags/{tag}"
         accept = self._before(current) if tag is None else lambda _, app: app == wanted
@@ -104,10 +103,10 @@ class GoingBack:
         )
 
     def _run_up_to(self, current: ReleasePath, until: str) -> GoodRun:
-        """Return the newest good run up to one of a release of the same source.
+        """Return the newest good run of the same source that is not newer than `until`.
 
         Raises:
-            InvalidInputError: There is no such run.
+            InvalidInputError: No such run exists.
         """
         good = self._good_runs.newest(
             lambda run, app: run <= until and app.source == current.source

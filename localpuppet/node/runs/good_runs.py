@@ -1,13 +1,11 @@
-"""The last good run of each of the last releases, with its node document: where a rollback can go.
+"""The last good run of each recent release, with its node document: the targets of rollbacks.
 
     good_runs/web%tags%r1.json    {"app": "web/tags/r1", "run": ID, "node_document": {...}, ...}
-
-Owns: `good_runs/` in the state directory, one file for each release. Invariants:
 
 - A release has its last good, whole run here, however few records of runs are kept.
 - Each source keeps its newest `releases` of them, by the order of the runs and not by a clock.
 - A kill between two writes loses nothing: a run is added before an older one is removed, and a
-  record of a run is only removed after its run was noted here.
+  record is removed only after its run was noted here.
 - A damaged file harms no other release; the next good run of its release replaces it.
 - One process writes at a time, and cleans up after one that was killed.
 """
@@ -39,7 +37,7 @@ class GoodRun:
 
     Attributes:
         app: The release.
-        run: The run; its record may have been removed since.
+        run: The run; its record may be gone.
         finished_at: When the run ended, ISO 8601, UTC.
         node_document: The node document of that run.
     """
@@ -55,11 +53,7 @@ class GoodRun:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "GoodRun":
-        """Return the good run.
-
-        Raises:
-            StateError: A field is missing or has the wrong type.
-        """
+        """Return the good run."""
         try:
             if raw["schema"] != SCHEMA or not isinstance(raw["node_document"], dict):
                 raise ValueError("schema or node_document")
@@ -89,11 +83,11 @@ class GoodRuns:
         self._releases = releases
 
     def note(self, status: Status) -> None:
-        """Keep a run if it is good and the newest of its release, and drop what is one too many.
+        """Keep a run if it is good and the newest of its release, and drop one that is too many.
 
         Raises:
-            StateError: The disk refused, or another process writes for long; what was kept before
-                is still kept.
+            StateError: Another process holds the lock for too long. The earlier runs are still
+                kept.
         """
         good = self._recorded(status)
         if good is None:
@@ -108,7 +102,7 @@ class GoodRuns:
             lock.release()
 
     def _keep(self, good: GoodRun) -> None:
-        """Keep a run. Call it with the lock."""
+        """Keep a run. The caller holds the lock."""
         kept = {other.app: other for other in self._kept() if other.app.source == good.app.source}
         if good.app in kept and kept[good.app].run >= good.run:
             return
@@ -122,13 +116,10 @@ class GoodRuns:
             remove(half_written)
 
     def newest(self, accept: Callable[[RunId, ReleasePath], bool]) -> GoodRun | None:
-        """Return the newest good run that `accept` takes; `None` if there is none.
+        """Return the newest good run that `accept` takes, or `None`.
 
-        The records of runs are read, too: they may have a run of more releases, or one that ended
-        just before its supervisor was killed.
-
-        Raises:
-            StateError: A directory cannot be read.
+        The records of runs count, too: they may have more releases, or a run that ended just before
+        its supervisor was killed.
         """
         kept = (good for good in self._kept() if accept(good.run, good.app))
         best = max(kept, key=_by_run, default=None)
@@ -140,11 +131,7 @@ class GoodRuns:
         return best
 
     def releases(self) -> set[ReleasePath]:
-        """Return the releases that are kept, also those whose file is damaged.
-
-        Raises:
-            StateError: A directory cannot be read.
-        """
+        """Return the releases that are kept, including those whose file is damaged."""
         kept = set(map(release_of, json_files(self._directory)))
         recent: dict[str, set[ReleasePath]] = {}
         for status in self._records.history():
@@ -155,7 +142,7 @@ class GoodRuns:
         return kept.union(*recent.values())
 
     def _recorded(self, status: Status) -> GoodRun | None:
-        """Return a run whose record is here; `None` if the node cannot go back to it."""
+        """Return the good run of a record; `None` if the node cannot return to it."""
         app = ReleasePath(status.app)
         if not (status.good and app.is_tag):
             return None

@@ -1,4 +1,4 @@
-"""A hold: a reason, an owner and a deadline for which a node does not run."""
+"""A hold: a reason, an owner and a deadline; while it is in force, the node does not run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -20,11 +20,11 @@ class Hold:
     """One reason why a node does not run.
 
     Attributes:
-        owner: Who holds it; an owner has at most one hold on a node. A rollout is an owner of its
-            own: `CALLER/rollout/ID`.
+        owner: The owner, who has at most one hold on a node. A rollout owns its hold as
+            `CALLER/rollout/ID`.
         reason: One printable line.
         since: ISO 8601, UTC.
-        until: When it ends by itself; `None` for never.
+        until: When the hold expires; `None` for never.
     """
 
     owner: str
@@ -38,11 +38,7 @@ class Hold:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Hold":
-        """Return the hold.
-
-        Raises:
-            StateError: It is not one.
-        """
+        """Return the hold."""
         try:
             hold = cls(**raw)
             if not all(isinstance(text, str) for text in (hold.owner, hold.reason, hold.since)):
@@ -57,20 +53,20 @@ class Hold:
 
     @property
     def of_rollout(self) -> bool:
-        """Whether a rollout holds the node."""
+        """Whether a rollout owns the hold."""
         return _ROLLOUT in self.owner
 
     def active(self, now: datetime) -> bool:
-        """Return whether it holds at `now`."""
+        """Return whether the hold is in force at `now`."""
         return self.until is None or now < parse_time(self.until)
 
     def is_misdated(self, now: datetime) -> bool:
-        """Return whether the clock was ahead when the hold was made: its deadline is too late."""
+        """Return whether the hold's deadline is too late because the clock was ahead."""
         made = parse_time(self.since) if self.since else now
         return self.until is not None and made > now + CLOCK_TOLERANCE
 
     def shown(self, now: datetime) -> str:
-        """Return one line for people, which also names a deadline that a wrong clock has set."""
+        """Return one line for people, with a note if a wrong clock set the deadline."""
         wrong = "; the clock was wrong when this hold was made, and so is the deadline"
         return f"{self}{wrong if self.is_misdated(now) else ''}"
 
@@ -83,13 +79,13 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Why a node does not run for now.
+    """The holds in force on a node, summarised.
 
     Attributes:
-        reason: The oldest hold, in one line; one of a person's before those of rollouts.
+        reason: The oldest hold, in one line; a hold of a person comes before those of rollouts.
         rollouts: The owners of the holds of rollouts.
-        alone: Whether no other holds are in force: a step of the rollout may run, and what else
-            waits does so until the rollout is over, whatever its ttl.
+        alone: Whether only rollouts hold the node: a step of the rollout may run, and other
+            requests wait until the rollout is over, whatever their ttl.
     """
 
     reason: str
@@ -98,7 +94,7 @@ class Held:
 
     @classmethod
     def by(cls, holds: Iterable[Hold]) -> "Held | None":
-        """Return what these holds in force, oldest first, mean; `None` where there are none."""
+        """Return the summary of holds in force, oldest first; `None` without any."""
         found = list(holds)
         if not found:
             return None
@@ -115,7 +111,7 @@ def rollout_owner(caller: str, rollout: str) -> str:
     """Return the owner of a rollout's holds.
 
     Args:
-        caller: The caller id of who rolls out; it has no `/`.
+        caller: The caller id of the rollout's operator, without `/`.
         rollout: The rollout's id.
     """
     return f"{caller}{_ROLLOUT}{rollout}"

@@ -1,8 +1,7 @@
-"""Holds on this node, ours and Puppet's own.
+"""The holds on this node: localpuppet's in `holds/`, and Puppet's own disable file.
 
-Owns: `holds/` in the state directory (a file an owner) and the agreement with `puppet agent`: our
-hold also writes Puppet's disable file, so that an agent stops; a disable file that is not ours
-stops us. Refuses to know: what a run is.
+A hold also writes Puppet's disable file, so that `puppet agent` stops; a disable file that
+localpuppet did not write counts as a hold.
 """
 
 import hashlib
@@ -30,8 +29,8 @@ class Holds:
 
     Args:
         directory: `holds/` in the state directory.
-        disable_file: Puppet's `agent_disabled_lockfile`; `None` when Puppet is not known.
-        clock: Tells which holds are over.
+        disable_file: Puppet's `agent_disabled_lockfile`; `None` if Puppet is not found.
+        clock: Decides which holds have expired.
     """
 
     def __init__(self, directory: Path, disable_file: Path | None, clock: Clock) -> None:
@@ -41,14 +40,14 @@ class Holds:
 
     @property
     def with_puppets(self) -> bool:
-        """Whether it is known where Puppet keeps its own hold."""
+        """Whether the path of Puppet's disable file is known."""
         return self._disable_file is not None
 
     def active(self) -> list[Hold]:
         """Return the holds in force, oldest first; Puppet's own disable is one of them.
 
         Raises:
-            StateError: A hold cannot be read; better no run than one on a held node.
+            StateError: A hold cannot be read, so that the node must not run.
         """
         return active([*self._read().values(), *self._foreign()], self._clock.now())
 
@@ -78,7 +77,7 @@ class Holds:
         except FileNotFoundError:
             return None
         except StateError:
-            return {}  # Puppet takes any file there for "disabled", and so do we
+            return {}  # Puppet takes any file there for "disabled", and localpuppet does, too
 
     def add(self, hold: Hold) -> None:
         """Put a hold on this node, in place of the same owner's earlier one."""
@@ -87,7 +86,7 @@ class Holds:
         self.settle()
 
     def remove(self, owner: str | None) -> list[Hold]:
-        """End the holds of `owner`, or all (Puppet's own, too) for `None`; return them."""
+        """Remove the holds of `owner`, or all with Puppet's own for `None`; return them."""
         if owner is None:
             self._remove_damaged()
         ended = [hold for hold in self.active() if owner in (None, hold.owner)]
@@ -108,7 +107,7 @@ class Holds:
                 remove(path)
 
     def settle(self) -> None:
-        """Forget holds that are over, and make Puppet's disable file agree with the rest."""
+        """Remove expired holds, and make Puppet's disable file agree with the rest."""
         now = self._clock.now()
         holds = self._read()
         for path, hold in holds.items():
@@ -129,10 +128,10 @@ class Holds:
         """Refuse a run while a hold is in force.
 
         Args:
-            through: The owner whose own hold does not stop the run.
+            through: The owner whose hold does not stop the run.
 
         Raises:
-            OnHoldError: Another's is.
+            OnHoldError: A hold of another owner is in force.
         """
         holds = [hold for hold in self.active() if hold.owner != through]
         if holds:

@@ -1,7 +1,6 @@
-"""What a run adds to a list of its record while it is on: `queries.json` and `collected.json`.
+"""Reads and writes the lists that a run adds to its record: `queries.json`, `collected.json`.
 
-Owns: the form of these files (schema version 1), and what a damaged one is. Refuses to know: what
-stands in the lists.
+The files have schema version 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ Noted = TypeVar("Noted")
 
 
 class Notable(Protocol):
-    """Something that stands in such a list."""
+    """An entry of such a list."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -27,15 +26,12 @@ class Notable(Protocol):
 
 
 def read_listed(path: Path, name: str, parse: Callable[[Mapping[str, Any]], Noted]) -> list[Noted]:
-    """Return what a run has noted, in order; nothing where it has noted nothing.
+    """Return the entries that a run has noted, in order.
 
     Args:
         path: The file.
-        name: What the list is called in it.
-        parse: Returns what stands in the list; raises `StateError` without a place.
-
-    Raises:
-        StateError: The file is damaged, or cannot be read.
+        name: The key of the list in the file.
+        parse: Returns an entry; raises `StateError` without a location.
     """
     try:
         listed = read_json(path).get(name, [])
@@ -50,12 +46,12 @@ def read_listed(path: Path, name: str, parse: Callable[[Mapping[str, Any]], Note
 
 
 def write_listed(path: Path, name: str, listed: Sequence[Notable]) -> None:
-    """Write down what a run has noted, in place of what it had.
+    """Replace the entries that a run has noted.
 
     Args:
         path: The file.
-        name: What the list is called in it.
-        listed: All of it, in order.
+        name: The key of the list in the file.
+        listed: All entries, in order.
     """
     # In one line: of ten thousand nodes each is another line, and written ten times as slowly.
     text = compact({"schema": SCHEMA, name: [one.to_dict() for one in listed]})

@@ -1,11 +1,8 @@
-"""The end of a run's log, as it may leave the node: without the contents of files.
+"""Reads the end of a run's log as it may leave the node: without the contents of files.
 
-Owns: how much is told, and how little of a long log is looked at for that. Refuses to know: which
-lines are the contents of files (`puppet.log_lines`), who asks.
-
-- Whether a line is the content of a file is only known from what stands before, so that the log is
-  read from its beginning. A piece in which no diff begins or goes on is not split into lines.
-- Only the last pieces are held: as much as is told, and one piece more.
+- Only the lines before a line show whether it is content of a file (`puppet.log_lines`), so the log
+  is read from its beginning. A piece without any part of a diff is not split into lines.
+- Memory holds only the last pieces: as much as is returned, and one piece more.
 """
 
 import json
@@ -25,8 +22,8 @@ class End:
     """The end of a log.
 
     Attributes:
-        lines: Its lines.
-        before: How many stand before them.
+        lines: The lines.
+        before: How many lines precede them.
         left_out: How many lines are contents of files.
     """
 
@@ -37,7 +34,7 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """Some lines, as bytes or cut already; as JSON they take `least` bytes at the least."""
+    """Some lines, as bytes or cut already; as JSON they take at least `least` bytes."""
 
     told: bytes | list[str]
     count: int
@@ -45,12 +42,12 @@ class _Piece:
 
 
 class LogEnd:
-    """Reads logs.
+    """Reads the end of logs.
 
     Args:
-        most: How many bytes are told, as JSON.
-        longest: Characters of a line; the rest of a longer one is not told.
-        piece: Bytes of a log that are looked at together.
+        most: How many bytes are returned at most, as JSON.
+        longest: Characters of a line; a longer line is cut.
+        piece: Bytes of a log that are read at a time.
     """
 
     def __init__(self, *, most: int, longest: int, piece: int = PIECE) -> None:
@@ -92,7 +89,7 @@ class LogEnd:
             yield data if data.endswith(b"\n") else data + b"\n"
 
     def _is_short(self, data: bytes) -> bool:
-        """Return whether it is sure that no line has to be cut."""
+        """Return whether the data certainly has no line that must be cut."""
         half = self._longest // 2
         return all(data.find(b"\n", at, at + half) >= 0 for at in range(0, len(data), half))
 

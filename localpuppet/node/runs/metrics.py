@@ -1,7 +1,6 @@
-"""The Prometheus textfile: what a fleet's monitoring needs to know of this node.
+"""Writes the Prometheus textfile `metrics.prom` of this node, replaced atomically.
 
-Owns: `metrics.prom`, replaced atomically. The last success outlives later failures: it is read back
-from the file before that is replaced.
+The time of the last success outlives later failures: it is read from the old file.
 """
 
 import re
@@ -56,10 +55,10 @@ def update(
 
     Args:
         path: The textfile; world-readable, as it holds no secrets.
-        status: The run that just ended; `None` leaves what is said of runs.
+        status: The run that just ended; `None` keeps the metrics of runs.
         holds: How many holds are in force.
         rollback: The rollback in force.
-        now: For a run without an end of its own.
+        now: The end of a run that has no end time.
         fork_server: The memory of the agent's fork server, bytes; `None` for no such server.
     """
     samples = _read(path)
@@ -85,7 +84,7 @@ def update(
 
 
 def add_attempt(path: Path, attempt: "Attempt") -> None:
-    """Say in the textfile that an apply was refused; what it says of runs stays."""
+    """Add a refused apply to the textfile; the metrics of runs stay."""
     samples = _read(path)
     for key in _of(samples, _ATTEMPT):
         del samples[key]
@@ -97,7 +96,7 @@ def add_attempt(path: Path, attempt: "Attempt") -> None:
 
 
 def note_confirmation(path: Path, *, late: bool) -> None:
-    """Say whether a deployed release waits too long for its confirmation; the rest stays."""
+    """Set the metric of a deployed release that waits too long for its confirmation."""
     samples = _read(path)
     if samples.get(_UNCONFIRMED, "0") != str(int(late)):
         samples[_UNCONFIRMED] = str(int(late))

@@ -1,7 +1,6 @@
-"""The node's lock: at most one run, and everyone else learns which.
+"""The node's lock: at most one run at a time, and other processes learn which run it is.
 
-Owns: `lock` in the state directory. Puppet inherits the descriptor, so that the death of its
-supervisor does not let a second run in. Refuses to know: what is done under it.
+Puppet inherits the lock's descriptor: if the supervisor dies, no second run starts beside Puppet.
 """
 
 import os
@@ -26,7 +25,7 @@ class NodeLock:
 
     Args:
         path: The lock file; it stays.
-        processes: Tells who lives.
+        processes: Knows which processes live.
     """
 
     def __init__(self, path: Path, processes: Processes) -> None:
@@ -47,7 +46,7 @@ class NodeLock:
 
         Raises:
             BusyError: Another run has it; the message names that run.
-            StateError: The lock file cannot be made or written.
+            StateError: The lock file cannot be written.
         """
         deadline = clock.monotonic() + INTRODUCTION
         while (flock := Flock.take(self._path)) is None:
@@ -60,14 +59,14 @@ class NodeLock:
         self._say(run, asdict(self._processes.me()))
 
     def held_by(self, status: Status) -> None:
-        """Tell others which processes carry the lock now; this one is its owner from here on."""
+        """Write which processes carry the lock now; this process is its owner from here on."""
         self._owner = os.getpid()
         self._say(status.id, status.supervisor, status.puppet)
 
     def release(self) -> None:
-        """Give the lock up, also for a daemon that inherited it from Puppet.
+        """Release the lock, also if a daemon inherited it from Puppet.
 
-        A process that handed the lock on to its child has nothing to give up.
+        A process that passed the lock to its child has nothing to release.
         """
         if self._flock is not None and self._owner == os.getpid():
             self._flock.say(None)
@@ -75,7 +74,7 @@ class NodeLock:
         self._flock = None
 
     def leave(self) -> None:
-        """Leave the lock to a Puppet that does not die: it frees the node when it is gone."""
+        """Leave the lock to a Puppet that does not die; the lock is free when Puppet ends."""
         if self._flock is not None:
             os.close(self._flock.fd)
             self._flock = None
@@ -97,7 +96,7 @@ class NodeLock:
 
 
 class _Holder(NamedTuple):
-    """Who has the lock: the run, a process of it, and whether its supervisor lives."""
+    """The holder of the lock: a run, one of its processes, and whether its supervisor lives."""
 
     run: RunId
     pid: int
@@ -112,6 +111,6 @@ def _busy(holder: _Holder | None) -> BusyError:
             f"busy: run {holder.run} has this node", hint="'localpuppet status --wait' waits for it"
         )
     return BusyError(
-        f"busy: Puppet of run {holder.run} (pid {holder.pid}) goes on without its supervisor",
+        f"busy: Puppet of run {holder.run} (pid {holder.pid}) still runs without its supervisor",
         hint="try again when it has ended",
     )

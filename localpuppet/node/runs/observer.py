@@ -1,4 +1,4 @@
-"""The port to whoever watches a run, and the one who stands there when nobody does."""
+"""The port to observers of a run, and an observer that writes notes only."""
 
 import sys
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from localpuppet.base.formats.text import one_line
 
 
 class Observer(Protocol):
-    """Someone who watches a run: a terminal, a log, nobody."""
+    """An observer of a run, for example a terminal or a log."""
 
     def command(self, text: str) -> None:
         """Take the command line, before Puppet starts."""
@@ -20,42 +20,42 @@ class Observer(Protocol):
         ...
 
     def tick(self, seconds: float) -> None:
-        """Learn that the run goes on after `seconds`."""
+        """Learn that the run has been running for `seconds`."""
         ...
 
     def note(self, text: str) -> None:
-        """Take something that the supervisor has to say (a warning, that it ends Puppet)."""
+        """Take a message of the supervisor (a warning, that it ends Puppet)."""
         ...
 
 
 class Unseen:
-    """An `Observer`, and a `Progress`, where nobody watches: only notes go to standard error."""
+    """An `Observer` and a `Progress` that writes only notes, to standard error."""
 
     def __init__(self, _title: str = "") -> None:
         return
 
     def command(self, text: str) -> None:
-        """Take the command line."""
+        """Ignore the command line."""
 
     def line(self, text: str) -> None:
-        """Take a line of output."""
+        """Ignore a line of output."""
 
     def begin(self) -> None:
-        """Take that something takes long."""
+        """Ignore the beginning."""
 
     def tick(self, seconds: float) -> None:
-        """Take that it goes on."""
+        """Ignore the time."""
 
     def count(self, done: int, total: int, things: str) -> None:
-        """Take how much is done."""
+        """Ignore the progress."""
 
     def title(self, text: Callable[[], str]) -> None:
-        """Take what goes on now; `text` is asked whenever it is shown anew."""
+        """Ignore the title."""
 
     def note(self, text: str) -> None:
-        """Write a note to standard error; a reader that went away must not end the run."""
+        """Write a note to standard error; a closed pipe does not end the run."""
         with suppress(OSError, ValueError):
             sys.stderr.write(f"# {one_line(text)}\n")
 
     def close(self) -> None:
-        """Take that it is over."""
+        """Ignore the end."""

@@ -1,8 +1,4 @@
-"""The record of a run that is not over: opened before Puppet starts, and closed when the run ends.
-
-Owns: what the record says while the run goes on, and from when the run's time counts. Refuses to
-know: who else is told of it (the node's lock, metrics), what a run is.
-"""
+"""The record of a running run: opened before Puppet starts, and closed when the run ends."""
 
 from dataclasses import asdict, replace
 
@@ -13,12 +9,12 @@ from localpuppet.node.runs.run import Ending, RunRequest, State, Status, Verdict
 
 
 class OpenRecord:
-    """What is on record of a run that is not over. The run's time counts from here on.
+    """The record of a run that has not ended. The run's duration counts from here on.
 
     Args:
-        directory: Where the record is.
-        status: How the run stands: queued.
-        clock: Time.
+        directory: The record's directory.
+        status: The first status: queued.
+        clock: The clock.
     """
 
     def __init__(self, directory: RunDirectory, status: Status, *, clock: Clock) -> None:
@@ -32,11 +28,11 @@ class OpenRecord:
         self.directory.open(request, self.status)
 
     def hand_to(self, supervisor: ProcessId) -> None:
-        """Take that another process goes on with the run; `write` has it on the disk."""
+        """Set the process that continues the run; `write` saves it."""
         self.status = replace(self.status, supervisor=asdict(supervisor))
 
     def start(self, launched: Launched) -> None:
-        """Take that Puppet has started; `write` has it on the disk."""
+        """Set Puppet's process and start time; `write` saves them."""
         self.status = replace(
             self.status,
             state=State.RUNNING,
@@ -47,14 +43,14 @@ class OpenRecord:
         )
 
     def write(self) -> None:
-        """Have the record say how the run stands."""
+        """Write the current status to the record."""
         self.directory.write_status(self.status)
 
     def close(self, verdict: Verdict, ending: Ending) -> Status:
-        """Say how the run ended, and return that.
+        """Write the result of the run, and return the final status.
 
         Raises:
-            StateError: The disk refused; the record reads `interrupted` then.
+            StateError: The disk refused; the record then reads `interrupted`.
         """
         now, seconds = self._clock.now(), self._clock.monotonic() - self.begun
         status = self.status.finished(verdict, ending, at=now, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Options of one run: how to apply, besides the input."""
+"""The options of one run, besides its input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,18 +9,18 @@ from localpuppet.node.enc.document import NodeDocument
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a run is done.
+    """How Puppet is run once.
 
     Attributes:
-        noop: Change nothing.
+        noop: Change nothing (`--noop`).
         tags: Only resources with these tags.
         extra: More options for Puppet.
         timeout: Seconds.
-        user: Who asks.
+        user: The user who asks.
         cause: What led to it.
-        document: A node document of another time to use as it is (a rollback).
-        despite_hold: Run while a hold is in force; only a run that changes nothing may.
-        through: The owner of a hold that does not stop this run: the rollout that asks for it.
+        document: An earlier node document to use unchanged (a rollback).
+        despite_hold: Run while a hold is in force; only a noop run may.
+        through: The owner of a hold that does not stop this run: the rollout that requests the run.
         causes: The agent's causes, as `Batch.to_dict()` gives them, and their `paths`.
     """
 
@@ -37,7 +37,7 @@ class RunOptions:
 
     @property
     def part(self) -> str:
-        """The options that choose a part of the catalog; empty for all of it."""
+        """The options that choose a part of the catalog; empty for the whole catalog."""
         extra = " ".join(self.extra)
         chosen = [
             "" if self.tags is None else f"--tags {self.tags}",

@@ -1,10 +1,10 @@
-"""Prepares a run, whoever asks for it: `localpuppet apply`, the agent, a rollout.
+"""Prepares a run for `localpuppet apply`, the agent or a rollout.
 
     read the input -> rolled back? older? -> provide the release -> compute the node document
     -> ask for instance data
 
-Owns: what is refused before anything is locked or recorded, and that each step is done once: the
-release is resolved once, the node document computed once. Refuses to know: how Puppet is run.
+Refusals come before anything is locked or recorded. Each step is done once: the release is resolved
+once, the node document computed once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,18 +29,18 @@ from localpuppet.node.runs.run import RunRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
-    """A run that can be supervised.
+    """A run that is ready for the supervisor.
 
     Attributes:
         loaded: The input.
-        release: The release that it names, on the node.
-        options: How it is run.
-        ends_rollback: Whether an operator's rollback is over when this run begins: the input has
-            changed. What is refused before that leaves the rollback as it is.
-        document: The node document; `None` where the site's own ENC command is asked for a part
-            of it, which the supervisor does when the run is on record.
+        release: The input's release, on the node.
+        options: How to run Puppet.
+        ends_rollback: Whether an operator's rollback ends when this run begins, because the input
+            has changed. A run that is refused earlier leaves the rollback in force.
+        document: The node document; `None` if the site's ENC command adds to it: the supervisor
+            calls that command when the record is open.
         instance_facts: The facts that the cloud's instance data gives, by name.
-        kept: Keeps `gc` away from the release until the run is on record.
+        kept: Lock that keeps `gc` away from the release until the record is open.
     """
 
     loaded: LoadedInput
@@ -52,20 +52,20 @@ class PreparedRun:
     kept: Flock | None = None
 
     def on_record(self) -> None:
-        """Let `gc` go on: the record names what the run needs, or there is no run."""
+        """Let `gc` continue: the record names what the run needs, or no run follows."""
         if self.kept is not None:
             self.kept.release()
 
     def request(
         self, run: RunId, now: datetime, *, command: Sequence[str], document: Mapping[str, Any]
     ) -> RunRequest:
-        """Return what the record says of what was asked for.
+        """Return the request as the record has it.
 
         Args:
             run: The run's id.
             now: UTC.
-            command: The whole argument vector of Puppet; empty where Puppet is not started.
-            document: The node document; empty where there is none.
+            command: The whole argument vector of Puppet; empty if Puppet is not started.
+            document: The node document; empty without one.
         """
         loaded, release, options = self.loaded, self.release, self.options
         return RunRequest(
@@ -92,13 +92,13 @@ class PreparedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInput:
-    """What is said of a node, and by whom.
+    """The sources of a node's input.
 
     Attributes:
         own: The node's own input.
         reader: Reads inputs.
-        instance_facts: Returns the facts of the cloud's instance data.
-        asks_enc: Whether the site has an ENC command of its own.
+        instance_facts: Returns the facts from the cloud's instance data.
+        asks_enc: Whether the site has its own ENC command.
     """
 
     own: Path
@@ -107,15 +107,15 @@ class NodeInput:
     asks_enc: bool
 
     def read(self, source: str | None) -> LoadedInput:
-        """Return an input; the node's own for `None`.
+        """Return the input at a path or URL; the node's own for `None`.
 
         Raises:
-            LocalpuppetError: It is refused, or cannot be had.
+            LocalpuppetError: The input is invalid or unreachable.
         """
         return self.reader.read(str(self.own) if source is None else source)
 
     def document(self, loaded: LoadedInput, release: Release) -> NodeDocument | None:
-        """Return the node document; `None` where the supervisor asks the site's ENC for it.
+        """Return the node document; `None` if the supervisor asks the site's ENC for it.
 
         Raises:
             InvalidInputError: The input does not fit the release.
@@ -127,12 +127,12 @@ class RunPreparation:
     """Prepares runs of a node.
 
     Args:
-        node_input: What is said of the node.
+        node_input: The node's input.
         ledger: What was applied, and an operator's rollback.
         releases: Provides releases.
-        note: Takes what a person should read.
-        applied_elsewhere: Returns what this node said on the bus that it applied last; it is asked
-            where the ledger knows nothing of the source.
+        note: Takes messages for people.
+        applied_elsewhere: Returns the release that this node last published on the bus as applied;
+            used if the ledger does not know the source.
         keep: Keeps `gc` away from releases; the lock is released when the run is on record.
     """
 
@@ -162,20 +162,20 @@ class RunPreparation:
         allow_rollback: bool = False,
         named: Callable[[ReleasePath], None] = lambda _: None,
     ) -> PreparedRun:
-        """Read the input, provide its release, and refuse what can be refused by now.
+        """Read the input, provide its release, and refuse the run if it cannot succeed.
 
-        Until the caller says `on_record`, `gc` removes no release.
+        Until the caller calls `on_record`, `gc` removes no release.
 
         Args:
-            options: How it is to be run.
+            options: How to run Puppet.
             source: The input; the node's own for `None`.
             package: A package to install first, and to take the release from.
-            allow_rollback: Whether the input may go back.
+            allow_rollback: Whether the input may name an older release.
             named: Takes the release, as soon as it is known.
 
         Raises:
-            LocalpuppetError: The input is refused, or the release cannot be had; nothing stays
-                locked, and nothing is recorded.
+            LocalpuppetError: The input is invalid, or the release cannot be provided. Nothing is
+                locked or recorded then.
         """
         kept = self._keep()
         prepared = None
@@ -188,7 +188,7 @@ class RunPreparation:
                 if rollback is not None and stands:
                     loaded, options = self._overruled(loaded, options, rollback)
                     named(loaded.input.app)
-                # Who rolled back lets the next input decide, whichever way it goes.
+                # After a rollback the next input decides, even if its release is older.
                 assigned_older = loaded.assignment is not None and loaded.assignment.older
                 decided = allow_rollback or rollback is not None or assigned_older
                 release = self._release(loaded.input.app, package, decided=decided)
@@ -211,7 +211,7 @@ class RunPreparation:
                 kept.release()
 
     def _release(self, app: ReleasePath, package: Path | None, *, decided: bool) -> Release:
-        """Return the release, on the node; refused when it is older, unless somebody decided so."""
+        """Provide the release; reject an older one unless `decided` allows it."""
         if decided:
             return self._releases.provide(app, package=package)
         before = self._applied_elsewhere(app) if self._ledger.begins(app) else None
@@ -224,9 +224,9 @@ class RunPreparation:
     def _overruled(
         self, loaded: LoadedInput, options: RunOptions, rollback: Rollback
     ) -> tuple[LoadedInput, RunOptions]:
-        """Return what an operator rolled back to, in the place of the input.
+        """Replace the input's release by the one that an operator rolled back to.
 
-        A rollback holds until the node's own input changes; then it is over.
+        A rollback ends when the node's own input changes.
         """
         self._note(
             f"rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"

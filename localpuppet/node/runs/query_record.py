@@ -1,13 +1,10 @@
-"""`queries.json` of a run: what its catalog asked about other nodes, and what it was told.
+"""`queries.json` of a run: the queries of its catalog about other nodes, and their answers.
 
-Owns: what a question is there, and how many questions a run may ask. Refuses to know:
-what questions mean.
-
-- A question that is asked again in the same run stands there once, with its newest answer.
-- A question without an answer stands there, too, with the reason: the catalog did not compile.
-- An answer does not count as given before it is on the disk.
-- What was told of which node only explains a later change: of `MAX_PARTS` nodes in all answers
-  together it is kept, and nothing of those of further answers.
+- A query that is repeated in the same run is listed once, with its newest answer.
+- A query without an answer is listed with the reason: the catalog did not compile.
+- An answer does not count as returned before it is on the disk.
+- Parts of answers only explain later changes: they are kept for `MAX_PARTS` nodes of all answers
+  together, and dropped for further answers.
 """
 
 from collections.abc import Mapping
@@ -25,19 +22,19 @@ MAX_PARTS = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedQuery:
-    """A question and its answer.
+    """A query and its answer.
 
     Attributes:
-        function: What was called.
-        arguments: With which arguments.
-        text: The call as one would write it.
-        at: When, ISO 8601, UTC.
-        digest: Of the answer; `None` where there is none.
+        function: The Puppet function.
+        arguments: Its arguments.
+        text: The call as written in Puppet code.
+        at: When it was called, ISO 8601, UTC.
+        digest: Digest of the answer; `None` without one.
         names: The nodes in the answer, sorted.
-        revision: The revision of the bus that the answer is from; `None` where there is none.
-        age: For how many seconds nobody had said that the answer was current.
-        reason: Why there is no answer; empty where there is one.
-        parts: Of each node, what was told of it and a short digest of that; empty in older records.
+        revision: The revision of the bus that the answer is from, or `None`.
+        age: Seconds since the answer was last confirmed as current.
+        reason: Why the query has no answer; else empty.
+        parts: The parts of the answer by node, each with a short digest; empty in older records.
     """
 
     function: str
@@ -53,16 +50,12 @@ class RecordedQuery:
 
     @property
     def call(self) -> tuple[str, tuple[Json, ...]]:
-        """Return what makes it the same question."""
+        """Return the key by which a repeated query is recognised."""
         return self.function, self.arguments
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "RecordedQuery":
-        """Return the question in our own JSON.
-
-        Raises:
-            StateError: A field is missing.
-        """
+        """Return the query."""
         try:
             return cls(
                 **{
@@ -87,19 +80,15 @@ class RecordedQuery:
 
 
 def read_queries(run: RunDirectory) -> list[RecordedQuery]:
-    """Return what a run asked, in order; nothing where it asked nothing.
-
-    Raises:
-        StateError: The file is damaged, or cannot be read.
-    """
+    """Return the queries of a run, in order."""
     return read_listed(run.queries, "queries", RecordedQuery.from_dict)
 
 
 def note_query(run: RunDirectory, query: RecordedQuery) -> None:
-    """Write down what a run asked.
+    """Add a query to the record of a run.
 
     Raises:
-        InvalidInputError: The run has asked too many questions.
+        InvalidInputError: The run has reached the limit of queries.
     """
     before = [one for one in read_queries(run) if one.call != query.call]
     if len(before) >= MAX_QUERIES:

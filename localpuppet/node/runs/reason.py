@@ -1,8 +1,8 @@
 """Why a run ended as it did, in words that may leave the node.
 
-Puppet's errors hold values of parameters, so the words of `Status.reason` stay in the node's own
-record. What other nodes, journals and people elsewhere get is a category and a sentence of ours;
-'localpuppet why RUN' on the node has the rest.
+Puppet's errors hold values of parameters, so `Status.reason` stays in the node's own record. Other
+nodes, journals and people get a category and a fixed sentence; 'localpuppet why RUN' on the node
+has the rest.
 """
 
 from dataclasses import replace
@@ -61,7 +61,7 @@ def category(status: Status) -> Category:
 
 
 def public_reason(status: Status) -> str:
-    """Return the sentence for a run's category: never Puppet's words, never a value."""
+    """Return the sentence for a run's category, without Puppet's words and without values."""
     why = category(status)
     resources = status.resources
     if why is Category.RESOURCES_FAILED and resources is not None:
@@ -72,7 +72,7 @@ def public_reason(status: Status) -> str:
 
 
 def published(status: Status) -> Status:
-    """Return a status as it may leave the node, and as an older version there can read it."""
+    """Return a status as it may leave the node, in a form that older versions can read."""
     return replace(status, reason=public_reason(status), corrective=False, fault=None)
 
 

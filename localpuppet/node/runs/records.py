@@ -1,9 +1,9 @@
-"""The record of runs: one directory a run, readable while it is written, never wrong.
+"""The records of runs: `runs/ID/` with `request.json`, `status.json`, `log` and `report.json`.
 
-Owns: `runs/ID/` with `request.json`, `status.json`, `log`, `report.json`; `queries.json` is
-`query_record`'s, `collected.json` that of exports. Invariants: `status.json` is replaced, never
-written in place; what a dead supervisor left open reads `interrupted`; what cannot be read reads
-`interrupted`, too, and says why. Refuses to know: how a run is done.
+- A record is readable while the run writes it: `status.json` is replaced, never written in place.
+- A record that a dead supervisor left open, or that cannot be read, reads `interrupted` with the
+  reason.
+- `queries.json` belongs to `query_record`, `collected.json` to the exports.
 """
 
 import os
@@ -52,14 +52,14 @@ class RunDirectory:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has closed the record yet."""
+        """Whether the record has not been closed."""
         return self._reserve.exists()
 
     def open(self, request: RunRequest, status: Status) -> None:
         """Begin the record.
 
         Raises:
-            StateError: The disk refused; nothing is left.
+            StateError: The disk refused; no part of the record remains.
         """
         try:
             self.path.mkdir(mode=0o700)
@@ -74,7 +74,7 @@ class RunDirectory:
             raise state_problem(error, self.path) from error
 
     def write_request(self, request: RunRequest) -> None:
-        """Write what was asked."""
+        """Write the request."""
         write_json(self.request, request.to_dict())
 
     def write_status(self, status: Status) -> None:
@@ -82,26 +82,26 @@ class RunDirectory:
         write_json(self.status, status.to_dict())
 
     def close(self, status: Status) -> None:
-        """End the record.
+        """Close the record.
 
         Raises:
-            StateError: The disk refused; the record reads `interrupted` then.
+            StateError: The disk refused; the record then reads `interrupted`.
         """
         with suppress(OSError):
             self._reserve.unlink()
         self.write_status(status)
 
     def clear(self) -> None:
-        """Remove what Puppet left of the run beside the record."""
+        """Remove the files that Puppet left beside the record."""
         shutil.rmtree(self.public, ignore_errors=True)
 
 
 class Records:
-    """All runs of this node.
+    """The records of all runs of this node.
 
     Args:
         directory: `runs/` in the state directory.
-        processes: Tells whether a supervisor lives.
+        processes: Knows which supervisors live.
     """
 
     def __init__(self, directory: Path, processes: Processes) -> None:
@@ -109,13 +109,13 @@ class Records:
         self._processes = processes
 
     def on(self, run: str | None) -> RunDirectory | None:
-        """Return the record of a run that is on; `None` for Puppet without our supervisor.
+        """Return the record of a running run; `None` if Puppet runs without a supervisor.
 
         Args:
-            run: Its id, as code in the run says it.
+            run: The run's id as code in the run reports it.
 
         Raises:
-            InvalidInputError: It is not the id of a run.
+            InvalidInputError: The text is not the id of a running run.
         """
         if run is None:
             return None
@@ -123,7 +123,7 @@ class Records:
         return directory if directory.is_open else None
 
     def ids(self) -> list[RunId]:
-        """Return every run, newest first."""
+        """Return the ids of all runs, newest first."""
         try:
             names = os.listdir(self.directory)  # noqa: PTH208 - names, not paths, and 5 times faster
         except FileNotFoundError:
@@ -135,17 +135,17 @@ class Records:
             try:
                 found.append(RunId.parse(name))
             except InvalidInputError:
-                continue  # not ours
+                continue  # not a run
         return sorted(found, reverse=True)
 
     def check_space(self, least: int) -> None:
-        """Refuse a run that the disk could not take a record of.
+        """Refuse a run if the disk has no room for its record.
 
         Args:
             least: How many bytes must be free.
 
         Raises:
-            StateError: There are fewer, or hardly an inode.
+            StateError: Too few bytes or inodes are free.
         """
         state = self.directory.parent
         try:
@@ -162,7 +162,7 @@ class Records:
             )
 
     def create(self, clock: Clock) -> RunDirectory:
-        """Return a directory, not made yet, for a run that starts now."""
+        """Return the directory for a run that starts now, without creating it."""
         make_private(self.directory)
         ids = self.ids()
         name = new_run_id(clock.now(), secrets.token_hex(2), ids[0] if ids else None)
@@ -172,11 +172,11 @@ class Records:
         """Return the run that `name` means; the newest for `None`.
 
         Args:
-            name: An id, its beginning or its end, where one run only has it so; `-1` is the run
-                before the newest, `-2` the one before that.
+            name: An id, or a beginning or end that only one id has; `-1` is the run before the
+                newest, `-2` the one before that.
 
         Raises:
-            InvalidInputError: It means no run, or several.
+            InvalidInputError: The name matches no run, or several.
         """
         ids = self.ids()
         if name is None:
@@ -192,10 +192,10 @@ class Records:
         return RunDirectory(self.directory / matches[0])
 
     def status(self, run: RunDirectory) -> Status:
-        """Return how a run stands, as it is true now.
+        """Return the current status of a run.
 
-        Never raises for what stands in the record: what is damaged or left open by a dead
-        supervisor reads `interrupted`, and the reason says which.
+        Never raises for the contents of the record: a record that is damaged, or that a dead
+        supervisor left open, reads `interrupted` with the reason.
         """
         try:
             status = Status.from_dict(read_json(run.status))
@@ -207,7 +207,7 @@ class Records:
             ProcessId.from_dict(status.supervisor)
         ):
             return status
-        # The supervisor may have closed the record between our two looks.
+        # The supervisor may have closed the record between the two reads.
         try:
             again = Status.from_dict(read_json(run.status))
         except (FileNotFoundError, StateError):
@@ -217,15 +217,15 @@ class Records:
         reason = "the supervisor died before the run ended (killed, or a reboot)"
         if self.orphaned(again):
             pid = ProcessId.from_dict(again.puppet).pid
-            reason = f"the supervisor died; Puppet (pid {pid}) goes on, and nobody will see its end"
+            reason = f"the supervisor died; Puppet (pid {pid}) still runs, unsupervised"
         return again.interrupted(reason)
 
     def orphaned(self, status: Status) -> bool:
-        """Return whether a run's Puppet outlived its supervisor, and so keeps the node."""
+        """Return whether a run's Puppet outlived its supervisor and still occupies the node."""
         return self._processes.alive(ProcessId.from_dict(status.puppet))
 
     def mine(self) -> bool:
-        """Return whether the newest run is this very process's."""
+        """Return whether this process supervises the newest run."""
         ids = self.ids()
         if not ids:
             return False
@@ -233,7 +233,7 @@ class Records:
         return supervisor is not None and supervisor == asdict(self._processes.me())
 
     def caused_by(self, sender: str, uuid: str) -> Status | None:
-        """Return how the newest run with a cause stands; `None` if no recent run has it."""
+        """Return the status of the newest run with a cause; `None` if no recent run has it."""
         for run in self.ids()[:RECENT]:
             directory = RunDirectory(self.directory / run)
             with suppress(FileNotFoundError, StateError):
@@ -244,7 +244,7 @@ class Records:
         return None
 
     def in_use(self) -> list[tuple[ReleasePath, list[Path]]]:
-        """Return release and modulepath of each run that goes on; also those of work trees."""
+        """Return release and modulepath of each running run, work trees included."""
         found = []
         for status in self.history():
             if status.state is State.FINISHED and not self.orphaned(status):
@@ -253,7 +253,7 @@ class Records:
             try:
                 modulepath = [Path(path) for path in read_json(file)["modulepath"]]
             except (FileNotFoundError, KeyError, TypeError) as error:
-                raise StateError("is damaged, and its run goes on", where=str(file)) from error
+                raise StateError("is damaged, and its run is active", where=str(file)) from error
             found.append((ReleasePath(status.app), modulepath))
         return found
 
@@ -270,13 +270,13 @@ class Records:
         timeout: float | None,
         tick: Callable[[float], None],
     ) -> Status:
-        """Return a run's status once it has finished, or as it stands after `timeout` seconds.
+        """Return a run's status once it has finished, or its current one after `timeout` seconds.
 
         Args:
-            run: The one to wait for.
-            sleep: Waits so many seconds.
-            clock: Time.
-            timeout: `None` to wait as long as the run's supervisor lives.
+            run: The run to wait for.
+            sleep: Waits for a number of seconds.
+            clock: The clock.
+            timeout: Seconds; `None` to wait while the run's supervisor lives.
             tick: Called with the seconds that have passed.
         """
         begun = clock.monotonic()
@@ -290,7 +290,7 @@ class Records:
             sleep(0.1)
 
     def settle(self) -> None:
-        """Close what dead supervisors left open. Call it with the node's lock only."""
+        """Close records that dead supervisors left open. The caller holds the node's lock."""
         for name in self.ids():
             run = RunDirectory(self.directory / name)
             if run.is_open:

@@ -1,4 +1,4 @@
-"""Which runs of a node's history are kept: by their number, and by an age that no clock decides."""
+"""Which records of runs are kept: limited by number, and by an age that no clock decides."""
 
 from bisect import insort
 from collections.abc import Sequence
@@ -13,14 +13,13 @@ AGREEING = 3
 def outdated(ids: Sequence[RunId], *, runs: int, days: int) -> list[RunId]:
     """Return the runs that are beyond `runs` in number or `days` in age.
 
-    A run's age is the sum of the gaps between it and the newest run; the clock has no say. A gap
-    counts at most as much as `AGREEING` newer gaps: a clock that jumps now and then outdates
-    nothing.
+    A run's age is the sum of the gaps between it and the newest run. A gap counts at most as much
+    as `AGREEING` newer gaps, so that a clock that jumps removes nothing.
 
     Args:
         ids: All runs, newest first.
         runs: How many are kept.
-        days: How old they may be.
+        days: How old a kept run may be.
     """
     age = timedelta(0)
     newer_gaps = [age] * AGREEING  # the longest last

@@ -1,7 +1,6 @@
-"""A run: what was asked, how it stands, how it ended, and how that is decided.
+"""A run: its request, its status, its result, and the rule that decides about success.
 
-Owns: the states and outcomes, the record's formats (schema version 1), and the one rule that says
-"success". Refuses to know: files, processes, clocks.
+The formats of the record have schema version 1.
 """
 
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ MAX_ERROR = 300
 
 
 class State(StrEnum):
-    """Where a run is."""
+    """The state of a run."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -42,7 +41,7 @@ class Outcome(StrEnum):
 
     @property
     def success(self) -> bool:
-        """Whether the node is as its release wants it."""
+        """Whether the run left the node as its release describes it."""
         return self in (Outcome.UNCHANGED, Outcome.CHANGED)
 
 
@@ -61,29 +60,29 @@ def new_run_id(now: datetime, random: str, newest: str | None) -> RunId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """`request.json`: what a run was asked to do, and by whom.
+    """`request.json`: the request for a run.
 
     Attributes:
         id: The run.
         requested_at: ISO 8601, UTC.
-        user: The login that asked (`alice`, also under sudo), or the uid.
+        user: The login of the user (`alice`, also under sudo), or the uid.
         cause: What led to it: `manual`, `timer`.
-        app: The release; of a work tree what it is called.
+        app: The release, or the name of a work tree.
         modulepath: Absolute directories, in order.
         environment: Puppet's environment.
         input: Where the input came from (a path, `-`, a URL).
-        input_sha256: Digest of its bytes.
-        layers: The layers that the input asked for.
-        noop: Whether nothing was to be changed.
+        input_sha256: SHA-256 of the input's bytes.
+        layers: The layers that the input names.
+        noop: Whether noop was requested.
         timeout: Seconds.
         command: The whole argument vector of Puppet.
-        node_document: The ENC output as it was.
-        causes: Of a run of the agent's: the first of its causes (`causes`), the number of all
-            (`count`), and the paths along which triggers came (`paths`).
-        work_tree: The directory that was tried in place of a release; empty for a release.
+        node_document: The ENC output.
+        causes: For a run of the agent: its first causes (`causes`), the number of all (`count`),
+            and the paths of triggers (`paths`).
+        work_tree: The directory of an unreleased work tree; empty for a release.
         instance_facts: Names of the facts that the cloud's instance data gave to the run.
-        assignment: Of a run whose release a signed request gave: `release`, `serial`, `by`, `at`
-            and `rollout`; else empty.
+        assignment: For a run of an assigned release: `release`, `serial`, `by`, `at` and `rollout`;
+            else empty.
     """
 
     id: RunId
@@ -112,7 +111,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How a run ended, and why in one line."""
+    """The result of a run, with the reason in one line."""
 
     outcome: Outcome
     reason: str
@@ -120,14 +119,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """What is known when Puppet is gone.
+    """What is known after Puppet's end.
 
     Attributes:
         code: Its exit code, `None` when a signal killed it.
         signal: The signal's number.
-        stopped: Why we ended it, if we did.
-        report: Its report of this run; `None` when it left none.
-        report_problem: Why a report that exists was not taken.
+        stopped: Why localpuppet ended Puppet, if it did.
+        report: Its report of this run; `None` if it left none.
+        report_problem: Why an existing report was rejected.
         last_error: The last error that Puppet printed.
     """
 
@@ -154,14 +153,14 @@ def _without_report(ending: Ending) -> str:
 def _without_code(ending: Ending) -> str:
     if ending.signal is not None:
         return f"signal {ending.signal} killed Puppet"
-    return "nobody saw how Puppet ended: its parent, the fork server, was killed"
+    return "exit code of Puppet unknown: its parent, the fork server, was killed"
 
 
 def decide(ending: Ending) -> Verdict:
-    """Say how a run ended. Success needs two witnesses: Puppet's exit code and its own report.
+    """Decide the result of a run. Success requires Puppet's exit code and its report.
 
-    The codes are those of `--detailed-exitcodes`: 0 nothing changed, 2 changed, 4 failed, 6 both;
-    1 is a catalog that did not compile, or a failed hook.
+    The codes are those of `--detailed-exitcodes`: 0 nothing changed, 2 changed, 4 failed, 6 both; 1
+    is a catalog that did not compile, or a failed hook.
     """
     if ending.stopped is not None:
         return ending.stopped
@@ -200,10 +199,10 @@ def decide(ending: Ending) -> Verdict:
 
 
 def _check_types(status: "Status") -> None:
-    """Refuse a status whose fields are not what they are called.
+    """Reject a status whose fields have wrong types.
 
     Raises:
-        ValueError: One is not.
+        ValueError: A field has the wrong type.
     """
     texts = (
         *(status.reason, status.app, status.started_at),
@@ -239,17 +238,17 @@ def _check_types(status: "Status") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """`status.json`: how a run stands.
+    """`status.json`: the status of a run.
 
     Attributes:
         id: The run.
         state: queued, running or finished.
-        outcome: Only when finished.
-        reason: One line; empty when there is nothing to say.
-        app: The release; of a work tree what it is called.
-        noop: Whether nothing was to be changed.
-        partial: Whether only some resources were to be applied (tags).
-        part: The options that chose them; empty for a whole run.
+        outcome: The result, only when finished.
+        reason: One line, or empty.
+        app: The release, or the name of a work tree.
+        noop: Whether noop was requested.
+        partial: Whether only some resources were selected (tags).
+        part: The options that selected them; empty for a whole run.
         started_at: When the record was opened, ISO 8601.
         finished_at: When it was closed.
         seconds: Duration by the monotonic clock.
@@ -259,14 +258,14 @@ class Status:
         noop_pending: Whether a noop run found something to change.
         resources: Counts of Puppet's report.
         puppet_seconds: Times of Puppet's report.
-        supervisor: Who watches it: `{"pid", "boot_id", "started"}`.
+        supervisor: The supervisor's process: `{"pid", "boot_id", "started"}`.
         puppet: Puppet's process, the same keys; `None` before it started.
-        work_tree: The directory that was tried in place of a release; empty for a release.
-        repaired: What of the release had been changed on the node, and was repaired before the run.
+        work_tree: The directory of an unreleased work tree; empty for a release.
+        repaired: Which files of the release were changed on the node and repaired before the run.
         warm: Whether the fork server made Puppet's process.
-        cold_reason: Why not, where it was to; empty elsewhere.
-        corrective: Whether what it changed had been changed behind Puppet's back.
-        fault: What failed first, as `node.puppet.fault.Fault` has it; `None` where nothing did.
+        cold_reason: Why a warm start failed; else empty.
+        corrective: Whether Puppet reported corrective changes.
+        fault: The failure cause, as `node.puppet.fault.Fault` has it, or `None`.
     """
 
     id: RunId
@@ -297,17 +296,17 @@ class Status:
 
     @property
     def whole(self) -> bool:
-        """Whether all of a release was applied: what a node can be said to run, and go back to."""
+        """Whether all of a release was applied, so that a rollback can return to the run."""
         return not (self.noop or self.partial or self.work_tree)
 
     @property
     def succeeded(self) -> bool:
-        """Whether it is over, and did what it was to do."""
+        """Whether the run has ended with success."""
         return self.outcome is not None and self.outcome.success
 
     @property
     def good(self) -> bool:
-        """Whether it left the node as its release wants it."""
+        """Whether the run left the node as its release describes it."""
         return self.whole and self.succeeded
 
     def to_dict(self) -> dict[str, Any]:
@@ -320,11 +319,7 @@ class Status:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Status":
-        """Return the status.
-
-        Raises:
-            StateError: It is not one that this version wrote.
-        """
+        """Return the status."""
         if raw.get("schema") != SCHEMA:
             raise StateError(f"has schema {raw.get('schema')!r}; this version reads {SCHEMA}")
         fields = {key: value for key, value in raw.items() if key != "schema"}
@@ -348,7 +343,7 @@ class Status:
     ) -> "Status":
         """Return this status closed."""
         from localpuppet.node.puppet.fault import (
-            Fault,  # whoever only reads a record does not need it
+            Fault,  # a reader of records does not need it
         )
 
         report = ending.report
@@ -371,5 +366,5 @@ class Status:
         )
 
     def interrupted(self, reason: str) -> "Status":
-        """Return this status as it reads when nobody is left to close it."""
+        """Return this status closed as `interrupted`."""
         return replace(self, state=State.FINISHED, outcome=Outcome.INTERRUPTED, reason=reason)

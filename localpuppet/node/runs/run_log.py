@@ -1,7 +1,4 @@
-"""The readable output of one run, on disk and for those who watch.
-
-Owns: where the log is cut, and which error of Puppet's is the last. Refuses to know: records.
-"""
+"""Writes the readable output of one run to its log and to observers."""
 
 import os
 from collections.abc import Callable
@@ -16,11 +13,13 @@ MAX_ERROR = 2000
 
 
 class RunLog:
-    """The readable output of one run. A full disk or a flood cuts the log, never the run.
+    """The readable output of one run.
+
+    If the disk is full or the output too long, the log is cut and the run continues.
 
     Args:
         path: The file.
-        named: Returns a line with the files of the release by their names.
+        named: Returns a line in which files of the release have short names.
     """
 
     def __init__(self, path: Path, named: Callable[[str], str] = str) -> None:
@@ -36,12 +35,12 @@ class RunLog:
         self._file = os.fdopen(fd, "ab", buffering=0)
 
     def take(self, data: bytes, line: Callable[[str], None], *, end: bool = False) -> None:
-        """Write `data` with terminal escapes spelt out, and hand on its whole lines.
+        """Write `data` with terminal escapes spelt out, and pass its whole lines to `line`.
 
         Args:
             data: Raw output.
             line: Called with each line, printable, without its newline.
-            end: Nothing follows: an unfinished line is a line now.
+            end: Whether no data follows: an unfinished line then counts as a line.
         """
         pieces = (self._rest + data).split(b"\n")
         self._rest = pieces.pop()
@@ -67,9 +66,9 @@ class RunLog:
 
     @property
     def full(self) -> bool:
-        """Whether so much came that the rest is thrown away."""
+        """Whether the log has reached its limit and drops the rest."""
         return self._size > MAX_LOG
 
     def close(self) -> None:
-        """End the log."""
+        """Close the log."""
         self._file.close()

@@ -1,6 +1,6 @@
-"""When a run that goes on is ended, and how: TERM, then KILL, then giving up.
+"""When a running run is ended, and how: TERM, then KILL, then giving up.
 
-A pure state machine: it is told the time and how often a signal came, and says what to do next.
+A pure state machine over the time and the number of signals.
 """
 
 from enum import Enum
@@ -10,7 +10,7 @@ from localpuppet.node.runs.run import Outcome, Verdict
 
 
 class StopStep(Enum):
-    """What to do now."""
+    """The action to take now."""
 
     NOTHING = "nothing"
     TERM = "term"
@@ -19,11 +19,11 @@ class StopStep(Enum):
 
 
 class Stopping:
-    """Decides about one run.
+    """Decides when to stop one run.
 
     Args:
         started: Monotonic seconds.
-        timeout: After how many seconds the run is too long.
+        timeout: Seconds after which the run is stopped.
         grace: Seconds between TERM and KILL, and between KILL and giving up.
     """
 
@@ -37,7 +37,7 @@ class Stopping:
         self.verdict: Verdict | None = None
 
     def step(self, now: float, cancellations: int) -> StopStep:
-        """Return what to do at `now`, after `cancellations` requests to stop; each step once."""
+        """Return the action at `now`, after `cancellations` requests to stop; each action once."""
         if self._last is StopStep.NOTHING:
             if cancellations:
                 self.verdict = Verdict(outcome=Outcome.CANCELLED, reason="cancelled by a signal")

@@ -1,7 +1,6 @@
-"""One run, end to end: lock others out, classify, apply, record what happened.
+"""Supervises one run: takes the lock, classifies the node, runs Puppet, records the result.
 
-Owns: the order of things. Invariants: at most one run on a node; the record is opened before Puppet
-starts and closed after it. Refuses to know: the operating system, the terminal.
+At most one run is on a node. The record is opened before Puppet starts and closed after its end.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,22 +48,23 @@ class Node:
 
     Attributes:
         state: The state directory.
-        installation: Puppet, or why it cannot be used.
-        call: Everything of `puppet apply` that does not depend on the input.
+        installation: Puppet's installation, or why it cannot be used.
+        call: The parts of the `puppet apply` command that do not depend on the input.
         reports: Report processors that Puppet is to run.
         lean_start, route_file: How Ruby starts; Puppet's routes.
         env: The environment that Puppet gets.
-        fork_server: What starts Puppet warm; `None` where runs start cold.
-        enc_command: The site's own ENC, if there is one.
+        fork_server: Starts Puppet warm; `None` for cold starts.
+        enc_command: The site's ENC, if there is one.
         grace: Seconds between TERM and KILL.
         min_free: Bytes that must be free on the state directory's file system.
         keep_runs, keep_days: How many records are kept, and for how many days.
         keep_releases: How many releases of each source keep their last good run.
-        metrics: Where the Prometheus textfile goes.
+        metrics: The path of the Prometheus textfile.
         rollback: Returns the rollback in force, for the textfile.
-        fits: Refuses a node document that does not fit the release; with options for Puppet.
-        telling: What Puppet code finds in its environment to reach us: see docs/puppet-module.md.
-        after_run: Is told of each run when its record is closed; raises nothing.
+        fits: Rejects a node document that does not fit the release, before Puppet starts.
+        telling: Environment variables by which Puppet code reaches localpuppet: see
+            docs/puppet-module.md.
+        after_run: Called after a record is closed; raises nothing.
     """
 
     state: Path
@@ -93,10 +93,10 @@ class Supervisor:
 
     Args:
         node: The node.
-        clock: Time.
+        clock: The clock.
         processes: Starts and ends Puppet.
         documents: Reads the answer of the site's ENC.
-        observer: Is told what happens.
+        observer: Receives output and notes.
     """
 
     def __init__(
@@ -130,16 +130,16 @@ class Supervisor:
         *,
         detach: Callable[[RunId], Callable[[], None]] | None = None,
     ) -> Status:
-        """Do a run, and return how it ended.
+        """Run Puppet once, and return the final status.
 
         Args:
             prepared: The run: input, release, options, and the node document if it is known.
-            detach: Called when the record is open. It returns in a process of its own, which goes
-                on, and what it returns is called when the record names that process; the calling
-                process reports the id and ends.
+            detach: Called when the record is open. It forks: the child process continues, and calls
+                the returned function when the record names it; the calling process reports the id
+                and ends.
 
         Raises:
-            BusyError: Another run, or a Puppet agent's, has this node.
+            BusyError: Another run of localpuppet or of Puppet's agent is on this node.
             OnHoldError: The node is on hold.
             StateError: The state directory cannot take a record; Puppet was not started.
         """
@@ -240,7 +240,7 @@ class Supervisor:
     def _never_started(
         self, record: OpenRecord, prepared: PreparedRun, error: LocalpuppetError
     ) -> Status:
-        """Record a run that ended before Puppet started: silence would look like health."""
+        """Record a run that ended before Puppet started, so that the failure is visible."""
         run = record.directory
         record.open(prepared.request(run.id, self._clock.now(), command=(), document={}))
         log = RunLog(run.log)
@@ -322,12 +322,12 @@ class Supervisor:
                 child.release()
 
     def _kill(self, child: Child, lock: NodeLock) -> Ended:
-        """End a Puppet that nobody would watch: it must not go on beside another run."""
+        """Kill a Puppet without a supervisor, which must not run beside another run."""
         child.end(kill=True)
         return child.wait(self._node.grace) or self._leave_node(lock)
 
     def _leave_node(self, lock: NodeLock) -> Ended:
-        """Leave the locks to a Puppet that outlives KILL: it keeps the node for as long."""
+        """Leave the locks to a Puppet that outlives KILL: it occupies the node until its end."""
         lock.leave()
         if self._agent_lock:
             self._agent_lock.leave()
@@ -353,7 +353,7 @@ class Supervisor:
         )
 
     def _house_keeping(self, status: Status) -> None:
-        """Tidy up; only now, when nothing that goes wrong here can harm the run."""
+        """Clean up after the run, when a failure cannot harm it any longer."""
         node = self._node
         self._documents.remember()
         note = self._good_runs.note
@@ -373,7 +373,7 @@ class Supervisor:
         return status
 
     def _write_metrics(self, status: Status) -> None:
-        """Bring the Prometheus textfile up to date; a refusal is noted: the record is the truth."""
+        """Update the Prometheus textfile; if the disk refuses, note it and continue."""
         server = self._node.fork_server
         try:
             metrics.update(

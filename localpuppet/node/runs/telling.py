@@ -1,9 +1,7 @@
-"""What a run did and said, as it may leave the node: for whoever has the right to ask.
+"""The log and the report of a run as they may leave the node, limited in size.
 
-Owns: how much of a record is told, and that no content of a file is. Refuses to know: who asks.
-
-Messages of Puppet hold values of resources. That is why these are rights of their own; Sensitive
-values and diffs are never among them.
+Messages of Puppet hold values of resources, so each needs a separate right to read. Sensitive
+values, diffs and contents of files never leave the node.
 """
 
 from typing import Any
@@ -32,13 +30,10 @@ TOLD = (Fate.FAILED, Fate.CHANGED, Fate.WOULD_CHANGE, Fate.SKIPPED)
 
 
 def told_log(run: RunDirectory, status: Status) -> dict[str, Json]:
-    """Return the end of what Puppet said.
+    """Return the end of the run's log.
 
     Returns:
-        `run`, `state`, `lines`, and how many `before` them and how many of diffs are left out.
-
-    Raises:
-        StateError: The log cannot be read.
+        `run`, `state`, `lines`, the number of lines `before` them and of omitted diff lines.
     """
     try:
         with run.log.open("rb") as log:
@@ -57,16 +52,16 @@ def told_log(run: RunDirectory, status: Status) -> dict[str, Json]:
 
 
 def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
-    """Return what a run did to which resource.
+    """Return what a run did to which resources.
 
     Returns:
         `run`: the status; `report`: whether Puppet left one; `failed`, `changed`, `would_change`
-        and `skipped`: resources, each with `ref`, `file`, `line`, `seconds` and `events`; and
-        `left_out`: how many of them there is no room for; `slowest`: those that took longest; and
-        what `told_context` tells.
+        and `skipped`: resources, each with `ref`, `file`, `line`, `seconds` and `events`;
+        `left_out`: how many resources exceed the limit; `slowest`: those that took longest; and the
+        keys of `told_context`.
 
     Raises:
-        StateError: The report is damaged or too large, or cannot be read.
+        StateError: The report is damaged or too large.
     """
     told: dict[str, Json] = {"run": published(status).to_dict()}
     try:
@@ -98,11 +93,11 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
 
 
 def report_of(run: RunDirectory) -> dict[str, Any]:
-    """Return Puppet's report of a run, for others.
+    """Return Puppet's report of a run, within the size limit for other nodes.
 
     Raises:
-        FileNotFoundError: There is none.
-        StateError: It is too large, or cannot be read.
+        FileNotFoundError: Puppet left no report.
+        StateError: The report is too large.
     """
     try:
         size = run.report.stat().st_size
@@ -112,7 +107,7 @@ def report_of(run: RunDirectory) -> dict[str, Any]:
         raise state_problem(error, run.report) from error
     if size > MAX_REPORT:
         raise StateError(
-            f"is too large to be told: {size // 1024**2} MiB, the limit is "
+            f"is too large to send: {size // 1024**2} MiB, the limit is "
             f"{MAX_REPORT // 1024**2} MiB",
             where=f"report of {run.id}",
             hint=f"'localpuppet report {run.id}' shows it on its own node",

@@ -1,7 +1,6 @@
-"""What a run with noop would have changed, for a rollout that has people approve it.
+"""The changes that a noop run foresees, for a rollout whose operators approve them.
 
-Owns: this node's secret that marks are made with, `agent/changes.key`, made when first needed.
-Refuses to know: what marks are over (`puppet.changes`), who asks.
+The node makes marks with a secret, `agent/changes.key`, which is created at first use.
 """
 
 import secrets
@@ -19,11 +18,11 @@ _BYTES = 32
 
 
 class ToldChanges:
-    """Tells what runs would have changed.
+    """Returns the changes that noop runs foresee.
 
     Args:
         state: The state directory.
-        records: The runs of the node.
+        records: The records of the node.
     """
 
     def __init__(self, state: Path, records: Records) -> None:
@@ -35,11 +34,10 @@ class ToldChanges:
 
         Args:
             run: Its id.
-            salt: What the marks are to be made with, besides the node's secret.
+            salt: The salt of the marks, besides the node's secret.
 
         Raises:
-            InvalidInputError: There is no such run, or it was not one with noop that succeeded.
-            StateError: Its report cannot be read, or the secret.
+            InvalidInputError: No such run exists, or it was not a successful noop run.
         """
         directory = self._records.get(run)
         status = self._records.status(directory)

@@ -1,10 +1,8 @@
-"""Where a run was from, and what it asked of others, as it may leave the node with its report.
+"""Where a run came from, and what it asked other nodes, as it may leave the node with its report.
 
-Owns: how much of that is told. Refuses to know: what causes and answers mean, who asks.
-
-The texts of questions are those that the node's inventory entry tells every node; of answers only
-names and numbers are told, and no parameter of a resource that was collected. Of a URL neither a
-login nor a query is told.
+- Texts of queries are those that the inventory entry publishes to every node; of answers only names
+  and numbers leave the node, and no parameter of a collected resource.
+- URLs lose their login and query.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,17 +24,14 @@ MAX_TEXT = 1000
 
 
 def told_context(run: RunDirectory) -> dict[str, Json]:
-    """Return where a run was from, and what it asked.
+    """Return the origin of a run, its causes, and its queries.
 
     Returns:
-        `origin`: where its input is from (`input`), the `sha256` of that, and `by`: who gave its
-        release by request, empty where the input names it; `causes`: each with `kind`, `sender`,
-        `path` (the nodes along which it came) and `tags`; `cause_count`: of all; `queries` and
+        `origin`: the source of its input (`input`), its `sha256`, and `by`: who assigned the
+        release, empty if the input names it; `causes`: each with `kind`, `sender`, `path` (the
+        nodes along which it came) and `tags`; `cause_count`: the number of all; `queries` and
         `collected`: each with `text`, `count`, `names` (the first), `age` in seconds and the
-        `reason` why there is no answer. Of each list as much as there is room for.
-
-    Raises:
-        StateError: The record is damaged, or cannot be read.
+        `reason` of a missing answer. Each list is cut to its limit.
     """
     request = _read(run.request)
     causes = mapping_of(request.get("causes"))
@@ -67,7 +62,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _place(text: str) -> str:
-    """Return a path, or a URL without what may be secret in one."""
+    """Return a path, or a URL without the parts that may be secret."""
     if not text.startswith("https://"):
         return text
     try:
@@ -109,7 +104,7 @@ def _collected(raw: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def fitting(entries: Iterable[dict[str, Json]]) -> list[Json]:
-    """Return as many of the first entries as there is room for."""
+    """Return the first entries, up to the size limit."""
     found: list[Json] = []
     size = 0
     for entry in entries:

@@ -1,9 +1,8 @@
-"""Prepares a run of a work tree, before it is a release: `localpuppet try`.
+"""Prepares a run of an unreleased work tree: `localpuppet try`.
 
-    may it? -> read the input, if there is one -> its modules -> compute the node document
+    allowed? -> read the input, if any -> provide its modules -> compute the node document
 
-Owns: what such a run is refused for, and what of the node does not count for it: the release that
-the input names, a rollback, the order of releases. Refuses to know: how Puppet is run.
+The release that the input names, a rollback, and the order of releases do not count for it.
 """
 
 from collections.abc import Callable
@@ -27,10 +26,10 @@ class TrialPreparation:
     """Prepares runs of work trees.
 
     Attributes:
-        node_input: What is said of the node; its own input may be missing.
+        node_input: The node's input, which may be missing.
         release: Returns the work tree in a directory, ready to be run.
         immutable_only: Whether the site runs tags only.
-        note: Takes what a person should read.
+        note: Takes messages for people.
     """
 
     node_input: NodeInput
@@ -46,16 +45,17 @@ class TrialPreparation:
         source: str | None,
         named: Callable[[str], None],
     ) -> PreparedRun:
-        """Read the input, have the modules here, and refuse what can be refused by now.
+        """Read the input, provide the modules, and refuse the run if it cannot succeed.
 
         Args:
-            options: How it is to be run.
+            options: How to run Puppet.
             directory: The work tree.
             source: The input; the node's own, if it has one, for `None`.
-            named: Takes what the work tree is called, as soon as it is known.
+            named: Takes the name of the work tree, as soon as it is known.
 
         Raises:
-            LocalpuppetError: The site, the input or the tree refuses it; nothing was recorded.
+            LocalpuppetError: The site's settings, the input or the tree do not allow the run.
+                Nothing was recorded.
         """
         if self.immutable_only:
             if not options.noop:
@@ -77,13 +77,13 @@ class TrialPreparation:
         )
 
     def read_input(self, source: str | None) -> LoadedInput:
-        """Return the input of a work tree, which may be missing where it is the node's own.
+        """Return the input of a work tree; the node's own input may be missing.
 
         Args:
             source: The input; the node's own, if it has one, for `None`.
 
         Raises:
-            LocalpuppetError: The input is refused.
+            LocalpuppetError: The input is invalid.
         """
         if source is None and not self.node_input.own.exists():
             self.note(f"there is no {self.node_input.own}: no class and no parameter is given")

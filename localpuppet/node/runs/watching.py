@@ -1,7 +1,7 @@
-"""Following a running Puppet to its end: its output, the clock, requests to stop.
+"""Follows a running Puppet to its end: its output, the clock, requests to stop.
 
-Owns: the loop. Invariants: however much Puppet writes, the clock and the signals are looked at; the
-loop ends when Puppet does, or when it does not even die of KILL. Refuses to know: records, locks.
+However much Puppet writes, the clock and the signals are checked. The loop ends when Puppet ends,
+or when Puppet survives KILL.
 """
 
 from localpuppet.base.machine.ports import Child, Clock, Ended, Processes
@@ -10,7 +10,7 @@ from localpuppet.node.runs.run_log import RunLog
 from localpuppet.node.runs.stopping import Stopping, StopStep
 
 POLL = 0.05
-# How much output is taken between two looks at the clock, and at the most after Puppet's end.
+# How many chunks are read between two checks of the clock, and at most after Puppet's end.
 CHUNKS = 16
 LAST_ROUNDS = 64
 
@@ -29,10 +29,10 @@ def watch(
     Args:
         child: Puppet.
         log: Takes its output.
-        stopping: Decides when it is ended by us; knows when the run began.
-        clock: Time.
-        processes: Tells of requests to stop.
-        observer: Is told of output, time and what we do.
+        stopping: Decides when to end Puppet; knows when the run began.
+        clock: The clock.
+        processes: Counts requests to stop.
+        observer: Receives output, the time, and notes.
     """
     behind = False
     while True:
@@ -59,7 +59,7 @@ def watch(
 
 
 def _take(child: Child, log: RunLog, observer: Observer) -> bool:
-    """Take some of what Puppet wrote, not all; return whether there may be more."""
+    """Read a limited amount of Puppet's output; return whether more may follow."""
     if log.full:
         child.skip()
         return False

@@ -295,7 +295,7 @@ def test_where_server_and_puppet_are_killed_nobody_knows_how_it_ended(warm: Warm
     kill(puppet)
     status = warm.over()
     assert status["outcome"] == "failed"
-    assert status["reason"].startswith("nobody saw how Puppet ended")
+    assert status["reason"].startswith("exit code of Puppet unknown")
     assert (status["exit_code"], status["signal"]) == (None, None)
 
 

@@ -172,9 +172,7 @@ def test_a_puppet_without_its_supervisor_is_told_by_its_pid(site: Recorded) -> N
     site.supervisors_die()
     found = site.records.status(run)
     assert found.outcome is Outcome.INTERRUPTED
-    assert found.reason == (
-        "the supervisor died; Puppet (pid 8) goes on, and nobody will see its end"
-    )
+    assert found.reason == ("the supervisor died; Puppet (pid 8) still runs, unsupervised")
     assert site.records.orphaned(found)
 
 

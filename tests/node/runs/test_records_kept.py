@@ -164,7 +164,7 @@ def test_a_running_run_whose_request_is_damaged_stops_whoever_would_remove_thing
         json.loads(run.request.read_text())["modulepath"],
     )
     run.request.write_text("{}")
-    with pytest.raises(StateError, match="is damaged, and its run goes on"):
+    with pytest.raises(StateError, match="is damaged, and its run is active"):
         site.records.in_use()
 
 

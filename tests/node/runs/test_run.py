@@ -54,7 +54,7 @@ def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> Repor
         (2, None, report("unchanged"), Outcome.FAILED, "disagree"),
         (7, None, report("unchanged"), Outcome.FAILED, "disagree"),
         (None, 9, report("changed"), Outcome.FAILED, "signal 9 killed Puppet"),
-        (None, None, report("changed"), Outcome.FAILED, "nobody saw how Puppet ended"),
+        (None, None, report("changed"), Outcome.FAILED, "exit code of Puppet unknown"),
     ],
 )
 def test_success_needs_two_witnesses(

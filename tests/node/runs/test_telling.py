@@ -122,5 +122,5 @@ def test_a_report_that_would_fill_the_agents_memory_is_not_read(run: RunDirector
     run.report.write_bytes(run.report.read_bytes().ljust(MAX_REPORT))
     assert told_report(run, status(run))["report"] is True
     run.report.write_bytes(run.report.read_bytes() + b" ")
-    with pytest.raises(StateError, match="is too large to be told"):
+    with pytest.raises(StateError, match="is too large to send"):
         told_report(run, status(run))
