@@ -1,8 +1,4 @@
-"""Compiles the catalog that a release gives for an input, and applies nothing.
-
-Owns: the call of `puppet catalog compile`, and what its output says. Refuses to know: what the
-catalog is compared with.
-"""
+"""Compiles the catalog of a release for an input with `puppet catalog compile`; applies nothing."""
 
 import json
 import secrets
@@ -33,16 +29,16 @@ MAX_ERROR = 400
 
 
 class CompilationError(InvalidInputError):
-    """Puppet refuses to compile; the message has Puppet's words, and these may hold values."""
+    """Puppet cannot compile the catalog; the message quotes Puppet and may hold values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """Facts of a machine that is not this one, or facts that override some of this one's.
+    """Facts of another machine, or facts that override some of this machine's.
 
     Attributes:
-        name: Its node's name; `None` for this machine.
-        values: Its facts, as Facter gives them.
+        name: The node's name; `None` for this machine.
+        values: The facts, as Facter returns them.
     """
 
     name: NodeName | None
@@ -59,7 +55,7 @@ class NodeFacts:
         return ["--facts_terminus", "yaml", "--yamldir", str(scratch)]
 
     def to_yaml(self) -> str:
-        """Return the file in which Puppet's terminus `yaml` finds them."""
+        """Return the facts as a file for Puppet's terminus `yaml`."""
         # $trusted is made of clientcert, which Puppet adds to what Facter says.
         values = to_yaml({**self.values, "clientcert": str(self.name)})
         return f"--- !ruby/object:Puppet::Node::Facts\nname: {self.name}\nvalues: {values}\n"
@@ -71,13 +67,13 @@ class CatalogCompiler:
 
     Attributes:
         state: The state directory; scratch files are made there.
-        compilation: Returns what a catalog is compiled from: of a release, in one of Puppet's
-            environments, whose directory is in the given one.
+        compilation: Returns the compilation of a release, in a Puppet environment below the given
+            directory.
         instance_facts: Returns the facts of the cloud's instance data.
-        lookup_script: The Ruby file that goes with `puppet lookup`.
+        lookup_script: The Ruby file that `puppet lookup` loads.
         installed: Returns the installed Puppet.
         env: The environment for Puppet.
-        processes: Runs it.
+        processes: Runs Puppet.
         timeout: Seconds.
     """
 
@@ -98,13 +94,13 @@ class CatalogCompiler:
         Args:
             release: The release.
             document: The node document.
-            facts: Of another machine; `None` for this node's.
+            facts: Facts of another machine; `None` for this node's.
 
         Raises:
-            CompilationError: It does not compile.
-            InvalidInputError: It did not compile in time.
-            PuppetMissingError: There is no Puppet.
-            StateError: Puppet cannot be started, or the disk refused.
+            CompilationError: The catalog does not compile.
+            InvalidInputError: Puppet reached the timeout.
+            PuppetMissingError: Puppet is not installed.
+            StateError: Puppet cannot be started.
         """
         name = (facts and facts.name) or self.installed().settings["certname"]
         words = ("catalog", "compile", name, "--render-as", "json")
@@ -123,17 +119,17 @@ class CatalogCompiler:
         """Call Puppet with a release and a node document as a run has them; apply nothing.
 
         Args:
-            words: What Puppet is to do, with the options of that.
+            words: The subcommand of Puppet, with its options.
             release: The release.
             document: The node document.
             script: Ruby that is loaded before Puppet.
-            facts: Of another machine, or for `puppet lookup` over this node's; `None` for this
-                node's.
+            facts: Facts of another machine, or for `puppet lookup` facts that override this node's;
+                `None` for this node's.
 
         Raises:
-            InvalidInputError: It did not end in time.
-            PuppetMissingError: There is no Puppet.
-            StateError: Puppet cannot be started, or the disk refused.
+            InvalidInputError: Puppet reached the timeout.
+            PuppetMissingError: Puppet is not installed.
+            StateError: Puppet cannot be started.
         """
         installation = self.installed()
         scratch = self.state / f"diff-{secrets.token_hex(4)}"

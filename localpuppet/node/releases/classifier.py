@@ -1,8 +1,4 @@
-"""From an input to its node document, without a run: what `enc` and `check` share.
-
-Owns: which node the site's own ENC command is asked about. Refuses to know: what becomes of the
-document.
-"""
+"""Computes the node document of an input without a run, for `enc` and `check`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,11 +16,11 @@ from localpuppet.node.releases.release import Release
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classified:
-    """What an input comes to.
+    """The result of classifying an input.
 
     Attributes:
         loaded: The checked input.
-        release: The release that it names.
+        release: The input's release.
         document: The node document.
     """
 
@@ -38,9 +34,9 @@ class Classifier:
 
     Args:
         inputs: Reads inputs.
-        documents: Reads the answer of the site's own ENC command.
+        documents: Reads the answer of the site's ENC command.
         resolve: Returns a release that is on the node.
-        enc_command: The site's own ENC command, if it has one.
+        enc_command: The site's ENC command, if it has one.
         certname: Returns the name of this node for that command.
         processes: Starts that command.
     """
@@ -67,10 +63,10 @@ class Classifier:
 
         Args:
             source: Path, `-`, URL of the input, or `userdata:`.
-            node: The node that the site's own ENC command is asked about; `None` for this one.
+            node: The node that the site's ENC command is asked about; `None` for this one.
 
         Raises:
-            LocalpuppetError: Something is refused or cannot be asked.
+            LocalpuppetError: The input or release is invalid, or a source is unreachable.
         """
         loaded = self._inputs.read(source)
         try:
@@ -82,7 +78,7 @@ class Classifier:
         return Classified(loaded=loaded, release=release, document=document)
 
     def answer(self, node: NodeName | None) -> EncData | None:
-        """Return what the site's own ENC command says of a node; `None` where there is none.
+        """Return the answer of the site's ENC command for a node; `None` without a command.
 
         Args:
             node: The node; `None` for this one.

@@ -1,8 +1,4 @@
-"""diff: what a node would get from another release.
-
-Owns: reading files and pins of releases that are on this machine. Refuses to
-know: how differences are shown.
-"""
+"""Compares two releases on this machine: their files, pins and catalogs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,8 +23,8 @@ def differences(before: Release, after: Release, *, reader: ReleaseFiles) -> dic
         reader: Reads locks.
 
     Raises:
-        InvalidInputError: A lock is refused.
-        IntegrityError: A tree holds what must not be in one.
+        InvalidInputError: A lock is invalid.
+        IntegrityError: A tree has a forbidden member.
     """
     both = before, after
     return {
@@ -38,13 +34,13 @@ def differences(before: Release, after: Release, *, reader: ReleaseFiles) -> dic
 
 
 def files(release: Release) -> dict[str, str]:
-    """Return every file of a release, its single modules and collections: name → kind and digest.
+    """Return every file of a release with its modules and collections: name → kind and digest.
 
     Names are paths in the release: `data/common.yaml`, `modules/ntp/manifests/init.pp`. Those of a
     collection begin with its source.
 
     Raises:
-        IntegrityError: A tree holds what must not be in one.
+        IntegrityError: A tree has a forbidden member.
     """
     return {
         _joined(prefix, entry.path.decode("utf-8", "backslashreplace")): (
@@ -56,17 +52,14 @@ def files(release: Release) -> dict[str, str]:
 
 
 def texts(before: Release, after: Release, differing: Difference) -> dict[str, str]:
-    """Return the differing files as unified diffs, by name; see `unified` for what is left out.
+    """Return the differing files as unified diffs, by name; see `unified` for omissions.
 
-    Diffs beyond `MAX_TEXTS` characters in all are left out, too.
+    Diffs beyond `MAX_TEXTS` characters in total are omitted.
 
     Args:
         before: The first release.
         after: The second.
-        differing: How their files differ.
-
-    Raises:
-        StateError: A file cannot be read.
+        differing: The differences of their files.
     """
     found: dict[str, str] = {}
     room = MAX_TEXTS
@@ -85,7 +78,7 @@ def _joined(prefix: str, name: str) -> str:
 
 
 def _content(release: Release, name: str) -> bytes:
-    """Return the first bytes of a file, more than `MAX_TEXT` of a long one, or a link's target."""
+    """Return the first bytes of a file, more than `MAX_TEXT` of a long file, or a link's target."""
     for prefix, tree in reversed(tuple(release.trees.items())):
         start = _joined(prefix, "")
         path = tree / name.removeprefix(start)
@@ -103,10 +96,10 @@ def _content(release: Release, name: str) -> bytes:
 def only_in_other(
     document: NodeDocument, own: Interface, other: Interface
 ) -> tuple[NodeDocument, list[str]]:
-    """Return a document that one of two releases can be compiled with, and what was left out.
+    """Return a document that fits the release, and the names that were left out.
 
-    Left out is what only the other release has: its classes, and parameters of classes that both
-    have. What neither has stays, and is refused when the catalog is compiled.
+    Classes, and parameters of shared classes, that only the other release has are left out. Names
+    that neither has stay, so that the compilation rejects them.
 
     Args:
         document: The node document, written for the other release.
@@ -130,7 +123,7 @@ def pins(release: Release, *, files: ReleaseFiles) -> dict[str, str]:
     """Return what a release's lock pins: name → tag and commit; empty without a lock.
 
     Raises:
-        InvalidInputError: The lock is refused.
+        InvalidInputError: The lock is invalid.
     """
     lock = files.lock(release.directory) or EMPTY
     found = {f"module {name}": f"{pin.name} ({pin.short})" for name, pin in lock.modules.items()}

@@ -1,7 +1,4 @@
-"""What differs between two releases: names of things, and what each thing is.
-
-Pure comparison; where the things come from (files, pins, catalogs) is for others to know.
-"""
+"""Compares two releases as collections of named things: files, pins, or resources of catalogs."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +21,7 @@ class Difference:
     Attributes:
         added: Names that only the second has.
         removed: Names that only the first has.
-        changed: Names of things that are not the same in both, with a line for each.
+        changed: Names of things that differ, with a line for each.
     """
 
     added: tuple[str, ...]
@@ -42,13 +39,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogChanges:
-    """What differs between two catalogs, without values.
+    """The differences between two catalogs, without values.
 
     Attributes:
         added: References of resources that only the second has.
-        removed: Those that only the first has.
-        changed: Those of resources that both have, with the names of the parameters that differ.
-        left_out: How many more there are than were to be told.
+        removed: References of resources that only the first has.
+        changed: References of resources that both have, with the names of the parameters that
+            differ.
+        left_out: How many differences are omitted.
     """
 
     added: tuple[str, ...] = ()
@@ -63,7 +61,7 @@ class CatalogChanges:
 
     @property
     def told(self) -> int:
-        """How many of them are named."""
+        """How many differing resources are named."""
         return len(self.added) + len(self.removed) + len(self.changed)
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,7 +75,7 @@ class CatalogChanges:
         }
 
     def bounded(self, most: int) -> "CatalogChanges":
-        """Return so much of it as has that many bytes in JSON: what is removed, changed, added."""
+        """Return the changes cut to `most` bytes of JSON: removed, changed, then added."""
         room, kept = most, set[str]()
         for name in (*self.removed, *self.changed, *self.added):
             room -= len(json.dumps([name, *self.changed.get(name, ())])) + 2
@@ -96,8 +94,8 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Difference:
     """Compare things that are text.
 
     Args:
-        before: Name → what it is in the first collection.
-        after: The same of the second.
+        before: Name → text in the first collection.
+        after: Name → text in the second collection.
     """
     return Difference(
         added=tuple(sorted(after.keys() - before.keys())),
@@ -111,12 +109,12 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Difference:
 
 
 def unified(before: bytes, after: bytes, *, labels: tuple[str, str]) -> str:
-    """Return the unified diff of a file, or a line that says why there is none.
+    """Return the unified diff of a file, or a line with the reason for its absence.
 
     Args:
-        before: Its first content; empty where the file is new.
-        after: Its second content; empty where the file was removed.
-        labels: The names of the two.
+        before: The first content; empty for a new file.
+        after: The second content; empty for a removed file.
+        labels: The names of both.
     """
     if before == after:
         return "no difference in content"
@@ -146,14 +144,14 @@ def _lines(data: bytes) -> list[str]:
 def resources(catalog: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the resources of a compiled catalog: `File[/etc/motd]` → parameters as text.
 
-    Values that Puppet marks as sensitive are not shown, only whether they are the same.
+    A value that Puppet marks as sensitive is replaced by a mark that equal values share.
 
     Args:
         catalog: Puppet's JSON catalog
             (https://github.com/puppetlabs/puppet/blob/main/api/schemas/catalog.json).
 
     Raises:
-        InvalidInputError: It is not one.
+        InvalidInputError: The value is not a catalog.
     """
     try:
         return {
@@ -175,11 +173,11 @@ def _shown(value: object) -> str:
 def compare_catalogs(
     before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
 ) -> Difference:
-    """Compare catalogs resource by resource; a changed one says which parameters differ.
+    """Compare catalogs resource by resource, and name the parameters that differ.
 
     Args:
         before: Resource → parameters, as `resources` returns them.
-        after: The same of the second catalog.
+        after: Resource → parameters of the second catalog.
     """
     changed = {}
     for name in sorted(before.keys() & after.keys()):
@@ -199,7 +197,7 @@ def compare_catalogs(
 def catalog_changes(
     before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
 ) -> CatalogChanges:
-    """Return what differs between catalogs, without values; see `compare_catalogs`."""
+    """Return the differences between catalogs, without values; see `compare_catalogs`."""
     changed = {}
     for name in sorted(before.keys() & after.keys()):
         inner = compare(before[name], after[name])

@@ -1,13 +1,12 @@
-"""Brings tagged trees from git into the store: fetched, judged, written, compared.
+"""Brings tagged trees from git into the store: fetches, verifies, writes, compares.
 
     fetch the tag -> has it moved? -> who signed it? -> write its tree -> are the bytes as pinned?
 
-Owns: that way, for everyone who needs a tree (`Staging`, `LockWriter`, `ReleaseChecker`). Refuses
-to know: what the trees are for. Invariants: the store takes all trees of a call or none; a tag that
-is not what it was pinned as stops the call; a source that asks for signatures has each of its tags
-verified, and their trees written by git, whatever the store holds already (`releases.verified`
-remembers that it was done); a tree that is more than `releases.limits` let in is not written.
-Callers hold the store's lock.
+- The store takes all trees of a call or none. Callers hold the store's lock.
+- A tag that differs from its pin stops the call.
+- If a source requires signatures, each of its tags is verified and its tree written by git, even if
+  the store has the tree already (`releases.verified` remembers the result).
+- A tree beyond `releases.limits` is not written.
 
     fetcher.bring({"modules.ntp": Wanted(url=url, tag="v1", where="manifest.lock: modules.ntp")})
     # {"modules.ntp": Pin(url=…, tag="v1", tag_object=…, commit=…, tree_sha256=…)}
@@ -39,16 +38,16 @@ Batches = Generator[Sequence[tuple[str, str, str]], None, None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A tag whose tree is wanted.
+    """A tag whose tree the store needs.
 
     Attributes:
         url: The repository.
         tag: The tag.
-        where: Its place, for messages.
-        source: The source whose rules the tag is held to; `None` where there are none.
-        pinned: What the tag was; `None` where nobody has written that down.
-        tree_sha256: What its tree must be; `None` where that is to be found out.
-        hint: What to do about a tree that is something else.
+        where: Where the tag is named, for messages.
+        source: The source whose rules apply to the tag, or `None`.
+        pinned: The pin of the tag, or `None`.
+        tree_sha256: The expected digest of its tree; `None` if unknown.
+        hint: The cure in the message if the tree differs.
     """
 
     url: GitUrl
@@ -63,13 +62,13 @@ class Wanted:
 def wanted_of(
     lock: Lock, sources: Mapping[str, Source], *, file: str, hint: str = ""
 ) -> dict[str, Wanted]:
-    """Return the tags that a lock pins, held to what it says of them, by their place in it.
+    """Return the tags that a lock pins, with their pins, by their key in the lock.
 
     Args:
         lock: The lock.
         sources: The site's sources by name.
         file: Where the lock is, for messages.
-        hint: What to do about a tree that is something else.
+        hint: The cure in the message if a tree differs.
     """
     places = {f"sources.{name}": sources.get(name.source) for name in lock.sources}
     return {
@@ -88,11 +87,11 @@ def wanted_of(
 
 
 class Fetcher:
-    """Brings trees.
+    """Fetches and verifies trees.
 
     Args:
         repository: Git.
-        store: Where trees go.
+        store: Takes the trees.
     """
 
     def __init__(self, *, repository: "Repository", store: Store) -> None:
@@ -102,15 +101,15 @@ class Fetcher:
         self._rules: dict[Source, str] = {}  # before the first check by them
 
     def judge(self, wanted: Wanted, *, refresh: bool) -> TagObject:
-        """Return what a tag is, after it passed every check that needs no tree.
+        """Return a tag that passed every check that needs no tree.
 
         Args:
             wanted: The tag.
-            refresh: Ask its repository also when the tag was fetched before.
+            refresh: Ask the repository even if the tag was fetched before.
 
         Raises:
-            IntegrityError: The tag moved, is not an honest one, or is not signed as it must be.
-            UnavailableError: The tag cannot be had.
+            IntegrityError: The tag moved, is malformed, or lacks a required signature.
+            UnavailableError: The tag cannot be fetched.
         """
         self._repository.fetch([(wanted.url, wanted.tag)], refresh=refresh)
         found = self._repository.tag(wanted.url, wanted.tag)
@@ -125,22 +124,22 @@ class Fetcher:
         ask_all: bool = False,
         budget: Budget | None = None,
     ) -> dict[str, Pin]:
-        """Have trees in the store, and return what their tags are.
+        """Bring trees into the store, and return the pins of their tags.
 
-        A tree that is in the store already is not fetched, but for a tag that must be verified.
+        A tree that the store has is not fetched, unless its tag must be verified.
 
         Args:
             wanted: Tags, by names for messages.
-            judged: Those of them that `judge` has passed.
-            ask_all: Ask the repositories also for tags whose trees are in the store.
-            budget: What the release may take, that the trees are of; they are counted there, also
-                those that are in the store. One for this call where there is none.
+            judged: Tags that `judge` has verified.
+            ask_all: Ask the repositories even for tags whose trees are in the store.
+            budget: The limits of the release that the trees belong to; trees in the store count,
+                too. `None` for separate limits for this call.
 
         Raises:
-            IntegrityError: A tag moved, is not an honest one, or is not signed as it must be; a
-                tree is not what it was pinned as, is too much, or holds what must not be in one.
-            UnavailableError: A repository or tag cannot be had.
-            StateError: The disk refused; the store has nothing new then.
+            IntegrityError: A tag moved, is malformed, or lacks a required signature; a tree differs
+                from its pin, is too large, or has a forbidden member.
+            UnavailableError: A repository or tag cannot be fetched.
+            StateError: The disk refused; the store is unchanged.
         """
         tags = dict(judged or {})
         noted = self._verified.noted()
@@ -192,7 +191,7 @@ class Fetcher:
                     yield names[int(number)], staging / number
 
     def _has(self, item: Wanted, noted: Noted) -> bool:
-        """Whether a tree is here, and is known to be that of its tag where that is asked for."""
+        """Return whether the store has a tree, verified if its source requires that."""
         if item.tree_sha256 is None or not self._store.sound(item.tree_sha256):
             return False
         if item.source is None or item.source.signers is None:
@@ -222,15 +221,15 @@ class Fetcher:
         absent: set[str],
         tags: dict[str, TagObject],
     ) -> Batches:
-        """Fetch and check tags; yield URLs, trees and keys of those that have come.
+        """Fetch and check tags; yield URLs, trees and keys of those that have arrived.
 
-        What was judged before comes with the first of them: a checkout has its price.
+        Tags that were judged before come with the first batch, because each checkout is expensive.
 
         Args:
             wanted: Tags by key.
             asked: Keys of those to fetch.
-            absent: Keys of those whose trees are wanted.
-            tags: What is known of tags, by key; those that come are added.
+            absent: Keys of tags whose trees the store lacks.
+            tags: Known tags by key; arriving tags are added.
         """
         waiting: list[tuple[str, str, str]] = [
             (wanted[key].url, tags[key].tree, key) for key in sorted(absent & set(tags))
@@ -249,10 +248,10 @@ class Fetcher:
     def _come(
         self, wanted: Mapping[str, Wanted], absent: set[str]
     ) -> Generator[dict[str, TagObject], None, None]:
-        """Fetch tags; yield what those that have come are, by key.
+        """Fetch tags; yield those that have arrived, by key.
 
-        One that is only to be verified, its tree being here, is taken from its mirror if it is
-        there: a changed signers file must not need the network.
+        A tag that only needs verification is taken from its mirror if possible: a changed signers
+        file must not need the network.
         """
         groups: dict[bool, dict[tuple[str, str], list[str]]] = {False: {}, True: {}}
         for key, item in wanted.items():
@@ -287,10 +286,10 @@ def _refuse_other_bytes(item: Wanted, sha256: str) -> None:
 
 
 def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
-    """Raise the alarm when a tag is not what it was when it was pinned.
+    """Reject a tag that differs from its pin.
 
     Raises:
-        IntegrityError: It moved; the message has both commits.
+        IntegrityError: The tag moved; the message has both commits.
     """
     if (found.id, found.commit) != (pin.tag_object, pin.commit):
         raise IntegrityError(
@@ -303,15 +302,15 @@ def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
 
 
 def compare_commits(app: ReleasePath, pin: Pin, commits: Mapping[str, Sequence[str]]) -> str:
-    """Compare a tag that a node sees for the first time with what other nodes staged as that tag.
+    """Compare a tag that is new to this node with the commits that other nodes staged for it.
 
     Returns:
-        A warning; empty if all nodes agree. If nodes differ among themselves, the release is taken:
-        one node with a stolen key could otherwise keep every new node from every release.
+        A warning; empty if all nodes agree. If other nodes differ among themselves, the tag is
+        accepted: one node with a stolen key could otherwise block every release on new nodes.
 
     Args:
         app: The release.
-        pin: What its tag is, as this node has just fetched it.
+        pin: The tag as this node has just fetched it.
         commits: Commit -> nodes whose last good run was of the release with that commit.
 
     Raises:

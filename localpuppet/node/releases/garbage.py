@@ -1,11 +1,11 @@
-"""gc: removing releases that nobody will go back to, and the trees that only they needed.
+"""gc: removes releases that no rollback can return to, and the trees that only they needed.
 
-Owns: what is kept. Invariants: what runs, what the input names, what was assigned, what an operator
-rolled back to, what a rollback can go to, and what was staged ahead recently are kept; a tree
-or directory of links goes only when no kept release, and no code that is used as it is, needs it,
-and no run was given it: a tag that moved since gave its release others; nothing goes as long as a
-run is prepared, of which no record says yet what it needs. A name goes before what it stands for,
-so that nothing is ever half there.
+- Kept are the releases that run, that the input or an assignment names, that an operator rolled
+  back to, that a rollback can return to, and that were staged recently.
+- A tree or link directory is removed only if no kept release, no mutable code and no run needs it:
+  after a tag moved, a run may have used other trees than the release has now.
+- While a run is being prepared, nothing is removed.
+- A name is removed before its target, so that no release is ever incomplete.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,17 +25,17 @@ from localpuppet.node.releases.staging import Staging
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What gc removes.
+    """The paths that gc removes.
 
     Attributes:
         releases: Names of staged releases.
-        compositions: Directories of links, also those that a moved tag left behind.
-        trees: Digests.
+        compositions: Link directories, including those that a moved tag left behind.
+        trees: Digests of trees.
         kept: Names of staged releases that stay.
-        links: Directories of links to modules, for code that is used as it is.
-        branches: Branches that nobody has fetched for a while.
-        archives: Archives of the Forge that were unpacked a while ago.
-        mirrors: Mirrors of repositories that are not sources and brought nothing for a while.
+        links: Link directories of modules, for mutable code.
+        branches: Branches that were not fetched for a while.
+        archives: Forge archives that were unpacked a while ago.
+        mirrors: Unused mirrors of repositories that are not sources.
     """
 
     releases: tuple[ReleasePath, ...]
@@ -49,16 +49,16 @@ class Removal:
 
 
 class Garbage:
-    """Decides what may go, and removes it.
+    """Decides what gc removes, and removes it.
 
     Args:
         staging: Releases on this node.
         ledger: What was applied.
-        good: Returns the releases that a rollback can go to.
-        in_use: Returns release and modulepath of each run that goes on.
-        interfaces: What Puppet's parser found in releases.
+        good: Returns the releases that a rollback can return to.
+        in_use: Returns release and modulepath of each running run.
+        interfaces: The interfaces of releases.
         mirrors: The mirrors of repositories.
-        keep_staged: For how many seconds what was staged stays, though nobody applied it yet.
+        keep_staged: Seconds that an unapplied staged release is kept.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class Garbage:
         self._mirrors = mirrors
 
     def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:
-        """Return what may go.
+        """Return what can be removed.
 
         Args:
             named: Releases that inputs name; they stay.
             now: Seconds since 1970.
 
         Raises:
-            StateError: A record that it needs is damaged: nothing is removed on a guess.
+            StateError: A record is damaged, so that nothing can be removed safely.
         """
         running = list(self._in_use())
         given = {path for _, modulepath in running for path in modulepath}
@@ -131,7 +131,7 @@ class Garbage:
         return {rollback.app} if rollback else set()
 
     def _staged_ahead(self, staged: Iterable[Staged], *, since: float) -> set[ReleasePath]:
-        """Return what was staged not long ago, and never applied."""
+        """Return the releases that were staged recently and never applied."""
         return {
             release.app
             for release in staged
@@ -140,10 +140,10 @@ class Garbage:
         }
 
     def remove(self, removal: Removal) -> None:
-        """Remove what `plan` found. Call both with the staging lock and `Store.unneeded`.
+        """Remove what `plan` returned. Callers hold the staging lock and `Store.unneeded` for both.
 
         Raises:
-            StateError: The disk refused; what is left is whole, and gc can be run again.
+            StateError: The disk refused; the remaining releases are complete, and gc can run again.
         """
         gone = {release.app: release for release in self._staging.all()}
         kept = [release for release in gone.values() if release.app in removal.kept]

@@ -1,8 +1,7 @@
-"""What the modules of a release offer a node document, and whether a document keeps to it.
+"""The interface of a release: what its modules offer, and whether a node document fits it.
 
-Owns: classes, parameters, their types and defaults as Puppet's own parser read them, and the
-judgement of a document by them. Refuses to know: how they were read, where Hiera data lies.
-Invariant: only what is certain to fail in Puppet is refused.
+Puppet's own parser reads the classes, parameters, types and defaults. Only documents that would
+certainly fail in Puppet are rejected.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,13 +21,13 @@ SCHEMA = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where something stands.
+    """A location in Puppet code.
 
     Attributes:
-        directory: Which directory of the modulepath, from 0; then code outside of modules.
-        file: The file, relative to that directory: `web/manifests/init.pp`; empty for a file that
-            is listed itself.
-        line: The line; `None` where Puppet did not say.
+        directory: The index in the modulepath, from 0; higher indexes are code outside of modules.
+        file: The file, relative to that directory: `web/manifests/init.pp`; empty if the directory
+            is itself a file.
+        line: The line; `None` if Puppet does not report it.
     """
 
     directory: int
@@ -41,7 +40,7 @@ class Parameter:
     """A parameter of a class.
 
     Attributes:
-        type: The text of its type; `None` when it has none.
+        type: The text of its type; or `None`.
         required: Whether it has no default.
         default: The text of its default.
     """
@@ -62,7 +61,7 @@ class ClassInterface:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that Puppet cannot parse."""
+    """An error of Puppet's parser."""
 
     place: Place
     message: str
@@ -70,7 +69,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A name that code uses, and that neither the release nor the Puppet that read it has.
+    """A name that the code uses and that neither the release nor Puppet defines.
 
     Attributes:
         kind: `class`, `type`, `function`, `data type`; `query` for a function that asks the bus.
@@ -87,16 +86,16 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """What the directories of a modulepath offer.
+    """The interface of the directories of a modulepath.
 
     Attributes:
         puppet: The version of the Puppet that read them.
-        modulepath: How the directories, and the places of code outside of modules, are called in
-            messages; not part of the JSON form.
+        modulepath: The names of the directories, and of code outside of modules, in messages; not
+            in the JSON form.
         modules: Every module, and whether it may hold Hiera data.
-        problems: What could not be parsed.
+        problems: The parse errors.
         classes: Every class by name.
-        needs: What the code uses that not every node has.
+        needs: What the code uses and some nodes lack.
     """
 
     puppet: str
@@ -113,12 +112,9 @@ class Interface:
         Args:
             raw: `{"puppet": version, "modules": {name: {"data": bool}}, "errors": [{…place,
                 "message"}], "classes": {name: {…place, "parameters": {name: {"type", "required",
-                "default"}}}}, "needs": [{"kind", "name",
-                "module", "place"}]}`; a place is `directory`, `file`, `line`.
-            modulepath: How the directories are called in messages.
-
-        Raises:
-            StateError: It is not an interface, or another version wrote it.
+                "default"}}}}, "needs": [{"kind", "name", "module", "place"}]}`; a place is
+                `directory`, `file`, `line`.
+            modulepath: The names of the directories in messages.
         """
         try:
             if raw.get("schema", SCHEMA) != SCHEMA:
@@ -175,7 +171,7 @@ class Interface:
     def unmet(
         self, *, bus: bool, locked: Collection[str], modules: Collection[str] = ()
     ) -> list[str]:
-        """Return what the code needs and a node does not have, a line for each name or module.
+        """Return what the code needs and a node lacks, a line for each name or module.
 
         Args:
             bus: Whether the node has a bus.
@@ -204,7 +200,7 @@ class Interface:
         return f"{self.show(need.place)}: {problem} ({cure})"
 
     def refuse_problems(self) -> None:
-        """Refuse a release that Puppet cannot parse.
+        """Reject a release that Puppet cannot parse.
 
         Raises:
             InvalidInputError: The first problem, with its file and line.
@@ -239,18 +235,18 @@ def check(
     other_classes: Collection[str] = (),
     other_modules: Collection[str] = (),
 ) -> None:
-    """Hold a node document against the interface of its release.
+    """Check a node document against the interface of its release.
 
     Args:
         document: The document, complete.
-        interface: What its release offers.
+        interface: The interface of its release.
         data_elsewhere: Whether Hiera data outside of modules may give a class its parameters.
         other_classes: Last components of names of classes that are defined outside of modules.
-        other_modules: Modules that are not the release's: of their classes Puppet alone knows.
+        other_modules: Modules outside of the release, whose classes only Puppet knows.
 
     Raises:
         InvalidInputError: A class or parameter is unknown, a required parameter is missing, or a
-            value is plainly of the wrong type.
+            value clearly has the wrong type.
     """
     known = {
         name: body
@@ -275,15 +271,15 @@ def check(
 def check_classes(
     classes: Classes, interface: Interface, *, other_classes: Collection[str] = ()
 ) -> None:
-    """Hold classes against an interface, where others may still give them more parameters.
+    """Check classes against an interface, if other sources may add parameters.
 
     Args:
-        classes: Classes with their parameters; `None` and `%{…}` in values are left alone.
-        interface: What the release offers.
+        classes: Classes with their parameters; `None` and `%{…}` in values are ignored.
+        interface: The interface of the release.
         other_classes: See `check`.
 
     Raises:
-        InvalidInputError: A class or parameter is unknown, or a value is plainly of the wrong type.
+        InvalidInputError: A class or parameter is unknown, or a value clearly has the wrong type.
     """
     for name, body in classes.items():
         found = interface.classes.get(name)
@@ -298,7 +294,7 @@ def check_classes(
 
 
 def _nearest(name: str, interface: Interface) -> str:
-    """Return the hint for an unknown class: the name that was meant, or where it would be."""
+    """Return the hint for an unknown class: a similar name, or the file that would define it."""
     known = list(interface.classes)
     hint = did_you_mean(name, known)
     if hint.startswith("did you mean"):
@@ -336,7 +332,7 @@ def _check_body(found: ClassInterface, body: Mapping[str, Json], interface: Inte
 
 
 def _is_open(value: Json) -> bool:
-    """Whether a `%{…}` in the value is still to be resolved."""
+    """Return whether the value has an unresolved `%{…}`."""
     if isinstance(value, str):
         return "%{" in value
     if isinstance(value, list):

@@ -1,9 +1,8 @@
-"""The interface of a release: asked of Puppet's parser once, kept by content, read before a run.
+"""Reads the interface of a release with Puppet's parser, and keeps it for later runs.
 
-Owns: running `share/interface.rb`, `interfaces/COMPOSITION.json` in the state directory, and what
-outside of modules may define classes or hold data. Invariants: what is kept is a function of a
-staged release's bytes, so it is never stale; a release that may change is asked again each time,
-and never on the way to a run.
+- `interfaces/COMPOSITION.json` in the state directory depends only on the bytes of a staged
+  release, so it never becomes stale.
+- Mutable code is parsed again each time, but never on the way to a run.
 """
 
 import re
@@ -25,7 +24,7 @@ from localpuppet.node.releases.staged import Staged
 # Puppet's start and, for 200 modules on a slow machine, some thousand files.
 DEADLINE = 300.0
 MAX_ANSWER = 64 * 1024 * 1024
-# Last components of the classes of our own Puppet modules, which every run finds.
+# Last components of the classes of localpuppet's Puppet modules, which every run finds.
 OWN_CLASSES = ("agent", "etcd", "trigger")
 _CLASS = re.compile(r"\bclass\s+([a-z0-9_:]+)")
 # Returns the site manifest, and where Puppet's own global Hiera configuration may be.
@@ -56,16 +55,16 @@ class Parser:
     def ask(
         self, directories: Sequence[Path], *, names: Sequence[str], own_code: Mapping[str, Path]
     ) -> Interface:
-        """Return what the modules in `directories` offer.
+        """Return the interface of the modules in `directories`.
 
         Args:
             directories: A modulepath.
-            names: How the directories are called in messages.
+            names: The names of the directories in messages.
             own_code: Directories and files with code outside of modules, by their names in
-                messages: the code has to be readable, and offers nothing.
+                messages. The code must parse, and adds nothing to the interface.
 
         Raises:
-            PuppetMissingError: Puppet's library does not load, or did not answer in time.
+            PuppetMissingError: Puppet's library does not load, or reached the timeout.
             StateError: The interpreter cannot be started.
         """
         output = self.processes.capture(
@@ -84,7 +83,7 @@ class Parser:
         try:
             if output.ended.code != 0:
                 raise ValueError(f"exit code {output.ended.code}, signal {output.ended.signal}")
-            # A library that greets on standard output does so in lines of its own, before ours.
+            # A library may print lines on standard output before the answer.
             raw = loads(output.stdout.rstrip().rpartition(b"\n")[2])
             return Interface.from_dict(raw, modulepath=[*names, *own_code])
         except (ValueError, AttributeError, StateError) as error:
@@ -110,19 +109,19 @@ class Interfaces:
     def kept(self, release: Release) -> Interface | None:
         """Return the interface that was kept when `release` was staged.
 
-        `None` says that it is not a staged release, or that nothing (readable) was kept.
+        `None` if the release is not staged, or no readable interface was kept.
         """
         file = self._file(release)
         return None if file is None else _read(file, names(release))
 
     def read(self, release: Release, parser: Parser, *, keep: bool) -> Interface:
-        """Return the interface of `release`, asking Puppet where nothing is kept.
+        """Return the interface of `release`; ask Puppet if none is kept.
 
         Args:
             release: The release.
-            parser: Asked where nothing is kept, or by another Puppet.
-            keep: Keep what is asked of a staged release, problems included. The caller holds the
-                store's lock then.
+            parser: Used if no interface is kept, or one of another Puppet version.
+            keep: Keep the interface of a staged release, problems included. The caller then holds
+                the store's lock.
 
         Raises:
             PuppetMissingError: Puppet's parser does not work.
@@ -145,16 +144,16 @@ class Interfaces:
         own_code: Mapping[str, Path],
         parser: Parser,
     ) -> None:
-        """Keep the interface of a release that has no name on this node yet.
+        """Keep the interface of a release that is not yet named on this node.
 
         Args:
             staged: Its record.
-            modulepath: Names as the node will know them, and where they are.
+            modulepath: Directories by their later names on the node.
             own_code: See `Parser.ask`.
-            parser: Asked where nothing is kept, or by another Puppet.
+            parser: Used if no interface is kept, or one of another Puppet version.
 
         Raises:
-            InvalidInputError: Puppet cannot parse it; nothing is kept.
+            InvalidInputError: Puppet cannot parse the release; no interface is kept.
             PuppetMissingError: Puppet's parser does not work.
         """
         file = self._directory / f"{staged.composition}.json"
@@ -173,7 +172,7 @@ class Interfaces:
         write_json(file, interface.to_dict())
 
     def forget(self, composition: str) -> None:
-        """Remove what was kept of a composition that is no longer here."""
+        """Remove the interface of a composition that was removed."""
         remove(self._directory / f"{composition}.json")
 
     def _file(self, release: Release) -> Path | None:
@@ -184,7 +183,7 @@ class Interfaces:
 
 
 def _read(file: Path, modulepath: Sequence[str]) -> Interface | None:
-    """Return what is kept in a file; `None` when that is nothing (readable)."""
+    """Return the interface in a file; `None` if it is missing or unreadable."""
     try:
         return Interface.from_dict(read_json(file), modulepath=modulepath)
     except (FileNotFoundError, StateError):
@@ -192,7 +191,7 @@ def _read(file: Path, modulepath: Sequence[str]) -> Interface | None:
 
 
 def names(release: Release) -> list[str]:
-    """Return what the places of code in a release are called in messages."""
+    """Return the names of a release's code directories in messages."""
     return [*map(str, release.names), *release.own_code]
 
 
@@ -204,7 +203,7 @@ def check_document(
     elsewhere: Elsewhere,
     extra: Sequence[str],
 ) -> None:
-    """Hold the node document of a run against the interface of its release.
+    """Check the node document of a run against the interface of its release.
 
     Args:
         document: The document.
@@ -214,7 +213,7 @@ def check_document(
         extra: Options for Puppet from the command line.
 
     Raises:
-        InvalidInputError: The release cannot be parsed, or the document does not fit it.
+        InvalidInputError: Puppet cannot parse the release, or the document does not fit it.
     """
     interface.refuse_problems()
     site_manifest, hiera_files = elsewhere()
@@ -230,12 +229,12 @@ def check_document(
 
 
 def modules_in(directories: Iterable[Path]) -> set[str]:
-    """Return the names of the modules in directories of the node's own."""
+    """Return the names of the modules in the node's own directories."""
     return {path.name for directory in directories for path in directory.iterdir()}
 
 
 def _may_hold_data(file: Path) -> bool:
-    """Whether a global `hiera.yaml` has a hierarchy; the one in Debian's package has none."""
+    """Whether a global `hiera.yaml` has a hierarchy; Debian's packaged file has none."""
     try:
         lines = [line.rstrip() for line in file.read_text("utf-8", "replace").splitlines()]
     except FileNotFoundError:
@@ -249,7 +248,7 @@ def _may_hold_data(file: Path) -> bool:
 def _defined_in(site_manifest: Path) -> set[str]:
     """Return the last components of the names of classes that a site manifest may define.
 
-    A guess that errs on the side of too many: comments count, and nesting is not looked at.
+    An overestimate: comments count, and nesting is ignored.
     """
     files = site_manifest.rglob("*.pp") if site_manifest.is_dir() else [site_manifest]
     try:
@@ -268,19 +267,19 @@ def check_kept(
     release: Release,
     extra: Sequence[str],
 ) -> None:
-    """Hold a document against what was kept when its release was staged, before Puppet starts.
+    """Check a document against the interface kept at staging, before Puppet starts.
 
-    A release of which nothing was kept is left to Puppet.
+    Without a kept interface Puppet finds the errors.
 
     Args:
         interfaces: The interfaces of the staged releases.
-        elsewhere: What else may define classes or hold data; asked only where it matters.
+        elsewhere: What else may define classes or hold data; read only if it matters.
         document: The document.
         release: The release.
         extra: Options for Puppet from the command line.
 
     Raises:
-        InvalidInputError: It does not fit, or Puppet cannot parse the release.
+        InvalidInputError: The document does not fit, or Puppet cannot parse the release.
     """
     kept = interfaces.kept(release)
     if kept is not None:

@@ -1,8 +1,8 @@
-"""The ledger: in which order releases were first applied, and what an operator rolled back to.
+"""The ledger: the order in which releases were first applied, and the rollback in force.
 
-Owns: `applied.json` and `rollback.json` in the state directory. Invariants: a source only goes
-forward by itself, by the times in its tags where they are known (`releases.tag_memory`); going back
-is somebody's decision, which holds until the input says something new.
+The files are `applied.json` and `rollback.json` in the state directory. A source only moves forward
+by itself, by the times in its tags if they are known (`releases.tag_memory`). An operator can
+decide to roll back; the rollback ends when the input changes.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedElsewhere:
-    """What is said of an order that the ledger does not know: the node was made anew.
+    """The release that other nodes report for a reinstalled node without a ledger.
 
     Attributes:
         app: The release that the node applied last.
-        tagged_at: When its tag says that it was made, in seconds since 1970; `None` where that is
-            not known, and nothing can be told from it.
+        tagged_at: The time in its tag, in seconds since 1970; `None` if unknown, so that no order
+            follows.
     """
 
     app: ReleasePath
@@ -36,17 +36,17 @@ class AppliedElsewhere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """A decision to run an earlier release, as it ran then.
+    """A decision to run an earlier release with its earlier node document.
 
     Attributes:
         app: The release.
         run: The good run whose node document is used.
-        node_document: That document.
-        input_sha256: The input that it overrules; another one ends it.
-        user: Who decided.
+        node_document: The node document of that run.
+        input_sha256: The input that it overrules; a changed input ends it.
+        user: The user who decided.
         since: When, ISO 8601.
-        wanted: The release that the input names; empty in a decision of an older version.
-        serial: The serial of the assignment that it overrules; another one ends it. 0 where the
+        wanted: The release that the input names; empty in a record of an older version.
+        serial: The serial of the assignment that it overrules; a new assignment ends it. 0 if the
             input named the release itself.
     """
 
@@ -60,16 +60,16 @@ class Rollback:
     serial: int = 0
 
     def stands(self, input_sha256: str, serial: int) -> bool:
-        """Whether the decision holds for an input: another one than it overrules ends it.
+        """Return whether the decision is in force for an input; a changed input ends it.
 
         Args:
-            input_sha256: The input.
+            input_sha256: The digest of the input.
             serial: The serial of the assignment in force; 0 without one.
         """
         return self.input_sha256 == input_sha256 and self.serial in (0, serial)
 
     def to_public(self) -> dict[str, str]:
-        """Return what others may know: all but the node document."""
+        """Return what other nodes may read: all fields but the node document."""
         names = ("wanted", "app", "run", "user", "since")
         return {name: str(getattr(self, name)) for name in names}
 
@@ -81,7 +81,7 @@ class Rollback:
 
 
 class Ledger:
-    """What was applied on this node.
+    """The releases that were applied on this node, in order.
 
     Args:
         state: The state directory.
@@ -94,11 +94,7 @@ class Ledger:
         self._memory = TagMemory(state)
 
     def order(self, source: str) -> list[ReleasePath]:
-        """Return the tags of `source` that were applied, in the order in which each came first.
-
-        Raises:
-            StateError: The ledger is damaged.
-        """
+        """Return the tags of `source` that were applied, in the order of their first run."""
         return [ReleasePath(app) for app in self._read()[0].get(source, [])]
 
     def sources(self) -> list[str]:
@@ -106,18 +102,14 @@ class Ledger:
         return sorted(self._read()[0])
 
     def current(self, source: str) -> ReleasePath | None:
-        """Return the tag of `source` that was applied last; `None` before there was one.
-
-        Raises:
-            StateError: The ledger is damaged.
-        """
+        """Return the tag of `source` that was applied last; or `None`."""
         order, current = self._read()
         applied = order.get(source, [])
         found = current.get(source) or (applied[-1] if applied else None)
         return None if found is None else ReleasePath(found)
 
     def _read(self) -> tuple[dict[str, list[str]], dict[str, str]]:
-        """Return the order of each source, and which release of each was applied last."""
+        """Return the order of each source, and the last applied release of each."""
         try:
             raw = read_json(self._applied)
         except FileNotFoundError:
@@ -136,32 +128,27 @@ class Ledger:
             raise StateError(
                 "is damaged",
                 where=str(self._applied),
-                hint="move it away; the order of releases starts anew then",
+                hint="move it away; the order of releases then starts again",
             )
         return order, current
 
     def begins(self, app: ReleasePath) -> bool:
-        """Return whether no release of a tag's source was ever applied here.
-
-        Raises:
-            StateError: The ledger is damaged.
-        """
+        """Return whether no release of a tag's source was ever applied on this node."""
         return app.is_tag and self.current(app.source) is None
 
     def check_forward(self, app: ReleasePath, *, before: AppliedElsewhere | None = None) -> None:
-        """Refuse a release that is older than the one of its source that was applied last.
+        """Reject a release that is older than the last applied release of its source.
 
-        The times inside the tags decide, where both are known and differ: they are what is signed.
-        Otherwise it is the order in which the releases were first applied here.
+        If the times inside both tags are known and differ, they decide, because they are signed.
+        Otherwise the order of the first runs on this node decides.
 
         Args:
             app: The release.
-            before: What others say that this node applied, for a source of which the ledger knows
-                nothing; it can only make a release older.
+            before: What other nodes report as applied on this node, for a source that the ledger
+                does not know; it can only lead to a rejection.
 
         Raises:
             InvalidInputError: The release is older.
-            StateError: What is known of releases is damaged.
         """
         current = self.current(app.source)
         if current is None and before is not None:
@@ -194,7 +181,7 @@ class Ledger:
             )
 
     def note(self, app: ReleasePath) -> None:
-        """Write down that a release is applied now."""
+        """Record that a release is applied now."""
         if not app.is_tag or self.current(app.source) == app:
             return
         order, current = self._read()
@@ -206,11 +193,7 @@ class Ledger:
         write_json(self._applied, {"schema": SCHEMA, "order": order, "current": current})
 
     def rollback(self) -> Rollback | None:
-        """Return the decision in force, if there is one.
-
-        Raises:
-            StateError: It is damaged.
-        """
+        """Return the rollback in force, or `None`."""
         try:
             raw = read_json(self._rollback)
         except FileNotFoundError:
@@ -224,19 +207,16 @@ class Ledger:
             raise StateError(f"is damaged: {error}", where=str(self._rollback)) from error
 
     def in_force(self, input_file: Path, *, serial: int) -> Rollback | None:
-        """Return the decision in force while the input stands as it does; it ends with a new one.
+        """Return the rollback in force for the current input; a changed input ends it.
 
         Args:
-            input_file: The node's own input; one that cannot be read ends nothing.
+            input_file: The node's own input; an unreadable input ends nothing.
             serial: The serial of the assignment in force; 0 without one.
-
-        Raises:
-            StateError: The decision is damaged.
         """
         rollback = self.rollback()
         if rollback is None:
             return None
-        import hashlib  # not paid for where nobody rolled back
+        import hashlib  # needed only after a rollback
 
         try:
             digest = hashlib.sha256(input_file.read_bytes()).hexdigest()
@@ -245,7 +225,7 @@ class Ledger:
         return rollback if rollback.stands(digest, serial) else None
 
     def roll_back(self, rollback: Rollback) -> None:
-        """Put a decision in force."""
+        """Put a rollback in force."""
         make_private(self._state)
         fields = asdict(rollback)
         if not rollback.serial:
@@ -253,5 +233,5 @@ class Ledger:
         write_json(self._rollback, {"schema": SCHEMA, **fields})
 
     def end_rollback(self) -> None:
-        """End the decision in force."""
+        """End the rollback in force."""
         remove(self._rollback)

@@ -1,14 +1,13 @@
-"""How much a release may be: for trees from git, packages and packs alike.
+"""Size limits of a release: for trees from git, packages and packs alike.
 
-Owns: the numbers, and how what is about to be written is counted against them. Refuses to know:
-where it comes from, and where it goes. Invariant: who asks before writing never writes more.
+A caller that counts before it writes never exceeds the limits.
 """
 
 from dataclasses import dataclass
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 
-# A module of Puppet's is some ten directories deep. Whoever walks a tree may rely on these.
+# A module of Puppet's is some ten directories deep. Code that walks a tree may rely on these.
 MAX_DEPTH = 100
 MAX_PATH = 1024
 MAX_NAME = 255
@@ -18,12 +17,12 @@ MAX_PINNED = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the trees of one release may take together.
+    """Limits of all trees of one release together.
 
     Attributes:
         file: Bytes of a pack itself, or of all archives of the Forge.
         unpacked: Bytes of all files.
-        members: How many files, links and directories.
+        members: Number of files, links and directories.
     """
 
     file: int = 1024**3
@@ -37,11 +36,11 @@ LIMITS = Limits()
 class Budget:
     """Counts members and bytes of one release, before they are written.
 
-    Everything that a release consists of is counted against one: its own tree, its modules and
-    its collections, wherever they come from, and what the store has of them already.
+    One budget counts all parts of a release: its own tree, its modules and its collections,
+    including those that the store has already.
 
     Args:
-        limits: What it may take.
+        limits: The limits.
     """
 
     def __init__(self, limits: Limits = LIMITS) -> None:
@@ -54,12 +53,12 @@ class Budget:
         """Count a member.
 
         Args:
-            size: Its bytes; 0 for a link or directory.
-            where: Its place, for messages.
-            members: How many there are; `size` is that of all.
+            size: The member's bytes; 0 for a link or directory.
+            where: The member's location, for messages.
+            members: The number of members; `size` is their total.
 
         Raises:
-            IntegrityError: It is one too many, or too large.
+            IntegrityError: A limit is exceeded.
         """
         self._members += members
         self._bytes += size
@@ -83,10 +82,10 @@ class Budget:
 
 
 def refuse_too_many(pinned: int, *, where: str) -> None:
-    """Refuse a release that needs too many modules and collections.
+    """Reject a release that needs too many modules and collections.
 
     Raises:
-        InvalidInputError: There are more than `MAX_PINNED`.
+        InvalidInputError: The number exceeds `MAX_PINNED`.
     """
     if pinned > MAX_PINNED:
         raise InvalidInputError(
@@ -97,7 +96,7 @@ def refuse_too_many(pinned: int, *, where: str) -> None:
 
 
 def size_problem(path: bytes) -> str:
-    """Return what is wrong with the length or depth of a path in a tree; empty when nothing is.
+    """Return the problem with the length or depth of a path in a tree, or empty text.
 
     Args:
         path: Relative to the tree's root, its components separated by `/`.

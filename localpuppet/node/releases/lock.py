@@ -1,9 +1,10 @@
 """`manifest.lock`: what every name in a manifest resolved to.
 
-Owns: the format, field by field. Version 1 has tags only; version 2 has commits and modules of the
-Forge as well, and is written where there are some: who has tags only can still be read by every
-localpuppet. Refuses to know: git, the Forge. A lock is the trust anchor of a release: the commit or
-the archive's digest, and our own SHA-256 of the bytes decide; a tag, branch or version is a name.
+A lock is the trust anchor of a release: the commit or the archive's digest, and the SHA-256 of the
+tree's bytes decide; a tag, branch or version is only a name.
+
+Version 1 has tags only, and every localpuppet reads it. Version 2 adds commits and modules of the
+Forge, and is written only if the lock has such entries.
 """
 
 from collections.abc import Mapping
@@ -41,9 +42,8 @@ class Pin:
 
     Attributes:
         url: The repository.
-        tag: The tag that was asked for.
-        tag_object: What `refs/tags/TAG` points at: the id of the tag object, or of the commit when
-            the tag is a lightweight one.
+        tag: The requested tag.
+        tag_object: The id of the tag object, or of the commit for a lightweight tag.
         commit: The commit behind it.
         tree_sha256: Digest of the tree's bytes (docs/tree-digest.md).
     """
@@ -59,7 +59,7 @@ class Pin:
         """Return the pin.
 
         Raises:
-            InvalidInputError: A field is refused.
+            InvalidInputError: A field is invalid.
         """
         text = cast("Mapping[str, str]", raw)
         return cls(
@@ -72,17 +72,17 @@ class Pin:
 
     @property
     def name(self) -> str:
-        """What the manifest calls it."""
+        """The version's name in the manifest."""
         return self.tag
 
     @property
     def short(self) -> str:
-        """Enough of what it is for people."""
+        """A short form for people."""
         return self.commit[:12]
 
     @property
     def fields(self) -> dict[str, str]:
-        """What the lock says of it, in the order in which it is written."""
+        """Its fields in the lock, in the order of the file."""
         return asdict(self)
 
 
@@ -92,7 +92,7 @@ class CommitPin:
 
     Attributes:
         url: The repository.
-        branch: The branch that the manifest named; empty where it named the commit.
+        branch: The branch that the manifest named; empty if it named the commit.
         commit: The commit.
         tree_sha256: Digest of the tree's bytes (docs/tree-digest.md).
     """
@@ -104,28 +104,28 @@ class CommitPin:
 
     @property
     def name(self) -> str:
-        """What the manifest calls it."""
+        """The version's name in the manifest."""
         return self.branch or self.commit[:12]
 
     @property
     def short(self) -> str:
-        """Enough of what it is for people."""
+        """A short form for people."""
         return self.commit[:12]
 
     @property
     def fields(self) -> dict[str, str]:
-        """What the lock says of it, in the order in which it is written."""
+        """Its fields in the lock, in the order of the file."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgePin:
-    """A version of a module of the Forge that is locked; mirrors of a forge have the same bytes.
+    """A locked version of a Forge module; all mirrors of a forge have the same bytes.
 
     Attributes:
         forge: OWNER/NAME.
         version: The version.
-        archive_sha256: Digest of the archive, as the Forge says it.
+        archive_sha256: Digest of the archive, as the Forge reports it.
         tree_sha256: Digest of the tree's bytes (docs/tree-digest.md).
     """
 
@@ -136,17 +136,17 @@ class ForgePin:
 
     @property
     def name(self) -> str:
-        """What the manifest calls it."""
+        """The version's name in the manifest."""
         return self.version
 
     @property
     def short(self) -> str:
-        """Enough of what it is for people."""
+        """A short form for people."""
         return self.archive_sha256[:12]
 
     @property
     def fields(self) -> dict[str, str]:
-        """What the lock says of it, in the order in which it is written."""
+        """Its fields in the lock, in the order of the file."""
         return asdict(self)
 
 
@@ -157,7 +157,7 @@ def parse_pin(raw: Mapping[str, Json], *, where: str, allow_file: bool) -> AnyPi
     """Return a pin of a single module.
 
     Raises:
-        InvalidInputError: Fields are missing, do not belong together, or are refused.
+        InvalidInputError: Fields are missing, contradictory or invalid.
     """
     text = cast("Mapping[str, str]", raw)
     form = "archive" if "forge" in raw else "tag" if {"tag", "tag_object"} & set(raw) else "commit"
@@ -196,8 +196,8 @@ class Lock:
     Attributes:
         modules: Single modules by name.
         sources: Entries of the modulepath (`dist/tags/r7`) by name.
-        paths: Work trees that stand for single modules on the maker's own machine: absolute
-            directories by name. A lock with one is not a release's.
+        paths: Work trees that replace single modules on the maker's machine: absolute directories
+            by name. The lock of a release has none.
     """
 
     modules: Mapping[str, AnyPin]
@@ -214,7 +214,7 @@ class Lock:
             allow_file: Whether `file://` URLs are allowed.
 
         Raises:
-            InvalidInputError: Another version, or a field is refused.
+            InvalidInputError: The version is unknown, or a field is invalid.
         """
         if raw["version"] not in VERSIONS:
             raise InvalidInputError(
@@ -254,23 +254,23 @@ class Lock:
 
     @property
     def version(self) -> int:
-        """The lowest version of the format that can say it."""
+        """The lowest version of the format that can express the lock."""
         tags = all(isinstance(pin, Pin) for pin in self.modules.values())
         return 1 if tags and not self.paths else 2
 
     @property
     def trees(self) -> dict[str, str]:
-        """What single modules are, by name: a digest, or the directory of a work tree."""
+        """The trees of single modules by name: a digest, or the directory of a work tree."""
         return {name: pin.tree_sha256 for name, pin in self.modules.items()} | dict(self.paths)
 
     @property
     def pins(self) -> dict[str, AnyPin]:
-        """Every pin by its place: `modules.ntp`, `sources.dist/tags/r7`."""
+        """Every pin by its key: `modules.ntp`, `sources.dist/tags/r7`."""
         modules = {f"modules.{name}": pin for name, pin in self.modules.items()}
         return modules | {f"sources.{name}": pin for name, pin in self.sources.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form that is written, in a fixed order."""
+        """Return the form of the file, in a fixed order."""
         return {
             "version": self.version,
             "modules": {name: self.modules[name].fields for name in sorted(self.modules)},

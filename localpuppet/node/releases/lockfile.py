@@ -1,8 +1,6 @@
-"""lock: from a manifest to `manifest.lock`.
+"""Parses, checks and writes `manifest.lock`.
 
-Owns: resolving every tag of a manifest, and the form of the lock file. Invariants: a lock names
-everything that the manifest names, and nothing else; a tag that moved since the last lock is an
-alarm.
+A lock pins exactly what its manifest names.
 """
 
 import json
@@ -25,7 +23,7 @@ def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file:
     """Return the manifest in `data`.
 
     Raises:
-        InvalidInputError: It is refused.
+        InvalidInputError: The manifest is invalid.
     """
     raw = documents.recall(data, schema="manifest")
     if raw is None:
@@ -51,7 +49,7 @@ def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: boo
     """Return the lock in `data`.
 
     Raises:
-        InvalidInputError: It is refused.
+        InvalidInputError: The lock is invalid.
     """
     from localpuppet.base.formats import canonical_yaml
 
@@ -68,17 +66,18 @@ def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: boo
 
 
 def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bool = False) -> None:
-    """Refuse a lock that does not fit its manifest.
+    """Reject a lock that does not fit its manifest.
 
     Args:
         manifest: The manifest.
         lock: Its lock.
-        where: The lock's place, for messages.
-        work_trees: Let modules be work trees of this machine: what is tried is not a release.
+        where: The lock's location, for messages.
+        work_trees: Allow modules that are work trees of this machine, for a run of an unreleased
+            work tree.
 
     Raises:
-        InvalidInputError: Something is named by only one of the two, or at another tag; a module is
-            a work tree, and must not be.
+        InvalidInputError: A name is in only one of the two or has another tag, or a module is a
+            work tree without `work_trees`.
     """
     for name in lock.paths:
         if not work_trees:
@@ -113,7 +112,7 @@ def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bo
 
 
 def fits(wanted: Module | Tag, pin: AnyPin) -> bool:
-    """Return whether a pin is one of what a manifest wants; repositories are not compared."""
+    """Return whether a pin fits an entry of a manifest; repositories are not compared."""
     if isinstance(wanted, Tag):
         return isinstance(pin, Pin) and pin.tag == wanted
     if isinstance(wanted, ForgeModule):
@@ -141,7 +140,7 @@ def _wish(wanted: Module | Tag | None) -> str:
 
 
 def to_text(lock: Lock) -> str:
-    """Return the lock as it is committed: YAML, one field a line, in a fixed order."""
+    """Return the text of a lock: YAML, one field a line, in a fixed order."""
     lines = [
         "# Written by 'localpuppet release lock'; commit it beside manifest.yaml.",
         f"version: {lock.version}",

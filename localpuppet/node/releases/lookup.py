@@ -1,8 +1,4 @@
-"""Asks Hiera for a key as a run of this node would see it.
-
-Owns: the call of `puppet lookup`, with the release's modulepath and `hiera.yaml`, a node's facts
-and the node document through the ENC; what its answer means. Refuses to know: how it is shown.
-"""
+"""Looks up a Hiera key as a run of this node would, with `puppet lookup`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +14,12 @@ from localpuppet.node.releases.release import Release
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What Hiera has for a key.
+    """The result of a lookup.
 
     Attributes:
-        found: Whether there is a value.
-        value: It; with an explanation, `None`.
-        explanation: Where Hiera looked and what it took, in Puppet's words; empty if not asked for.
+        found: Whether the key has a value.
+        value: The value; `None` with an explanation.
+        explanation: Where Hiera looked and what it took, in Puppet's words; empty unless requested.
     """
 
     found: bool
@@ -37,9 +33,9 @@ class LookupRequest:
 
     Attributes:
         key: The key, `profile::base::packages` or `hosts.web01`.
-        explain: Whether to ask for the way to the value.
-        merge: How values of several levels become one; empty for what the data say.
-        type: Puppet's type that the value must have; empty for any.
+        explain: Whether to return Hiera's explanation.
+        merge: The merge strategy; empty for the one in the data.
+        type: The Puppet type of the value; empty for any.
     """
 
     key: str
@@ -48,10 +44,10 @@ class LookupRequest:
     type: str = ""
 
     def words(self) -> list[str]:
-        """Return the call of `puppet lookup`.
+        """Return the arguments of `puppet lookup`.
 
         Raises:
-            InvalidInputError: It is not a key.
+            InvalidInputError: The text is not a key.
         """
         if not self.key.strip() or self.key.startswith("-"):
             raise InvalidInputError(f"{self.key[:60]!r} is not a key of Hiera", where="KEY")
@@ -69,20 +65,20 @@ def look_up(
     facts: NodeFacts | None,
     compiler: CatalogCompiler,
 ) -> Found:
-    """Return what Hiera has for a key.
+    """Look up a key in Hiera.
 
     Args:
         request: The key, and how it is looked up.
         release: The release, on this node.
         document: The node document; its classes are compiled, as `lookup` in a run sees them.
-        facts: Of another machine, or over this node's; `None` for this node's.
+        facts: Facts of another machine, or facts that override this node's; `None` for this node's.
         compiler: Calls Puppet.
 
     Raises:
-        InvalidInputError: Not a key, data that cannot be read, a value of another type, a catalog
-            that does not compile.
-        PuppetMissingError: There is no Puppet.
-        StateError: Puppet cannot be started, or the disk refused.
+        InvalidInputError: The key or the data are invalid, the value has another type, or the
+            catalog does not compile.
+        PuppetMissingError: Puppet is not installed.
+        StateError: Puppet cannot be started.
     """
     words, where = request.words(), f"{release.app}: {request.key}"
     script = compiler.lookup_script

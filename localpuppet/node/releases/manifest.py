@@ -1,7 +1,7 @@
-"""`manifest.yaml` of a release, and which directories make up a modulepath.
+"""`manifest.yaml` of a release: its modulepath and its single modules.
 
-Owns: the rules between entries (how many, none twice, one release of a source, nothing mutable
-where that is forbidden). Refuses to know: the disk.
+Rules between entries: a limited number, no duplicates, one release of a source, nothing mutable
+where the site forbids it.
 """
 
 import json
@@ -24,15 +24,15 @@ _PART = re.compile(r"(?!-)[A-Za-z0-9_.+-]+\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a release needs beside its own modules.
+    """The dependencies of a release, besides its own modules.
 
     Attributes:
         modulepath: Collections, in modulepath order.
         modules: Single modules by name.
-        moduledir: Where single modules are put inside the release; empty for its top. A release
-            that has one is a control repository: its `environment.conf` counts.
-        site_manifest: Its own site manifest, a file or directory inside the release; empty for
-            what `environment.conf` says, or the root's.
+        moduledir: The directory of single modules inside the release; empty for its top. If set,
+            the release is a control repository and its `environment.conf` applies.
+        site_manifest: Its own site manifest, a file or directory inside the release; empty for the
+            one in `environment.conf`, or the root's.
         tags_only: Whether everything must be a tag: no commit, branch or module of the Forge.
     """
 
@@ -52,7 +52,7 @@ class Manifest:
             allow_file: Whether `file://` URLs are allowed.
 
         Raises:
-            InvalidInputError: A path, name, URL or tag is outside its grammar.
+            InvalidInputError: A path, name, URL or tag does not match its grammar.
         """
         entries = cast("list[str]", raw.get("modulepath", []))
         modules = cast("dict[str, dict[str, str]]", raw.get("modules", {}))
@@ -82,7 +82,7 @@ class Manifest:
         """Return the manifest as `manifest.yaml` has it, one field a line.
 
         Args:
-            comments: Module → what to say above it, one line or more; `""` is the whole file.
+            comments: Module → comment above it, one line or more; key `""` is for the whole file.
         """
         lines = _comment(comments.get("", ""), "")
         if self.tags_only:
@@ -109,7 +109,7 @@ def parse_inner_path(text: str, *, where: str) -> str:
     """Return the path of a directory or file inside a release; empty for its top.
 
     Raises:
-        InvalidInputError: It is absolute, leaves the release, or has odd characters.
+        InvalidInputError: The path is absolute, leaves the release, or has forbidden characters.
     """
     if text in ("", "."):
         return ""
@@ -125,11 +125,11 @@ def parse_inner_path(text: str, *, where: str) -> str:
 
 
 def refuse_untagged(manifest: Manifest, *, because: str) -> None:
-    """Refuse single modules that are not tags: the strict form of a manifest.
+    """Reject single modules that are not tags.
 
     Args:
         manifest: The manifest.
-        because: Who asks for it, for the message.
+        because: The rule that requires tags, for the message.
 
     Raises:
         InvalidInputError: A module is a commit, a branch or of the Forge.
@@ -144,13 +144,13 @@ def refuse_untagged(manifest: Manifest, *, because: str) -> None:
 
 
 def check_modulepath(app: ReleasePath, manifest: Manifest, *, tags_only: bool) -> None:
-    """Refuse what must not stand together on one modulepath.
+    """Reject directories that must not share a modulepath.
 
     Args:
         app: The release that the manifest belongs to.
         manifest: Its manifest.
-        tags_only: Refuse everything that is not a tag: the site says `immutable_only`, or the
-            release is locked.
+        tags_only: Reject everything but tags: the site sets `immutable_only`, or the release is
+            locked.
 
     Raises:
         InvalidInputError: Too many directories, one twice, the app itself, two releases of one

@@ -1,10 +1,9 @@
 """A single module as a manifest names it: from git, or from the Forge.
 
-Owns: the two forms, how they are written, and which of them may move. Refuses to know: what a name
-resolves to (`releases.lock`).
-
     ntp:    {git: https://git.example.com/ntp.git, tag: v1}       # or commit: SHA, or branch: NAME
     stdlib: {forge: puppetlabs/stdlib, version: ">= 9.0.0 < 10.0.0"}
+
+`releases.lock` has what the names resolve to.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +37,7 @@ class GitModule:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What a manifest says of it, in the order in which it is written."""
+        """Its fields in a manifest, in the order of the file."""
         return {"git": self.url, self.kind: self.ref}
 
 
@@ -48,7 +47,7 @@ class ForgeModule:
 
     Attributes:
         slug: OWNER/NAME.
-        version: Which versions will do.
+        version: The range of versions.
     """
 
     slug: Slug
@@ -56,7 +55,7 @@ class ForgeModule:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What a manifest says of it, in the order in which it is written."""
+        """Its fields in a manifest, in the order of the file."""
         return {"forge": self.slug, "version": self.version.text}
 
 
@@ -74,13 +73,13 @@ def parse_module(name: str, raw: Mapping[str, str], *, where: str, allow_file: b
     """Return a module of a manifest.
 
     Args:
-        name: Its name there.
+        name: Its name in the manifest.
         raw: `{"git": url, "tag": tag}` or `{"forge": slug, "version": range}`, shape-checked.
-        where: Its place, for messages.
+        where: Its location, for messages.
         allow_file: Whether `file://` URLs are allowed.
 
     Raises:
-        InvalidInputError: Fields are missing, do not belong together, or are outside their grammar.
+        InvalidInputError: Fields are missing, contradictory, or do not match their grammar.
     """
     hint = "{forge: OWNER/NAME, version: V} or {git: URL, tag: TAG | commit: SHA | branch: NAME}"
     if "forge" in raw:

@@ -1,8 +1,4 @@
-"""Provides the release that an input names: on this node, sound, read by Puppet's parser, resolved.
-
-Owns: whether a release must be staged before it can be used, and that each step is done once.
-Refuses to know: who wants the release, and what is run with it.
-"""
+"""Provides the release that an input names: staged, verified, parsed by Puppet, resolved."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -26,13 +22,12 @@ class ReleaseProvider:
     """Provides releases.
 
     Args:
-        offered: Whether staging could find a release: in a source, a package or a pack.
+        offered: Whether a source, a package or a pack has a release.
         resolve: Returns a release that is on the node.
-        staging: Lends what stages releases, under a title that says what for.
-        tools: Returns what installs packages.
-        reader: Has Puppet's parser read what was staged.
-        mutable: Brings what a release that is not a tag needs; `None` where such releases are
-            refused.
+        staging: Provides staging, under a title for progress.
+        tools: Returns the package tools.
+        reader: Reads the interfaces of staged releases.
+        mutable: Brings the modules of mutable code; `None` if the site forbids it.
     """
 
     def __init__(
@@ -53,14 +48,14 @@ class ReleaseProvider:
         self._mutable = mutable
 
     def ensure_present(self, path: ReleasePath, note: Callable[[str], None]) -> None:
-        """Ensure that a release that this node once had is on it; stage it again if it is missing.
+        """Stage a release again if this node had it and lost it.
 
         Args:
             path: Its name.
             note: Called before a release is staged, with a line for the user.
 
         Raises:
-            LocalpuppetError: It is missing and cannot be staged now.
+            LocalpuppetError: The release is missing and cannot be staged.
         """
         try:
             self.resolve(path)
@@ -75,14 +70,14 @@ class ReleaseProvider:
                 ) from error
 
     def provide(self, path: ReleasePath, *, package: Path | None = None) -> Release:
-        """Return a release, staged first when it can come from somewhere.
+        """Return a release, after staging it if any source offers it.
 
         Args:
             path: Its name.
             package: A package to install first, and to stage the release from.
 
         Raises:
-            LocalpuppetError: The package is refused, the release cannot be staged, or is refused.
+            LocalpuppetError: The package or release is invalid, or cannot be staged.
         """
         changes = not (path.is_tag or path.is_assigned)
         if package is None and changes and self._mutable is not None:

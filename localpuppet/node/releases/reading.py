@@ -1,8 +1,4 @@
-"""When Puppet's parser reads a release: before its name is switched, or at once on request.
-
-Owns: which release is read when, and what happens where Puppet is not installed. Refuses to know:
-how the parser is asked and where its answers are kept (`releases.interfaces`).
-"""
+"""Has Puppet's parser read a release: before its name is switched, or at once on request."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,15 +15,15 @@ from localpuppet.node.releases.store import Store
 
 
 class InterfaceReader:
-    """Has Puppet's parser read releases.
+    """Reads the interfaces of releases with Puppet's parser.
 
     Args:
-        interfaces: Where answers are kept.
-        store: Locked while an answer is kept.
+        interfaces: Keeps interfaces.
+        store: Locked while an interface is written.
         installed: Returns the installed Puppet, or raises `PuppetMissingError`.
         parser: Returns the parser of an installed Puppet.
         elsewhere: What else may define classes or hold data.
-        observe: Returns whoever is shown, under a title, that reading takes long.
+        observe: Returns a progress display with a title.
     """
 
     def __init__(
@@ -50,13 +46,13 @@ class InterfaceReader:
     def read_composed(
         self, staged: Staged, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
     ) -> bool:
-        """Read a release that has no name on this node yet; return whether there was a parser.
+        """Read a release that is not yet named on this node; return whether a parser exists.
 
-        Where Puppet is not installed yet, as where images are made, nothing is read.
+        If Puppet is not installed yet (for example while building an image), nothing is read.
 
         Raises:
             InvalidInputError: Puppet cannot parse the release.
-            PuppetMissingError: Puppet is there, and its parser does not work.
+            PuppetMissingError: Puppet is installed, and its parser does not work.
         """
         try:
             installation = self._installed()
@@ -67,12 +63,12 @@ class InterfaceReader:
         return True
 
     def read_staged(self, release: Release) -> str:
-        """Keep the interface of a staged release; return why that was not done, else nothing.
+        """Keep the interface of a staged release; return the reason if that was not done.
 
         Raises:
             InvalidInputError: Puppet cannot parse the release.
-            BusyError: Another process changes the store.
-            PuppetMissingError: Puppet is there, and its parser does not work.
+            BusyError: Another process holds the store's lock.
+            PuppetMissingError: Puppet is installed, and its parser does not work.
         """
         try:
             installation = self._installed()
@@ -87,9 +83,9 @@ class InterfaceReader:
         return ""
 
     def check_now(self, release: Release, document: NodeDocument, *, where: str) -> str:
-        """Hold a document against its release, read now; return why that was not done, if so.
+        """Check a document against its release, read now; return the reason if that was not done.
 
-        Whoever may read the release may check it: nothing is kept.
+        Nothing is kept, so read access to the release is enough.
 
         Args:
             release: The release, staged or not.
@@ -98,7 +94,7 @@ class InterfaceReader:
 
         Raises:
             InvalidInputError: The document does not fit, or Puppet cannot parse the release.
-            PuppetMissingError: Puppet is there, and its parser does not work.
+            PuppetMissingError: Puppet is installed, and its parser does not work.
         """
         try:
             installation = self._installed()
@@ -113,11 +109,11 @@ class InterfaceReader:
         return ""
 
     def interface_of(self, release: Release) -> Interface:
-        """Return a release's interface: the kept one, or what Puppet's parser reads now.
+        """Return a release's interface: the kept one, or one that Puppet's parser reads now.
 
         Raises:
             InvalidInputError: Puppet cannot parse the release.
-            PuppetMissingError: There is no Puppet, or its parser does not work.
+            PuppetMissingError: Puppet is missing, or its parser does not work.
         """
         kept = self.interfaces.kept(release)
         return kept or self._read(release, self._installed(), keep=False)
@@ -132,10 +128,10 @@ class InterfaceReader:
 
 
 class ParseBeforeSwitch:
-    """Lets a release have its name only when Puppet's parser can read it: for `Staging`.
+    """Approves a release for `Staging` if Puppet's parser can read it.
 
     Args:
-        reader: Reads it.
+        reader: Reads the release.
     """
 
     def __init__(self, reader: InterfaceReader) -> None:
@@ -145,5 +141,5 @@ class ParseBeforeSwitch:
     def __call__(
         self, staged: Staged, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
     ) -> None:
-        """Keep what the parser says; see `InterfaceReader.read_composed` for what it raises."""
+        """Keep the interface; see `InterfaceReader.read_composed` for errors."""
         self.given = self._reader.read_composed(staged, modulepath, own_code)

@@ -1,7 +1,6 @@
 """A release on disk: from `app: foo/tags/r1` to a modulepath.
 
-Owns: where a release's files are, that they are inside `modules/`, what its `manifest.yaml` and
-`enc.yaml` say. Refuses to know: how the files got there.
+All files of a release are inside `modules/` or the store.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,23 +31,22 @@ class Release:
     """A release that can be applied.
 
     Attributes:
-        app: Its name; of a work tree what people see.
-        directory: Where it is.
-        modulepath: Absolute directories, the app's own first; of a staged release those of its
-            record, which never change.
-        names: What the same directories are called below `modules/`.
-        enc: What it gives every node.
+        app: Its name, or the name of a work tree for people.
+        directory: Its path.
+        modulepath: Absolute directories, the app's own first; for a staged release the unchanging
+            ones in its record.
+        names: The names of the same directories below `modules/`.
+        enc: Its `enc.yaml`.
         hiera_config: Its `hiera.yaml`, if any.
-        mutable: What on the modulepath is not a tag.
+        mutable: Directories of the modulepath that are not tags.
         site_manifest: Its own site manifest, a file or directory; `None` for the root's.
-        work_tree: The directory, where this is not a release but a work tree; else empty.
+        work_tree: The directory of an unreleased work tree; else empty.
         own_code: Its directories and files with code outside of modules, by their names below
             `modules/`.
-        base: Directories of modules of the node's own, behind the others: `$basemodulepath`.
-        repaired: What had been changed on this node since it was staged, and was repaired for this
-            use; empty if nothing.
-        trees: Where its files are: its own with an empty name, those of single modules and
-            collections by the directory that their names begin with.
+        base: The node's own module directories, after the others: `$basemodulepath`.
+        repaired: Which changed files were repaired for this use, or empty.
+        trees: Its trees: its own with an empty name, those of single modules and collections by the
+            directory that prefixes their names.
     """
 
     app: str
@@ -67,22 +65,22 @@ class Release:
 
     @property
     def config_version(self) -> str:
-        """Return the configuration version for Puppet: the release's name, one word of a shell."""
+        """Return the configuration version for Puppet: the release's name, as one shell word."""
         return "work-tree" if self.work_tree else self.app
 
     @property
     def environment_code(self) -> tuple[Path, ...]:
-        """Directories from which Puppet loads code for every module, as of its environment."""
+        """Directories from which Puppet loads code for every module, like its environment's."""
         return tuple(path for path in self.own_code.values() if path != self.site_manifest)
 
     @property
     def whole_modulepath(self) -> tuple[Path, ...]:
-        """Every directory in which Puppet looks for modules, but our own."""
+        """Every directory in which Puppet looks for modules, except localpuppet's own."""
         return (*self.modulepath, *self.base)
 
     @property
     def directories(self) -> dict[str, str]:
-        """Where its files are for Puppet → what their names in the release begin with."""
+        """Paths of its trees as Puppet sees them → prefix of their names in the release."""
         others = {str(tree): f"{start}/" for start, tree in self.trees.items() if start}
         return {**others, str(self.directory): ""}
 
@@ -101,16 +99,16 @@ def resolve(
     Args:
         app: Its name, relative to `modules`.
         modules: The directory of all modules.
-        store: The state directory, where links of staged releases lead.
+        store: The state directory, the target of a staged release's links.
         files: Reads `manifest.yaml`.
-        sources: The site's sources by name: what is staged of one that asks for signatures must
-            be verified by its signers file as that is now.
-        immutable_only: Refuse `trunk` and every other thing that is not a tag.
+        sources: The site's sources by name: staged tags of one that requires signatures must be
+            verified with its current signers file.
+        immutable_only: Reject `trunk` and everything else that is not a tag.
 
     Raises:
-        InvalidInputError: It is not there, leaves `modules`, or breaks a rule for manifests.
-        IntegrityError: A tag of it must be verified, and is not.
-        StateError: A signers file cannot be read, or a record is damaged.
+        InvalidInputError: The release is missing, leaves `modules`, or breaks a rule for manifests.
+        IntegrityError: A tag requires verification and is not verified.
+        StateError: A signers file cannot be read.
     """
     if app.is_assigned:
         raise InvalidInputError(
@@ -158,15 +156,15 @@ def resolve(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the parts of a release are.
+    """The location of a release's parts.
 
     Attributes:
         directory: The release.
-        own: Its own tree, where the directory consists of links; else `None`.
-        name: What that directory is called in messages.
-        inside: Directories that nothing of it may leave.
-        single: Links to its single modules; `None` where they are in the release itself.
-        collections: Of each entry of its modulepath the name, and where it is.
+        own: Its own tree if the directory consists of links, else `None`.
+        name: The name of that directory in messages.
+        inside: Directories that contain all its files.
+        single: Links to its single modules; `None` if they are in the release itself.
+        collections: The name and path of each entry of its modulepath.
     """
 
     directory: Path
@@ -178,16 +176,16 @@ class Place:
 
 
 def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles) -> Release:
-    """Return the release that has its parts at a place.
+    """Return the release whose parts are at a location.
 
     Args:
         app: Its name.
         manifest: Its manifest.
-        place: Where its parts are.
+        place: The location of its parts.
         files: Reads documents.
 
     Raises:
-        InvalidInputError: A part leaves the place, is there twice, or is refused.
+        InvalidInputError: A part leaves the location, is duplicated, or is invalid.
     """
     directory, inside = place.directory, place.inside
     where = layout(directory, manifest.moduledir, manifest.site_manifest)
@@ -224,7 +222,7 @@ def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles)
 
 
 def _trees(manifest: Manifest, place: Place) -> dict[str, Path]:
-    """Return where the files of a release are; see `Release.trees`."""
+    """Return the trees of a release; see `Release.trees`."""
     inner = f"{manifest.moduledir}/" if manifest.moduledir else ""
     single = place.single or place.directory / manifest.moduledir
     collections = zip(manifest.modulepath, place.collections, strict=True)
@@ -252,7 +250,7 @@ def _entries(manifest: Manifest) -> Iterator[tuple[str, ReleasePath]]:
 def _single(
     manifest: Manifest, directory: Path, files: ReleaseFiles, store: Path | None
 ) -> Path | None:
-    """Return the links to single modules, where they are not in the release; `None` where they are.
+    """Return the links to single modules; `None` if the modules are in the release.
 
     Args:
         manifest: The manifest.
@@ -261,7 +259,7 @@ def _single(
         store: The state directory; `None` for a staged release, which has its modules in itself.
 
     Raises:
-        InvalidInputError: They are neither here nor there.
+        InvalidInputError: The modules are in neither place.
     """
     missing = missing_modules(manifest, directory)
     if not missing:
@@ -286,7 +284,7 @@ def missing_modules(manifest: Manifest, directory: Path) -> list[str]:
 
 
 def _inner(directory: Path, part: str, inside: Sequence[Path]) -> Path:
-    """Return a directory or file inside a release, that others cannot write."""
+    """Return a directory or file inside a releasethat others cannot write."""
     path = directory / part if part else directory
     real = path.resolve()
     if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
@@ -301,7 +299,7 @@ def _site_manifest(directory: Path, found: Layout, inside: Sequence[Path]) -> Pa
 
 
 def _staged(app: ReleasePath, name: Path, store: Path) -> Staged | None:
-    """Return the record of a release whose name is a link that staging made; `None` for others."""
+    """Return the record of a release whose name is a link that staging made, else `None`."""
     if not name.is_symlink() or name.readlink().parent != store / "releases":
         return None
     staged = StagedRecords(store).of(app)
@@ -362,10 +360,10 @@ def _directory(
 
 
 def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
-    """Return what a release's `enc.yaml` says; a missing one says nothing.
+    """Return a release's `enc.yaml`; a missing file counts as empty.
 
     Raises:
-        InvalidInputError: It is refused.
+        InvalidInputError: The file is invalid.
     """
     if not is_file(path):
         return NO_RELEASE_ENC

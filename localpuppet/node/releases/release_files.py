@@ -1,9 +1,8 @@
-"""`manifest.yaml` and `manifest.lock`, read as the site's settings want them, wherever they are.
+"""Reads `manifest.yaml` and `manifest.lock` by the site's settings, from any place.
 
-    of a working copy: manifest, lock;  of a release that is to be staged: locked
+    of a working copy: manifest, lock;  of a release that is being staged: locked
 
-Owns: which rules hold for what is read, and where messages say that it stands. Refuses to know: how
-the two are spelled (`releases.manifest`, `releases.lockfile`).
+`releases.manifest` and `releases.lockfile` have the formats.
 """
 
 from collections.abc import Callable
@@ -39,7 +38,7 @@ class ReleaseFiles:
         documents: Reads documents.
         allow_file: Whether `file://` URLs are allowed.
         tags_only: Whether the site takes single modules at tags only.
-        basemodulepath: What the site has for `$basemodulepath` of `environment.conf`.
+        basemodulepath: The site's `$basemodulepath` for `environment.conf`.
     """
 
     documents: Documents
@@ -48,10 +47,10 @@ class ReleaseFiles:
     basemodulepath: tuple[Path, ...] = ()
 
     def parse_manifest(self, data: bytes, where: str) -> Manifest:
-        """Return the manifest in `data`; what belongs to its release is not looked at.
+        """Return the manifest in `data`, without checks that need its release.
 
         Raises:
-            InvalidInputError: It is refused.
+            InvalidInputError: The manifest is invalid.
         """
         return parse_manifest(
             data, documents=self.documents, where=where, allow_file=self.allow_file
@@ -60,7 +59,7 @@ class ReleaseFiles:
     def manifest(
         self, directory: Path, app: ReleasePath = _ITSELF, *, immutable: bool = True
     ) -> Manifest:
-        """Return the manifest in a directory, which may depend on what the site allows only.
+        """Return the manifest in a directory, checked against the site's rules.
 
         Args:
             directory: A working copy, or a release on this node.
@@ -68,7 +67,7 @@ class ReleaseFiles:
             immutable: Whether its collections must be tags.
 
         Raises:
-            InvalidInputError: It is refused.
+            InvalidInputError: The manifest is invalid.
         """
         file = directory / MANIFEST
         manifest = self.parse_manifest(read_user_file(file), str(file))
@@ -79,10 +78,10 @@ class ReleaseFiles:
         return manifest
 
     def lock(self, directory: Path) -> Lock | None:
-        """Return the lock in a directory; `None` where there is none.
+        """Return the lock in a directory; `None` without one.
 
         Raises:
-            InvalidInputError: It is refused.
+            InvalidInputError: The lock is invalid.
         """
         file = directory / LOCK
         if not file.exists():
@@ -90,15 +89,15 @@ class ReleaseFiles:
         return self._parse_lock(read_user_file(file), str(file))
 
     def locked(self, app: ReleasePath, read: Callable[[str], bytes | None]) -> Lock:
-        """Return the lock of a release, that fits its manifest.
+        """Return the lock of a release, checked against its manifest.
 
         Args:
             app: The release.
-            read: Returns the bytes of a file at the top of its own tree; `None` when there is none.
+            read: Returns the bytes of a file at the top of the release's tree, or `None`.
 
         Raises:
-            InvalidInputError: There is no manifest, or no lock for its dependencies; one of the two
-                is refused, or they disagree.
+            InvalidInputError: The manifest is missing, or the lock for its dependencies is; one of
+                the two is invalid, or they disagree.
         """
         data = read(MANIFEST)
         if data is None:
@@ -121,15 +120,14 @@ class ReleaseFiles:
         return lock
 
     def pinned(self, directory: Path, manifest: Manifest) -> Lock:
-        """Return the lock of code that may change, which fits its manifest.
+        """Return the lock of mutable code, checked against its manifest.
 
         Args:
             directory: A work tree, or `trunk`; its lock may name work trees of modules.
             manifest: Its manifest.
 
         Raises:
-            InvalidInputError: There is none for the modules of the manifest; it is refused, or does
-                not fit.
+            InvalidInputError: The lock is missing, invalid, or does not fit.
         """
         lock = self.lock(directory)
         if lock is None:
@@ -144,10 +142,10 @@ class ReleaseFiles:
         return lock
 
     def refuse_open_branches(self, manifest: Manifest, directory: Path) -> None:
-        """Refuse branches where no lock says which commits they are.
+        """Reject branches if no lock pins their commits.
 
         Raises:
-            InvalidInputError: There is a branch, and no lock.
+            InvalidInputError: The manifest has a branch and no lock.
         """
         for name, module in manifest.modules.items():
             branch = isinstance(module, GitModule) and module.kind == "branch"

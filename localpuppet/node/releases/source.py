@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     # Every verb reads the sources; only those that fetch know tags.
     from localpuppet.node.releases.git.tags import TagObject
 
-# Seconds by which the clock of whoever tags may be ahead of a node's.
+# Seconds by which the clock of a tag's maker may be ahead of a node's.
 MAX_AHEAD = 86400
 
 
@@ -27,12 +27,11 @@ class Source:
     Attributes:
         name: `foo` in `foo/tags/r1`.
         url: Its repository.
-        signers: Pinned keys that every tag must be signed with; `None` where none is asked for.
+        signers: Pinned keys that must sign every tag, or `None`.
         signatures: How many people must have signed a tag.
-        unnamed_tags: Whether a signed tag may leave open which source it is for.
-        access: How its repository is reached.
-        fresh: How many seconds after it was tagged a release may still be installed; `None` for
-            ever.
+        unnamed_tags: Whether a signed tag may name no source.
+        access: The access settings of its repository.
+        fresh: Maximum age of a tag at installation, in seconds; `None` for no limit.
     """
 
     name: str
@@ -54,12 +53,12 @@ class Source:
             raw: `{"git": url, "require_signed": bool, "signers": path, "signatures": 2,
                 "unnamed_tags": "accept", "fresh": "30d"}` and the keys of `GitAccess.from_dict`,
                 shape-checked.
-            root: What a relative path of `signers` starts at.
+            root: The base of a relative `signers` path.
             allow_file: Whether `file://` URLs are allowed.
 
         Raises:
-            InvalidInputError: The name, URL or time is refused, or signatures are asked for without
-                keys, or not asked for where `fresh` or `signatures` needs them.
+            InvalidInputError: The name, URL or time is invalid; or signatures are required without
+                keys, or not required although `fresh` or `signatures` needs them.
         """
         where = f"sources.{name}"
         ReleasePath.parse(name, where=where)
@@ -70,11 +69,11 @@ class Source:
             )
         if "fresh" in raw and not required:
             raise InvalidInputError(
-                "fresh needs require_signed: nobody else vouches for the time of a tag", where=where
+                "fresh needs require_signed: only a signature proves the time of a tag", where=where
             )
         if "signatures" in raw and not required:
             raise InvalidInputError(
-                "signatures needs require_signed: nobody else's signature counts", where=where
+                "signatures needs require_signed: only pinned signers count", where=where
             )
         try:
             fresh = parse_duration(raw["fresh"], what="time") if "fresh" in raw else None
@@ -112,15 +111,15 @@ def source_of(app: ReleasePath, sources: Mapping[str, Source]) -> Source:
 
 
 def refuse_other_source(source: Source, tag: "TagObject", *, where: str) -> None:
-    """Refuse a tag whose message says that it is for another source than the one that asks.
+    """Reject a tag whose message names another source.
 
     Args:
-        source: The source; without signers it takes any tag.
+        source: The source; without signers it accepts any tag.
         tag: The tag, whose signature was verified.
-        where: Its place, for messages.
+        where: The tag's location, for messages.
 
     Raises:
-        IntegrityError: The tag names another source, several, or (unless the source lets that in)
+        IntegrityError: The tag names another source, several, or (unless the source allows that)
             none.
     """
     if source.signers is None or tag.sources == (source.name,):
@@ -143,16 +142,16 @@ def refuse_other_source(source: Source, tag: "TagObject", *, where: str) -> None
 
 
 def refuse_stale(source: Source, tag: "TagObject", *, now: float, where: str) -> None:
-    """Refuse a release that was tagged too long ago to be installed still.
+    """Reject a release whose tag is too old to be installed.
 
     Args:
-        source: The source; one without `fresh` takes tags of any age.
+        source: The source; without `fresh` it accepts tags of any age.
         tag: The tag, whose signature was verified: it covers the time.
         now: Seconds since 1970.
-        where: Its place, for messages.
+        where: The tag's location, for messages.
 
     Raises:
-        IntegrityError: The tag is too old, has no time, or one that is to come.
+        IntegrityError: The tag is too old, has no time, or one in the future.
     """
     if source.fresh is None:
         return
@@ -164,7 +163,7 @@ def refuse_stale(source: Source, tag: "TagObject", *, now: float, where: str) ->
             f"was tagged {show_duration(age)} ago, and {source.name} installs what was tagged in"
             f" the last {show_duration(source.fresh)}",
             where=where,
-            hint="tag the release anew, under its next name: that says that it may still be used",
+            hint="tag the release again, under its next name, to confirm that it may still be used",
         )
     if -age > MAX_AHEAD:
         raise IntegrityError(
@@ -178,7 +177,7 @@ def split(path: ReleasePath) -> Tag:
     """Return the tag in the path of a release, `r1` of `foo/tags/r1`.
 
     Raises:
-        InvalidInputError: It is not a tag.
+        InvalidInputError: The path is not that of a tag.
     """
     if not path.is_tag:
         raise InvalidInputError(f"{path} is not a tag", hint="write NAME/tags/TAG")

@@ -1,4 +1,4 @@
-"""What is on a node of one release: the record that staging keeps."""
+"""The record of a staged release."""
 
 import hashlib
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What is on the node of one release.
+    """The record of a staged release: its trees by digest.
 
     Attributes:
         app: Its name.
-        pin: What its own tag was, and the digest of its own tree.
-        composition: The name of its directory of links.
+        pin: The pin of the release's tag, with the digest of its tree.
+        composition: The name of its link directory.
         modules: Digests of its single modules by name.
         sources: Digests of its collections by path.
-        moduledir: Where single modules are in it; empty for its top.
+        moduledir: The directory of single modules in it; empty for its top.
     """
 
     app: ReleasePath
@@ -42,11 +42,7 @@ class Staged:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Staged":
-        """Return the record.
-
-        Raises:
-            StateError: It is not one that this version wrote.
-        """
+        """Return the record."""
         try:
             if raw["schema"] != SCHEMA:
                 raise ValueError(f"schema {raw['schema']!r}")
@@ -63,23 +59,23 @@ class Staged:
 
     @property
     def named(self) -> dict[ReleasePath, str]:
-        """Digests of the trees that have a name below `modules/`, by that name; its own first."""
+        """Digests of the trees with a name below `modules/`, by that name; the release's first."""
         sources = {ReleasePath(name): sha256 for name, sha256 in self.sources.items()}
         return {self.app: self.pin.tree_sha256, **sources}
 
     @property
     def trees(self) -> dict[str, str]:
-        """Digests of all trees that it needs, by what messages call them."""
+        """Digests of all trees that it needs, by their names in messages."""
         modules = {f"module {name}": sha256 for name, sha256 in self.modules.items()}
         return {str(self.app): self.pin.tree_sha256, **modules, **self.sources}
 
     @property
     def digests(self) -> set[str]:
-        """Every tree that it needs."""
+        """Digests of all trees that it needs."""
         return set(self.trees.values())
 
 
 def composition(links: Mapping[str, str]) -> str:
-    """Return the name of a directory of links: the SHA-256 of its listing."""
+    """Return the name of a link directory: the SHA-256 of its listing."""
     listing = "".join(f"{name} {links[name]}\n" for name in sorted(links))
     return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()

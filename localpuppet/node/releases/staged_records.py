@@ -1,8 +1,4 @@
-"""The records of what is staged, one file a release.
-
-Owns: `staged/` in the state directory. Refuses to know: what a record says, and whether it is still
-true.
-"""
+"""The records of staged releases, one file each in `staged/` of the state directory."""
 
 from pathlib import Path
 
@@ -13,7 +9,7 @@ from localpuppet.node.releases.staged import Staged
 
 
 class StagedRecords:
-    """Records on this node.
+    """The records on this node.
 
     Args:
         state: The state directory.
@@ -23,36 +19,28 @@ class StagedRecords:
         self._directory = state / "staged"
 
     def of(self, app: ReleasePath) -> Staged | None:
-        """Return what is recorded of a release; `None` when it was never staged here.
-
-        Raises:
-            StateError: The record is damaged.
-        """
+        """Return the record of a release; `None` if it was never staged."""
         try:
             return Staged.from_dict(read_json(self._file(app)))
         except FileNotFoundError:
             return None
 
     def all(self) -> list[Staged]:
-        """Return every staged release, by name.
-
-        Raises:
-            StateError: A record is damaged.
-        """
+        """Return every staged release, by name."""
         if not self._directory.is_dir():
             return []
         found = [Staged.from_dict(read_json(path)) for path in self._directory.glob("*.json")]
         return sorted(found, key=lambda staged: staged.app)
 
     def written_at(self, app: ReleasePath) -> float:
-        """Return when a record was written, seconds since 1970; 0 where there is none."""
+        """Return when a record was written, seconds since 1970; 0 without one."""
         try:
             return self._file(app).stat().st_mtime
         except FileNotFoundError:
             return 0.0
 
     def write(self, staged: Staged) -> None:
-        """Write a record, durably."""
+        """Write a record durably."""
         make_private(self._directory)
         write_json(self._file(staged.app), staged.to_dict())
 
@@ -61,7 +49,7 @@ class StagedRecords:
         remove(self._file(app))
 
     def rubbish(self) -> list[Path]:
-        """Return what a process that died left half written."""
+        """Return incomplete files of a dead process."""
         return list(self._directory.glob(".*"))
 
     def _file(self, app: ReleasePath) -> Path:
@@ -69,10 +57,10 @@ class StagedRecords:
 
 
 def file_name(app: ReleasePath) -> str:
-    """Return the name of the file in which something is recorded of a release."""
+    """Return the file name of a release's record."""
     return f"{app.replace('/', '%')}.json"
 
 
 def release_of(file: Path) -> ReleasePath:
-    """Return the release of which something is recorded in a file."""
+    """Return the release of a record's file."""
     return ReleasePath(file.stem.replace("%", "/"))

@@ -1,11 +1,10 @@
-"""stage: a release's code on the node, verified, and then under the name that the node knows.
+"""Stages a release: brings its code onto the node, verifies it, and links its name to it.
 
-Owns: the way from `foo/tags/r2` to a link `modules/foo/tags/r2`: fetch, judge the tag, lock and
-signature, write into the store, compose, switch; the record of what was staged. Invariants: a link
-is switched only when everything behind it is whole and durable; what was pinned once is what is
-used for ever, and a tag that says otherwise is an alarm.
+    fetch -> judge the tag, lock and signature -> write into the store -> compose -> switch
 
-How a release is composed is in `releases.layout.composing`.
+- A link `modules/foo/tags/r2` is switched only when everything behind it is complete and durable.
+- A pin never changes: a tag that differs from its pin is an alarm.
+- `releases.layout.composing` composes releases.
 """
 
 from collections import defaultdict
@@ -45,7 +44,7 @@ Approve = Callable[[Staged, Mapping[str, Path], Mapping[str, Path]], None]
 
 
 def compare_first(compare: Callable[[Staged], None], approve: Approve | None) -> Approve:
-    """Return an approval that compares a release with other nodes' before it is approved."""
+    """Return an approval that first compares a release with those of other nodes."""
 
     def approve_compared(staged: Staged, *places: Mapping[str, Path]) -> None:
         compare(staged)
@@ -59,18 +58,17 @@ class Staging:
     """The releases on this node.
 
     Attributes:
-        repaired: What was wrong with the release that was staged last, and is mended; empty if
-            nothing was.
+        repaired: The repaired damage of the last staged release, or empty.
 
     Args:
         state: The state directory.
         modules: The directory of all modules.
-        supply: Where code comes from, and where it goes.
+        supply: Provides code.
         repository: Git.
-        approve: Called before a release gets its name, with its record, its modulepath and its
-            code outside of modules: names as the node will know them, and where they are meanwhile.
-            It refuses by raising. `None` approves everything.
-        clock: Time: how old a tag is, where its source asks.
+        approve: Called before a release gets its name, with its record, its modulepath and its code
+            outside of modules (final names → current paths). Raises to reject. `None` approves
+            everything.
+        clock: The clock, for the age of tags.
     """
 
     def __init__(
@@ -100,53 +98,42 @@ class Staging:
         self.repaired = ""
 
     def known(self, app: ReleasePath) -> Staged | None:
-        """Return what is recorded of a release; `None` when it was never staged here.
-
-        Raises:
-            StateError: The record is damaged.
-        """
+        """Return the record of a release; `None` if it was never staged."""
         return self._records.of(app)
 
     def all(self) -> list[Staged]:
-        """Return every staged release, by name.
-
-        Raises:
-            StateError: A record is damaged.
-        """
+        """Return every staged release, by name."""
         return self._records.all()
 
     def staged_at(self, app: ReleasePath) -> float:
-        """Return when a release was staged, seconds since 1970; 0 where it is not."""
+        """Return when a release was staged, seconds since 1970; 0 if it is not staged."""
         return self._records.written_at(app)
 
     def remembered(self, app: ReleasePath, known: Staged | None) -> Pin | None:
-        """Return what the tag of a release was when it was staged, were it collected since.
+        """Return the pin of a release at its staging, even if `gc` removed it since.
 
         Args:
             app: The release.
-            known: Its record, if there is one.
-
-        Raises:
-            StateError: The memory is damaged.
+            known: Its record, if any.
         """
         return self._memory.pin(app) if known is None else known.pin
 
     def problems(self, staged: Staged, *, full: bool) -> list[str]:
-        """Return what is wrong with a staged release; empty when nothing is.
+        """Return the problems of a staged release.
 
         Args:
             staged: The release.
-            full: Hash every byte, rather than compare sizes, times and modes.
+            full: Hash every byte instead of comparing sizes, times and modes.
 
         Raises:
-            StateError: A signers file cannot be read, or a record is damaged.
+            StateError: A signers file cannot be read.
         """
         return [*self._find_damage(staged, full=full), *self._find_open_directories(staged)]
 
     def _find_open_directories(self, staged: Staged) -> Iterator[str]:
-        """Yield what others could exchange: a directory on the way to a name of the release.
+        """Yield directories on the path to a name of the release that other users could replace.
 
-        Staging cannot repair that: it is the mode or owner of a directory that existed before.
+        Staging cannot repair the mode or owner of a directory that existed before.
         """
         names = [Path(name) for name in self._switches(staged)]
         for directory in sorted({parent for name in names for parent in name.parents}):
@@ -156,7 +143,7 @@ class Staging:
                 yield str(error)
 
     def _find_damage(self, staged: Staged, *, full: bool) -> list[str]:
-        """Return what staging the release again would repair."""
+        """Return the damage that staging the release again would repair."""
         unverified = self._verified.noted().unverified(staged, self._sources)
         found = [f"{unverified}: {UNVERIFIED}"] if unverified else []
         for name, sha256 in staged.trees.items():
@@ -181,13 +168,12 @@ class Staging:
         return found
 
     def usable(self, staged: Staged) -> bool:
-        """Return whether a release is here and sound, and every tag verified that must be.
+        """Return whether a release is complete and undamaged, with all required tags verified.
 
-        What was changed since it was staged is in `repaired` from then on, for the caller who
-        stages it again.
+        Damage is noted in `repaired`, for the caller that stages the release again.
 
         Raises:
-            StateError: A signers file cannot be read, or a record is damaged.
+            StateError: A signers file cannot be read.
         """
         broken = self._find_damage(staged, full=False)
         changed = [text for text in broken if not text.endswith(UNVERIFIED)]
@@ -198,19 +184,19 @@ class Staging:
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
     ) -> Staged:
-        """Bring a release onto the node, verify it, and give it its name.
+        """Bring a release onto the node, verify it, and link its name.
 
         Args:
             app: `foo/tags/r2` of a declared source.
-            refresh: Ask the repository again about a release that is here.
-            accept_moved: Take a tag that has moved as it is now.
+            refresh: Ask the repository even about a staged release.
+            accept_moved: Accept a moved tag.
 
         Raises:
-            InvalidInputError: The source is unknown, or manifest and lock are refused.
-            IntegrityError: A tag moved, a signature or digest is wrong; nothing was switched.
-            UnavailableError: A repository cannot be had and something is missing.
-            BusyError: Another process stages.
-            StateError: The disk refused; nothing was switched.
+            InvalidInputError: The source is unknown, or manifest and lock are invalid.
+            IntegrityError: A tag moved, a signature or digest is wrong; no link was switched.
+            UnavailableError: A repository is unreachable and a tree is missing.
+            BusyError: Another process holds the staging lock.
+            StateError: The disk refused; no link was switched.
         """
 
         def obtain(known: Staged | None) -> Staged:
@@ -227,18 +213,18 @@ class Staging:
         *,
         accept_moved: bool = False,
     ) -> Staged:
-        """Give a release its name, with the node's staging to ourselves.
+        """Link the name of a release, under the staging lock.
 
         Args:
             app: The release.
-            obtain: Called with what is recorded of it; brings its trees into the store and returns
-                what they are, or returns what it got when that is all there.
-            accept_moved: Re-point the name of a collection that another release pins otherwise.
+            obtain: Called with the current record; brings the trees into the store and returns the
+                new record, or the current one if it is complete.
+            accept_moved: Switch the name of a collection that another release pins differently.
 
         Raises:
-            IntegrityError: Another staged release pins one of its names otherwise.
-            BusyError: Another process stages.
-            StateError: The disk refused; nothing was switched.
+            IntegrityError: Another staged release pins one of its names differently.
+            BusyError: Another process holds the staging lock.
+            StateError: The disk refused; no link was switched.
         """
         lock = self.store.exclusively()
         try:
@@ -255,13 +241,13 @@ class Staging:
             lock.release()
 
     def remove(self, staged: Staged, *, kept: Sequence[Staged]) -> None:
-        """Take a release off the node: its names and its record.
+        """Remove a release's names and its record.
 
-        Its directory of links stays, for runs that are on: see `releases.garbage`.
+        Its link directory stays for running runs: see `releases.garbage`.
 
         Args:
             staged: The release.
-            kept: Releases that stay, whose names must stay, too.
+            kept: Releases that stay, with their names.
         """
         needed = {path for release in kept for path in self._switches(release)}
         for path in reversed(self._switches(staged)):
@@ -302,7 +288,7 @@ class Staging:
         """Return the record of a release whose trees are in the store.
 
         Raises:
-            InvalidInputError: Two things in it have one name.
+            InvalidInputError: Two entries have the same name.
         """
         draft = Staged(
             app=app,
@@ -315,27 +301,27 @@ class Staging:
         return replace(draft, composition=composition(self.links(draft)))
 
     def _moduledir(self, pin: Pin) -> str:
-        """Return where the manifest in a release's own tree puts single modules."""
+        """Return the directory of single modules in the manifest of a release's tree."""
         file = self.store.path(pin.tree_sha256) / MANIFEST
         data = file.read_bytes() if file.is_file() else b""
         return self._files.parse_manifest(data, MANIFEST).moduledir
 
     def links(self, staged: Staged) -> dict[str, str]:
-        """Return the names in the composed release, and what each points at.
+        """Return the links in the composed release: name → target.
 
         Raises:
-            InvalidInputError: Two things in it have one name.
+            InvalidInputError: Two entries have the same name.
         """
         return self.compositions.links(staged)
 
     def _switches(self, staged: Staged) -> dict[str, Path]:
-        """Return the names below `modules/`, and what each stands for; the app's own comes last."""
+        """Return the links below `modules/`: name → target; the app's own name comes last."""
         links = {name: self.store.path(sha256) for name, sha256 in staged.sources.items()}
         links[str(staged.app)] = self._releases / staged.composition
         return links
 
     def _targets(self, releases: Sequence[Staged]) -> Mapping[str, set[Path]]:
-        """Return what names below `modules/` may stand for, with several releases on the node."""
+        """Return the possible targets of names below `modules/`, given several releases."""
         found: defaultdict[str, set[Path]] = defaultdict(set)
         for release in releases:
             for name, target in self._switches(release).items():
@@ -343,7 +329,7 @@ class Staging:
         return found
 
     def _refuse_other_pins(self, staged: Staged) -> None:
-        """Refuse to give a name to a tree, as long as a staged release has another tree for it."""
+        """Reject a name for a tree if a staged release uses the name for another tree."""
         mine = staged.named
         for other in self.all():
             theirs = other.named
@@ -382,7 +368,7 @@ class Staging:
             replace_link(link, tree)
 
     def _sweep(self, app: ReleasePath) -> None:
-        """Remove what a process that died here left half made."""
+        """Remove incomplete files of a dead process."""
         rubbish = [*self._repository.rubbish(), *self._records.rubbish()]
         rubbish += [*self._memory.rubbish(), *self._verified.rubbish()]
         rubbish += [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]

@@ -1,9 +1,8 @@
 """The content store: trees by their digest, complete or absent.
 
-Owns: `objects/SHA256/` (read-only trees), `index/SHA256` (what their files' metadata should be),
-`staging/` (trees on their way in), `quarantine/` (trees that are not what their name says).
-Invariants: under its final name a tree is whole and durable; nothing in it is ever written again.
-Refuses to know: releases, git.
+- `objects/SHA256/` has read-only trees, `index/SHA256` the expected metadata of their files,
+  `staging/` incoming trees, `quarantine/` damaged trees.
+- Under its final name a tree is complete and durable, and never written again.
 """
 
 import errno
@@ -23,12 +22,12 @@ CHUNK = 1024 * 1024
 
 
 class Store:
-    """Trees on this machine.
+    """The trees on this machine.
 
     Args:
         directory: The state directory.
-        note: Is told what could not be swept away.
-        limits: What the trees of one release may take together.
+        note: Takes messages about files that could not be removed.
+        limits: Limits of all trees of one release together.
     """
 
     def __init__(
@@ -48,26 +47,26 @@ class Store:
         self._weights: dict[str, tuple[int, int]] = {}  # as they were when they were last looked at
 
     def budget(self) -> Budget:
-        """Return what counts the trees of one release, before they are written."""
+        """Return a budget that counts the trees of one release before they are written."""
         return Budget(self._limits)
 
     def path(self, sha256: str) -> Path:
-        """Return where the tree `sha256` is, or would be."""
+        """Return the path of the tree `sha256`, which may not exist."""
         return self.objects / sha256
 
     def has(self, sha256: str) -> bool:
-        """Return whether the tree is here."""
+        """Return whether the store has a tree."""
         return self.path(sha256).is_dir() and (self._index / sha256).is_file()
 
     def digests(self) -> list[str]:
-        """Return all trees."""
+        """Return the digests of all trees."""
         return sorted(path.name for path in self.objects.iterdir()) if self.objects.is_dir() else []
 
     def exclusively(self) -> Flock:
-        """Return the lock that everyone who changes the store holds; the caller releases it.
+        """Return the lock for changes of the store; the caller releases it.
 
         Raises:
-            BusyError: Another process has it.
+            BusyError: Another process holds it.
         """
         make_private(self.directory)
         lock = Flock.take(self.directory / "stage.lock")
@@ -80,22 +79,22 @@ class Store:
         return lock
 
     def kept(self) -> Flock:
-        """Return a lock that keeps `gc` away: of a run that has a release and is not on record yet.
+        """Return a shared lock that keeps `gc` away from the release of a run without a record.
 
-        Many have it at a time; the caller releases it.
+        Many processes hold it at a time; the caller releases it.
 
         Raises:
-            BusyError: `gc` removes releases now.
+            BusyError: `gc` is running.
         """
         return self._kept(
             shared=True, said="releases are being removed", hint="try again when gc has ended"
         )
 
     def unneeded(self) -> Flock:
-        """Return the lock of who removes releases; the caller releases it.
+        """Return the lock for removing releases; the caller releases it.
 
         Raises:
-            BusyError: A run is being prepared, and nobody knows yet what it needs.
+            BusyError: A run is being prepared, and may need any release.
         """
         return self._kept(
             shared=False,
@@ -112,9 +111,9 @@ class Store:
         return lock
 
     def staging(self) -> Path:
-        """Return a new, empty directory for trees that are to be added; sweep old ones away.
+        """Return a new, empty directory for incoming trees; remove old ones.
 
-        Call it with the lock only: what is found there belongs to a dead process.
+        The caller holds the lock, so old directories belong to dead processes.
         """
         for directory in (self.objects, self._index, self._staging):
             make_private(directory)
@@ -124,7 +123,7 @@ class Store:
         return path
 
     def sweep(self, rubbish: Iterable[Path]) -> None:
-        """Remove what dead processes left; what cannot be removed is noted, and stops nobody."""
+        """Remove files of dead processes; failures are only noted."""
         for path in rubbish:
             try:
                 remove_tree(path)
@@ -140,15 +139,15 @@ class Store:
         """Take trees from the staging directory into the store.
 
         Args:
-            trees: Name for messages and directory below `staging()`. They are taken one after the
-                other, so that others may still be written meanwhile.
-            accept: Is given the digests by name before anything is added; refuses by raising.
+            trees: Name for messages and directory below `staging()`. They are taken one by one, so
+                that later ones may still be written meanwhile.
+            accept: Called with the digests by name before anything is added; raises to reject them.
 
         Returns:
             Name → digest.
 
         Raises:
-            IntegrityError: A tree holds what must not be in one, or is not accepted.
+            IntegrityError: A tree has a forbidden member, or is not accepted.
             StateError: The disk refused; nothing was added.
         """
         found: dict[str, str] = {}
@@ -191,7 +190,7 @@ class Store:
         listing.rename(self._index / sha256)
 
     def problem(self, sha256: str, *, full: bool) -> str:
-        """Return what is wrong with a tree; empty when nothing is.
+        """Return the problem of a tree, or empty.
 
         Args:
             sha256: The tree.
@@ -218,7 +217,7 @@ class Store:
             return f"cannot be read: {error.strerror}"
 
     def sound(self, sha256: str) -> bool:
-        """Return whether a tree is here and whole; move a damaged one to quarantine."""
+        """Return whether the store has a complete tree; move a damaged one to quarantine."""
         if not self.has(sha256):
             return False
         if self.problem(sha256, full=False) and self.problem(sha256, full=True):
@@ -227,9 +226,9 @@ class Store:
         return True
 
     def weight(self, sha256: str) -> tuple[int, int]:
-        """Return how many files and links a tree here has, and how many bytes they are.
+        """Return the number of files and links of a tree, and their bytes.
 
-        What `problem` or `sound` saw a moment ago is not looked at again.
+        Results of `problem` or `sound` are reused.
         """
         if sha256 in self._weights:
             return self._weights[sha256]
@@ -241,7 +240,7 @@ class Store:
         return len(sizes), sum(sizes)
 
     def quarantine(self, sha256: str) -> Path:
-        """Put a tree aside, for somebody to look at; return where it is now."""
+        """Move a tree to quarantine for inspection; return its new path."""
         make_private(self._quarantine)
         self._weights.pop(sha256, None)
         aside = self._quarantine / f"{sha256}-{os.urandom(4).hex()}"
@@ -254,7 +253,7 @@ class Store:
         return aside
 
     def remove(self, sha256: str) -> None:
-        """Remove a tree: its index entry first, so that half a tree never counts as whole."""
+        """Remove a tree, its index entry first: an incomplete tree never counts as complete."""
         self._weights.pop(sha256, None)
         try:
             (self._index / sha256).unlink(missing_ok=True)
@@ -264,7 +263,7 @@ class Store:
 
 
 def _walk(root: Path, *, seal: bool = False) -> Iterator[tuple[bytes, bytes]]:
-    """Yield relative and whole path of each file and symlink; `seal` sets modes of directories."""
+    """Yield relative and absolute path of each file and symlink; `seal` sets directory modes."""
     pending = [(os.fsencode(root), b"")]
     while pending:
         directory, prefix = pending.pop()
@@ -328,23 +327,23 @@ def _entries(
 
 
 def _hash(fd: int, size: int) -> str:
-    """Return the digest of an open file; `size` bytes in as few steps as may be."""
+    """Return the digest of an open file, read `size` bytes in as few steps as possible."""
     content = hashlib.sha256()
     wanted = min(CHUNK, size + 1)
     while data := os.read(fd, wanted):
         content.update(data)
-        if len(data) < wanted:  # of a regular file: there is no more
+        if len(data) < wanted:  # a regular file ends here
             break
     return content.hexdigest()
 
 
 def _line(path: bytes, status: os.stat_result, *, mode: int | None = None) -> bytes:
-    """Return what `_metadata` looks at: cheap to get, changed by edits.
+    """Return the metadata line of a file: cheap to read, changed by edits.
 
     Args:
         path: Its name in the tree.
-        status: What it is.
-        mode: The mode that it was given since.
+        status: The file's status.
+        mode: The mode set since.
     """
     fields = (status.st_size, status.st_mtime_ns, status.st_ino, mode or status.st_mode)
     return b"%s %d %d %d %o\n" % (path, *fields)
@@ -356,24 +355,24 @@ def _metadata(lines: Iterable[bytes]) -> str:
 
 
 def entries(root: Path, *, where: str, leave_out: bytes = b"/") -> Iterator[TreeEntry]:
-    """Yield the entries of a tree anywhere on disk, each checked, every byte read.
+    """Yield the checked entries of any tree on disk; read every byte.
 
     Args:
         root: The tree.
         where: Its name in messages.
-        leave_out: A name at its top that does not count.
+        leave_out: A name at its top to ignore.
 
     Raises:
-        IntegrityError: The tree holds what must not be in one.
+        IntegrityError: The tree has a forbidden member.
     """
     files = (found for found in _walk(root) if found[0].partition(b"/")[0] != leave_out)
     return _entries(root, files, where=where, budget=Budget())
 
 
 def tree_digest(root: Path, *, where: str) -> str:
-    """Return the digest of a tree anywhere on disk, every byte read.
+    """Return the digest of any tree on disk; read every byte.
 
     Raises:
-        IntegrityError: It holds what must not be in a tree.
+        IntegrityError: The tree has a forbidden member.
     """
     return digest(entries(root, where=where))

@@ -1,8 +1,4 @@
-"""What every way of bringing code onto a node needs: where it comes from, and where it goes.
-
-Owns: that these belong together, and who brings what with them. Refuses to know: which release
-somebody wants.
-"""
+"""What every way of bringing code onto a node needs: sources, the Forge and the store."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """Where code comes from, and where it goes.
+    """Provides code from sources and the Forge, and stores it.
 
     Attributes:
-        store: Trees.
+        store: The trees.
         sources: The site's sources by name.
         files: Reads manifests and locks.
-        forge: Returns the forge; called when something must come from there.
+        forge: Returns the Forge; called only if it is needed.
     """
 
     store: Store
@@ -36,9 +32,9 @@ class Supply:
     forge: "Callable[[], ModuleForge]"
 
     def tags(self, repository: "Repository") -> Fetcher:
-        """Return what brings tags of repositories into the store."""
+        """Return the fetcher of tags."""
         return Fetcher(repository=repository, store=self.store)
 
     def modules(self, repository: "Repository") -> ModuleFetcher:
-        """Return what brings single modules that are not tags into the store."""
+        """Return the fetcher of single modules that are not tags."""
         return ModuleFetcher(repository=repository, forge=self.forge, store=self.store)

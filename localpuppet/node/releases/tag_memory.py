@@ -1,9 +1,9 @@
-"""What every tag was that was ever staged here, also after the release was collected.
+"""Remembers every tag that was staged on this node, even after `gc` removed the release.
 
-Owns: `tags.json` in the state directory: the pin of each release, and the time that a tag object
-gives itself. Invariants: a pin is only replaced when somebody accepts that its tag moved; a time
-belongs to a tag object, whose bytes (and signature, where there is one) cover that time. Whoever
-writes holds the store's lock.
+- `tags.json` in the state directory has the pin of each release, and the time in each tag object.
+- A pin is replaced only if the user accepts that the tag moved.
+- A time belongs to a tag object, whose bytes (and signature, if any) cover it.
+- Writers hold the store's lock.
 """
 
 from collections.abc import Mapping
@@ -31,20 +31,13 @@ class TagMemory:
         self._file = state / "tags.json"
 
     def pin(self, app: ReleasePath) -> Pin | None:
-        """Return what the tag of a release was; `None` when it was never staged here.
-
-        Raises:
-            StateError: The memory is damaged.
-        """
+        """Return the pin of a release; `None` if it was never staged."""
         return self._pin(self._read(), app)
 
     def tagged_at(self, app: ReleasePath) -> int | None:
-        """Return when the tag of a release says that it was made, in seconds since 1970.
+        """Return the time in the tag of a release, in seconds since 1970.
 
-        `None` says that git never brought it here, or that the tag has no time.
-
-        Raises:
-            StateError: The memory is damaged.
+        `None` if git never fetched the tag, or the tag has no time.
         """
         raw = self._read()
         pin = self._pin(raw, app)
@@ -52,27 +45,19 @@ class TagMemory:
         return time if isinstance(time, int) else None
 
     def note_pin(self, app: ReleasePath, pin: Pin) -> None:
-        """Remember what a release is.
-
-        Raises:
-            StateError: The disk refused, or the memory is damaged.
-        """
+        """Remember the pin of a release."""
         raw = self._read()
         if raw["pins"].get(app) != asdict(pin):
             self._write(raw, pins={**raw["pins"], app: asdict(pin)})
 
     def note_time(self, tag_object: str, time: int | None) -> None:
-        """Remember when a tag object says that it was made, in seconds since 1970.
-
-        Raises:
-            StateError: The disk refused, or the memory is damaged.
-        """
+        """Remember the time in a tag object, in seconds since 1970."""
         raw = self._read()
         if time is not None and raw["times"].get(tag_object) != time:
             self._write(raw, times={**raw["times"], tag_object: time})
 
     def rubbish(self) -> list[Path]:
-        """Return what a process that died left half written. Call it with the store's lock only."""
+        """Return incomplete files of a dead process. The caller holds the store's lock."""
         return half_written(self._file)
 
     def _pin(self, raw: Mapping[str, Any], app: ReleasePath) -> Pin | None:

@@ -1,10 +1,9 @@
-"""How many people must have signed a tag: `signatures: 2` of a source.
+"""Requires that enough people signed a tag: `signatures: 2` of a source.
 
-Owns: the rule, and what is said where it is not met. The rule is TUF's THRESHOLD of a role: a
-number of keys whose signatures are required. The tag's own signature and its countersignatures
-count, one for each person (`releases.git.signer`), all by the signers file as it is now: who was
-removed from that file counts no more. The tag's own signature must count in any case: it covers the
-tag's time. Refuses to know: how signatures are verified, and what is remembered of that.
+- The rule is TUF's THRESHOLD of a role: a number of keys whose signatures are required.
+- The tag's own signature and its countersignatures count, one for each person
+  (`releases.git.signer`), by the current signers file: signatures of removed signers do not count.
+- The tag's own signature must be valid in any case, because it covers the tag's time.
 """
 
 from typing import TYPE_CHECKING
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def signed_by(repository: "Repository", source: Source, *, url: GitUrl, tag: Tag) -> list[str]:
-    """Return the people who have signed a tag, as far as is known here: nothing is fetched.
+    """Return the people who have signed a tag, without fetching anything.
 
     Args:
         repository: Git.
-        source: The source; nobody has to sign for one without signers.
+        source: The source; without signers it requires no signature.
         url: The repository.
-        tag: A tag that was fetched.
+        tag: A fetched tag.
 
     Raises:
         IntegrityError: The tag's own signature does not count.
@@ -44,20 +43,20 @@ def signed_by(repository: "Repository", source: Source, *, url: GitUrl, tag: Tag
 def refuse_unsigned(
     repository: "Repository", source: Source, *, url: GitUrl, tag: Tag, where: str
 ) -> None:
-    """Refuse a tag that not enough people have signed.
+    """Reject a tag that too few people have signed.
 
-    What the mirror has is judged first; the repository is asked only where that is not enough.
+    The mirror's signatures are judged first; the repository is asked only if they are too few.
 
     Args:
         repository: Git.
-        source: The source; one without signers takes any tag.
+        source: The source; without signers it accepts any tag.
         url: The repository.
         tag: A fetched tag.
-        where: Its place, for messages.
+        where: The tag's location, for messages.
 
     Raises:
-        IntegrityError: Too few have signed.
-        UnavailableError: Too few, as far as is known here, and the repository cannot be had.
+        IntegrityError: Too few people have signed.
+        UnavailableError: The mirror has too few signatures, and the repository is unreachable.
     """
     if source.signers is None:
         return

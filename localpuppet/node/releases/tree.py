@@ -1,7 +1,7 @@
 """The digest of a tree: one SHA-256 for names, kinds and bytes of everything in it.
 
-The specification is docs/tree-digest.md; standard tools can recompute it. Owns: what may be in a
-tree at all, and the digest. Refuses to know: where the tree is.
+The specification is docs/tree-digest.md; standard tools can recompute it. This module also decides
+which members a tree may have.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ class TreeEntry:
     Attributes:
         path: Relative to the tree's root, as bytes, separated by `/`.
         kind: `F` an ordinary file, `X` an executable one, `L` a symlink.
-        sha256: Of the file's bytes, or of the link's target.
+        sha256: Digest of the file's bytes, or of the link's target.
     """
 
     path: bytes
@@ -43,11 +43,11 @@ def digest(entries: Iterable[TreeEntry]) -> str:
 
 
 def check_path(path: bytes, *, where: str) -> None:
-    """Refuse a name that must not be in a tree.
+    """Reject a path that must not be in a tree.
 
     Raises:
-        IntegrityError: It has control or bidirectional characters, a component `.git` or `..`, or
-            is too long or too deep.
+        IntegrityError: The path has control or bidirectional characters, a component `.git` or
+            `..`, or is too long or too deep.
     """
     problem = size_problem(path)
     if problem:
@@ -62,7 +62,7 @@ def check_path(path: bytes, *, where: str) -> None:
 
 
 def check_link(path: bytes, target: bytes, *, where: str) -> None:
-    """Refuse a symlink that leads out of its tree.
+    """Reject a symlink that leads out of its tree.
 
     Raises:
         IntegrityError: Its target is absolute, climbs out, or has a control character.

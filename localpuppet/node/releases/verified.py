@@ -1,9 +1,10 @@
-"""What was verified once: that a tag of a source has a signature that its signers file accepts.
+"""Remembers which tags were verified with which signers file.
 
-Owns: `verified.json` in the state directory. Invariants: an entry says which tree git wrote for
-which commit behind which tag object, and by which signers file that tag was accepted. So a tree
-that somebody else brought into the store is never taken for the tag's, and a changed signers file
-makes every tag of its source to be verified again. Whoever writes holds the store's lock.
+- An entry in `verified.json` of the state directory names the tree that git wrote, its commit and
+  tag object, and the signers file that accepted the tag. So a tree that came another way never
+  counts as the tag's tree.
+- A changed signers file makes every tag of its source require verification again.
+- Writers hold the store's lock.
 """
 
 import hashlib
@@ -25,10 +26,10 @@ UNVERIFIED = "the signature of its tag is not verified by the signers file as it
 
 
 class Noted:
-    """What was noted when somebody began to ask; every file that says so is read once, if at all.
+    """The verifications at one moment; each file is read at most once.
 
     Args:
-        file: Where it is noted.
+        file: `verified.json`.
     """
 
     def __init__(self, file: Path) -> None:
@@ -36,20 +37,20 @@ class Noted:
         self._rules: dict[Source, str] = {}
 
     def accepts(self, source: Source, pin: Pin) -> bool:
-        """Return whether a pin was verified, or has not to be.
+        """Return whether a pin was verified, or needs no verification.
 
         Raises:
-            StateError: The signers file cannot be read, or what was noted is damaged.
+            StateError: The signers file cannot be read.
         """
         if source.signers is None:
             return True
         return self._entries.get(_key(source, pin)) == _value(pin, self._rules_of(source))
 
     def unverified(self, staged: Staged, sources: Mapping[str, Source]) -> ReleasePath | None:
-        """Return a name in a release whose tag must be verified and is not; `None` if all are.
+        """Return a name in a release whose tag lacks a required verification, or `None`.
 
         Args:
-            staged: The release; of what it needs only the trees are known.
+            staged: The release; of its dependencies only the trees are known.
             sources: The site's sources by name.
 
         Raises:
@@ -62,14 +63,14 @@ class Noted:
         return None
 
     def refuse(self, staged: Staged, sources: Mapping[str, Source]) -> None:
-        """Refuse a release of which a tag must be verified and is not: a signer was removed, say.
+        """Reject a release with a tag that lacks a required verification.
 
         Args:
             staged: The release.
             sources: The site's sources by name.
 
         Raises:
-            IntegrityError: There is such a tag.
+            IntegrityError: A tag is not verified, for example because a signer was removed.
             StateError: As `accepts`.
         """
         name = self.unverified(staged, sources)
@@ -103,7 +104,7 @@ class Noted:
 
 
 class Verified:
-    """Verifications that this node has done.
+    """The verifications of this node.
 
     Args:
         state: The state directory.
@@ -113,18 +114,15 @@ class Verified:
         self._file = state / "verified.json"
 
     def noted(self) -> Noted:
-        """Return what is noted by now, for one decision."""
+        """Return the current verifications, for one decision."""
         return Noted(self._file)
 
     def note(self, tags: Iterable[tuple[Source, Pin, str]]) -> None:
-        """Write down what was verified: tags, their signatures, and their trees by git.
+        """Record verified tags, with their trees as git wrote them.
 
         Args:
             tags: The source of each, its pin, and `rules_digest` of the source, taken before the
-                verification began. Those of sources without signers are left out.
-
-        Raises:
-            StateError: The disk refused, or what was noted is damaged.
+                verification began. Tags of sources without signers are ignored.
         """
         new = {
             _key(source, pin): _value(pin, rules)
@@ -139,7 +137,7 @@ class Verified:
             write_json(self._file, {"schema": SCHEMA, "verified": {**entries, **new}})
 
     def rubbish(self) -> list[Path]:
-        """Return what a process that died left half written. Call it with the store's lock only."""
+        """Return incomplete files of a dead process. The caller holds the store's lock."""
         return half_written(self._file)
 
 
@@ -159,7 +157,7 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def rules_digest(source: Source) -> str:
-    """Return the digest of what a source's tags are held to; another one voids what was verified.
+    """Return the digest of a source's verification rules; a changed one voids verifications.
 
     Raises:
         StateError: The signers file cannot be read.

@@ -1,4 +1,4 @@
-"""From a root and its settings to the parts of one node.
+"""Builds the parts of one node from a root and its settings.
 
 acts: `evaluating`, `forge`, `instance`, `makers`, `node`, `ports`, `releases`, `run`.
 """

@@ -54,7 +54,7 @@ def test_from_a_puppetfile_to_a_run(node: Node, forge: Forge, control: Path) -> 
     checked = make(node, "check", str(control), "--json")
     assert checked.code == 0, checked.err
     assert checked.json["warnings"] == [
-        "environment_timeout is not needed: each run reads the release anew",
+        "environment_timeout is not needed: each run reads the release again",
         "config_version is not run: the release's name is the version",
         "$basemodulepath is not used: a release has all its modules",
         "data: not used: there is no hiera.yaml beside it",

@@ -2,10 +2,10 @@
 
     sources: {control: {git: URL, proxy: …, ssh_key: …, known_hosts: …, credentials: {file: …}}}
 
-Owns: what git is told for a URL, and that no secret is in it: a file of credentials is read by a
-helper of git's, for one host, when that host asks. Refuses to know: how git is started. Settings of
-a source hold for its repository, and for those on its host that are not sources themselves (the
-source with the longest path in common): modules of a lock are as private as their release.
+- No secret is on git's command line: a git helper reads the credentials file for one host, when
+  that host asks.
+- Settings of a source apply to its repository, and to repositories on its host that are not sources
+  (the source with the longest common path wins): modules of a lock are as private as their release.
 """
 
 import re
@@ -23,7 +23,7 @@ _OPEN = ("/", ":")
 _PROXY = re.compile(r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/?\Z")
 _HTTPS_HOST = re.compile(r"(https://[^/]+)/")
 _SSH_HOST = re.compile(r"(?:ssh://)?(?:[^@/]+@)?([^:/]+)")
-MAX_STEPS = 1024  # a URL has no more characters
+MAX_STEPS = 1024  # the longest URL, in characters
 _BATCH = "ssh -oBatchMode=yes"
 
 
@@ -32,10 +32,10 @@ class GitAccess:
     """How one repository is reached.
 
     Attributes:
-        proxy: For https; empty for what the environment says.
+        proxy: The proxy for https; empty for the one in the environment.
         ssh_key: The private key for ssh; `None` for ssh's own choice.
         known_hosts: The server's keys for ssh; `None` for ssh's own files.
-        credentials: A file with `username=` and `password=`; `None` for none.
+        credentials: A file with `username=` and `password=`; or `None`.
     """
 
     proxy: str = ""
@@ -45,16 +45,16 @@ class GitAccess:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], *, where: str, root: Path) -> "GitAccess":
-        """Return what a source says; other keys are not looked at.
+        """Return the access settings of a source; other keys are ignored.
 
         Args:
             raw: `{"proxy": url, "ssh_key": path, "known_hosts": path, "credentials": {"file":
                 path}}`, shape-checked, each optional.
-            where: Its place, for messages.
-            root: What relative paths start at.
+            where: The location of `raw`, for messages.
+            root: The base of relative paths.
 
         Raises:
-            InvalidInputError: The proxy is not a URL for this; the message does not repeat it.
+            InvalidInputError: The proxy is not a usable URL; the message does not repeat it.
         """
         proxy = str(raw.get("proxy", ""))
         if proxy and not _PROXY.match(proxy):
@@ -73,17 +73,17 @@ class GitAccess:
         )
 
     def options(self, url: str) -> list[str]:
-        """Return what git's command line says for a URL: nothing of it is secret."""
+        """Return git's command-line options for a URL, without secrets."""
         settings = [f"http.proxy={self.proxy}"] if self.proxy else []
         host = _HTTPS_HOST.match(url)
         if self.credentials is not None and host is not None:
-            # An empty one first: no other helper is asked, and none is told what this one said.
+            # An empty one first: no other helper is asked or receives what this one returned.
             helper = f'!f() {{ test "$1" != get || cat {shlex.quote(str(self.credentials))}; }}; f'
             settings += ["credential.helper=", f"credential.{host[1]}.helper={helper}"]
         return [word for setting in settings for word in ("-c", setting)]
 
     def environment(self) -> dict[str, str]:
-        """Return what git finds in its environment: the command for ssh, where a file is named."""
+        """Return git's environment: the ssh command, if a file is named for it."""
         words = []
         if self.ssh_key is not None:
             words += ["-oIdentitiesOnly=yes", "-i", str(self.ssh_key)]
@@ -96,14 +96,14 @@ NO_ACCESS = GitAccess()
 
 
 def read_rewrite(raw: Mapping[str, str], *, allow_file: bool) -> Mapping[str, str]:
-    """Return where repositories are fetched from instead, by URLs and beginnings of URLs.
+    """Return replacement addresses by URLs and URL prefixes.
 
     Args:
         raw: `{FROM: TO}`, shape-checked. Both end in `/` or `:`, or both are whole URLs.
         allow_file: Whether `file://` URLs are allowed.
 
     Raises:
-        InvalidInputError: One is neither, or they do not fit.
+        InvalidInputError: An address is neither, or the two do not match.
     """
     for start, to in raw.items():
         if start.endswith(_OPEN) != to.endswith(_OPEN):
@@ -117,7 +117,7 @@ def read_rewrite(raw: Mapping[str, str], *, allow_file: bool) -> Mapping[str, st
 
 
 def rewrite_url(url: str, rewrite: Mapping[str, str]) -> str:
-    """Return the address that a repository is fetched from; the longest FROM that fits counts."""
+    """Return the address that a repository is fetched from; the longest matching FROM wins."""
     fitting = [
         start
         for start in rewrite
@@ -132,7 +132,8 @@ def access_for(url: str, known: Mapping[str, GitAccess]) -> GitAccess:
 
     Args:
         url: The address that the repository is fetched from.
-        known: What the site's sources say, by the addresses that they are fetched from.
+        known: The access settings of the site's sources, by the addresses that they are fetched
+            from.
     """
     if url in known:
         return known[url]
@@ -159,10 +160,11 @@ def _host(url: str) -> str:
 
 
 def check_credentials(data: bytes, *, where: str) -> None:
-    """Refuse a file of credentials that git's helper protocol would take for something else.
+    """Reject a credentials file that git's helper protocol would misread.
 
     Raises:
-        InvalidInputError: It is not two lines, `username=…` and `password=…`; nothing is repeated.
+        InvalidInputError: The file is not two lines, `username=…` and `password=…`; the message
+            repeats nothing.
     """
     lines = data.decode("utf-8", "replace").rstrip("\n").split("\n")
     names = sorted(line.partition("=")[0] for line in lines)

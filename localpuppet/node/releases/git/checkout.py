@@ -1,7 +1,6 @@
-"""Trees of several mirrors, written out by one checkout of a tree of trees.
+"""Writes trees of several mirrors with one checkout of a tree of trees.
 
-Owns: that a tree is weighed before anything of it is written. Refuses to know: where the objects
-are: the repository that is given has them all.
+Each tree is counted against the limits before any of it is written.
 """
 
 from collections.abc import Sequence
@@ -24,15 +23,15 @@ def check_out(
 
     Args:
         program: Git.
-        repository: A git directory that has their objects, and nothing that matters.
-        trees: URL, tree id, and the name of the directory to make for it.
+        repository: A scratch git directory that has the objects of all trees.
+        trees: URL, tree id, and the name of the new directory.
         directory: An existing, empty directory.
         budget: What may be written.
 
     Raises:
         IntegrityError: A tree holds a submodule, is too large, too deep or has too many members, or
-            its objects are not there.
-        UnavailableError: git did not end in time.
+            objects are missing.
+        UnavailableError: git reached the timeout.
     """
     listing = "".join(f"040000 tree {tree}\t{target}\0" for _, tree, target in trees)
     top = program.run(repository, "mktree", "-z", stdin=listing.encode()).decode().strip()

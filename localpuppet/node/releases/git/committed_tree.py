@@ -1,8 +1,6 @@
-"""The tree that a commit of a working copy has, read as a node reads it when it stages a release.
+"""Checks the tree that committing a working copy would give, written as a node stages it.
 
-Owns: which files git would commit, and that they are written out in the same way as a node does it.
-Refuses to know: what the tree is for. Nothing in the working copy is changed, and its repository's
-own configuration runs no program.
+The working copy stays unchanged, and its repository's configuration runs no program.
 """
 
 import shutil
@@ -19,9 +17,9 @@ from localpuppet.node.releases.store import tree_digest
 def refuse_unstageable(
     program: GitProgram, directory: Path, budget: Budget, *, scratch: Path
 ) -> None:
-    """Refuse a working copy that no node would stage.
+    """Reject a working copy that no node would stage.
 
-    A directory that is not the top of a work tree is read as it is.
+    A directory that is not the top of a work tree is read unchanged.
 
     Args:
         program: Git.
@@ -30,9 +28,9 @@ def refuse_unstageable(
         scratch: An existing directory for temporary files.
 
     Raises:
-        IntegrityError: The tree holds what must not be in one, or is more than the budget lets in.
+        IntegrityError: The tree has a forbidden member, or exceeds the budget.
         InvalidInputError: git cannot commit it.
-        UnavailableError: git did not end in time.
+        UnavailableError: git reached the timeout.
         StateError: git is not installed.
     """
     top = directory.resolve()
@@ -50,7 +48,7 @@ def refuse_unstageable(
 
 
 def _committed(program: GitProgram, top: Path, repository: Path, *, where: str) -> str:
-    """Return the id of the tree; its objects are in `repository` and in the working copy's own."""
+    """Return the id of the tree; its objects are in `repository` and in the working copy."""
 
     def refused(reason: str) -> InvalidInputError:
         return InvalidInputError(f"git cannot commit it: {reason}", where=where)

@@ -1,4 +1,4 @@
-"""Countersignatures: what others than a tag's maker signed, to say that they stand for it, too.
+"""Countersignatures: signatures of further people over a tag, beside the tag's own.
 
     refs/signatures/r2/1f0c… -> object 9276…   the tag object of r2, so all that it names
                                 type tag
@@ -7,10 +7,8 @@
                                 Localpuppet-Source: web
                                 -----BEGIN SSH SIGNATURE-----
 
-Owns: where they are, and which of them are for a tag. A countersignature is a tag object of the tag
-object, which git signs and verifies as any tag (`releases.git.signatures`). Its ref is called by
-its own id, so that nobody takes another's place. Refuses to know: how many a source asks for
-(`releases.threshold`).
+A countersignature is a tag object of the tag object, which git signs and verifies like any tag
+(`releases.git.signatures`). Its ref is named by its own id, so that no signer replaces another's.
 """
 
 from collections.abc import Iterable
@@ -34,14 +32,14 @@ MAX_BYTES = 64 * 1024
 def refs_among(listed: Iterable[tuple[str, str]], tag: str) -> list[str]:
     """Return the refs of a tag's countersignatures that a repository listed.
 
-    Others that are there are passed over: nobody who keeps to the form makes them.
+    Other refs are ignored.
 
     Args:
-        listed: Names of refs, and what they hold.
+        listed: Names of refs with their object ids.
         tag: The tag.
 
     Raises:
-        IntegrityError: There are more than `MAX_COUNTERSIGNATURES`.
+        IntegrityError: The tag has more than `MAX_COUNTERSIGNATURES`.
     """
     own = countersignature_refs(tag)
     found = [name for name, held in listed if name == f"{own}{held}"]
@@ -59,12 +57,12 @@ def judged(
         mirror: The git directory.
         found: The tag.
         tag: Its name.
-        signers: The keys that count.
+        signers: The file of trusted keys.
         source: The source that each must name.
 
     Raises:
-        IntegrityError: There are more than `MAX_COUNTERSIGNATURES`.
-        InvalidInputError: The file of keys is refused.
+        IntegrityError: The tag has more than `MAX_COUNTERSIGNATURES`.
+        InvalidInputError: The file of keys is invalid.
     """
     listed = program.run(
         mirror,
@@ -93,7 +91,7 @@ def judged(
             try:
                 signer = keys.verify(mirror, name, where=where)
             except IntegrityError as error:
-                # Whoever may push can put rubbish here: it counts for nobody, and stops nobody.
+                # Users with push access can add invalid ones, which do not count.
                 result.append(Countersignature(id=name, problem=error.what))
             else:
                 result.append(Countersignature(id=name, signer=signer))

@@ -1,7 +1,6 @@
-"""What git ignores in somebody's work tree: a tag has none of it.
+"""Lists what git ignores in a user's work tree, and a tag therefore lacks.
 
-Owns: the question to git, and how paths are held against the answer. Refuses to know: what is
-looked for. The configuration of that repository runs no program here.
+The configuration of that repository runs no program here.
 """
 
 from dataclasses import dataclass
@@ -29,9 +28,9 @@ class Ignored:
         return any("/".join(parts[: depth + 1]) in self.paths for depth in range(len(parts)))
 
     def inside(self, directory: str) -> list[str]:
-        """Return what is ignored in a directory, whose path ends with a slash.
+        """Return the ignored paths in a directory, whose path ends with a slash.
 
-        A directory without anything else in it is told by what is in it, as far as git says.
+        For a directory with only ignored files these are its files, as far as git lists them.
         """
         found = sorted(path for path in self.paths if path.startswith(directory))
         below = {parent.as_posix() for path in found for parent in PurePosixPath(path).parents}
@@ -39,11 +38,11 @@ class Ignored:
 
 
 def ignored(program: GitProgram, directory: Path) -> Ignored:
-    """Return what git ignores in a directory; nothing where that is not the top of a work tree.
+    """Return what git ignores in a directory; nothing unless it is the top of a work tree.
 
     Raises:
-        InvalidInputError: Its repository cannot be read.
-        UnavailableError: git did not end in time.
+        InvalidInputError: The repository cannot be read.
+        UnavailableError: git reached the timeout.
         StateError: git is not installed.
     """
     top = directory.resolve()

@@ -1,8 +1,7 @@
-"""The mirrors that nobody needs any more.
+"""Finds and removes mirrors that are no longer needed.
 
-Owns: which may go. The mirrors of the site's sources stay: after a change of a signers file their
-tags are verified again without the network. Those of single modules are asked once for each
-release, and what was in them is in the store: age decides.
+Mirrors of the site's sources stay: after a change of a signers file their tags are verified again
+without the network. Mirrors of single modules are used once per release and expire by age.
 """
 
 from collections.abc import Iterable
@@ -28,7 +27,7 @@ class KeptMirrors:
         self._needed = {mirror_name(url) for url in sources}
 
     def old(self, *, since: float) -> list[Path]:
-        """Return the mirrors that brought nothing since a moment, in seconds since 1970."""
+        """Return the mirrors without a fetch since a time, in seconds since 1970."""
         if not self._directory.is_dir():
             return []
         try:

@@ -1,4 +1,4 @@
-"""What git may take of this machine: a server says what git says, writes and remembers."""
+"""Limits of git on this machine: the server decides what git prints, writes and keeps in memory."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,17 @@ from localpuppet.node.releases.limits import LIMITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitLimits:
-    """What git may take.
+    """Limits of one git process.
 
     Attributes:
-        said: Bytes that are read of what it prints: tags and commits of a thousand modules are a
-            tenth of it.
-        errors: Bytes that are kept of its errors, among them whatever a server wants to be shown.
-        memory: Bytes of memory, of git itself and of each program that it starts: a list of refs
-            need not have an end.
-        fetched: Bytes of the largest file that a fetch may write: a pack that unfolds to what no
-            release may be is not a release. What a server sends is one pack, and beside it an index
-            of a tenth.
+        said: Bytes of its output; tags and commits of a thousand modules take a tenth.
+        errors: Bytes of its error output, which includes messages of the server.
+        memory: Bytes of memory, of git and of each program that it starts: a list of refs may be
+            endless.
+        fetched: Bytes of the largest file that a fetch may write: a server sends one pack, and git
+            writes an index of a tenth of its size.
         min_free: Bytes that a fetch must leave free on the disk.
-        parallel: How many fetches there may be at a time.
+        parallel: How many fetches run at a time.
     """
 
     said: int = 64 * 1024 * 1024

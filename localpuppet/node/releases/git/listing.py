@@ -1,7 +1,6 @@
-"""What `git ls-tree` says of trees that are about to be written: how much, how deep, and what kind.
+"""Reads `git ls-tree` to count trees before they are written: size, depth and kinds.
 
-Owns: the form of its records. Refuses to know: how git is started. Invariant: the listing is read
-record by record, so that one without an end costs no memory.
+The listing is read record by record, so that an endless one costs no memory.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,12 +13,12 @@ def weigh(records: Iterable[bytes], budget: Budget, urls: Mapping[str, str]) -> 
     """Count trees against a budget.
 
     Args:
-        records: `MODE KIND ID SIZE<tab>NAME/PATH`, of directories, too.
+        records: `MODE KIND ID SIZE<tab>NAME/PATH`, directories included.
         budget: What may be written.
         urls: Repository by the name at the top of a path.
 
     Raises:
-        IntegrityError: A tree holds a submodule, or is more than the budget lets in.
+        IntegrityError: A tree holds a submodule, or exceeds the budget.
     """
     for record in records:
         about, _, name = record.partition(b"\t")
@@ -33,7 +32,7 @@ def weigh(records: Iterable[bytes], budget: Budget, urls: Mapping[str, str]) -> 
             raise IntegrityError(
                 "a tree holds a submodule (gitlink, mode 160000)",
                 where=where,
-                hint="vendor it, or make it a module of its own",
+                hint="vendor it, or make it a separate module",
             )
         problem = size_problem(path)
         if problem:

@@ -1,7 +1,6 @@
-"""One mirror: a bare repository that has what was fetched from one URL.
+"""One mirror: a bare repository with what was fetched from one URL.
 
-Owns: how a mirror is made, what a git that was killed left in one, fetching refs and commits into
-it. Refuses to know: what the refs are for. Commits are kept by refs of ours, `refs/commits/ID`.
+Refs `refs/commits/ID`, which localpuppet adds, keep fetched commits.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ Failure = Callable[[str], LocalpuppetError]
 
 
 def mirror_name(url: str) -> str:
-    """Return what the directory of a repository's mirror is called."""
+    """Return the directory name of a repository's mirror."""
     return hashlib.sha256(url.encode()).hexdigest()[:32]
 
 
@@ -31,15 +30,15 @@ def fetch(
 
     Args:
         program: Git.
-        mirror: The mirror; made when it is not there.
+        mirror: The mirror; created if missing.
         url: The repository.
-        refspecs: Git's own.
-        failure: Returns the error for what git said.
+        refspecs: Refspecs of git.
+        failure: Returns the error for a message of git.
 
     Raises:
         InvalidInputError: The repository has no such tag.
-        UnavailableError: The repository or a ref cannot be had.
-        IntegrityError: What the server sent is broken.
+        UnavailableError: The repository or a ref cannot be fetched.
+        IntegrityError: The server sent corrupt data.
     """
     _ready(mirror)
     _run(program, mirror, url, refspecs, depth=("--depth=1",), failure=failure)
@@ -50,11 +49,11 @@ def fetch_commits(
 ) -> None:
     """Fetch commits into a mirror.
 
-    A server that gives no commits by their ids is asked for all branches and tags, with history.
+    If a server does not send commits by id, all branches and tags are fetched with their history.
 
     Raises:
-        UnavailableError: The repository or a commit cannot be had.
-        IntegrityError: What the server sent is broken.
+        UnavailableError: The repository or a commit cannot be fetched.
+        IntegrityError: The server sent corrupt data.
     """
     refspecs = [f"+{commit}:refs/commits/{commit}" for commit in commits]
     with suppress(UnavailableError):
@@ -88,7 +87,7 @@ def _ready(mirror: Path) -> None:
 
 
 def _sweep(mirror: Path) -> None:
-    """Remove what a git that was killed left; whoever fetches holds the store, so it is dead."""
+    """Remove the files of a killed git. The caller holds the store's lock, so no git runs."""
     for directory, pattern in (("", "*.lock"), ("refs", "**/*.lock"), ("objects/pack", "tmp_*")):
         for dead in (mirror / directory).glob(pattern):
             dead.unlink(missing_ok=True)

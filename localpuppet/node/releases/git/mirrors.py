@@ -1,11 +1,12 @@
-"""Git: mirrors, tags, and trees as bytes.
+"""Git mirrors: one bare repository per URL, with only the fetched tags and commits.
 
-Owns: one bare mirror a URL, fetched only for what is asked; full ref names, data behind
-`--end-of-options`. Trees are written by checkouts of a tree of trees, with every attribute that
-changes bytes switched off; tags and files of many mirrors are read by one `cat-file --batch`. How
-git is started is `releases.git.program`'s. A node that has all it needs imports this file and
-starts nothing, so what starts or writes is imported where that is done. GitPython would start the
-same program for each step (ADR 9).
+- Ref names are full, and data follow `--end-of-options`.
+- Trees are written by checkouts of a tree of trees, with every attribute switched off that changes
+  bytes.
+- One `cat-file --batch` reads the tags and files of many mirrors.
+- A node that has all it needs imports this file and starts nothing, so modules that start or write
+  are imported where they are used.
+- GitPython would start the same program for each step (ADR 9).
 """
 
 import os
@@ -38,10 +39,10 @@ class Git:
     """Mirrors below one directory.
 
     Args:
-        mirrors: Where they are.
+        mirrors: The directory of the mirrors.
         program: Starts git.
-        progress: Called with the number of repositories that are done and of all.
-        names: What the site calls repositories, by URL, for messages.
+        progress: Called with the numbers of finished and of all repositories.
+        names: The site's names of repositories, by URL, for messages.
     """
 
     def __init__(
@@ -58,26 +59,14 @@ class Git:
         self._names = names or {}
 
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
-        """Bring tags into their mirrors; see `node.releases.git.repository.Repository`.
-
-        Raises:
-            InvalidInputError: A repository has no such tag.
-            UnavailableError: A repository cannot be had.
-            IntegrityError: What the server sent is broken.
-        """
+        """Bring tags into their mirrors; see `node.releases.git.repository.Repository`."""
         for _ in self.arrivals(tags, refresh=refresh):
             pass
 
     def arrivals(
         self, tags: Sequence[tuple[str, str]], *, refresh: bool
     ) -> Generator[list[tuple[str, str]], None, None]:
-        """Bring tags into their mirrors, some at a time; see `releases.git.repository.Repository`.
-
-        Raises:
-            InvalidInputError: A repository has no such tag.
-            UnavailableError: A repository cannot be had.
-            IntegrityError: What the server sent is broken.
-        """
+        """Bring tags into their mirrors, some at a time; see `node.releases.git.repository`."""
         wanted: dict[str, list[str]] = {}
         here = []
         for url, tag in dict.fromkeys(tags):
@@ -119,15 +108,11 @@ class Git:
                     job.cancel()
 
     def rubbish(self) -> list[Path]:
-        """Return what a process that died left; see `node.releases.git.repository.Repository`."""
+        """Return files that a dead process left; see `node.releases.git.repository.Repository`."""
         return [*self._mirrors.glob(".new-*"), *self._mirrors.glob(".scratch-*")]
 
     def commit_time(self, url: str, commit: str) -> int:
-        """Return when a fetched commit was made; see `node.releases.git.repository.Repository`.
-
-        Raises:
-            IntegrityError: It is not there.
-        """
+        """Return when a fetched commit was made; see `node.releases.git.repository.Repository`."""
         data = self._program.run(self._mirror(url), "cat-file", "commit", commit)
         for line in data.partition(b"\n\n")[0].split(b"\n"):
             if line.startswith(b"committer "):
@@ -137,11 +122,7 @@ class Git:
         raise IntegrityError("has no time", where=f"{url} {commit[:12]}")
 
     def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """Ask repositories for all their refs; see `node.releases.git.repository.Repository`.
-
-        Raises:
-            UnavailableError: A repository cannot be had.
-        """
+        """Ask repositories for all their refs; see `node.releases.git.repository.Repository`."""
         from concurrent.futures import ThreadPoolExecutor
 
         found = {}
@@ -152,7 +133,7 @@ class Git:
             for done, (url, job) in enumerate(zip(wanted, jobs, strict=True), 1):
                 with gather_unavailable(failed):
                     found[url] = job.result()
-                if len(wanted) > 1:  # whoever asks one by one counts them
+                if len(wanted) > 1:  # a caller that asks one by one counts them
                     self._progress(done, len(wanted))
         raise_unavailable(failed)
         return found
@@ -162,7 +143,7 @@ class Git:
         return {name.removesuffix("^{}"): commit for name, commit in self._listed(url)}
 
     def _listed(self, url: str, *below: str) -> list[tuple[str, str]]:
-        """Return the refs of a repository, or those below a place: name, and what it holds."""
+        """Return the refs of a repository, or those below a prefix: name and object id."""
         said = self._program.ask(
             url,
             Path(os.devnull),
@@ -180,7 +161,7 @@ class Git:
         return self._mirrors / mirror.mirror_name(url)
 
     def _ref(self, url: str, tag: str) -> str | None:
-        """Return what a tag's ref in the mirror holds; nothing ever packs refs there."""
+        """Return the object id of a tag's ref in the mirror; mirrors never have packed refs."""
         try:
             text = (self._mirror(url) / "refs" / "tags" / tag).read_text("ascii")
         except (OSError, UnicodeDecodeError):
@@ -201,12 +182,7 @@ class Git:
         )
 
     def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
-        """Bring commits into their mirrors; see `node.releases.git.repository.Repository`.
-
-        Raises:
-            UnavailableError: A repository or commit cannot be had.
-            IntegrityError: What the server sent is broken.
-        """
+        """Bring commits into their mirrors; see `node.releases.git.repository.Repository`."""
         from concurrent.futures import ThreadPoolExecutor
 
         wanted: dict[str, list[str]] = {}
@@ -234,11 +210,7 @@ class Git:
         raise_unavailable(failed)
 
     def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the trees of fetched commits; see `node.releases.git.repository.Repository`.
-
-        Raises:
-            UnavailableError: One was not fetched.
-        """
+        """Return the trees of fetched commits; see `node.releases.git.repository.Repository`."""
         wanted = list(dict.fromkeys(commits))
         if not wanted:
             return {}
@@ -253,21 +225,11 @@ class Git:
         return trees
 
     def tag(self, url: str, tag: str) -> TagObject:
-        """Return what a fetched tag is; see `node.releases.git.repository.Repository`.
-
-        Raises:
-            IntegrityError: It is nested, misnamed, or points at no commit.
-            UnavailableError: It was not fetched.
-        """
+        """Return a fetched tag; see `node.releases.git.repository.Repository`."""
         return self.tags([(url, tag)])[url, tag]
 
     def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
-        """Return what fetched tags are; see `node.releases.git.repository.Repository`.
-
-        Raises:
-            IntegrityError: One is nested, misnamed, or points at no commit.
-            UnavailableError: One was not fetched.
-        """
+        """Return fetched tags; see `node.releases.git.repository.Repository`."""
         wanted = dict.fromkeys(tags)
         if not wanted:
             return {}
@@ -304,11 +266,7 @@ class Git:
             yield Path(name)
 
     def verify_signature(self, url: str, tag: str, *, signers: Path) -> Signer:
-        """Hold a tag's signature against pinned keys; see `releases.git.repository.Repository`.
-
-        Raises:
-            IntegrityError: It is lightweight, unsigned, or signed by nobody in `signers`.
-        """
+        """Verify a tag's signature with pinned keys; see `releases.git.repository.Repository`."""
         where = f"{url} tag {tag}"
         found = self.tag(url, tag)
         if not found.annotated:
@@ -321,12 +279,7 @@ class Git:
     def countersignatures(
         self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
     ) -> Sequence[Countersignature]:
-        """Judge a tag's countersignatures; see `node.releases.git.repository.Repository`.
-
-        Raises:
-            UnavailableError: The repository cannot be had.
-            IntegrityError: There are too many, or what the server sent is broken.
-        """
+        """Judge a tag's countersignatures; see `node.releases.git.repository.Repository`."""
         from localpuppet.node.releases.git import countersignatures
 
         if refresh:
@@ -339,11 +292,7 @@ class Git:
         )
 
     def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Return files at the top of a commit; see `node.releases.git.repository.Repository`.
-
-        Raises:
-            IntegrityError: One is not an ordinary file, or larger than 1 MiB.
-        """
+        """Return files at the top of a commit; see `node.releases.git.repository.Repository`."""
         place = self._mirror(url)
         listing = self._program.run(place, "ls-tree", "-l", "-z", commit, "--", *names).decode()
         blobs = {}
@@ -362,12 +311,7 @@ class Git:
     def write(
         self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
     ) -> Generator[str, None, None]:
-        """Write trees out; see `node.releases.git.repository.Repository`.
-
-        Raises:
-            IntegrityError: A tree holds a submodule, is too large, too deep or has too many
-                members, or its objects are not there.
-        """
+        """Write trees to a directory; see `node.releases.git.repository.Repository`."""
         parts = [trees[i : i + TREES_AT_ONCE] for i in range(0, len(trees), TREES_AT_ONCE)]
         if len(parts) < 2:
             for part in parts:

@@ -1,8 +1,8 @@
-"""Names that git gets to see: tags, URLs, object ids.
+"""Names that git gets as arguments: tags, URLs, object ids.
 
-What could be taken for an option, a range, a path or a command is refused here, before any git is
-started. The rules are stricter than `git check-ref-format`, which accepts `-r1` and names that look
-like a commit id (both tried with git 2.39.5).
+Names that git could take for an option, a range, a path or a command are rejected here. The rules
+are stricter than `git check-ref-format`, which accepts `-r1` and names that look like a commit id
+(both tried with git 2.39.5).
 """
 
 import re
@@ -37,7 +37,7 @@ class Tag(str):
         """Return the tag.
 
         Raises:
-            InvalidInputError: Its name is outside the grammar.
+            InvalidInputError: The name does not match the grammar.
         """
         return cls(_parse_ref("tag", text, where=where))
 
@@ -74,7 +74,7 @@ def _ref_problem(text: str) -> str:
 
 
 class GitUrl(str):
-    """Where a repository is: https, ssh, the scp-like form, or (where allowed) file."""
+    """The URL of a repository: https, ssh, the scp-like form, or (if allowed) file."""
 
     __slots__ = ()
 
@@ -84,11 +84,11 @@ class GitUrl(str):
 
         Args:
             text: The URL.
-            where: Its place, for messages.
-            allow_file: Take `file://`, as tests and air-gapped mirrors need it.
+            where: The location of the text, for messages.
+            allow_file: Accept `file://`, for tests and air-gapped mirrors.
 
         Raises:
-            InvalidInputError: Another transport, credentials, or characters that do not belong.
+            InvalidInputError: The URL has another transport, credentials, or forbidden characters.
         """
         if _USERINFO.match(text):
             # The message must not repeat it.
@@ -119,7 +119,7 @@ def parse_branch(text: str, *, where: str) -> str:
     """Return a branch's name, without `refs/heads/`; its grammar is that of tags.
 
     Raises:
-        InvalidInputError: It is outside the grammar.
+        InvalidInputError: The name does not match the grammar.
     """
     return _parse_ref("branch", text, where=where)
 
@@ -128,7 +128,7 @@ def parse_object_id(text: str, *, where: str) -> str:
     """Return a full object id of git.
 
     Raises:
-        InvalidInputError: It is not 40 lower-case hex digits, or the null id.
+        InvalidInputError: The text is not 40 lower-case hex digits, or the null id.
     """
     if not _OBJECT.match(text) or text == "0" * 40:
         raise InvalidInputError(
@@ -143,7 +143,7 @@ def parse_digest(text: str, *, where: str) -> str:
     """Return a SHA-256 in hex.
 
     Raises:
-        InvalidInputError: It is not 64 lower-case hex digits.
+        InvalidInputError: The text is not 64 lower-case hex digits.
     """
     if not _DIGEST.match(text):
         raise InvalidInputError(
@@ -156,7 +156,7 @@ def parse_module_name(text: str, *, where: str) -> str:
     """Return the name of a single module, which is its directory on the modulepath.
 
     Raises:
-        InvalidInputError: Puppet would not take it as a module's name.
+        InvalidInputError: Puppet would reject the name.
     """
     if not _NAME.match(text):
         raise InvalidInputError(

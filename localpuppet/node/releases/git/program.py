@@ -1,7 +1,7 @@
-"""The program `git`: how it is started, whatever it is to do.
+"""Runs the program `git` safely.
 
-Owns: its safety: no configuration but ours, no hooks, no prompts, only the transports that are
-allowed, nothing beyond its limits. Refuses to know: mirrors and tags.
+git gets no configuration but localpuppet's, no hooks, no prompts, and only allowed transports;
+time, output, memory and disk are limited.
 """
 
 import os
@@ -44,15 +44,15 @@ _FOREIGN = re.compile(rb"detected dubious ownership in repository at '([^'\n]+)'
 
 
 class GitProgram:
-    """Starts git.
+    """Runs git.
 
     Args:
-        env: The environment to take PATH, HOME and the ssh agent from.
+        env: The environment for PATH, HOME and the ssh agent.
         allow_file: Whether `file://` URLs may be fetched.
         timeout: Seconds for one git command.
-        address: Returns where a repository is fetched from, by its URL.
-        access: Returns how a repository is reached, by its address.
-        limits: What it may take.
+        address: Returns the address of a repository, by its URL.
+        access: Returns the access settings of a repository, by its address.
+        limits: The limits of each git process.
     """
 
     def __init__(
@@ -87,20 +87,19 @@ class GitProgram:
         *arguments: str,
         failure: Callable[[str], Exception] | None = None,
     ) -> bytes:
-        """Run git with what reaching a repository takes; see `run`.
+        """Run git with the access settings of a repository; see `run`.
 
-        No file that git writes is larger than its limit, or than this fetch's part of what the disk
-        has to spare.
+        No file that git writes exceeds its limit, or this fetch's share of the free disk space.
 
         Args:
-            url: The repository, which the arguments name, too.
+            url: The repository, also named in the arguments.
             repository: The git directory.
-            arguments: What to do.
-            failure: From what git said to the error to raise.
+            arguments: The arguments of git.
+            failure: Returns the error for a message of git.
 
         Raises:
-            InvalidInputError: The file of its credentials is refused.
-            IntegrityError: The server sent more than may be written.
+            InvalidInputError: The credentials file is invalid.
+            IntegrityError: The server sent more than the limit.
             StateError: The disk is full.
         """
         address = self._address(url)
@@ -126,7 +125,7 @@ class GitProgram:
         return self._output(done, repository, arguments, failure)
 
     def _room(self, repository: Path) -> int:
-        """Return how large a file a fetch may write."""
+        """Return the largest file that a fetch may write, in bytes."""
         disk = os.statvfs(repository)
         free = self.limits.min_free
         spare = disk.f_bavail * disk.f_frsize - free
@@ -143,20 +142,20 @@ class GitProgram:
         env: Mapping[str, str] | None = None,
         failure: Callable[[str], Exception] | None = None,
     ) -> bytes:
-        """Run git to a good end and return what it printed.
+        """Run git, require success, and return its output.
 
         Args:
             repository: The git directory.
-            arguments: What to do.
-            cwd: Where; the root of the file system by default.
-            stdin: What it is to read.
-            env: What it finds in its environment besides.
-            failure: From what git said to the error to raise.
+            arguments: The arguments of git.
+            cwd: The working directory; `/` by default.
+            stdin: Its standard input.
+            env: More environment variables.
+            failure: Returns the error for a message of git.
 
         Raises:
-            IntegrityError: It failed, and there is no `failure`.
-            UnavailableError: It did not end in time.
-            StateError: It is not installed.
+            IntegrityError: git failed, and `failure` is `None`.
+            UnavailableError: git reached the timeout.
+            StateError: git is not installed.
         """
         done = self.start(repository, *arguments, cwd=cwd, stdin=stdin, env=env)
         return self._output(done, repository, arguments, failure)
@@ -186,16 +185,16 @@ class GitProgram:
     def objects(
         self, repository: Path, names: Sequence[str]
     ) -> list[tuple[str, str, bytes] | None]:
-        """Return id, kind and bytes of objects; `None` for one that is not there.
+        """Return id, kind and bytes of objects; `None` for a missing object.
 
         Args:
             repository: The git directory.
-            names: Ids, and what git can peel from them.
+            names: Ids, or expressions that git peels.
 
         Raises:
             IntegrityError: git failed.
-            UnavailableError: It did not end in time.
-            StateError: It is not installed.
+            UnavailableError: git reached the timeout.
+            StateError: git is not installed.
         """
         asked = "".join(f"{name}\n" for name in names).encode()
         said = self.run(repository, "cat-file", "--batch", stdin=asked)
@@ -216,12 +215,12 @@ class GitProgram:
         return found
 
     def records(self, repository: Path, *arguments: str) -> Generator[bytes, None, None]:
-        """Run git and yield what it prints, split at NUL; it is ended when the generator is.
+        """Run git and yield its output, split at NUL; closing the generator ends git.
 
         Raises:
-            IntegrityError: It failed.
-            UnavailableError: It did not end in time.
-            StateError: It is not installed.
+            IntegrityError: git failed.
+            UnavailableError: git reached the timeout.
+            StateError: git is not installed.
         """
         import subprocess
         import threading
@@ -274,20 +273,20 @@ class GitProgram:
         env: Mapping[str, str] | None = None,
         largest: int | None = None,
     ) -> Done:
-        """Run git to whatever end.
+        """Run git, and return its result whether or not it succeeds.
 
         Args:
             repository: The git directory.
-            arguments: What to do.
-            cwd: Where; the root of the file system by default.
-            stdin: What it is to read.
-            env: What it finds in its environment besides.
-            largest: Bytes of the largest file that it, or what it starts, may write.
+            arguments: The arguments of git.
+            cwd: The working directory; `/` by default.
+            stdin: Its standard input.
+            env: More environment variables.
+            largest: The largest file that git and its children may write, in bytes.
 
         Raises:
-            IntegrityError: It printed more than it may.
-            UnavailableError: It did not end in time.
-            StateError: It is not installed.
+            IntegrityError: git printed more than its limit.
+            UnavailableError: git reached the timeout.
+            StateError: git is not installed.
         """
         bounds = Bounds(
             seconds=self.timeout,
@@ -318,20 +317,20 @@ class GitProgram:
 
 
 def _is_full(repository: Path, largest: int) -> bool:
-    """Return whether git was stopped because a pack that it received became too large.
+    """Return whether git stopped because a received pack became too large.
 
-    The kernel ends the program that writes it, and git itself does not say why.
+    The kernel kills the writing process, and git does not report the reason.
     """
     parts = (repository / "objects/pack").glob("tmp_*")
     return any(part.stat().st_size >= largest for part in parts)
 
 
 def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:
-    """Make an empty bare repository in an empty directory, as `git init` does in a process.
+    """Create an empty bare repository in an empty directory, without a `git init` process.
 
     Args:
-        directory: Where.
-        alternates: Repositories whose objects it has, too.
+        directory: The empty directory.
+        alternates: Repositories whose objects it shares.
     """
     for name in ("info", "objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (directory / name).mkdir(parents=True)

@@ -12,11 +12,11 @@ from localpuppet.node.releases.limits import Budget
 class Repository(Protocol):
     """Git repositories by URL, each with a mirror on this machine.
 
-    A tag that is in the mirror already is not asked for again unless `refresh` says so.
+    A tag that the mirror has is fetched again only with `refresh`.
     """
 
     def rubbish(self) -> Sequence[Path]:
-        """Return what a process that died left half made. Call it with the store's lock only."""
+        """Return incomplete files that a dead process left. The caller holds the store's lock."""
         ...
 
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
@@ -24,12 +24,12 @@ class Repository(Protocol):
 
         Args:
             tags: Pairs of URL and tag.
-            refresh: Ask the server also for tags that are there.
+            refresh: Ask the server even for tags that the mirror has.
 
         Raises:
             InvalidInputError: A repository has no such tag.
-            UnavailableError: A repository cannot be had.
-            IntegrityError: What the server sent is broken.
+            UnavailableError: A repository cannot be fetched.
+            IntegrityError: The server sent corrupt data.
         """
         ...
 
@@ -40,16 +40,16 @@ class Repository(Protocol):
 
         Args:
             tags: Pairs of URL and tag.
-            refresh: Ask the server also for tags that are there.
+            refresh: Ask the server even for tags that the mirror has.
 
         Yields:
-            Some of the tags, each once; others are fetched meanwhile, until the generator is
-            closed.
+            Some of the tags, each once; others are fetched meanwhile, until the caller closes the
+            generator.
 
         Raises:
             InvalidInputError: A repository has no such tag.
-            UnavailableError: A repository cannot be had.
-            IntegrityError: What the server sent is broken.
+            UnavailableError: A repository cannot be fetched.
+            IntegrityError: The server sent corrupt data.
         """
         ...
 
@@ -57,11 +57,11 @@ class Repository(Protocol):
         """Bring commits into their mirrors, several repositories at a time.
 
         Args:
-            commits: Pairs of URL and full commit id; those that are there are not asked for.
+            commits: Pairs of URL and full commit id; commits that the mirror has are not fetched.
 
         Raises:
-            UnavailableError: A repository or commit cannot be had.
-            IntegrityError: What the server sent is broken.
+            UnavailableError: A repository or commit cannot be fetched.
+            IntegrityError: The server sent corrupt data.
         """
         ...
 
@@ -69,30 +69,30 @@ class Repository(Protocol):
         """Return the tree ids of fetched commits.
 
         Raises:
-            UnavailableError: One was not fetched.
+            UnavailableError: A commit was not fetched.
         """
         ...
 
     def tag(self, url: str, tag: str) -> TagObject:
-        """Return what a fetched tag is.
+        """Return a fetched tag.
 
         Raises:
-            IntegrityError: It is nested, misnamed, or points at no commit.
-            UnavailableError: It was not fetched.
+            IntegrityError: The tag is nested, misnamed, or does not point at a commit.
+            UnavailableError: The tag was not fetched.
         """
         ...
 
     def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
-        """Return what fetched tags are, by URL and tag: `tag` for many of them at once.
+        """Return many fetched tags at once, by URL and tag; see `tag`.
 
         Raises:
-            IntegrityError: One is nested, misnamed, or points at no commit.
-            UnavailableError: One was not fetched.
+            IntegrityError: A tag is nested, misnamed, or does not point at a commit.
+            UnavailableError: A tag was not fetched.
         """
         ...
 
     def verify_signature(self, url: str, tag: str, *, signers: Path) -> Signer:
-        """Hold a tag's own signature against pinned keys; return who made it.
+        """Verify a tag's own signature with pinned keys; return the signer.
 
         Args:
             url: The repository.
@@ -100,48 +100,48 @@ class Repository(Protocol):
             signers: An OpenSSH allowed-signers file, or OpenPGP public keys in ASCII armour.
 
         Raises:
-            IntegrityError: It is lightweight, unsigned, or signed by nobody in `signers`.
+            IntegrityError: The tag is lightweight, unsigned, or has no signer from `signers`.
         """
         ...
 
     def countersignatures(
         self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
     ) -> Sequence[Countersignature]:
-        """Judge the countersignatures of a fetched tag, as far as they were fetched.
+        """Judge the fetched countersignatures of a fetched tag.
 
         Args:
             url: The repository.
             tag: A fetched tag.
             signers: As for `verify_signature`.
             source: The source that each must name.
-            refresh: Fetch first what the server has of them.
+            refresh: Fetch the server's countersignatures first.
 
         Returns:
-            Each that is there, also those that do not count.
+            All countersignatures, including those that do not count.
 
         Raises:
-            UnavailableError: The repository cannot be had.
-            IntegrityError: There are too many, or what the server sent is broken.
+            UnavailableError: The repository cannot be fetched.
+            IntegrityError: The tag has too many, or the server sent corrupt data.
         """
         ...
 
     def write(
         self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
     ) -> Generator[str, None, None]:
-        """Write trees out as they are in git, byte for byte.
+        """Write trees byte for byte as git has them.
 
         Args:
-            trees: URL, tree id, and the name of the directory to make for it.
+            trees: URL, tree id, and the name of the new directory.
             directory: An existing, empty directory.
-            budget: What may be written; each tree is counted before anything of it is written.
+            budget: The limits; each tree is counted before any of it is written.
 
         Yields:
-            Names of directories, each when it is whole; others may be written meanwhile, until
-            the generator is closed.
+            Names of directories, each when it is complete; others may be written meanwhile, until
+            the caller closes the generator.
 
         Raises:
             IntegrityError: A tree holds a submodule, is too large, too deep or has too many
-                members, or its objects are not there.
+                members, or objects are missing.
         """
         ...
 
@@ -149,15 +149,15 @@ class Repository(Protocol):
         """Return when a fetched commit was made, in seconds since 1970.
 
         Raises:
-            IntegrityError: It is not there.
+            IntegrityError: The commit is missing.
         """
         ...
 
     def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the bytes of files at the top of a fetched commit; those that are there.
+        """Return the bytes of files at the top of a fetched commit; missing files are left out.
 
         Raises:
-            IntegrityError: One is not an ordinary file, or larger than 1 MiB.
+            IntegrityError: A file is not regular, or larger than 1 MiB.
         """
         ...
 
@@ -169,6 +169,6 @@ class Repository(Protocol):
             the tag object).
 
         Raises:
-            UnavailableError: A repository cannot be had.
+            UnavailableError: A repository is unreachable.
         """
         ...

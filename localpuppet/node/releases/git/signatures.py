@@ -1,10 +1,10 @@
-"""Signatures of tags, held against pinned keys.
+"""Verifies signatures of tags with pinned keys.
 
-Owns: which bytes of a tag are a signature (one block, of one kind, that ends the tag), and who may
-have made it: an OpenSSH allowed-signers file, or OpenPGP keys in a home of their own. Refuses to
-know: where a tag came from. Invariants: what git verifies is the block that was looked at here; the
-kind that the source's signers are of is the only one that git can verify at all; nothing of the
-home of who runs us is asked.
+- A tag's signature is one block of one kind that ends the tag. git verifies exactly the block that
+  was examined here.
+- Keys are an OpenSSH allowed-signers file, or OpenPGP keys in a temporary home. git can verify only
+  the kind of signature that the source's keys have.
+- The user's own key rings are never used.
 """
 
 import re
@@ -49,9 +49,9 @@ class Pinned:
     Args:
         program: Starts git.
         file: The file of keys, for messages.
-        kind: `OPENSSH` or `OPENPGP`: what the keys are of.
-        home: The directory in which the keys are, and nothing else.
-        names: What the keys are called; see `releases.git.signer`.
+        kind: The kind of the keys: `OPENSSH` or `OPENPGP`.
+        home: A directory that has only the keys.
+        names: The names of the keys; see `releases.git.signer`.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Pinned:
         self._names = names
 
     def verify(self, mirror: Path, tag_object: str, *, where: str) -> Signer:
-        """Hold the signature of a tag object against the keys; return who made it.
+        """Verify the signature of a tag object with the keys; return the signer.
 
         Args:
             mirror: The git directory that has the object.
@@ -78,8 +78,8 @@ class Pinned:
             where: The repository and tag, for messages.
 
         Raises:
-            IntegrityError: The tag is unsigned, signed twice or in another way than the keys can
-                judge, signed by nobody who has one, or has text that no signature covers.
+            IntegrityError: The tag is unsigned, signed twice, signed with another kind of key or by
+                another key, or has text that no signature covers.
         """
         body = self._program.run(mirror, "cat-file", "tag", tag_object)
         kind = signature_kind(body, where=where)
@@ -88,10 +88,10 @@ class Pinned:
                 f"is signed with {_NAMES[kind]}, and the source's signers are"
                 f" {_NAMES[self._kind]} keys",
                 where=where,
-                hint=f"tag the release anew, with a key of {self._file}",
+                hint=f"tag the release again, with a key of {self._file}",
             )
         if kind == OPENPGP:
-            # Keys in a home of their own: who is in it is trusted, nobody else.
+            # The temporary home has exactly the trusted keys.
             settings = ["gpg.openpgp.program=gpg", "gpg.minTrustLevel=undefined"]
             signer = openpgp_signer
         else:
@@ -100,11 +100,11 @@ class Pinned:
             signer = ssh_signer
         found = signer(self._said(mirror, tag_object, where, settings), self._names)
         if found is None:
-            raise IntegrityError("has a signature that names nobody", where=where)
+            raise IntegrityError("has a signature without a signer", where=where)
         return found
 
     def _said(self, mirror: Path, tag_object: str, where: str, settings: Sequence[str]) -> str:
-        """Have git verify a tag with the one program that `settings` name, in a home of ours."""
+        """Have git verify a tag with the program that `settings` name, in the temporary home."""
         config = [f"{name}={_REFUSES}" for name in _PROGRAMS] + list(settings)
         done = self._program.start(
             mirror,
@@ -133,8 +133,8 @@ def pinned(program: GitProgram, signers: Path) -> Iterator[Pinned]:
 
     Raises:
         IntegrityError: The keys cannot be read.
-        UnavailableError: GnuPG did not read them in time.
-        InvalidInputError: The file is refused.
+        UnavailableError: GnuPG reached the timeout.
+        InvalidInputError: The file is invalid.
         StateError: They are OpenPGP keys, and GnuPG is not installed.
     """
     keys = read_anchor(signers)
@@ -154,14 +154,15 @@ def pinned(program: GitProgram, signers: Path) -> Iterator[Pinned]:
 
 
 def signature_kind(body: bytes, *, where: str) -> str:
-    """Return which kind of signature ends a tag: `OPENSSH`, `OPENPGP`, or one that git knows, too.
+    """Return the kind of signature that ends a tag: `OPENSSH`, `OPENPGP`, or another of git's.
 
     Args:
         body: The bytes of the tag object.
         where: The repository and tag, for messages.
 
     Raises:
-        IntegrityError: There is none, there are several, or a block is not the end of the message.
+        IntegrityError: The tag has no signature or several, or a block is not at the end of the
+            message.
     """
     blocks = list(_BEGIN.finditer(body))
     if not blocks:

@@ -1,10 +1,8 @@
-"""Who signed, and which signers are one person.
+"""Identifies signers, and decides which of them are one person.
 
-Owns: what the programs that verify say of a signer, and the rule by which signers are counted. TUF
-counts each key once, however many signatures it made; we count people, who may have several keys.
-Two signers are one person when they have a key or a name in common. Names are those that the pinned
-file gives a key: the principals of OpenSSH, the addresses in the user ids of OpenPGP. Refuses to
-know: how a signature is verified.
+TUF counts each key once, however many signatures it made; localpuppet counts people, who may have
+several keys. Two signers are one person if they share a key or a name. The pinned file gives each
+key its names: the principals of OpenSSH, the addresses in the user ids of OpenPGP.
 
     people([Signer(name="alice", marks={"alice", "SHA256:1"}),
             Signer(name="alice", marks={"alice", "SHA256:2"})])
@@ -29,11 +27,11 @@ _ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signer:
-    """Who made a signature that counts.
+    """The signer of a valid signature.
 
     Attributes:
-        name: For people.
-        marks: What tells one person from another: the key and its names.
+        name: The name for messages.
+        marks: The identity of the person: the key and its names.
     """
 
     name: str
@@ -45,9 +43,9 @@ class Countersignature:
     """A signature beside a tag's own one.
 
     Attributes:
-        id: The object that it is.
-        signer: Who made it; `None` when it does not count.
-        problem: Why it does not; empty when it does.
+        id: The id of its object.
+        signer: The signer; `None` if it does not count.
+        problem: Why it does not count, or empty.
     """
 
     id: str
@@ -56,7 +54,7 @@ class Countersignature:
 
 
 def people(signers: Iterable[Signer]) -> list[str]:
-    """Return the people that signers are, each by the first name that was met, in order."""
+    """Return the distinct people among signers, in order, each by the first of their names."""
     found: list[tuple[str, frozenset[str]]] = []
     for signer in signers:
         same = [one for one in found if one[1] & signer.marks]
@@ -90,11 +88,11 @@ def ssh_names(allowed: str) -> dict[str, frozenset[str]]:
 
 
 def ssh_signer(said: str, names: Mapping[str, frozenset[str]]) -> Signer | None:
-    """Return whom OpenSSH says that a signature is of; `None` when it names nobody.
+    """Return the signer that OpenSSH reports, or `None`.
 
     Args:
-        said: What `git verify-tag --raw` printed.
-        names: What `ssh_names` returned for the file that was verified with.
+        said: The output of `git verify-tag --raw`.
+        names: The result of `ssh_names` for the allowed-signers file.
     """
     good = _GOOD_SSH.findall(said)
     if len(good) != 1:
@@ -107,7 +105,7 @@ def openpgp_names(listing: str) -> dict[str, frozenset[str]]:
     """Return the addresses of each key of a keyring, by its primary key's fingerprint.
 
     Args:
-        listing: What `gpg --with-colons --list-keys` printed.
+        listing: The output of `gpg --with-colons --list-keys`.
     """
     found: dict[str, set[str]] = {}
     primary, wanted = "", False
@@ -125,11 +123,11 @@ def openpgp_names(listing: str) -> dict[str, frozenset[str]]:
 
 
 def openpgp_signer(said: str, names: Mapping[str, frozenset[str]]) -> Signer | None:
-    """Return whom GnuPG says that a signature is of; `None` when it names nobody.
+    """Return the signer that GnuPG reports, or `None`.
 
     Args:
-        said: What `git verify-tag --raw` printed.
-        names: What `openpgp_names` returned for the keyring that was verified with.
+        said: The output of `git verify-tag --raw`.
+        names: The result of `openpgp_names` for the keyring.
     """
     valid, good = _VALID_PGP.findall(said), _GOOD_PGP.findall(said)
     if len(valid) != 1 or len(good) != 1:

@@ -1,8 +1,4 @@
-"""Tag objects: what makes a tag an honest name of a commit.
-
-Owns: the rules for the bytes of a tag object (git's format: `object`, `type`, `tag` lines, an empty
-line, the message). Refuses to know: where the bytes come from, signatures.
-"""
+"""Checks the bytes of tag objects: `object`, `type`, `tag` lines, an empty line, the message."""
 
 from dataclasses import dataclass
 
@@ -15,17 +11,16 @@ MAX_SUBJECT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagObject:
-    """What `refs/tags/TAG` of a repository is.
+    """The target of `refs/tags/TAG` in a repository.
 
     Attributes:
-        id: What the ref holds: the id of a tag object, or of the commit of a lightweight tag.
+        id: The id of the tag object, or of the commit for a lightweight tag.
         commit: The commit behind it.
-        annotated: Whether there is a tag object.
+        annotated: Whether a tag object exists.
         tree: The id of the commit's tree.
-        tagged_at: When the tag object says that it was made, in seconds since 1970; `None` without
-            one.
-        sources: What its message says that it is a release of, a name for each such line.
-        subject: The first line of its message, of the commit's without a tag object; cut off after
+        tagged_at: The time in the tag object, in seconds since 1970; `None` without one.
+        sources: The sources that its message names, one for each such line.
+        subject: The first line of its message, or of the commit's for a lightweight tag; cut after
             `MAX_SUBJECT` characters.
     """
 
@@ -47,18 +42,18 @@ def judge(
     *,
     where: str,
 ) -> TagObject:
-    """Return what a tag is, from the object of its ref and from what that peels to.
+    """Return a tag, from the object of its ref and the commit and tree behind it.
 
     Args:
-        name: The tag that was asked for.
+        name: The requested tag.
         ref: The id that its ref holds.
         found: Id, type and bytes of that object; `None` when it is missing.
-        commit: The same of the commit that it peels to.
-        tree: The same of that commit's tree.
+        commit: Id, type and bytes of the commit behind it.
+        tree: Id, type and bytes of that commit's tree.
         where: The repository and tag, for messages.
 
     Raises:
-        IntegrityError: It is nested, misnamed, or points at no commit.
+        IntegrityError: The tag is nested, misnamed, or does not point at a commit.
     """
     kind = found[1] if found else "missing object"
     sources: tuple[str, ...] = ()
@@ -92,10 +87,10 @@ def judge(
 
 
 def countersignature_problem(body: bytes, *, tag: str, tag_object: str, source: str) -> str:
-    """Return why a tag object is not a countersignature of a tag; empty when it is one.
+    """Return why a tag object is not a countersignature of a tag; empty if it is one.
 
     Args:
-        body: Its bytes; whether the signature in them holds is looked at elsewhere.
+        body: Its bytes. Their signature is verified elsewhere.
         tag: The tag's name.
         tag_object: The id of the tag's object.
         source: The source that it must name.
@@ -112,17 +107,17 @@ def countersignature_problem(body: bytes, *, tag: str, tag_object: str, source: 
 
 
 def countersignature_name(tag: str) -> str:
-    """Return what the countersignatures of a tag call themselves."""
+    """Return the tag name inside the countersignatures of a tag."""
     return f"signatures/{tag}"
 
 
 def countersignature_refs(tag: str) -> str:
-    """Return where the refs of a tag's countersignatures begin."""
+    """Return the prefix of the refs of a tag's countersignatures."""
     return f"refs/signatures/{tag}/"
 
 
 def sources_of(body: bytes) -> tuple[str, ...]:
-    """Return the sources that a tag object says that it is for, a name for each such line."""
+    """Return the sources that a tag object names, one for each such line."""
     return _sources(body.partition(b"\n\n")[2])
 
 
@@ -143,7 +138,7 @@ def _subject(body: bytes) -> str:
 
 
 def _sources(message: bytes) -> tuple[str, ...]:
-    """Return the names in a message's trailers, up to its signature, that covers what is before."""
+    """Return the names in a message's trailers, up to the signature that covers them."""
     found = []
     for line in message.split(b"\n"):
         if line.startswith(b"-----BEGIN "):

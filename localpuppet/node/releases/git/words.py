@@ -1,7 +1,7 @@
-"""What git's words about a server mean for a user: the error, and what to do.
+"""Translates git's messages about a server into errors with a cure.
 
-Owns: which failure is whose: a tag that is not there is the input's, a name that is not known or a
-connection that is refused is the network's. Refuses to know: how git is called.
+A missing tag is an error of the input; an unknown host or a refused connection is one of the
+network.
 """
 
 import re
@@ -47,9 +47,9 @@ def fetch_failure(url: str, tags: Iterable[str], said: str, *, name: str = "") -
 
     Args:
         url: The repository.
-        tags: What was asked for.
-        said: What git said, as one line.
-        name: The source whose repository it is, if the site calls it something.
+        tags: The requested tags.
+        said: The message of git, as one line.
+        name: The name of the repository's source, if it has one.
     """
     where = _where(url, name)
     if "fsck" in said:
@@ -67,7 +67,7 @@ def fetch_failure(url: str, tags: Iterable[str], said: str, *, name: str = "") -
 
 
 def ask_failure(url: str, said: str, *, name: str = "") -> LocalpuppetError:
-    """Return the error of a question that failed; see `fetch_failure`."""
+    """Return the error of a failed `ls-remote`; see `fetch_failure`."""
     return UnavailableError(
         f"cannot be asked: {_shown(said)}", where=_where(url, name), hint=_hint(said)
     )

@@ -1,8 +1,8 @@
-"""The work tree of somebody who makes a release: its state, its tags, its remote.
+"""The work tree of a user who makes a release: its state, its tags, its remote.
 
-Owns: every use of GitPython. Unlike the mirrors (`releases.git.mirrors`) this is the user's own
-repository, so the user's own configuration holds: identity, signing key, credentials, hooks.
-GitPython costs 90 ms of imports, which only `release tag` pays (ADR 1).
+Unlike a mirror this is the user's own repository, so the user's configuration applies: identity,
+signing key, credentials, hooks. Only this module uses GitPython, whose import costs `release tag`
+90 ms (ADR 1).
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class WorkTree:
         timeout: Seconds for one command.
 
     Raises:
-        InvalidInputError: It is not the top of a git work tree, or has no commit.
+        InvalidInputError: The directory is not the top of a git work tree, or has no commit.
         StateError: git is not installed.
     """
 
@@ -40,7 +40,7 @@ class WorkTree:
         self.directory = directory
         self._where = str(directory)
         self._timeout = timeout
-        # No prompt: nobody sits at a pipeline. A signing key's own agent may still ask.
+        # No prompt: a pipeline has no user. A signing key's own agent may still ask.
         self._env: Mapping[str, str] = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
         try:
             self._repo = git.Repo(directory)
@@ -49,7 +49,7 @@ class WorkTree:
             raise InvalidInputError(
                 "is not the top directory of a git work tree",
                 where=self._where,
-                hint="a tag names a whole repository: manifest.yaml stands at its top",
+                hint="a tag names a whole repository: manifest.yaml is at its top",
             ) from error
         except GitCommandNotFound as error:
             raise StateError("git is not installed", hint="apt-get install git") from error
@@ -62,49 +62,29 @@ class WorkTree:
 
     @property
     def commit(self) -> str:
-        """The commit that is checked out."""
+        """The checked-out commit."""
         return self._repo.head.commit.hexsha
 
     def changes(self) -> list[str]:
-        """Return the paths that are not as the commit has them, untracked ones included.
-
-        Raises:
-            StateError: git failed.
-        """
+        """Return the paths that differ from the commit, untracked ones included."""
         text = self._run("status", "--porcelain", "--untracked-files=all", "-z")
         return [entry[3:] for entry in text.split("\0") if entry[2:3] == " "]
 
     def tracked(self, name: str) -> bool:
-        """Return whether the commit has the file `name`.
-
-        Raises:
-            StateError: git failed.
-        """
+        """Return whether the commit has the file `name`."""
         return bool(self._run("ls-tree", "--name-only", "HEAD", "--", name))
 
     def ignored(self, *patterns: str) -> list[str]:
-        """Return files that git ignores, and that a tag would therefore not have.
-
-        Raises:
-            StateError: git failed.
-        """
+        """Return files that git ignores, and that a tag therefore lacks."""
         arguments = ("--others", "--ignored", "--exclude-standard", "-z", "--", *patterns)
         return [path for path in self._run("ls-files", *arguments).split("\0") if path]
 
     def has_tag(self, tag: Tag) -> bool:
-        """Return whether there is such a tag here.
-
-        Raises:
-            StateError: git failed.
-        """
+        """Return whether the work tree has a tag."""
         return bool(self._run("for-each-ref", f"refs/tags/{tag}"))
 
     def tag_object(self, tag: Tag) -> tuple[str, bytes] | None:
-        """Return id and bytes of the object of an annotated tag; `None` where there is none.
-
-        Raises:
-            StateError: git failed.
-        """
+        """Return id and bytes of the object of an annotated tag; `None` without one."""
         ref = f"refs/tags/{tag}"
         found = self._run("for-each-ref", "--format=%(objectname) %(objecttype)", ref).split()
         if found[1:] != ["tag"]:
@@ -112,11 +92,11 @@ class WorkTree:
         return found[0], self._run("cat-file", "tag", found[0]).encode("utf-8", "surrogateescape")
 
     def remote_tag(self, tag: Tag) -> str:
-        """Return the id that the remote has for a tag; empty where it has no such tag.
+        """Return the id that the remote has for a tag; empty if it has no such tag.
 
         Raises:
-            InvalidInputError: There is no remote `origin`.
-            UnavailableError: It cannot be asked.
+            InvalidInputError: The remote `origin` does not exist.
+            UnavailableError: The remote is unreachable.
         """
         if REMOTE not in [remote.name for remote in self._repo.remotes]:
             raise InvalidInputError(
@@ -139,11 +119,7 @@ class WorkTree:
         return ids[0] if ids else ""
 
     def remote_url(self) -> str:
-        """Return the URL of the remote; empty when there is none.
-
-        Raises:
-            StateError: git failed.
-        """
+        """Return the URL of the remote, or empty."""
         if REMOTE not in [remote.name for remote in self._repo.remotes]:
             return ""
         return self._run("remote", "get-url", REMOTE).strip()
@@ -152,7 +128,7 @@ class WorkTree:
         """Make an annotated tag at a commit.
 
         Raises:
-            InvalidInputError: git does not make it: no identity, no key, a tag of that name.
+            InvalidInputError: git refuses: no identity, no key, or the tag exists.
         """
         self._run(
             "tag",
@@ -173,7 +149,7 @@ class WorkTree:
         """Sign the object of a tag; return the ref of the countersignature.
 
         Raises:
-            InvalidInputError: git does not sign: no identity, no key.
+            InvalidInputError: git refuses: no identity or no key.
         """
         name = countersignature_name(tag)
         # git signs tags below refs/tags only; what a killed one left there is overwritten.
@@ -193,18 +169,14 @@ class WorkTree:
         return ref
 
     def remove_ref(self, ref: str) -> None:
-        """Remove a ref that was just made.
-
-        Raises:
-            StateError: git failed.
-        """
+        """Remove a ref that was just made."""
         self._run("update-ref", "-d", ref)
 
     def push_ref(self, ref: str) -> None:
-        """Push a ref; one that is there already is not moved.
+        """Push a ref; an existing ref is not moved.
 
         Raises:
-            UnavailableError: It is not there now.
+            UnavailableError: The push failed.
         """
         self._run(
             "push",
@@ -219,11 +191,8 @@ class WorkTree:
     def is_signed(self, ref: str) -> bool:
         """Return whether a tag object carries a signature.
 
-        The user's configuration may ask for one; and git 2.39 makes an unsigned tag, and exits with
-        0, where it was to sign and ssh-keygen failed.
-
-        Raises:
-            StateError: git failed.
+        The user's configuration may require signing. If ssh-keygen fails, git 2.39 makes an
+        unsigned tag and exits with 0.
         """
         return "\n-----BEGIN " in self._run("cat-file", "tag", ref)
 

@@ -1,5 +1,4 @@
-"""Where things are in a release: its modulepath, and the directory of links that staging makes.
+"""The layout of a release: its modulepath, and the link directory that staging makes.
 
-decides: `environment`.
-acts: `composing`, `links`.
+decides: `environment`. acts: `composing`, `links`.
 """

@@ -1,13 +1,12 @@
 """Composed releases: directories of links into the store.
 
 A composed release has the entries of the app's own tree, and each single module that its lock pins:
-at its top, or in the directory that the manifest names (`moduledir: modules`, as r10k leaves it).
-There the tree's own entries of that directory stay beside them.
+at its top, or in the directory that the manifest names (`moduledir: modules`, as r10k leaves it),
+beside the tree's own entries there.
 
-Owns: what such a directory looks like, whether it still does, and which directories of it are
-modulepath: its top, or in a control repository those of `environment.conf`. What a release is, its
-manifest says: without a `moduledir` in it `environment.conf` is a file like any other, so that a
-release goes on to mean what it meant when it was made. Refuses to know: who stages.
+The modulepath is the release's top, or for a control repository the directories in
+`environment.conf`. Without a `moduledir` in the manifest `environment.conf` is an ordinary file, so
+that a release keeps the meaning that it had when it was made.
 """
 
 import os
@@ -29,17 +28,17 @@ from localpuppet.node.releases.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where things are in a release.
+    """The layout of a release.
 
     Attributes:
         modulepath: Directories inside the release; empty text for its top.
         site_manifest: The release's own site manifest, inside it; empty for the site's.
-        notes: What r10k and Puppet would use, and a release does not.
+        notes: What r10k and Puppet would use and a release ignores.
         code: Directories from which Puppet loads code for every module, see
             `environment.CODE_DIRECTORIES`.
-        single: Before which of the directories single modules come, where they are not in the
-            release itself; `None` where their directory is not on the modulepath.
-        base: Whether `environment.conf` names `$basemodulepath`, directories of the node's own.
+        single: The index in the modulepath before which single modules come if they are outside of
+            the release; `None` if their directory is not on the modulepath.
+        base: Whether `environment.conf` names `$basemodulepath`, the node's own directories.
     """
 
     modulepath: tuple[str, ...]
@@ -56,15 +55,15 @@ class Layout:
 
 
 def layout(directory: Path, moduledir: str, site_manifest: str = "") -> Layout:
-    """Return where things are in a release.
+    """Return the layout of a release.
 
     Args:
         directory: The release.
-        moduledir: Where its manifest puts single modules; empty for its top.
+        moduledir: The directory for single modules in its manifest; empty for its top.
         site_manifest: The site manifest that its manifest names; empty for none.
 
     Raises:
-        InvalidInputError: `environment.conf` cannot be read, or there is no such site manifest.
+        InvalidInputError: `environment.conf` cannot be read, or the site manifest does not exist.
     """
     if site_manifest and not (directory / site_manifest).exists():
         raise InvalidInputError(
@@ -117,11 +116,11 @@ def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> 
 
 
 class Compositions:
-    """Directories of links.
+    """The composed releases on this node.
 
     Args:
-        directory: Where they are: `STATE/releases`.
-        store: Trees.
+        directory: `STATE/releases`.
+        store: The trees.
     """
 
     def __init__(self, directory: Path, store: Store) -> None:
@@ -129,10 +128,10 @@ class Compositions:
         self._store = store
 
     def links(self, staged: Staged) -> dict[str, str]:
-        """Return the names in the composed release, and what each points at.
+        """Return the links in a composed release: name → target.
 
         Raises:
-            InvalidInputError: Two things in it have one name.
+            InvalidInputError: Two entries have the same name.
         """
         own = self._store.path(staged.pin.tree_sha256)
         parts = staged.moduledir.split("/") if staged.moduledir else []
@@ -158,7 +157,7 @@ class Compositions:
         return links
 
     def whole(self, staged: Staged) -> bool:
-        """Return whether the directory is there, with its links and nothing else."""
+        """Return whether the directory exists with exactly its links."""
         directory = self._directory / staged.composition
         links = self.links(staged)
         inside: dict[str, set[str]] = {"": set()}
@@ -180,17 +179,17 @@ class Compositions:
             return False
 
     def code(self, staged: Staged, name: Path) -> tuple[dict[str, Path], dict[str, Path]]:
-        """Return the directories of a composed release that are modulepath, and its other code.
+        """Return the modulepath of a composed release, and its code outside of modules.
 
         Args:
             staged: The release.
-            name: What it is called on the node.
+            name: The release's path on the node.
 
         Returns:
-            Of each what it is called, and where it is.
+            Two mappings from a name to a path.
 
         Raises:
-            InvalidInputError: Its `environment.conf` cannot be read.
+            InvalidInputError: `environment.conf` cannot be read.
         """
         directory = self._directory / staged.composition
         inner = layout(directory, staged.moduledir)
@@ -216,7 +215,7 @@ class Compositions:
         sync_directory(self._directory)
 
     def names(self) -> set[str]:
-        """Return every composition that is here."""
+        """Return the names of all compositions."""
         if not self._directory.is_dir():
             return set()
         return {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
@@ -224,7 +223,7 @@ class Compositions:
     def used(self, paths: Iterable[Path]) -> tuple[set[str], set[str]]:
         """Return the compositions and the trees behind the directories of a modulepath.
 
-        What is in neither the store nor a composition is left out.
+        Other directories are ignored.
 
         Args:
             paths: Absolute directories, as a run was given them.
@@ -241,7 +240,7 @@ class Compositions:
         return compositions, trees
 
     def _trees(self, name: str) -> set[str]:
-        """Return the trees that a composition's links lead into, whatever a record says of it."""
+        """Return the trees that a composition's links lead into, independently of records."""
         found = set()
         for place, directories, files in os.walk(self._directory / name):
             for entry in (*directories, *files):

@@ -1,7 +1,6 @@
-"""`environment.conf` of a control repository: the part of it that a release understands.
+"""Parses `environment.conf` of a control repository, as far as a release supports it.
 
-Owns: its grammar and what each setting means for a release. Refuses to know: the disk. Invariants:
-every directory of the result is inside the release; what is not understood is named.
+Every directory of the result is inside the release. Unsupported settings are listed in the notes.
 """
 
 import re
@@ -25,12 +24,12 @@ _CODEDIR = re.compile(r"\$(?:environment|codedir|confdir)\b.*\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What an `environment.conf` says.
+    """The settings of an `environment.conf`.
 
     Attributes:
-        modulepath: Directories inside the release, and `$basemodulepath` where it stands.
+        modulepath: Directories inside the release, and `$basemodulepath` at its position.
         manifest: The site manifest, a file or directory inside the release.
-        notes: What is not understood or not done, in words.
+        notes: Messages about unsupported settings.
     """
 
     modulepath: tuple[str, ...]
@@ -39,11 +38,11 @@ class Environment:
 
 
 def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> Environment:
-    """Return what an `environment.conf` says; one that is empty says what Puppet does by default.
+    """Return the settings of an `environment.conf`; an empty one has Puppet's defaults.
 
     Args:
         text: The file.
-        moduledir: Where single modules are put; on the modulepath where the file names none.
+        moduledir: The directory of single modules; on the modulepath if the file names none.
     """
     said: dict[str, str] = {}
     notes: list[str] = []
@@ -60,7 +59,7 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> Environment:
     manifest = _inside(said.get("manifest", MANIFESTS), "manifest", notes)
     for name in sorted(set(said) - {"modulepath", "manifest", "config_version"}):
         if name == "environment_timeout":
-            notes.append("environment_timeout is not needed: each run reads the release anew")
+            notes.append("environment_timeout is not needed: each run reads the release again")
         else:
             notes.append(f"{name} is not used")
     if said.get("config_version"):

@@ -1,10 +1,10 @@
-"""Modules of a lock, as a directory of links into the store: for code that is not in the store.
+"""Links the modules of a lock in one directory, for mutable code that is not in the store.
 
     STATE/links/SHA256/ntp -> ../../objects/SHA256
 
-Owns: `links/` in the state directory, and when each directory was wanted last. Invariants: a
-directory's name is the digest of what is in it, so it is whole or absent and never changes; links
-come after the trees that they name. Refuses to know: who wants modules, and where they come from.
+- A directory is named by the digest of its contents, so it is complete or absent and never changes.
+- Trees are written before the links that name them.
+- Each directory records when it was last used.
 """
 
 import os
@@ -21,7 +21,7 @@ from localpuppet.node.releases.staged import composition
 
 
 class ModuleLinks:
-    """Directories of links on this node.
+    """The link directories on this node.
 
     Args:
         state: The state directory.
@@ -31,15 +31,15 @@ class ModuleLinks:
         self._directory = state / "links"
 
     def path(self, trees: Mapping[str, str]) -> Path:
-        """Return where the links are, or would be.
+        """Return the path of the link directory, which may not exist.
 
         Args:
-            trees: By name of the module: a digest, or the absolute path of a work tree.
+            trees: By module name: a digest, or the absolute path of a work tree.
         """
         return self._directory / composition(_targets(trees))
 
     def has(self, trees: Mapping[str, str]) -> bool:
-        """Return whether the directory is there, with its links and nothing else."""
+        """Return whether the directory exists with exactly its links."""
         path = self.path(trees)
         wanted = _targets(trees)
         try:
@@ -49,9 +49,9 @@ class ModuleLinks:
         return found == wanted
 
     def make(self, trees: Mapping[str, str]) -> Path:
-        """Make the directory where it is not there, note that it was wanted, and return it.
+        """Create the directory if missing, record its use, and return it.
 
-        Call it with the store's lock, when the trees are in the store.
+        The trees are in the store, and the caller holds its lock.
         """
         final = self.path(trees)
         try:
@@ -73,14 +73,14 @@ class ModuleLinks:
         return final
 
     def unused(self, *, since: float) -> list[Path]:
-        """Return the directories that nobody has wanted since a time, seconds since 1970."""
+        """Return the directories that were not used since a time, in seconds since 1970."""
         return [path for path in self._all() if path.stat().st_mtime < since]
 
     def needed(self, *, but: list[Path]) -> set[str]:
         """Return the digests of the trees that the directories name.
 
         Args:
-            but: Directories that do not count.
+            but: Directories to ignore.
         """
         return {
             link.readlink().name

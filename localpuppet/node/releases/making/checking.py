@@ -1,8 +1,7 @@
-"""Whether a release is fit to be tagged: closed, locked, readable for Puppet.
+"""Checks whether a release can be tagged: closed, locked, and parsed by Puppet.
 
-Owns: the order of the checks, and the walk through the manifests of dependencies. Refuses to know:
-the release's own repository; it looks at a directory as it is. Invariant: nothing in the directory
-is changed.
+The checks read a directory as it is and change nothing in it. They also follow the manifests of
+dependencies.
 """
 
 import tempfile
@@ -35,19 +34,18 @@ from localpuppet.node.releases.supply import Supply
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A release that passed.
+    """A release that passed the checks.
 
     Attributes:
-        manifest: What it says.
-        lock: What is pinned.
+        manifest: Its manifest.
+        lock: Its lock.
         chains: Every dependency, direct or not, as `release → dist/tags/r7 → …`.
-        interface: What Puppet's parser found.
+        interface: Its interface.
         layers: The layers of its `enc.yaml`.
-        warnings: What does not stop it: what Puppet or r10k would have used in a control
-            repository, modules that git ignores, data that nobody reads, dependencies that are
-            missing or out of range.
-        unseen: Files that git ignores and Puppet reads here: a tag must not be without them.
-        files_of_data: How many files of Hiera's data were parsed.
+        warnings: What Puppet or r10k would use in a control repository, modules that git ignores,
+            unused data, dependencies that are missing or out of range.
+        unseen: Files that Puppet reads but git ignores, so that the tag would lack them.
+        files_of_data: How many Hiera data files were parsed.
     """
 
     manifest: Manifest
@@ -62,7 +60,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dependency:
-    """A repository at a tag, and how one gets there."""
+    """A repository at a tag, with the path of dependencies that leads to it."""
 
     chain: tuple[str, ...]
     url: GitUrl
@@ -74,12 +72,12 @@ class ReleaseChecker:
 
     Args:
         repository: Git.
-        supply: Where code comes from, and where it goes; what is locked is in the store afterwards.
+        supply: Provides code; locked trees are in the store afterwards.
         state: The state directory.
         parser: Puppet's parser.
-        ignored: Returns what git ignores in a directory: a tag does not have it.
+        ignored: Returns what git ignores in a directory, so that a tag lacks it.
         bus: Whether the settings name a bus.
-        refuse_unstageable: Refuses a working copy that no node would stage; counts it.
+        refuse_unstageable: Rejects a working copy that no node would stage; counts its size.
     """
 
     def __init__(
@@ -110,13 +108,12 @@ class ReleaseChecker:
             directory: A working copy.
 
         Raises:
-            InvalidInputError: Manifest and lock are missing or disagree, something is not a tag,
-                Puppet cannot parse a file, or `enc.yaml` does not fit.
-            IntegrityError: A tag moved, bytes or signatures are not what they must be, or the
-                working copy holds what no node stages.
-            InvalidInputError: A repository has no such tag.
-            UnavailableError: A repository cannot be had.
-            BusyError: Another process stages.
+            InvalidInputError: Manifest and lock are missing or disagree, a name is not a tag or
+                does not exist, Puppet cannot parse a file, or `enc.yaml` does not fit.
+            IntegrityError: A tag moved, bytes or signatures are wrong, or the working copy has a
+                forbidden member.
+            UnavailableError: A repository is unreachable.
+            BusyError: Another process holds the staging lock.
             PuppetMissingError: Puppet's parser does not work.
         """
         manifest = self._files.manifest(directory)
@@ -180,7 +177,7 @@ class ReleaseChecker:
         return lock
 
     def _bring(self, lock: Lock, file: Path, budget: Budget) -> None:
-        """Ask for every tag again, hold it against the lock, and have its bytes in the store."""
+        """Fetch every tag again, compare it with the lock, and bring its tree into the store."""
         hint = "run 'localpuppet release lock'; find out who edited the lock"
         self._supply.tags(self._repository).bring(
             wanted_of(lock, self._supply.sources, file=str(file), hint=hint),
@@ -192,7 +189,7 @@ class ReleaseChecker:
         )
 
     def _walk(self, lock: Lock, name: str) -> tuple[str, ...]:
-        """Look into the manifest of every dependency, and of theirs; return how each is reached."""
+        """Read the manifests of all dependencies, direct or not; return the path to each."""
         level = [
             _Dependency(chain=(name, key.partition(".")[2]), url=pin.url, tag=pin.tag)
             for key, pin in lock.pins.items()
@@ -242,7 +239,7 @@ class ReleaseChecker:
         return found
 
     def _unmet(self, lock: Lock, own: OwnModules) -> tuple[str, ...]:
-        """Return what `metadata.json` of the modules asks for and does not get."""
+        """Return the unmet dependencies in the modules' `metadata.json`."""
         modules = {name: self._store.path(pin.tree_sha256) for name, pin in lock.modules.items()}
         collections = [self._store.path(pin.tree_sha256) for pin in lock.sources.values()]
         others = [path for place in collections for path in sorted(place.iterdir())]
@@ -251,7 +248,7 @@ class ReleaseChecker:
         return unmet({name: read_file(path) for name, path in modules.items()})
 
     def _interface(self, directory: Path, lock: Lock, own: OwnModules) -> Interface:
-        """Ask Puppet about the modulepath that nodes will have, without composing a release."""
+        """Read the interface of the modulepath that nodes will have; compose no release."""
         with tempfile.TemporaryDirectory(dir=self._state, prefix=".check-") as temporary:
             links = Path(temporary)
             single = {name: self._store.path(pin.tree_sha256) for name, pin in lock.modules.items()}
@@ -275,7 +272,7 @@ class ReleaseChecker:
             )
 
     def _check_enc(self, file: Path, interface: Interface) -> tuple[str, ...]:
-        """Hold `enc.yaml` against the interface, as far as it goes without an input."""
+        """Check `enc.yaml` against the interface, as far as possible without an input."""
         enc = read_enc(file, self._files.documents)
         try:
             check_classes(enc.data.classes, interface)

@@ -1,9 +1,8 @@
-"""Compiles given nodes with a working copy, before it is a release: inputs, and facts of machines.
+"""Compiles the catalogs of given nodes with a working copy, from inputs and facts of machines.
 
-    web01.yaml + web01.json  ->  the catalog of web01.example.com, or why there is none
+    web01.yaml + web01.json  ->  the catalog of web01.example.com, or the reason of a failure
 
-Owns: which name a node has, and that a node that does not compile stops no other. Refuses to know:
-how Puppet is called (`releases.catalogs`).
+A node that does not compile does not stop the others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +27,13 @@ MAX_FACTS = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledNode:
-    """What became of a node.
+    """The result for one node.
 
     Attributes:
-        input: Its input.
-        node: Its name.
+        input: The node's input.
+        node: The node's name.
         resources: How many resources its catalog has.
-        problem: Why it has no catalog; empty when it has one.
+        problem: Why it has no catalog, or empty.
     """
 
     input: str
@@ -64,15 +63,15 @@ def compile_nodes(
 
     Args:
         release: The working copy, with its modules.
-        inputs: The inputs; the release that they name does not count.
+        inputs: The inputs; the releases that they name are ignored.
         facts: Facts of machines; `None` for this one.
         compiler: Compiles.
-        answer: Returns what the site's own ENC command says of a node; `None` where there is none.
+        answer: Returns the answer of the site's ENC command for a node; `None` without a command.
 
     Raises:
         EncError: The site's ENC command failed.
-        PuppetMissingError: There is no Puppet.
-        StateError: Puppet cannot be started, or the disk refused.
+        PuppetMissingError: Puppet is not installed.
+        StateError: Puppet cannot be started.
     """
     found = []
     for loaded in inputs:
@@ -96,7 +95,7 @@ def read_facts(file: Path) -> NodeFacts:
     """Return the facts of a node in a file; see `read_values`.
 
     Raises:
-        InvalidInputError: The file holds something else, or does not say which node's they are.
+        InvalidInputError: The file has no facts, or does not name their node.
     """
     raw, values = read_values(file)
     try:
@@ -107,13 +106,13 @@ def read_facts(file: Path) -> NodeFacts:
 
 
 def read_values(file: Path) -> tuple[dict[str, Json], dict[str, Json]]:
-    """Return a file of facts, what `facter --json` or `puppet facts` printed, and the facts in it.
+    """Return a facts file, as `facter --json` or `puppet facts` prints it, and its facts.
 
     Args:
         file: JSON, or YAML in a file `.yaml`: the facts, or `{"name": NODE, "values": facts}`.
 
     Raises:
-        InvalidInputError: The file holds something else.
+        InvalidInputError: The file has no facts.
     """
     data = read_user_file(file, limit=MAX_FACTS)
     try:

@@ -1,9 +1,9 @@
-"""Signs a tag that somebody else has made and signed: a source may ask for several people.
+"""Countersigns a tag that another person made and signed: a source may require several people.
 
     an honest, signed tag? the one that origin has? for which source? -> sign, push
 
-Owns: what is refused, and in which order. Refuses to know: git (`TaggedTree`), which keys a source
-trusts: nodes judge that (`releases.threshold`). Invariant: when a step fails, no signature is left.
+Nodes judge which keys a source trusts (`releases.threshold`). If a step fails, no signature is
+left.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from localpuppet.node.releases.making.tagging import keep_new
 
 
 class TaggedTree(SigningTree, Protocol):
-    """The work tree of somebody who signs; `releases.git.work_tree` implements it."""
+    """The work tree of the signing user; `releases.git.work_tree` implements it."""
 
     def tag_object(self, tag: Tag) -> tuple[str, bytes] | None:
-        """Return id and bytes of the object of an annotated tag; `None` where there is none."""
+        """Return id and bytes of the object of an annotated tag; `None` without one."""
         ...
 
     def countersign(self, tag: Tag, tag_object: str, *, message: str) -> str:
@@ -33,14 +33,14 @@ class TaggedTree(SigningTree, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Countersigned:
-    """A tag that was signed once more.
+    """A tag with its new countersignature.
 
     Attributes:
         tag: The tag.
-        tag_object: The id of its object.
-        commit: Where the tag is.
-        source: The source that it is a release of.
-        ref: Where the countersignature is.
+        tag_object: The id of the tag object.
+        commit: The tag's commit.
+        source: The source of the release.
+        ref: The ref of the countersignature.
     """
 
     tag: Tag
@@ -51,19 +51,19 @@ class Countersigned:
 
 
 def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -> Countersigned:
-    """Sign a tag that is signed already, as one more person.
+    """Countersign a tag as one more person.
 
     Args:
         tree: The work tree.
         tag: The tag.
-        source: The source that the tag must be for; `None` for what the tag says.
+        source: The source that the tag must be for; `None` for the one that the tag names.
         push: Push the signature to the remote, which must have the same tag.
 
     Raises:
-        InvalidInputError: There is no such tag, it is open which source it is for, or git made no
-            signature.
-        IntegrityError: It is not an honest, signed tag, is for another source, or origin's differs.
-        UnavailableError: The remote cannot be had; there is no signature then.
+        InvalidInputError: The tag does not exist, names no source, or git made no signature.
+        IntegrityError: The tag is malformed, unsigned, for another source, or differs from
+            origin's.
+        UnavailableError: The remote is unreachable; no signature is left.
         StateError: git failed.
     """
     found = tree.tag_object(tag)

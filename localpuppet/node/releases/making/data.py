@@ -1,8 +1,7 @@
-"""Hiera's data in a release: every file parses, and every level has its files.
+"""Checks Hiera's data in a release: every file parses, and every level has its files.
 
-Owns: which files are looked at, those of the release's own `hiera.yaml` and of its own modules'.
-Refuses to know: what the data mean, and for which node. What no node could read is refused; what
-looks forgotten is a warning.
+The `hiera.yaml` of the release and of each own module decide which files are checked. Unreadable
+files are errors; unused files are warnings.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,17 +23,17 @@ MAX_FILES = 20_000
 MAX_WARNINGS = 20
 # Where releases and modules have data; Puppet reads what their `hiera.yaml` names.
 DATA_DIRECTORIES = ("data", "hieradata", "hiera")
-_EMPTY = ("", "~", "null", "false")  # Hiera finds nothing in such a file, and goes on
+_EMPTY = ("", "~", "null", "false")  # Hiera finds nothing in such a file, and continues
 _SUFFIXES = (".yaml", ".yml", ".eyaml", ".json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedData:
-    """What was found.
+    """The result of the check.
 
     Attributes:
         files: How many files were parsed.
-        warnings: What looks forgotten.
+        warnings: Files that seem unused.
     """
 
     files: int
@@ -42,7 +41,7 @@ class CheckedData:
 
 
 def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
-    """Check the data of a release and of its own modules.
+    """Check the data of a release and its own modules.
 
     Args:
         directory: The release.
@@ -67,7 +66,7 @@ def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
 def _unused(place: Path, release: Path, hierarchy: Hierarchy | None) -> list[str]:
     """Return the directories of data that no `hiera.yaml` names, a line each.
 
-    Where a level reads what is not known here, none is named.
+    If a level reads unknown paths, the list is empty.
     """
     read = [] if hierarchy is None else [level.datadir for level in hierarchy.levels]
     if hierarchy and hierarchy.notes:
@@ -127,7 +126,7 @@ def _load_config(config: Path) -> object:
 
 
 def _parse(file: Path) -> None:
-    """Parse a file, by the same library as Puppet does; what the values are is not looked at."""
+    """Parse a file with the library that Puppet uses; values are not checked."""
     import yaml
 
     data = read_user_file(file, limit=MAX_FILE)
@@ -145,12 +144,12 @@ def _parse(file: Path) -> None:
 
 
 def _is_mapping(events: "Iterable[yaml.Event]") -> bool:
-    """Whether the first document of a file is a mapping, or empty: what Puppet's reader takes.
+    """Return whether the first document is a mapping or empty, as Puppet's reader requires.
 
-    Nodes are not composed: that reader lets an anchor be set again, and PyYAML's does not.
+    Nodes are not composed, because Puppet's reader allows repeated anchors and PyYAML does not.
 
     Raises:
-        yaml.YAMLError: The file is not YAML, or an alias stands for nothing.
+        yaml.YAMLError: The file is not YAML, or an alias has no anchor.
     """
     import yaml
 

@@ -1,9 +1,8 @@
-"""`hiera.yaml` of version 5: which files its levels read.
+"""Parses `hiera.yaml` of version 5: which files its levels read.
 
     datadir: data, path: "nodes/%{trusted.certname}.yaml"  ->  data/nodes/*.yaml
 
-Owns: what a level says of files, where defaults and Puppet's own ones come in. Refuses to know: the
-disk, and what the data mean. What Hiera alone can know (`%{…}`) stands for any text.
+An interpolation (`%{…}`) matches any text.
 """
 
 import re
@@ -25,9 +24,9 @@ class Level:
     """A level of a hierarchy that reads files.
 
     Attributes:
-        name: What it is called.
-        datadir: Where its files are, relative to the `hiera.yaml`.
-        paths: Its files below `datadir`, as they are written.
+        name: The level's name.
+        datadir: The directory of its files, relative to the `hiera.yaml`.
+        paths: Its files below `datadir`, as written.
     """
 
     name: str
@@ -39,7 +38,7 @@ class Level:
         return any(fnmatchcase(file, f"{self.datadir}/{_pattern(path)}") for path in self.paths)
 
     def fixed(self) -> list[str]:
-        """Return how far each path is the same on every node: to a file, or a directory."""
+        """Return the part of each path that is the same on every node: a file or directory."""
         found = []
         for path in self.paths:
             before, varies, _ = _pattern(path).partition("*")
@@ -50,11 +49,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """What a `hiera.yaml` reads.
+    """The levels of a `hiera.yaml`.
 
     Attributes:
         levels: Levels with files in the release.
-        notes: What of it a release cannot have, in words.
+        notes: Messages about settings that a release does not support.
     """
 
     levels: tuple[Level, ...]
@@ -62,7 +61,7 @@ class Hierarchy:
 
 
 def parse_hierarchy(raw: object) -> Hierarchy:
-    """Return what a `hiera.yaml` reads.
+    """Return the hierarchy of a `hiera.yaml`.
 
     Args:
         raw: The file, as YAML has it.

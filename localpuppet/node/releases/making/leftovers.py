@@ -1,7 +1,6 @@
-"""What r10k and Puppet would use of a control repository, and a release does not: by name.
+"""Lists what r10k and Puppet would use in a control repository and a release does not.
 
-Owns: the comparison of a Puppetfile and of directories of modules with what the release has.
-Refuses to know: who shows it. Nothing here refuses a release.
+The results are warnings; nothing here rejects a release.
 """
 
 from collections.abc import Container, Iterable
@@ -33,7 +32,7 @@ _OF_MODULES = ("lib/**/*.rb", "facts.d/*", "files/**/*", "templates/**/*")
 
 
 def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
-    """Return what of a Puppetfile beside the manifest is not in it, a line each.
+    """Return the Puppetfile entries that the manifest lacks, a line each.
 
     Args:
         directory: The release.
@@ -65,8 +64,8 @@ def unused_code(
     Args:
         directory: The release.
         manifest: Its manifest.
-        inner: Where things are in it.
-        but: Paths in it that do not count.
+        inner: The release's layout.
+        but: Paths in it to ignore.
     """
     moduledir = manifest.moduledir
     notes = []
@@ -111,7 +110,7 @@ def _is_in(name: str, place: str) -> bool:
 def _places_of_modules(
     directory: Path, modulepath: Iterable[str], but: Container[str]
 ) -> list[str]:
-    """Return the directories of modules that are not on the modulepath; of the top, its modules."""
+    """Return module directories outside of the modulepath; for the top, its modules."""
     used = {parse_inner_path(name, where="modulepath") for name in modulepath}
     places: set[str] = set()
     pending = [""]

@@ -1,9 +1,7 @@
 """Writes locks: every name in a manifest, resolved to commits, archives and digests.
 
-Owns: what is fetched, checked and stored before a lock is written, and what may move. Refuses to
-know: how a lock is spelled (`releases.lock`, `releases.lockfile`), git (`releases.git.repository`),
-how names are resolved (`releases.single.resolving`). Invariant: what is locked stays as it is until
-somebody asks for more.
+A lock is written after its trees were fetched, verified and stored. Locked entries stay as they are
+unless the user requests an update.
 """
 
 from collections.abc import Collection, Mapping
@@ -41,10 +39,10 @@ NO_PATHS: Mapping[str, Path] = {}
 
 
 class LockWriter:
-    """Makes locks.
+    """Writes locks.
 
     Args:
-        supply: Where code comes from, and where it goes; what is locked is in the store afterwards.
+        supply: Provides code; locked trees are in the store afterwards.
         repository: Git.
     """
 
@@ -71,17 +69,18 @@ class LockWriter:
 
         Args:
             directory: A working copy of a release.
-            accept_moved: Lock a tag or version again that is not what it was.
-            update: Single modules whose branch or range is resolved anew; all for an empty
+            accept_moved: Lock tags or versions that have moved.
+            update: Single modules whose branch or range is resolved again; all for an empty
                 collection, none for `None`.
-            paths: Work trees of this machine that stand for single modules, by name. Such a lock
-                is for `try`: it is refused as a release's.
+            paths: Work trees of this machine that replace single modules, by name. Only `try`
+                accepts such a lock.
 
         Raises:
-            InvalidInputError: The manifest is refused, or names something mutable or unknown.
-            IntegrityError: A tag or archive is not what it was, is not an honest one, or its
-                signature is not trusted.
-            UnavailableError: Repositories or the forge cannot be had; all of them are named.
+            InvalidInputError: The manifest is invalid, or names something mutable or unknown.
+            IntegrityError: A tag or archive changed or is malformed, or its signature is not
+                trusted.
+            UnavailableError: Repositories or the forge are unreachable; the message names all of
+                them.
         """
         manifest = self._files.manifest(directory)
         old = self._files.lock(directory) or EMPTY
@@ -154,9 +153,9 @@ class LockWriter:
 
 
 def _as_pinned(wanted: Mapping[str, Wanted], old: Lock, file: str) -> dict[str, Wanted]:
-    """Return what is wanted, held to what the lock that is there pins; its bytes do not count.
+    """Return the wanted tags with their pins in the existing lock, without digests of trees.
 
-    A tag that is locked for the first time, or whose name is another now, is held to nothing.
+    A tag that is new in the lock has no pin.
     """
     pins = {key: pin for key, pin in old.pins.items() if isinstance(pin, Pin)}
     return {

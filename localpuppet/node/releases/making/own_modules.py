@@ -1,10 +1,10 @@
-"""The modules and other code in a working copy that a tag of it has, and what it lacks.
+"""Decides which modules and other code of a working copy are part of its tag.
 
     site-modules/profile           is committed: counts
     modules/ntp                    git ignores it, r10k put it there: left out, by name
     site-modules/web/lib/x.rb      git ignores it in a module that counts: Puppet reads it here only
 
-Owns: which is which. Refuses to know: git; what it ignores is given.
+`releases.git.ignored` lists what git ignores.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ class OwnModules:
         return [path for paths in self.kept.values() for path in paths]
 
     def warnings(self) -> list[str]:
-        """Return what somebody should know of them, a line each."""
+        """Return warnings about them, a line each."""
         lines = []
         if self.left_out:
             lines.append(
@@ -94,17 +94,17 @@ def own_modules(
 
 
 def _is_read(file: str) -> bool:
-    """Whether Puppet may read a file of a module."""
+    """Return whether Puppet may read a file of a module."""
     return file.partition("/")[0] in _READ and _counts(file)
 
 
 def _counts(file: str) -> bool:
-    """Whether a file is more than what an editor leaves."""
+    """Return whether a file is not a leftover of an editor."""
     name = file.rpartition("/")[2]
     return not name.startswith(".") and not name.endswith("~")
 
 
 def is_module(directory: Path) -> bool:
-    """Whether a directory has code that Puppet loads from a module."""
+    """Return whether a directory has code that Puppet loads from a module."""
     code = ("manifests/**/*.pp", "functions/**/*.pp", "types/**/*.pp", "lib/puppet", "lib/facter")
     return any(next(directory.glob(pattern), None) for pattern in code)

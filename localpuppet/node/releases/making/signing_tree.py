@@ -1,4 +1,4 @@
-"""What whoever signs asks of a work tree: a port that `releases.git.work_tree` implements."""
+"""The port to the work tree of a signing user; `releases.git.work_tree` implements it."""
 
 from pathlib import Path
 from typing import Protocol
@@ -7,15 +7,15 @@ from localpuppet.node.releases.git.names import Tag
 
 
 class SigningTree(Protocol):
-    """The git work tree of somebody who signs."""
+    """The git work tree of a signing user."""
 
     @property
     def directory(self) -> Path:
-        """Where it is."""
+        """The top directory."""
         ...
 
     def remote_tag(self, tag: Tag) -> str:
-        """Return the id that the remote has for a tag; empty where it has no such tag."""
+        """Return the id that the remote has for a tag; empty if it has no such tag."""
         ...
 
     def is_signed(self, ref: str) -> bool:
@@ -27,5 +27,5 @@ class SigningTree(Protocol):
         ...
 
     def push_ref(self, ref: str) -> None:
-        """Push a ref; one that is there already is not moved."""
+        """Push a ref; an existing ref is not moved."""
         ...

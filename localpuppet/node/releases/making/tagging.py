@@ -1,9 +1,8 @@
-"""Tags what is committed in a work tree as a release, once everything is in order.
+"""Tags the commit of a work tree as a release, after all checks passed.
 
     committed? nothing ignored that matters? a new name? -> check -> still committed? -> tag, push
 
-Owns: what is refused, and in which order. Refuses to know: git (`WorkTree`), how a release is
-checked (`releases.making.checking`). Invariant: when a step fails, no tag is left.
+If a step fails, no tag is left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,15 +29,15 @@ _MATTERS = (
 
 
 class WorkTree(SigningTree, Protocol):
-    """The git work tree of somebody who makes a release; `releases.git.work_tree` implements it."""
+    """The git work tree of a release's maker; `releases.git.work_tree` implements it."""
 
     @property
     def commit(self) -> str:
-        """The commit that is checked out."""
+        """The checked-out commit."""
         ...
 
     def changes(self) -> Sequence[str]:
-        """Return the paths that are not as the commit has them, untracked ones included."""
+        """Return the paths that differ from the commit, untracked ones included."""
         ...
 
     def tracked(self, name: str) -> bool:
@@ -46,15 +45,15 @@ class WorkTree(SigningTree, Protocol):
         ...
 
     def ignored(self, *patterns: str) -> Sequence[str]:
-        """Return files that git ignores, and that a tag would therefore not have."""
+        """Return files that git ignores, and that a tag therefore lacks."""
         ...
 
     def has_tag(self, tag: Tag) -> bool:
-        """Return whether there is such a tag here."""
+        """Return whether the work tree has a tag."""
         ...
 
     def remote_url(self) -> str:
-        """Return the URL of the remote; empty when there is none."""
+        """Return the URL of the remote, or empty."""
         ...
 
     def make_tag(self, tag: Tag, *, commit: str, message: str, sign: bool) -> None:
@@ -68,9 +67,9 @@ class Tagged:
 
     Attributes:
         tag: Its tag.
-        commit: Where the tag is.
+        commit: The tag's commit.
         signed: Whether the tag carries a signature.
-        checked: What was checked before.
+        checked: The result of the check.
     """
 
     tag: Tag
@@ -88,26 +87,26 @@ def tag_release(
     sign: bool,
     push: bool,
 ) -> Tagged:
-    """Tag what is committed as a release.
+    """Tag the commit of a work tree as a release.
 
     Args:
         tree: The work tree.
         tag: The new tag.
-        check: Checks whether the working copy is fit to be a release.
+        check: Checks whether the working copy can be released.
         message: The tag's message.
         sign: Sign it.
         push: Push it to the remote.
 
     Raises:
-        LocalpuppetError: The work tree, the tag or the release is refused, or git failed; there is
-            no tag then.
+        LocalpuppetError: The work tree, the tag or the release is invalid, or git failed; no tag is
+            left.
     """
     commit = tree.commit
     _refuse_uncommitted(tree)
     _refuse_existing(tree, tag, push=push)
     checked = check()
     _refuse_unseen(checked.unseen, tree.directory)
-    # What was checked is what is tagged, also when somebody typed on meanwhile.
+    # The tag has exactly what was checked, even if the user edited files meanwhile.
     _refuse_uncommitted(tree)
     tree.make_tag(tag, commit=commit, message=message, sign=sign)
     signed = keep_new(tree, f"refs/tags/{tag}", sign=sign, push=push)
@@ -119,12 +118,12 @@ def keep_new(tree: SigningTree, ref: str, *, sign: bool, push: bool) -> bool:
 
     Args:
         tree: The work tree.
-        ref: Where the tag object is.
-        sign: Whether it has to carry one.
+        ref: The ref of the tag object.
+        sign: Whether a signature is required.
         push: Push it to the remote.
 
     Raises:
-        InvalidInputError: git was to sign, and says nothing about why it did not.
+        InvalidInputError: git did not sign, and did not report why.
         LocalpuppetError: git failed.
     """
     kept = False
@@ -134,7 +133,7 @@ def keep_new(tree: SigningTree, ref: str, *, sign: bool, push: bool) -> bool:
             raise InvalidInputError(
                 "git made no signature",
                 where=str(tree.directory),
-                hint="does user.signingkey name a key that is there? try: git tag --sign",
+                hint="does user.signingkey name an existing key? try: git tag --sign",
             )
         if push:
             tree.push_ref(ref)
@@ -148,16 +147,16 @@ def keep_new(tree: SigningTree, ref: str, *, sign: bool, push: bool) -> bool:
 def source_of_tag(
     tree: WorkTree, sources: Mapping[str, Source], *, named: str | None, sign: bool
 ) -> str | None:
-    """Return which source a new tag is for; `None` when an unsigned one leaves that open.
+    """Return the source that a new tag names; `None` if an unsigned tag names none.
 
     Args:
         tree: The work tree.
         sources: The site's sources by name.
-        named: What the user says.
-        sign: Whether the tag is to be signed.
+        named: The user's choice.
+        sign: Whether the tag will be signed.
 
     Raises:
-        InvalidInputError: The name is not one of a source, or a signed tag would have none.
+        InvalidInputError: The source is unknown, or a signed tag would name none.
     """
     if named is not None:
         if "/" in ReleasePath.parse(named, where="--source"):
@@ -178,7 +177,7 @@ def source_of_tag(
 
 
 def message_for(text: str, source: str | None) -> str:
-    """Return a tag's message, with the trailer that says which source the tag is for."""
+    """Return a tag's message, with the trailer that names its source."""
     return text if source is None else f"{text}\n\n{TRAILER}{source}"
 
 
@@ -186,7 +185,7 @@ def parse_release_tag(text: str) -> Tag:
     """Return the tag of a release.
 
     Raises:
-        InvalidInputError: It is outside the grammar, or cannot be the last part of an app's name.
+        InvalidInputError: The text does not match the grammar, or cannot end an app's name.
     """
     tag = Tag.parse(text, where="TAG")
     if "/" in tag:
@@ -243,5 +242,5 @@ def _refuse_existing(tree: WorkTree, tag: Tag, *, push: bool) -> None:
         raise InvalidInputError(
             f"origin has a tag {tag} already, and a release is never changed",
             where=str(tree.directory),
-            hint="take the next name; 'git fetch --tags' shows what is there",
+            hint="take the next name; 'git fetch --tags' shows the existing tags",
         )

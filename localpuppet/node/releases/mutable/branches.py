@@ -1,10 +1,10 @@
-"""`NAME/branches/BRANCH`: a branch of a source as it is now, with the modules of its lock.
+"""Stages `NAME/branches/BRANCH`: the current commit of a source's branch, with its modules.
 
     control/branches/feature/x  ->  the commit of that branch, fetched at each stage
 
-Owns: `branches/` in the state directory: which commit each branch was when it was last fetched.
-Invariants: a branch is never taken for a release, nor used where tags or signatures are asked for;
-what a run uses is one commit, whole, though the branch moves meanwhile.
+- `branches/` in the state directory records the commit of each branch at its last fetch.
+- A branch never counts as a release, and is not used where tags or signatures are required.
+- A run uses one complete commit, even if the branch moves meanwhile.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedBranch:
-    """What a branch was when it was last fetched.
+    """A branch at its last fetch.
 
     Attributes:
         app: Its name.
@@ -54,11 +54,7 @@ class StagedBranch:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "StagedBranch":
-        """Return the record.
-
-        Raises:
-            StateError: It is not one that this version wrote.
-        """
+        """Return the record."""
         try:
             if raw["schema"] != SCHEMA:
                 raise ValueError(f"schema {raw['schema']!r}")
@@ -81,7 +77,7 @@ class StagedBranch:
 
 
 class BranchRecords:
-    """What branches of this node were when they were last fetched.
+    """The branches of this node at their last fetch.
 
     Args:
         state: The state directory.
@@ -91,18 +87,14 @@ class BranchRecords:
         self._directory = state / "branches"
 
     def of(self, app: ReleasePath) -> StagedBranch | None:
-        """Return the record of a branch; `None` when it was never fetched here.
-
-        Raises:
-            StateError: It is damaged.
-        """
+        """Return the record of a branch; `None` if it was never fetched."""
         try:
             return StagedBranch.from_dict(read_json(self._file(app)))
         except FileNotFoundError:
             return None
 
     def write(self, staged: StagedBranch) -> None:
-        """Write a record, durably."""
+        """Write a record durably."""
         make_private(self._directory)
         write_json(self._file(staged.app), staged.to_dict())
 
@@ -126,13 +118,13 @@ class BranchRecords:
 
 
 class BranchStaging:
-    """Brings branches.
+    """Stages branches.
 
     Args:
-        modules: The directory of all modules: where branches are in messages.
-        supply: Where code comes from, and where it goes.
-        locked: Brings what locks pin.
-        repository: Lends git under a title that says what for.
+        modules: The directory of all modules, for paths in messages.
+        supply: Provides code.
+        locked: Brings the trees that locks pin.
+        repository: Provides git, under a title for progress.
     """
 
     def __init__(
@@ -152,13 +144,13 @@ class BranchStaging:
         self._records = BranchRecords(supply.store.directory)
 
     def stage(self, app: ReleasePath) -> tuple[StagedBranch, Lock]:
-        """Fetch a branch as it is now, and the modules of its lock.
+        """Fetch the current commit of a branch, and the modules of its lock.
 
         Raises:
-            InvalidInputError: The source is unknown, asks for signatures or has no such branch;
-                manifest or lock is refused.
-            IntegrityError: What the lock pins is not what it was.
-            UnavailableError: A repository or the forge cannot be had.
+            InvalidInputError: The source is unknown, requires signatures or lacks the branch; or
+                manifest or lock is invalid.
+            IntegrityError: A tree differs from its pin.
+            UnavailableError: A repository or the forge is unreachable.
             BusyError: Another process changes the store.
         """
         source = self._source(app)
@@ -182,10 +174,10 @@ class BranchStaging:
         return staged, lock
 
     def stage_or_stay(self, app: ReleasePath, note: Callable[[str], None]) -> None:
-        """Fetch a branch; where it cannot be had now, leave it as it was fetched last, and say so.
+        """Fetch a branch; if it is unreachable, keep the last fetched commit and note that.
 
         Raises:
-            LocalpuppetError: It is refused, or cannot be had and was never fetched.
+            LocalpuppetError: The branch is invalid, or unreachable and never fetched.
         """
         try:
             self.stage(app)
@@ -196,10 +188,10 @@ class BranchStaging:
             note(f"warning: {app} stays at {known.commit[:12]}: {error}")
 
     def release(self, app: ReleasePath) -> Release:
-        """Return a branch as it was fetched last.
+        """Return the last fetched commit of a branch as a release.
 
         Raises:
-            InvalidInputError: It was never fetched here, or is refused.
+            InvalidInputError: The branch was never fetched, or is invalid.
             StateError: Its record is damaged.
         """
         staged = self._records.of(app)

@@ -1,7 +1,6 @@
-"""Brings what a lock pins onto the node, for code that is not in the store itself.
+"""Brings the locked modules of mutable code (a work tree, `trunk`, a branch) onto the node.
 
-Owns: that the trees are in the store and their links beside each other. Refuses to know: whose lock
-it is (a work tree's, that of `trunk`). Invariant: what comes is what was pinned, as for a release.
+Trees are compared with their pins, as for a release.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class LockedModules:
-    """Brings modules and collections of locks.
+    """Brings locked modules and collections onto the node.
 
     Args:
-        supply: Where code comes from, and where it goes.
-        repository: Lends git under a title that says what for.
+        supply: Provides code.
+        repository: Provides git, under a title for progress.
     """
 
     def __init__(
@@ -36,18 +35,18 @@ class LockedModules:
         self._repository = repository
 
     def bring(self, lock: Lock, trees: Mapping[str, str], *, title: str, file: Path) -> None:
-        """Have the trees of a lock in the store, and the links to its modules.
+        """Bring the trees of a lock into the store, and link its modules.
 
         Args:
             lock: The lock.
-            trees: What the links lead to: see `ModuleLinks`.
-            title: What for, for whoever waits.
+            trees: The targets of the links: see `ModuleLinks`.
+            title: The purpose, for the progress line.
             file: The lock's file, for messages.
 
         Raises:
             InvalidInputError: The forge has no such release.
-            IntegrityError: A tag moved, or bytes or a signature are not what they must be.
-            UnavailableError: A repository or the forge cannot be had.
+            IntegrityError: A tag moved, or bytes or a signature are wrong.
+            UnavailableError: A repository or the forge is unreachable.
             BusyError: Another process changes the store.
         """
         wanted = wanted_of(lock, self._supply.sources, file=str(file))

@@ -1,7 +1,6 @@
-"""The modules of `NAME/trunk`, which is a directory that somebody keeps below `modules/`.
+"""Brings the modules of `NAME/trunk`, a directory that the site maintains below `modules/`.
 
-Owns: which of them must be brought: those of its lock, unless they are in the directory itself.
-Refuses to know: how `trunk` itself came there.
+These are the modules of its lock, unless they are in the directory itself.
 """
 
 from collections.abc import Callable
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrunkStaging:
-    """Brings the modules of what is not a tag.
+    """Brings the modules of `trunk`.
 
     Attributes:
         modules: The directory of all modules.
         files: Reads manifests and locks.
-        locked: Returns what brings what locks pin; most trunks have their modules in themselves.
+        locked: Returns what brings locked trees; called only if a `trunk` needs some.
     """
 
     modules: Path
@@ -34,15 +33,15 @@ class TrunkStaging:
     locked: "Callable[[], LockedModules]"
 
     def stage(self, app: ReleasePath) -> Lock:
-        """Have the modules of `app` on this node; return the lock that says what they are.
+        """Bring the modules of `app` onto this node; return their lock.
 
         Args:
-            app: `foo/trunk`. One that is not here, or has its modules in itself, is left alone.
+            app: `foo/trunk`. Skipped if missing, or if its modules are in the directory.
 
         Raises:
-            InvalidInputError: Manifest or lock is refused, or there is no lock.
-            IntegrityError: What the lock pins is not what it was.
-            UnavailableError: A repository or the forge cannot be had.
+            InvalidInputError: Manifest or lock is invalid, or the lock is missing.
+            IntegrityError: A tree differs from its pin.
+            UnavailableError: A repository or the forge is unreachable.
             BusyError: Another process changes the store.
         """
         directory = self.modules / app

@@ -1,8 +1,7 @@
-"""A work tree as it is on disk, in the place of a release: `localpuppet try`.
+"""Prepares an unreleased work tree for a run: `localpuppet try`.
 
-Owns: what is used of it: its files, uncommitted changes included, with the modules and collections
-of its lock. Refuses to know: git, and what the tree is run for. Invariant: nothing in it is
-changed.
+The run uses the files on disk, uncommitted changes included, with the modules and collections of
+the lock. The work tree stays unchanged.
 """
 
 import os
@@ -28,14 +27,14 @@ _BAD = " \t\n:'\"\\,$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkTrees:
-    """Makes work trees ready to be run.
+    """Prepares work trees for runs.
 
     Attributes:
         state: The state directory.
         files: Reads manifests and locks.
-        modules: Brings what locks pin.
+        modules: Brings the trees that locks pin.
         ignored: Returns what git ignores in a directory.
-        note: Takes what a person should read.
+        note: Takes messages for people.
     """
 
     state: Path
@@ -45,16 +44,16 @@ class WorkTrees:
     note: Callable[[str], None]
 
     def release(self, directory: Path) -> Release:
-        """Return a work tree as a run wants it, with its modules on this node.
+        """Return a work tree as a release, with its modules on this node.
 
         Args:
-            directory: Where it is.
+            directory: The top of the work tree.
 
         Raises:
-            InvalidInputError: It is not one, others may write to it, or manifest and lock are
-                refused or do not fit.
-            IntegrityError: What its lock pins is not what it was.
-            UnavailableError: A repository or the forge cannot be had.
+            InvalidInputError: The directory is not a work tree, others may write to it, or manifest
+                and lock are invalid or do not fit.
+            IntegrityError: A tree differs from its pin.
+            UnavailableError: A repository or the forge is unreachable.
             BusyError: Another process changes the store.
         """
         place = Path(os.path.abspath(directory))  # noqa: PTH100 - the path as its user knows it
@@ -73,7 +72,7 @@ class WorkTrees:
         return replace(found, work_tree=str(place))
 
     def _name_what_a_release_lacks(self, place: Path, found: Release, lock: Lock) -> None:
-        """Say which modules this run has, and a release of the same tree would not."""
+        """Note the modules that this run has and a release of the same tree would lack."""
         ignored = self.ignored(place)
         top = place.resolve()
         own = [path.resolve() for path in found.modulepath]
@@ -105,7 +104,7 @@ class WorkTrees:
 
 
 def called(directory: Path) -> str:
-    """Return what a work tree is called in records: never a release's name."""
+    """Return the name of a work tree in records, which is never a release's name."""
     return f"{directory.name} (work tree)"
 
 

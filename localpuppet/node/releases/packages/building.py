@@ -1,9 +1,8 @@
-"""package: a staged release as a .deb, an .rpm or a release pack.
+"""Builds a package of a staged release: .deb, .rpm or release pack.
 
-Owns: what is in a package and with which modes and times; that the same release gives the same
-bytes, whoever builds it, where and when. Invariants: every byte is hashed on its way in; nothing in
-a package runs, and nothing below `modules/` is touched by installing it. Refuses to know: how
-dpkg-deb and rpmbuild are called.
+- The same release gives the same bytes on every machine and at every time.
+- Every byte is hashed before it is packaged.
+- A package runs no scripts, and installing it touches nothing below `modules/`.
 """
 
 import hashlib
@@ -38,9 +37,9 @@ class Built:
     """A package that was built.
 
     Attributes:
-        file: Where it is.
-        sha256: Of the whole file.
-        about: What it says of itself.
+        file: The package's file.
+        sha256: The digest of the file.
+        about: Its description.
     """
 
     file: Path
@@ -62,14 +61,15 @@ class Built:
 
 
 class Packager:
-    """Makes packages.
+    """Builds packages.
 
     Args:
         staging: The releases on this machine.
         store: Trees.
         repository: Git, for the time of a commit.
         tools: dpkg-deb and rpmbuild.
-        directories: Where installed packages are: they know the time when git does not.
+        directories: The directories of installed packages, which have the commit's time if git does
+            not.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class Packager:
         Args:
             staged: The release.
             form: `deb`, `rpm` or `tar`.
-            directory: Where to put the file.
+            directory: The directory for the file.
             version: The package's version; `None` for the one in the tag.
 
         Raises:
-            InvalidInputError: The version or directory is refused.
-            IntegrityError: A tree in the store is not what its name says.
-            UnavailableError: The commit's time cannot be had.
-            StateError: A program is missing or failed, or the disk refused.
+            InvalidInputError: The version or directory is invalid.
+            IntegrityError: A tree in the store is damaged.
+            UnavailableError: The commit's time is unknown.
+            StateError: A program is missing or failed.
         """
         if version is not None:
             naming.parse_version(version)
@@ -119,7 +119,7 @@ class Packager:
             raise state_problem(error, Path(place)) from error
 
     def _time(self, staged: Staged) -> int:
-        """Return when the release was committed: its package knows it where git does not."""
+        """Return the time of the release's commit, from git or from its package."""
         try:
             package = packages.find(self._directories, staged.app)
         except LocalpuppetError:
@@ -135,7 +135,7 @@ class Packager:
     def _lay_out(
         self, staged: Staged, record: bytes, root: Path, version: str | None
     ) -> Description:
-        """Make the tree that a package installs; return what it is."""
+        """Create the tree that a package installs; return its description."""
         name = naming.package_name(staged.app)
         identity = hashlib.sha256(record).hexdigest()
         top = root / naming.PACKAGES / identity
@@ -197,7 +197,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _copy_licences(staged: Staged, objects: Path, target: Path) -> None:
-    """Put licences where people look for them; they stay in their trees as well."""
+    """Copy licences to the documentation directory; they stay in their trees as well."""
     trees = {str(staged.app): staged.pin.tree_sha256, **staged.sources}
     trees |= {f"{staged.app}/{name}": sha256 for name, sha256 in staged.modules.items()}
     target.mkdir(parents=True)
@@ -218,7 +218,7 @@ def _copy_licences(staged: Staged, objects: Path, target: Path) -> None:
 
 
 def _sums(top: Path) -> bytes:
-    """Return what `sha256sum -c` reads, for every file below `top`."""
+    """Return the input of `sha256sum -c` for every file below `top`."""
     lines = []
     for path in _files(top):
         with path.open("rb") as file:
@@ -231,7 +231,7 @@ def _sums(top: Path) -> bytes:
 
 
 def _settle(root: Path, time: int) -> None:
-    """Give everything below `root` the mode and time that it has on every machine."""
+    """Set fixed modes and times below `root`."""
     for path in [*root.rglob("*"), root]:
         if not path.is_symlink():
             executable = path.is_dir() or path.stat().st_mode & 0o100

@@ -1,8 +1,7 @@
-"""Releases that came as files: installed packages, and release packs that were unpacked.
+"""Releases that came as files: installed packages, and unpacked release packs.
 
-Owns: the layout of a package's directory and finding the one of a release. The directory is named
-by the SHA-256 of its `release.json`, that holds the digests of the trees below `objects/`: so one
-name vouches for every byte. Refuses to know: the store, git, how packages are built.
+A package's directory is named by the SHA-256 of its `release.json`, which has the digests of the
+trees below `objects/`: the name verifies every byte.
 
     ID/release.json       the record of the release (as in staged/), and the time of its commit
     ID/objects/SHA256/    its trees: the release's own, its modules, its collections
@@ -39,11 +38,11 @@ class Package:
     """A package's directory.
 
     Attributes:
-        directory: Where it is.
+        directory: Its path.
         data: The bytes of its `release.json`.
-        app: The release that it says it is; whatever JSON has there.
-        ours: Whether it is a copy that may be taken apart.
-        where: What it is called in messages: its directory, or the pack that it came in.
+        app: The release that it names, unchecked.
+        ours: Whether it is a temporary copy whose trees can be moved.
+        where: Its name in messages: its directory, or its pack.
     """
 
     directory: Path
@@ -54,17 +53,17 @@ class Package:
 
     @property
     def file(self) -> str:
-        """Its record's name, for messages."""
+        """The name of its record in messages."""
         return f"{self.where}{': ' if self.ours else '/'}{RECORD}"
 
     def take(self, sha256: str, target: Path) -> None:
-        """Make the tree `sha256` available as `target`; nobody has verified it yet.
+        """Make the tree `sha256` available as `target`, unverified.
 
-        It is moved when the package is ours, linked where the file system allows it, and copied
-        otherwise.
+        The tree is moved from a temporary copy, hard-linked if the file system allows it, and
+        copied otherwise.
 
         Raises:
-            IntegrityError: The package does not hold it, or holds more than files and links.
+            IntegrityError: The package lacks the tree, or has other members than files and links.
         """
         tree = self.directory / "objects" / sha256
         if tree.is_symlink() or not tree.is_dir():
@@ -82,13 +81,12 @@ def load(directory: Path, *, pack: Path | None = None) -> Package:
     """Return the package in a directory.
 
     Args:
-        directory: Where it is.
-        pack: The pack that it was unpacked from, which makes it ours; `None` for a package that
-            is installed.
+        directory: Its path.
+        pack: The pack that it was unpacked from; `None` for an installed package.
 
     Raises:
         InvalidInputError: Its record cannot be read, or others could write it.
-        IntegrityError: Its record is not what the directory's name says, or is damaged.
+        IntegrityError: Its record is damaged, or does not match the directory's name.
     """
     file = directory / RECORD
     where = str(directory) if pack is None else str(pack)
@@ -119,16 +117,15 @@ def load(directory: Path, *, pack: Path | None = None) -> Package:
 
 
 def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
-    """Return the installed package of a release; `None` when there is none.
+    """Return the installed package of a release, or `None`.
 
     Args:
-        directories: Where to look, in this order.
+        directories: The directories to search, in order.
         app: The release.
 
     Raises:
-        IntegrityError: It was not found among the sound ones, and there is one that was changed; or
-            one directory holds it twice.
-        InvalidInputError: The same with one that others could write.
+        IntegrityError: The only package was changed, or one directory has two of it.
+        InvalidInputError: Others could write the only package.
     """
     problem: LocalpuppetError | None = None
     for directory in directories:
@@ -158,10 +155,10 @@ def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
 
 
 def find_pack(directories: Sequence[Path], app: ReleasePath) -> Path | None:
-    """Return the file of a release pack, by its name; `None` when there is none.
+    """Return the file of a release pack, by its name, or `None`.
 
     Args:
-        directories: Where to look, in this order.
+        directories: The directories to search, in order.
         app: The release.
 
     Raises:
@@ -188,11 +185,11 @@ def copy_tree(source: Path, target: Path, *, link: bool) -> None:
 
     Args:
         source: The tree.
-        target: What to make.
-        link: Use hard links, as long as they are allowed and need no other mode.
+        target: The new directory.
+        link: Use hard links if they are allowed and the modes fit.
 
     Raises:
-        IntegrityError: There is more in it than files, links and directories.
+        IntegrityError: The tree has other members than files, links and directories.
         OSError: The disk refused.
     """
     linking = link

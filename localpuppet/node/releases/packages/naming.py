@@ -1,8 +1,8 @@
-"""A release as a package: its name, its version, and what its packager is told.
+"""Names and describes the package of a release: name, version, control file, spec.
 
-Owns: how `web/tags/r1` becomes a name and a version that Debian and RPM both take, and the text of
-a control file and of a spec. Refuses to know: the disk, dpkg-deb, rpmbuild. Invariant: two releases
-never share a name, so that they install side by side; nothing here depends on where or when.
+- `web/tags/r1` becomes a name and a version that Debian and RPM accept.
+- Two releases never share a name, so that they install side by side.
+- Nothing depends on the machine or the time.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _LICENCE = re.compile(r"(?:un)?(?:licen[cs]e|copying|copyright|notice)s?(?:[._-]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a package says of itself.
+    """The description of a package.
 
     Attributes:
         app: The release.
@@ -36,7 +36,7 @@ class Description:
         url: The repository of the release.
         commit: Its commit there.
         trees: How many modules and collections it carries beside the release's own.
-        size: Bytes that it takes when installed.
+        size: Installed size in bytes.
     """
 
     app: ReleasePath
@@ -50,22 +50,22 @@ class Description:
 
     @property
     def directory(self) -> str:
-        """Where its files go, relative to `/`."""
+        """The directory of its files, relative to `/`."""
         return f"{PACKAGES}/{self.id}"
 
     @property
     def documentation(self) -> str:
-        """Where its licences go, relative to `/`."""
+        """The directory of its licences, relative to `/`."""
         return f"{DOCUMENTATION}/{self.name}"
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """A description in one line."""
         return f"Puppet release {self.app}"
 
     @property
     def text(self) -> tuple[str, ...]:
-        """What it is, and what installing it does not do."""
+        """The long description: what it is, and what installing it does not do."""
         return (
             f"Commit {self.commit}",
             f"of {self.url},",
@@ -78,9 +78,9 @@ class Description:
 def package_name(app: ReleasePath) -> str:
     """Return the name of the package of a release, `localpuppet-release-web-r1`.
 
-    Debian's rule (lower-case letters, digits, `+ - .`) is the stricter one. Where it makes two
-    releases look alike, eight digits of the SHA-256 of the release's own name are appended: when a
-    character was replaced, or the tag has a `-`, so that the last `-` is not where it starts.
+    Debian's rule (lower-case letters, digits, `+ - .`) is the stricter one. If it maps two releases
+    to one name, eight digits of the SHA-256 of the release's own name are appended: if a character
+    was replaced, or the tag has a `-`.
     """
     source, tag = app.source, app.rpartition("/")[2]
     plain = f"{source}-{tag}"
@@ -91,7 +91,7 @@ def package_name(app: ReleasePath) -> str:
 
 
 def file_name(about: Description, form: str) -> str:
-    """Return what the file is called, by the customs of its format."""
+    """Return the file name of a package, by the conventions of its format."""
     if form == "deb":
         return f"{about.name}_{about.version}_all.deb"
     if form == "rpm":
@@ -111,7 +111,7 @@ def parse_version(text: str) -> str:
     """Return a version that a user chose.
 
     Raises:
-        InvalidInputError: Debian or RPM would not take it.
+        InvalidInputError: Debian or RPM would reject it.
     """
     if not _VERSION.match(text):
         raise InvalidInputError(
@@ -146,10 +146,10 @@ def control(about: Description) -> str:
 
 
 def spec(about: Description) -> str:
-    """Return RPM's spec: files as they are, no dependencies found in them, no scripts.
+    """Return RPM's spec: no generated dependencies, no scripts.
 
-    The tree is taken from the directory that `LOCALPUPPET_TREE` names, so that no path of the
-    machine that builds is in the spec.
+    The tree is in the directory that `LOCALPUPPET_TREE` names, so that the spec has no path of the
+    building machine.
     """
     quoted: Callable[[str], str] = lambda text: text.replace("%", "%%")  # noqa: E731
     return "".join(

@@ -1,7 +1,6 @@
-"""Release packs: a package's directory as one tar file.
+"""Writes and unpacks release packs: a package's directory as one tar file.
 
-Owns: writing one so that the same tree gives the same bytes, and what one looks like to the
-suspicious reader (`releases.forge.tar`).
+The same tree gives the same bytes. `releases.forge.tar` reads packs with suspicion.
 """
 
 import gzip
@@ -26,7 +25,7 @@ def write(directory: Path, target: Path, *, time: int) -> None:
 
     Args:
         directory: Its name is the pack's only name at the top.
-        target: The file to make.
+        target: The new file.
         time: The time of every member, seconds since 1970.
     """
     try:
@@ -72,15 +71,15 @@ def _write_member(tar: tarfile.TarFile, path: Path, name: str, time: int) -> Non
 def unpack(pack: Path, target: Path, *, limits: Limits = LIMITS) -> Path:
     """Unpack a pack into an empty directory; return the package's directory below it.
 
-    Nothing in it is verified but its form: see `releases.packages.directory.load`.
+    Only the form is verified: see `releases.packages.directory.load`.
 
     Args:
         pack: The file.
         target: An empty directory.
-        limits: What it may take.
+        limits: The size limits.
 
     Raises:
-        InvalidInputError: It cannot be read, is not a regular file, or others could write it.
-        IntegrityError: It is not a pack, is damaged or too large, or holds what must not be in one.
+        InvalidInputError: The file cannot be read, is not a regular file, or others could write it.
+        IntegrityError: The file is not a pack, is damaged or too large, or has a forbidden member.
     """
     return unpack_tar(pack, target, rules=_RULES, limits=limits)

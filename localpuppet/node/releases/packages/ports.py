@@ -12,13 +12,13 @@ class PackageTools(Protocol):
         """Build a Debian package of the files below `tree`.
 
         Args:
-            tree: What is installed at `/`; modes and times as they are to be.
+            tree: The files to install at `/`, with their final modes and times.
             control: The control file.
-            target: The file to make.
-            time: Seconds since 1970 that stand for "now".
+            target: The new file.
+            time: The current time of the build, seconds since 1970.
 
         Raises:
-            StateError: dpkg-deb is not there, or failed.
+            StateError: dpkg-deb is missing or failed.
         """
         ...
 
@@ -28,24 +28,24 @@ class PackageTools(Protocol):
         """Build an RPM package of the files below `tree`; see `build_deb`.
 
         Args:
-            tree: What is installed at `/`; the spec finds it in `LOCALPUPPET_TREE`.
+            tree: The files to install at `/`; the spec finds it in `LOCALPUPPET_TREE`.
             spec: The spec.
             macros: Macros that are defined for it.
-            target: The file to make.
-            time: Seconds since 1970 that stand for "now".
+            target: The new file.
+            time: The current time of the build, seconds since 1970.
 
         Raises:
-            StateError: rpmbuild is not there, or failed.
+            StateError: rpmbuild is missing or failed.
         """
         ...
 
     def install(self, package: Path) -> None:
-        """Install a package of a release on this machine; again is fine.
+        """Install a package of a release on this machine; repeating it is harmless.
 
         Raises:
-            InvalidInputError: The file is not a regular one, others could write it, or it is not a
+            InvalidInputError: The file is not regular, others could write it, or it is not a
                 package of a release.
-            StateError: dpkg or rpm is not there, or failed.
+            StateError: dpkg or rpm is missing or failed.
         """
         ...
 
@@ -57,6 +57,6 @@ class PackageTools(Protocol):
             manager: `apt`, or the words of a command to which the name is added.
 
         Raises:
-            StateError: The package manager is not there, or failed.
+            StateError: The package manager is missing or failed.
         """
         ...

@@ -1,9 +1,8 @@
-"""stage, without git: a release from an installed package or from a release pack.
+"""Stages a release without git: from an installed package or a release pack.
 
-Owns: choosing between git and a package, and the way from a package's directory into the store.
-Invariants: nothing that a package says is believed before its bytes were hashed; the lock in the
-release's own tree decides which trees belong to it; a source that asks for signed tags is not
-satisfied by a package. Composing and switching are those of `staging`.
+- Nothing in a package is trusted before its bytes were hashed.
+- The lock in the release's own tree decides which trees belong to it.
+- A package does not satisfy a source that requires signed tags.
 """
 
 import stat
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class PackageStaging:
-    """Stages from wherever a release is.
+    """Stages a release from git, a package or a pack.
 
     Args:
         staging: The releases on this node.
-        supply: Where code comes from, and where it goes.
-        directories: Where installed packages are looked for, in this order.
-        install: Has the machine's package manager install a package by its name; `None` where
-            packages come here without us.
+        supply: Provides code.
+        directories: The directories of installed packages, in order.
+        install: Has the machine's package manager install a package by its name; `None` if
+            localpuppet installs none.
     """
 
     def __init__(
@@ -55,18 +54,18 @@ class PackageStaging:
 
     @property
     def repaired(self) -> str:
-        """What was wrong with the release that was staged last; see `Staging.repaired`."""
+        """The repaired damage of the last staged release; see `Staging.repaired`."""
         return self._staging.repaired
 
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
     ) -> Staged:
-        """Stage a release: from git when its source is declared, from its package otherwise.
+        """Stage a release: from git if its source is declared, else from its package.
 
         Args:
             app: `foo/tags/r2`.
-            refresh: Ask the repository, or look at the package, again.
-            accept_moved: Take a tag that has moved as it is now.
+            refresh: Read the repository or the package again.
+            accept_moved: Accept a moved tag.
 
         Raises:
             LocalpuppetError: As `Staging.stage` and `stage_installed` do.
@@ -87,10 +86,10 @@ class PackageStaging:
         """Stage a release from its installed package, even where its source is declared.
 
         Raises:
-            InvalidInputError: No package of it is installed, or its lock is refused.
-            IntegrityError: The package is not what it says, or not what was staged before.
-            BusyError: Another process stages.
-            StateError: The disk refused; nothing was switched.
+            InvalidInputError: No package of it is installed, or its lock is invalid.
+            IntegrityError: The package is damaged, or differs from the staged release.
+            BusyError: Another process holds the staging lock.
+            StateError: The disk refused; no link was switched.
         """
         split(app)
         return self._staging.switch(
@@ -101,15 +100,15 @@ class PackageStaging:
         """Stage a release from a release pack.
 
         Args:
-            app: The release that must be in it.
+            app: The expected release.
             pack: The file.
-            accept_moved: Take a tag that has moved as the pack has it.
+            accept_moved: Accept a moved tag.
 
         Raises:
             InvalidInputError: The pack cannot be read, or is of another release.
-            IntegrityError: It is damaged or hostile, or not what was staged before.
-            BusyError: Another process stages.
-            StateError: The disk refused; nothing was switched.
+            IntegrityError: The pack is damaged or hostile, or differs from the staged release.
+            BusyError: Another process holds the staging lock.
+            StateError: The disk refused; no link was switched.
         """
         split(app)
         return self._staging.switch(
@@ -153,9 +152,9 @@ class PackageStaging:
         if package is None:
             raise InvalidInputError(
                 f"{app.source!r} is not a source that localpuppet.yaml declares, and no package or"
-                f" pack of {app} is there"
+                f" pack of {app} exists"
                 if app.source not in self._sources
-                else f"no package or pack of {app} is there",
+                else f"no package or pack of {app} exists",
                 where=", ".join(map(str, self._directories)),
                 hint=did_you_mean(app.source, list(self._sources)),
             )
@@ -174,7 +173,7 @@ class PackageStaging:
         *,
         accept_moved: bool,
     ) -> Staged:
-        """Bring what a package holds into the store; return what it was found to be."""
+        """Bring the trees of a package into the store; return their verified record."""
         said = self._record(app, package)
         pin = self._staging.remembered(app, known)
         if pin is not None and not _same(pin, said.pin) and not accept_moved:
@@ -196,7 +195,7 @@ class PackageStaging:
             raise
 
     def _described(self, app: ReleasePath, said: Staged, package: "Package") -> Staged:
-        """Return the record of a release whose trees are in the store; its own lock decides."""
+        """Return the record of a release whose trees are in the store, from its own lock."""
         own = self._store.path(said.pin.tree_sha256)
         lock = self._files.locked(app, lambda name: _own_file(own / name))
         staged = self._staging.describe(app, said.pin, lock)
@@ -224,10 +223,10 @@ class PackageStaging:
         return said
 
     def _refuse_unsigned(self, said: Staged, known: Staged | None) -> None:
-        """Refuse trees that a declared source would sign, unless git brought them and it did.
+        """Reject trees of a source that requires signatures, unless git has verified them.
 
-        That a tree is in the store says nothing: any release may have brought it. How old a tag is
-        that git brought once, and `gc` took away, only git can say.
+        A tree in the store proves nothing, because any release may have brought it. Only git knows
+        the age of a tag that `gc` removed.
         """
         source = self._sources.get(said.app.source)
         if known is None and source is not None and source.fresh is not None:
@@ -264,13 +263,13 @@ class PackageStaging:
 
 
 def _same(one: Pin, other: Pin) -> bool:
-    """Whether two pins are one thing; where it was fetched from may differ (a mirror)."""
+    """Return whether two pins are equal but for their URL (a mirror)."""
     fields = ("tag", "tag_object", "commit", "tree_sha256")
     return all(getattr(one, field) == getattr(other, field) for field in fields)
 
 
 def _own_file(path: Path) -> bytes | None:
-    """Return a file at the top of a release's own tree; `None` when there is none."""
+    """Return a file at the top of a release's own tree, or `None`."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

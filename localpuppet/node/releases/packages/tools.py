@@ -1,8 +1,6 @@
-"""dpkg-deb, rpmbuild, dpkg and rpm: building packages and installing them.
+"""Runs dpkg-deb, rpmbuild, dpkg and rpm to build and install packages.
 
-Owns: every call of these programs: their environment, where they may write, what they say when they
-fail. What is built depends on the arguments only: no configuration of the user, a fixed time, one
-thread. Refuses to know: what is in a package.
+The result depends only on the arguments: no configuration of the user, a fixed time, one thread.
 """
 
 import os
@@ -37,7 +35,7 @@ _SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class SystemPackageTools:
-    """The programs of this machine.
+    """The package programs of this machine.
 
     Args:
         env: The environment to take PATH and TMPDIR from.
@@ -63,7 +61,7 @@ class SystemPackageTools:
         """Build a Debian package; see `node.releases.packages.ports.PackageTools`.
 
         Raises:
-            StateError: dpkg-deb is not there, or failed.
+            StateError: dpkg-deb is missing or failed.
         """
         directory = tree / "DEBIAN"
         try:
@@ -90,8 +88,8 @@ class SystemPackageTools:
         """Build an RPM package; see `node.releases.packages.ports.PackageTools`.
 
         Raises:
-            InvalidInputError: rpmbuild would take the temporary directory's path for macros.
-            StateError: rpmbuild is not there, or failed.
+            InvalidInputError: rpmbuild would expand macros in the temporary directory's path.
+            StateError: rpmbuild is missing or failed.
         """
         with tempfile.TemporaryDirectory(prefix="localpuppet-rpm-") as scratch:
             if "%" in scratch:  # rpmbuild runs what %(…) holds
@@ -123,13 +121,7 @@ class SystemPackageTools:
             publish(top / "built.rpm", target, mode=0o644)
 
     def install(self, package: Path) -> None:
-        """Install a package; see `node.releases.packages.ports.PackageTools`.
-
-        Raises:
-            InvalidInputError: The file is not a regular one, others could write it, or it is not a
-                package of a release.
-            StateError: dpkg or rpm is not there, or failed.
-        """
+        """Install a package; see `node.releases.packages.ports.PackageTools`."""
         # Absolute, so that no name can be taken for an option.
         path = os.path.abspath(package)  # noqa: PTH100 - Path.resolve() follows links
         with open_user_file(Path(path), limit=MAX_PACKAGE) as file:
@@ -151,11 +143,7 @@ class SystemPackageTools:
         self._run(tool[0], tool[1:])
 
     def install_by_name(self, name: str, manager: str | Sequence[str]) -> None:
-        """Have the machine's package manager install a package; see `PackageTools`.
-
-        Raises:
-            StateError: The package manager is not there, or failed.
-        """
+        """Have the machine's package manager install a package; see `PackageTools`."""
         command, last = tuple(manager), name
         if manager == APT_NAME:
             update, command = APT
@@ -208,10 +196,9 @@ class SystemPackageTools:
 
 
 def _only(name: str) -> str:
-    """Return a package's name so that apt-get takes it for nothing else.
+    """Return a package name that apt-get reads only as an exact name.
 
-    It takes a name that it does not know for an expression that other names may match, and `+` or
-    `-` at its end for what is to be done.
+    apt-get reads an unknown name as a regular expression, and `+` or `-` at its end as an action.
     """
     exact = re.sub(r"[.+]", r"[\g<0>]", name)
     return f"^{exact}$"

@@ -1,4 +1,4 @@
-"""Asks the repositories of a Puppetfile what their refs are; one that is silent costs a line."""
+"""Lists the refs of a Puppetfile's repositories; an unreachable one costs a line."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a repository said.
+    """The refs of a repository, or why they are unknown.
 
     Attributes:
-        refs: Full name of each ref, and HEAD, → the commit behind it; `None` without an answer.
-        problem: Why there is none.
+        refs: Full name of each ref, and HEAD, → the commit behind it, or `None`.
+        problem: Why the refs are unknown.
     """
 
     refs: Mapping[str, str] | None
@@ -25,12 +25,12 @@ class Answer:
 def ask(
     urls: Sequence[str], repository: Repository, progress: Callable[[int, int], None]
 ) -> dict[str, Answer]:
-    """Return what repositories say, several at a time.
+    """Return the refs of repositories, listed several at a time.
 
     Args:
         urls: Their URLs.
         repository: Git.
-        progress: Called with the number of repositories that were asked, and of all.
+        progress: Called with the numbers of finished and of all repositories.
     """
     from concurrent.futures import ThreadPoolExecutor
 

@@ -1,8 +1,7 @@
-"""What each module of a Puppetfile becomes in a manifest, or why it is left.
+"""Chooses the manifest entry for each module of a Puppetfile, or the reason to leave it out.
 
-Owns: the rules, r10k's where r10k has some: a ref is a tag before it is a branch, a module without
-a ref is at `master`. Refuses to know: who asks repositories; without an answer (`refs` is `None`)
-what a name looks like must do.
+The rules are r10k's where r10k has some: a ref is a tag before it is a branch, and a module without
+a ref is at `master`. If the refs are unknown, the form of a name decides.
 """
 
 import re
@@ -35,13 +34,13 @@ _KINDS = ("tag", "commit", "ref", "branch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What decides beside the Puppetfile itself.
+    """Rules besides the Puppetfile itself.
 
     Attributes:
         allow_file: Whether `file://` URLs are allowed.
-        use_tags: Take for a branch or commit the tag at the same commit, and nothing else.
+        use_tags: Replace a branch or commit by the tag at the same commit, or leave the entry out.
         paths: Directories of the modulepath, for `install_path`.
-        asking: Whether repositories are asked; otherwise names are taken for what they look like.
+        asking: Whether repositories are asked; otherwise the form of a name decides.
     """
 
     allow_file: bool
@@ -52,15 +51,16 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What becomes of an entry.
+    """The result for an entry.
 
     Attributes:
         entry: The entry.
-        name: The module's own name; the entry's where that is not one.
-        module: What the manifest says; `None` where it is left, or must be asked first.
-        said: What it is pinned by, in words.
-        left: Why it is left; empty when it is taken.
-        notes: What somebody should know of it.
+        name: The module's name, or the entry's if that is not a module name.
+        module: The module in the manifest; `None` if left out, or if its repository must be asked
+            first.
+        said: What pins it, in words.
+        left: Why it is left out, or empty.
+        notes: Notes for the user.
     """
 
     entry: Entry
@@ -72,7 +72,7 @@ class Choice:
 
 
 def must_ask(entry: Entry, rules: Rules) -> GitUrl | None:
-    """Return the repository that must be asked before an entry can be judged; `None` for none."""
+    """Return the repository that must be asked before an entry can be judged, or `None`."""
     options = _options(entry)
     if entry.left or "git" not in options:
         return None
@@ -94,14 +94,14 @@ def must_ask(entry: Entry, rules: Rules) -> GitUrl | None:
 def choose(
     entry: Entry, *, rules: Rules, refs: Mapping[str, str] | None, unasked: str = ""
 ) -> Choice:
-    """Return what becomes of an entry.
+    """Return the result for an entry.
 
     Args:
         entry: The entry.
-        rules: What decides beside it.
-        refs: Full name of each ref of its repository, and HEAD, → the commit behind it; `None`
-            when the repository was not asked or did not answer.
-        unasked: Why it did not answer; empty when it was not asked.
+        rules: The rules besides it.
+        refs: Full name of each ref of its repository, and HEAD, → the commit behind it; `None` if
+            the repository was not asked or did not answer.
+        unasked: Why it did not answer; empty if it was not asked.
     """
     _, separator, rest = entry.name.replace("/", "-", 1).partition("-")
     name = rest if separator else entry.name
@@ -266,7 +266,7 @@ def _at_tag(url: GitUrl, kind: str, ref: str, refs: Mapping[str, str] | None) ->
 
 
 def _preference(tag: str) -> tuple[bool, list[int], str]:
-    """Sort versions first, the highest of them first: `stable` is a name that moves."""
+    """Return a sort key: versions before names like `stable` that move, the highest first."""
     match = _VERSION.match(tag)
     numbers = [-int(number) for number in match[1].split(".")] if match else []
     return (match is None, numbers, tag)

@@ -1,4 +1,4 @@
-"""What a Puppetfile says, before anybody judges it."""
+"""The entries of a Puppetfile, unjudged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ class Entry:
     """One `mod` of a Puppetfile.
 
     Attributes:
-        name: As it is written: `puppetlabs/stdlib`, `ntp`.
-        line: Where it starts.
+        name: The name as written: `puppetlabs/stdlib`, `ntp`.
+        line: The line on which it starts.
         version: Its second argument, `latest` for `:latest`; empty without one.
         options: Its options by name; symbols and booleans as text.
         comment: The comment right above it, without `#`.
-        left: Why it cannot be read; empty when it was.
+        left: Why it cannot be read, or empty.
     """
 
     name: str
@@ -31,9 +31,9 @@ class Puppetfile:
 
     Attributes:
         entries: Its modules, in its order.
-        moduledir: Where it wants them; empty where it does not say.
-        forge: The forge that it names; empty where it names none.
-        notes: Line → what else is in it that was not read.
+        moduledir: The `moduledir` setting, or empty.
+        forge: The `forge` setting, or empty.
+        notes: Line → unsupported code there.
     """
 
     entries: tuple[Entry, ...]

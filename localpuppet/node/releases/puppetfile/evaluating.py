@@ -1,9 +1,8 @@
-"""A Puppetfile that is a program: run by Ruby, in a child that can do little.
+"""Evaluates a Puppetfile that is a program: Ruby runs it in a restricted child process.
 
-The child is another user (so only root can start one), without network, without new privileges,
-without processes that outlive it and without a view of others, and may use so much time, memory and
-output and no more. What it prints is data like a Puppetfile that was read. Whoever cannot start
-such a child gets a refusal and not a weaker child.
+The child is another user (so only root can start it), without network, new privileges or a view of
+other processes; its children die with it, and time, memory and output are limited. Its output is
+data like a parsed Puppetfile. If the restrictions are impossible, evaluation is refused.
 """
 
 import os
@@ -31,15 +30,15 @@ BOUNDS = Bounds(seconds=SECONDS, said=MAX_OUTPUT, errors=MAX_WORDS, memory=MEMOR
 
 
 def evaluate(text: bytes, *, path: str) -> Puppetfile:
-    """Return what a Puppetfile says when Ruby has run it.
+    """Return the entries of a Puppetfile after Ruby has run it.
 
     Args:
         text: The Puppetfile.
-        path: The PATH to find programs in.
+        path: The PATH for programs.
 
     Raises:
-        InvalidInputError: Ruby refuses it, or it takes too much.
-        StateError: A program for the child is missing, or the child cannot be shut in.
+        InvalidInputError: Ruby fails, or a limit is exceeded.
+        StateError: A program for the child is missing, or the child cannot be restricted.
     """
     done = run(
         _argv(path),
@@ -87,7 +86,7 @@ def _argv(path: str) -> list[str]:
 
 
 def _script() -> str:
-    # Handed over as text: another user may not read where we are installed.
+    # Passed as text: the other user may have no access to localpuppet's directory.
     return Path(shared_file("puppetfile.rb")).read_text("utf-8")
 
 
@@ -102,7 +101,7 @@ def _puppetfile(output: bytes) -> Puppetfile:
             notes={},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidInputError("printed something of its own when Ruby ran it") from error
+        raise InvalidInputError("printed unexpected output when Ruby ran it") from error
 
 
 def _entry(raw: Mapping[str, object]) -> Entry:

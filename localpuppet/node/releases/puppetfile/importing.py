@@ -1,8 +1,4 @@
-"""import: from a Puppetfile to a manifest, with every entry taken or left for a reason.
-
-Owns: which repositories are asked, what stands in the manifest. Refuses to know: the disk, and how
-the result is shown.
-"""
+"""Imports a Puppetfile into a manifest; every entry is taken, or left out with a reason."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,13 +18,13 @@ NOBODY = Answer(refs=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What became of a Puppetfile.
+    """The result of importing a Puppetfile.
 
     Attributes:
         choices: Its entries, in its order.
         manifest: The manifest.
         comments: Module → the comment above its entry.
-        changes: Module → `added`, `changed` or `removed`, against the manifest that was there.
+        changes: Module → `added`, `changed` or `removed`, compared with the old manifest.
     """
 
     choices: tuple[Choice, ...]
@@ -38,7 +34,7 @@ class Imported:
 
     @property
     def left(self) -> tuple[Choice, ...]:
-        """What is not taken."""
+        """The entries that are left out."""
         return tuple(choice for choice in self.choices if choice.left)
 
 
@@ -50,14 +46,14 @@ def import_modules(
     repository: "Repository | None",
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Imported:
-    """Return what becomes of a Puppetfile.
+    """Return the manifest of a Puppetfile, with the choice for each entry.
 
     Args:
-        puppetfile: What it says.
-        rules: What decides beside it.
-        old: The manifest that is there; its modulepath and other keys are kept.
-        repository: Git; `None` for not asking anybody.
-        progress: Called with the number of repositories that were asked, and of all.
+        puppetfile: The Puppetfile.
+        rules: The rules besides it.
+        old: The existing manifest; its modulepath and other keys are kept.
+        repository: Git; `None` to ask no repository.
+        progress: Called with the numbers of finished and of all repositories.
     """
     places = [must_ask(entry, rules) for entry in puppetfile.entries]
     urls = [url for url in places if url is not None]
@@ -69,7 +65,7 @@ def import_modules(
         choice = choose(entry, rules=rules, refs=answer.refs, unasked=answer.problem)
         line = first.setdefault(choice.name, entry.line)
         if line != entry.line and not choice.left:
-            choice = replace(choice, module=None, left=f"is there twice; line {line} is the first")
+            choice = replace(choice, module=None, left=f"is a duplicate; line {line} is the first")
         choices.append(choice)
     modules = {choice.name: choice.module for choice in choices if choice.module is not None}
     return Imported(

@@ -1,4 +1,4 @@
-"""Where a module of a Puppetfile comes from, as a URL that a manifest takes."""
+"""Converts the origin of a Puppetfile module to a URL that a manifest accepts."""
 
 import re
 
@@ -9,10 +9,10 @@ _USER = re.compile(r"(https?://)[^/@:]+@")
 
 
 def git_url(text: str, *, allow_file: bool) -> tuple[GitUrl, str]:
-    """Return the URL of a repository, and a word about what was changed in it.
+    """Return the URL of a repository, and a note about what was changed in it.
 
     Raises:
-        InvalidInputError: No URL of a manifest can say it.
+        InvalidInputError: No URL of a manifest can express it.
     """
     note = ""
     if text.startswith("git://"):

@@ -1,8 +1,8 @@
-"""A Puppetfile as r10k and g10k read it: the part of it that is data.
+"""Parses the part of a Puppetfile that is data, as r10k and g10k read it.
 
-Owns: the grammar (`mod` in all its forms, `moduledir`, `forge`, comments). Refuses to know: Ruby,
-which is never evaluated here; the disk; git. What is not data, such as a variable, a condition or
-an interpolation, is named with its line, and the rest is read.
+The grammar covers `mod` in all its forms, `moduledir`, `forge` and comments. Code such as a
+variable, a condition or an interpolation is reported with its line and never evaluated; the rest is
+read.
 """
 
 import re
@@ -19,11 +19,11 @@ _DOUBLE_ESCAPE = re.compile(r'\\([\\"])')
 
 
 class _RubyError(Exception):
-    """What follows is more than data."""
+    """The following text is code and not data."""
 
 
 def parse(text: str) -> Puppetfile:
-    """Return what a Puppetfile says; what cannot be read is named in the result.
+    """Return the entries of a Puppetfile; unreadable parts are named in the result.
 
     Args:
         text: The Puppetfile.
@@ -59,7 +59,7 @@ def _short(text: str) -> str:
 
 
 def _opened(tokens: Sequence[Token]) -> int:
-    """Return how many blocks a statement opens, less those that it closes."""
+    """Return how many blocks a statement opens, minus those that it closes."""
     words = [token.text for token in tokens if token.kind == "word"]
     starts = tokens[0].kind == "word" and tokens[0].text in _OPENING
     return int(starts) + words.count("do") - words.count("end")

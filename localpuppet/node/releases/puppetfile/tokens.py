@@ -1,4 +1,4 @@
-"""Tokens of a Puppetfile, as far as data needs them, and the statements that they make."""
+"""Splits a Puppetfile into tokens and statements, as far as data needs them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the text, of a kind, and its line."""
+    """A token: its kind, its text and its line."""
 
     kind: str
     text: str
@@ -42,12 +42,12 @@ class Statement:
 
     @property
     def line(self) -> int:
-        """Where it starts."""
+        """The line on which it starts."""
         return self.tokens[0].line
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Yield the statements of a Puppetfile; a comma, an arrow or a bracket goes on over lines."""
+    """Yield the statements of a Puppetfile; a comma, an arrow or a bracket continues over lines."""
     tokens: list[Token] = []
     comments: dict[int, str] = {}
     depth = 0
@@ -68,7 +68,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def _begins(token: Token) -> bool:
-    """Whether a token begins a statement although a comma is before it."""
+    """Return whether a token begins a statement although a comma precedes it."""
     return token.kind == "word" and token.text in ("mod", "forge", "moduledir")
 
 

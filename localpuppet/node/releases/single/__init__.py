@@ -1,5 +1,4 @@
-"""Single modules of a manifest: what they are now, brought here, and what changed since.
+"""Single modules of a manifest: resolved, fetched, and compared with newer versions.
 
-decides: `moves`.
-acts: `fetching`, `outdated`, `resolving`.
+decides: `moves`. acts: `fetching`, `outdated`, `resolving`.
 """

@@ -2,9 +2,9 @@
 
     fetch the commit or archive -> unpack -> whose is it? -> are the bytes as pinned?
 
-Owns: that way, for everyone who needs such a tree (`Staging`, `LockWriter`, `ReleaseChecker`); tags
-go through `releases.fetch`. Invariants: a tree that is not what it was pinned as stops the call; a
-forge is asked only where something is not in the store. Callers hold the store's lock.
+- Tags go through `releases.fetch`.
+- A tree that differs from its pin stops the call.
+- The Forge is asked only for what the store lacks. Callers hold the store's lock.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -32,8 +32,8 @@ class ModuleFetcher:
 
     Args:
         repository: Git.
-        forge: Returns the forge; called when something must come from there.
-        store: Where trees go.
+        forge: Returns the Forge; called only if it is needed.
+        store: Takes the trees.
     """
 
     def __init__(
@@ -51,19 +51,18 @@ class ModuleFetcher:
         ask_all: bool = False,
         budget: Budget | None = None,
     ) -> dict[str, Untagged]:
-        """Have trees in the store, and return whole pins of them; pins of tags are left alone.
+        """Bring trees into the store, and return their complete pins; pins of tags are ignored.
 
         Args:
-            pins: By key. An empty `tree_sha256` or `archive_sha256` is to be found out.
-            file: Where they stand, for messages.
-            ask_all: Ask the forge also about archives whose trees are in the store.
-            budget: As for `Fetcher.bring`: everything that one release needs is counted together.
+            pins: By key. An empty `tree_sha256` or `archive_sha256` is filled in.
+            file: The file that has them, for messages.
+            ask_all: Ask the Forge even about archives whose trees are in the store.
+            budget: As for `Fetcher.bring`: all parts of one release are counted together.
 
         Raises:
             InvalidInputError: The forge has no such release.
-            IntegrityError: Bytes are not what they were pinned as, are too many, or hold what must
-                not be there.
-            UnavailableError: A repository or the forge cannot be had.
+            IntegrityError: A tree differs from its pin, is too large, or has a forbidden member.
+            UnavailableError: A repository or the Forge is unreachable.
         """
         wanted = {key: pin for key, pin in pins.items() if not isinstance(pin, Pin)}
         absent = {key: pin for key, pin in wanted.items() if not self._has(pin)}
@@ -147,7 +146,7 @@ class ModuleFetcher:
                 yield keys[release], top
 
     def _ask(self, pins: Mapping[str, ForgePin]) -> None:
-        """Raise the alarm where the forge says another digest than was pinned."""
+        """Reject pins whose digest differs from the Forge's."""
         if not pins:
             return
         from localpuppet.node.releases.forge.ports import other_archive
@@ -166,7 +165,7 @@ def _release(pin: ForgePin) -> "ForgeRelease":
 
 
 def _acceptance(pins: Mapping[str, Untagged], file: str) -> Callable[[Mapping[str, str]], None]:
-    """Return what refuses trees that are not what they were pinned as, before any is taken."""
+    """Return a check that rejects trees that differ from their pins, before any is stored."""
 
     def accept(found: Mapping[str, str]) -> None:
         for key, sha256 in found.items():

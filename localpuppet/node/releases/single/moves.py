@@ -1,7 +1,4 @@
-"""What changed between two locks, and what could: names, from one pin to another.
-
-Owns: the comparison. Refuses to know: how it is shown, and who is asked.
-"""
+"""Compares pins: what changed between two locks, and what could be updated."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,13 +17,13 @@ _NUMBERS = re.compile(r"(?:[a-z]+[-_]?)?(\d+(?:\.\d+)*)\Z", re.IGNORECASE | re.A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One thing that is another now, or could be.
+    """A name whose pin changed, or could change.
 
     Attributes:
         name: The module or source.
-        old: What it was; empty for what is new.
-        new: What it is or could be; empty for what is gone.
-        changes: A page that says what changed; empty where none is known.
+        old: The old pin; empty for a new name.
+        new: The new or possible pin; empty for a removed name.
+        changes: The URL of a page with the changes, or empty.
     """
 
     name: str
@@ -60,7 +57,7 @@ def moves(old: Lock, new: Lock) -> tuple[Move, ...]:
 
 
 def changes(old: AnyPin | None, new: AnyPin | None) -> str:
-    """Return the page that says what changed between two pins; empty where none is known.
+    """Return the URL of a page with the changes between two pins, or empty.
 
     The Forge has one for each module (a mirror of it has the same modules); GitHub, GitLab, Gitea
     and Codeberg compare commits.
@@ -86,13 +83,13 @@ def label(pin: AnyPin | None) -> str:
 
 
 def newer_version(pin: ForgePin, versions: Iterable[Version]) -> str:
-    """Return the newest version of a module where it is newer than the pin; empty otherwise."""
+    """Return the newest version of a module if it is newer than the pin, else empty."""
     found = newest(Range.parse("latest", where=""), versions)
     return found if found is not None and found.order > pin.version.order else ""
 
 
 def newer_ref(pin: AnyPin, refs: Mapping[str, str]) -> str:
-    """Return the newer tag, or the newer commit of the branch; empty when there is none."""
+    """Return the newer tag, or the newer commit of the branch, or empty."""
     if isinstance(pin, ForgePin):
         return ""
     if isinstance(pin, CommitPin):

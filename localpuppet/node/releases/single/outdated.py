@@ -1,7 +1,6 @@
-"""What a lock could be moved to: newer versions, tags, and commits of branches.
+"""Finds possible updates of a lock: newer versions, tags, and commits of branches.
 
-Owns: who is asked. Refuses to know: what is newer (`releases.single.moves`). Nothing is fetched,
-and nothing changed.
+Nothing is fetched or changed.
 """
 
 from collections.abc import Callable
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
 def outdated(
     lock: Lock, *, repository: "Repository", forge: "Callable[[], ModuleForge]"
 ) -> tuple[Move, ...]:
-    """Return what has something newer, by name.
+    """Return the possible updates, by name.
 
     Raises:
-        InvalidInputError: The forge does not have a module any more.
-        UnavailableError: A repository or the forge cannot be asked.
+        InvalidInputError: The Forge no longer has a module.
+        UnavailableError: A repository or the forge is unreachable.
     """
     pins = lock.pins
     slugs = [pin.forge for pin in pins.values() if isinstance(pin, ForgePin)]

@@ -1,9 +1,8 @@
-"""From what a manifest names to pins whose bytes are still to be fetched.
+"""Resolves names in a manifest to pins whose trees are fetched later.
 
     a branch -> the commit that it is now;  a range -> the newest version in it
 
-Owns: what is asked for, and what stays as it is locked. Refuses to know: trees and their digests:
-a pin that comes from here may have an empty one.
+Locked entries stay. A new pin may have an empty digest.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -26,10 +25,10 @@ Draft = CommitPin | ForgePin
 
 
 def refuse_unknown(names: Collection[str], manifest: Manifest, *, where: str) -> None:
-    """Refuse names that are not single modules of a manifest.
+    """Reject names that are not single modules of a manifest.
 
     Raises:
-        InvalidInputError: One is not.
+        InvalidInputError: A name is unknown.
     """
     for name in names:
         if name not in manifest.modules:
@@ -49,19 +48,19 @@ def resolve_modules(
     forge: "Callable[[], ModuleForge]",
     failed: list[UnavailableError],
 ) -> dict[str, Draft]:
-    """Return what single modules that are not tags are now.
+    """Resolve single modules that are not tags.
 
     Args:
-        modules: Of the manifest, by name.
-        kept: Pins that stay where they fit what the manifest names.
-        anew: Names that are resolved whatever is pinned.
+        modules: The manifest's modules by name.
+        kept: Pins that stay if they fit the manifest.
+        anew: Names to resolve even if a pin fits.
         repository: Git.
-        forge: Returns the forge; called when it must be asked.
-        failed: Takes the error of repositories or a forge that cannot be asked; their modules are
-            left out.
+        forge: Returns the Forge; called only if it is needed.
+        failed: Takes the errors of unreachable repositories or the Forge; their modules are left
+            out.
 
     Raises:
-        InvalidInputError: There is no such branch, module, or version.
+        InvalidInputError: A branch, module, or version does not exist.
     """
     found: dict[str, Draft] = {}
     branches: dict[str, GitModule] = {}
@@ -133,7 +132,7 @@ def _newest(modules: Mapping[str, ForgeModule], forge: "ModuleForge") -> dict[st
 
 
 def as_locked(drafts: Mapping[str, Draft], old: Mapping[str, AnyPin]) -> dict[str, Draft]:
-    """Return drafts, held to what the lock that is there says of the same commit or version."""
+    """Return drafts with the digests that the lock has for the same commit or version."""
     found = dict(drafts)
     for name, draft in drafts.items():
         pin = old.get(name)
@@ -153,7 +152,7 @@ def as_locked(drafts: Mapping[str, Draft], old: Mapping[str, AnyPin]) -> dict[st
 
 
 def unbound(drafts: Mapping[str, Draft]) -> dict[str, Draft]:
-    """Return drafts without digests: whatever the bytes are now is taken."""
+    """Return drafts without digests, so that any bytes are accepted."""
     return {
         name: replace(draft, archive_sha256="", tree_sha256="")
         if isinstance(draft, ForgePin)
