@@ -1,4 +1,4 @@
-"""`localpuppet apply`: the run."""
+"""`localpuppet apply`: run Puppet once."""
 
 import os
 import sys
@@ -23,10 +23,10 @@ _REST = "localpuppet.rest"
 
 
 class RestCommand(click.Command):
-    """Keeps the words behind `--` in `ctx.meta[_REST]`: they are for Puppet, not for us."""
+    """Keeps the words behind `--` in `ctx.meta[_REST]`: they are options for Puppet."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what stands before `--`."""
+        """Parse the arguments before `--`."""
         if "--" in args:
             index = args.index("--")
             ctx.meta[_REST] = tuple(args[index + 1 :])
@@ -39,10 +39,10 @@ class RestCommand(click.Command):
 
 
 def rest(ctx: click.Context) -> tuple[str, ...]:
-    """Return the options for Puppet, which stand behind `--`.
+    """Return the options for Puppet after `--`.
 
     Raises:
-        InvalidInputError: One would take the run out of our hands.
+        InvalidInputError: An option conflicts with localpuppet's own.
     """
     from localpuppet.node.puppet.command import check_extra
 
@@ -108,9 +108,8 @@ def apply_command(
     """Apply the release that INPUT names to this node.
 
     INPUT is a file (default: input.yaml in the root), '-' for standard input, an https URL, or
-    'userdata:' for what the cloud says.
-    A release that is not on the node yet is staged first. The node is locked meanwhile; what
-    happens is recorded: see status, logs and why.
+    'userdata:' for the cloud's user data. A release that is not on the node is staged first. The
+    node is locked meanwhile, and the run is recorded: see status, logs and why.
     """
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.wiring.run import RunWiring
@@ -140,13 +139,13 @@ def apply_command(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """How a run is shown.
+    """How `apply` shows a run.
 
     Attributes:
-        verbose: The whole command, also on a terminal.
-        as_json: Its status as JSON, and nothing else.
-        detach: Its id, at once.
-        detailed: Exit as Puppet does.
+        verbose: Show the whole command, even on a terminal.
+        as_json: Show only the run's status, as JSON.
+        detach: Show the run's id at once.
+        detailed: Use Puppet's exit codes.
     """
 
     verbose: bool
@@ -158,10 +157,10 @@ class Shown:
 def supervise(
     node: NodeWiring, wiring: "RunWiring", prepared: "PreparedRun", shown: Shown
 ) -> Status:
-    """Do a run that is prepared, and show it meanwhile; return how it ended.
+    """Run a prepared run, show its progress, and return its final status.
 
     Raises:
-        LocalpuppetError: It was refused, and there is no record of it.
+        LocalpuppetError: The run was refused, without a record.
     """
 
     def announce(run: RunId) -> None:
@@ -186,7 +185,7 @@ def supervise(
 
 
 def tell(status: Status, shown: Shown) -> int:
-    """Show how a run ended, and return the exit code."""
+    """Show the result of a run, and return the exit code."""
     text = render.as_json(status.to_dict()) if shown.as_json else render_run.result(status)
     # A run that never started is an error like any other; --detach has no id to wait for then.
     render.say(text, err=not shown.as_json and not status.puppet_started)
@@ -194,7 +193,7 @@ def tell(status: Status, shown: Shown) -> int:
 
 
 def _short(app: str, noop: bool) -> str:
-    """Return what a person reads before Puppet's output; the whole command is long."""
+    """Return a short form of the command, for people."""
     return f"# puppet apply{' --noop' if noop else ''} of {app} (whole command: -v, or 'why')"
 
 
@@ -203,7 +202,7 @@ def exit_code(status: Status, *, detailed: bool) -> int:
 
     Args:
         status: The run.
-        detailed: Puppet's 0/2/4/6 where Puppet said one of them and meant it.
+        detailed: Use Puppet's 0/2/4/6 if Puppet returned one that its report confirms.
     """
     if detailed and status.exit_code in ((0, 2) if status.succeeded else (4, 6)):
         return status.exit_code or 0
@@ -211,7 +210,7 @@ def exit_code(status: Status, *, detailed: bool) -> int:
 
 
 def user() -> str:
-    """Return who asks: the human behind sudo, the login, or the uid."""
+    """Return the user: the person behind sudo, the login, or the uid."""
     import pwd
 
     name = os.environ.get("SUDO_USER")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Examples:
   localpuppet check                  the root's input
   localpuppet check new-input.yaml   before it is put in place
-  localpuppet check --parse          and hold it against its classes
+  localpuppet check --parse          and check it with its classes
 """,
 )
 @click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
@@ -31,16 +31,16 @@ Examples:
 def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bool) -> None:
     """Validate settings, INPUT, its release, layers and node document; run nothing.
 
-    A release that is older than the one that was applied last is refused, as 'apply' does.
+    Like 'apply', it rejects a release that is older than the last applied one.
 
-    The document must fit the classes and parameters that Puppet's parser found in a staged
-    release, or finds in any release now (with --parse).
+    The document must fit the classes and parameters that Puppet's parser found in a staged release,
+    or finds in any release now (with --parse).
 
-    What the release's code needs and this node lacks is a warning: classes, types and functions
-    that nothing defines, modules that not every Puppet bundles, a bus for puppetdb_query.
+    Missing requirements of the release's code are warnings: classes, types and functions that
+    nothing defines, modules that some Puppets do not bundle, a bus for puppetdb_query.
 
-    Where the newest run collected exported resources: what its collectors would take of whom now,
-    by the policy as it is, of what this node holds; the bus is not asked.
+    If the newest run collected exported resources, it shows what the collectors would take from
+    which node by the current policy, from this node's copy; it does not ask the bus.
     """
     from localpuppet.node.releases.interfaces import check_kept
     from localpuppet.node.wiring.releases import ReleaseWiring, elsewhere
@@ -53,7 +53,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
         .classify(str(node.settings.input) if source is None else source, None)
     )
     loaded, release, document = classified.loaded, classified.release, classified.document
-    if node.ledger.rollback() is None:  # else whoever rolled back has decided
+    if node.ledger.rollback() is None:  # else the rollback has decided
         app = loaded.input.app
         try:
             before = RunWiring(node).applied_elsewhere(app) if node.ledger.begins(app) else None
@@ -120,10 +120,10 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
 
 
 def _needs(node: NodeWiring, release: "Release", *, parse: bool) -> list[str]:
-    """Return what the release's code needs and this node does not have, where that is known.
+    """Return the known requirements of the release's code that this node lacks.
 
     Raises:
-        LocalpuppetError: Puppet's parser was to say that, and does not work.
+        LocalpuppetError: Puppet's parser does not work.
     """
     from localpuppet.node.releases.interfaces import modules_in
     from localpuppet.node.wiring.releases import ReleaseWiring

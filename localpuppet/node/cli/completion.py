@@ -11,10 +11,10 @@ from localpuppet.node.wiring.node import NodeWiring
 
 
 class RunCommand(click.Command):
-    """A command that takes a RUN: `-1` is the run before the newest, and not an option."""
+    """A command that takes a RUN; `-1` is the run before the newest and not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what was written; what looks like `-1` comes last, behind `--`."""
+        """Parse the arguments; words like `-1` are moved behind `--`."""
         runs = [word for word in args if re.fullmatch(r"-[1-9][0-9]*", word)]
         if runs and "--" not in args:
             args = [*(word for word in args if word not in runs), "--", *runs]
@@ -22,7 +22,7 @@ class RunCommand(click.Command):
 
 
 def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the ids of runs that begin or end as the user has begun."""
+    """Return the ids of runs that begin or end with `incomplete`."""
     try:
         ids = _node(ctx).records.ids()
     except LocalpuppetError:
@@ -32,7 +32,7 @@ def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: st
 
 
 def complete_release(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the releases on this node, and those in its packages, that begin so."""
+    """Return the releases on this node, and those in its packages, that begin with `incomplete`."""
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     try:
@@ -43,7 +43,7 @@ def complete_release(ctx: click.Context, _parameter: click.Parameter, incomplete
 
 
 def complete_tag(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the tags that were applied on this node and begin so, the newest first."""
+    """Return the tags that were applied on this node and begin with `incomplete`, newest first."""
     try:
         ledger = _node(ctx).ledger
         apps = [app for source in ledger.sources() for app in reversed(ledger.order(source))]

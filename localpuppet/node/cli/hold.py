@@ -17,7 +17,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 
 def _holds(node: NodeWiring) -> Holds:
-    """Return the holds; a node without Puppet can be put on hold, too."""
+    """Return the holds of this node, even if Puppet is not installed."""
     try:
         return node.holds(ask=True)
     except PuppetMissingError:
@@ -38,7 +38,7 @@ Examples:
 @click.option(
     "--for", "length", metavar="TIME", help="End the hold by itself after 90, 30m, 2h, 3d."
 )
-@click.option("--owner", metavar="NAME", help="Who holds it.  [default: you]")
+@click.option("--owner", metavar="NAME", help="The owner of the hold.  [default: you]")
 @node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the hold as JSON.")
 @click.pass_obj
@@ -52,7 +52,7 @@ def disable_command(
 ) -> int:
     """Put this node on hold: neither localpuppet nor a Puppet agent runs.
 
-    With --node, put others on hold, in your name; their policies must allow you `disable`.
+    With --node, put other nodes on hold in your name; their policies must allow you `disable`.
     """
     only_here(nodes, __owner=owner)
     seconds = None if length is None else parse_duration(length, what="length of a hold")
@@ -91,18 +91,18 @@ Examples:
 """,
 )
 @click.option("--owner", metavar="NAME", help="End this owner's hold.  [default: yours]")
-@click.option("--all", "everyone", is_flag=True, help="End all holds, whoever has them.")
+@click.option("--all", "everyone", is_flag=True, help="End the holds of all owners.")
 @node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the ended holds as JSON.")
 @click.pass_obj
 def enable_command(
     node: NodeWiring, owner: str | None, everyone: bool, nodes: tuple[str, ...], as_json: bool
 ) -> int:
-    """End your own hold on this node, and name those that others have.
+    """End your own hold on this node, and list the remaining ones.
 
-    With --all, end every hold, also one that 'puppet agent --disable' made and one that is damaged.
+    With --all, end every hold, including damaged ones and that of 'puppet agent --disable'.
 
-    With --node, end your own hold on others; their policies must allow you `enable`.
+    With --node, end your own hold on other nodes; their policies must allow you `enable`.
     """
     only_here(nodes, __owner=owner, __all=everyone)
     if everyone and owner is not None:
@@ -139,7 +139,7 @@ def enable_command(
 
 
 def refresh_metrics(node: NodeWiring) -> None:
-    """Bring the textfile up to date with holds and rollback; a disk that refuses is a note."""
+    """Update holds and rollback in the textfile; if the disk refuses, print a note."""
     from localpuppet.base.errors import StateError
     from localpuppet.node.runs import metrics
 

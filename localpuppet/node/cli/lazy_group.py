@@ -1,4 +1,4 @@
-"""Groups of verbs whose modules are imported only when a verb of theirs is called."""
+"""Groups of verbs that import a verb's module only when the verb is called."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -15,8 +15,8 @@ class Verbs(click.Group):
     """A group of verbs.
 
     Args:
-        verbs: Verb → module in `localpuppet`; the command in it is called `VERB_command`.
-        arguments: What click.Group takes.
+        verbs: Verb → module in `localpuppet`; its command is named `VERB_command`.
+        arguments: Arguments for click.Group.
     """
 
     def __init__(self, *, verbs: Mapping[str, str], **arguments: Any) -> None:  # noqa: ANN401
@@ -49,7 +49,7 @@ class Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what each verb does: to the end of the sentence, where click cuts it off."""
+        """Write the whole short help of each verb, which click would cut."""
         rows = []
         for verb in self.list_commands(ctx):
             command = self.get_command(ctx, verb)
@@ -61,7 +61,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, or say which one may have been meant."""
+        """Return the verb, or suggest a similar one."""
         if args[0] not in self._verbs and not args[0].startswith("-"):
             hint = did_you_mean(args[0], list(self._verbs))
             raise click.UsageError(f"unknown command {args[0][:60]!r} ({hint})", ctx)

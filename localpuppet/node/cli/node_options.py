@@ -1,4 +1,4 @@
-"""The option of commands that can ask other nodes, and what does not go with it."""
+"""The option `--node` of commands that can ask other nodes, and its exclusions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,17 +10,17 @@ Decorator = Callable[[Any], Any]
 
 def node_option(*, required: bool) -> Decorator:
     """Return the option `--node`."""
-    text = "Whom to ask; again for more." if required else "Ask this node; again for more."
+    text = "The node to ask (repeatable)." if required else "Ask this node (repeatable)."
     return click.option(
         "-n", "--node", "nodes", multiple=True, required=required, metavar="NODE", help=text
     )
 
 
 def only_here(nodes: Sequence[str], **options: object) -> None:
-    """Refuse options that mean something on this node only, together with `--node`.
+    """Reject options that apply only to this node if `--node` is given.
 
     Raises:
-        click.UsageError: One is given.
+        click.UsageError: Such an option is given.
     """
     given = [name for name, value in options.items() if value]
     if nodes and given:

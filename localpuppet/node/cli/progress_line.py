@@ -1,7 +1,8 @@
-"""The line below a verb's output that says what goes on, and how far it is.
+"""The progress line below a verb's output.
 
-Invariants: it is one line, cut to the terminal's width, because rich takes a longer one away
-together with the lines above it; a terminal that is lost ends nothing.
+- It is one line, cut to the terminal's width, because rich removes a longer one together with the
+  lines above it.
+- A lost terminal ends nothing.
 """
 
 import io
@@ -16,7 +17,7 @@ _SPINNER = 2  # columns in front of the title, with the blank
 
 
 class _Unbreakable(io.StringIO):
-    """A stream whose reader may go away: a lost terminal must not end a run."""
+    """A stream whose reader may vanish, so that a lost terminal does not end a run."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -43,10 +44,10 @@ class ProgressLine:
 
     Args:
         stream: The terminal.
-        title: What goes on.
+        title: The current activity.
 
     Attributes:
-        title: Returns what goes on, whenever it is shown anew.
+        title: Returns the current activity, whenever the line is drawn again.
     """
 
     def __init__(self, stream: TextIO, title: str) -> None:
@@ -59,11 +60,11 @@ class ProgressLine:
         self._status.start()
 
     def stop(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         self._status.stop()
 
     def show(self, more: str) -> None:
-        """Show the title as it is now, and how far it is."""
+        """Show the current title and the progress."""
         self._status.update(self._line(more))
 
     def _line(self, more: str) -> Text:

@@ -1,4 +1,4 @@
-"""What people and programs see: lines, colours, tables, JSON. No decisions are made here."""
+"""Formats output for people and programs: lines, colours, tables, JSON."""
 
 import json
 import os
@@ -40,7 +40,7 @@ _LEVELS = {
 
 
 def use_color(choice: str, stream: TextIO | None) -> bool:
-    """Return whether to colour what goes to `stream`, for `--color` of `choice`."""
+    """Return whether output on `stream` has colours, for `--color` of `choice`."""
     if choice != "auto":
         return choice == "always"
     return not os.environ.get("NO_COLOR") and on_terminal(stream)
@@ -59,7 +59,7 @@ def fail(message: str) -> None:
 
 
 def as_json(value: object) -> str:
-    """Return the JSON document that programs get."""
+    """Return the JSON document for programs."""
     return json.dumps(value, indent=2)
 
 
@@ -69,7 +69,7 @@ def emit_json(value: object) -> None:
 
 
 def emit_json_line(value: object) -> None:
-    """Print one JSON document on one line: of a stream of them."""
+    """Print one JSON document on one line, for a stream of documents."""
     click.echo(json.dumps(value))
 
 
@@ -79,7 +79,7 @@ def emit(text: str) -> None:
 
 
 def word(state: str, *, noop: bool = False) -> str:
-    """Return a state or outcome in its colour; it may be another node's word."""
+    """Return a state or outcome in its colour; other nodes may send unknown ones."""
     colored = click.style(one_line(state.replace("_", " ")), fg=COLORS.get(state), bold=True)
     return f"{colored} (noop)" if noop else colored
 
@@ -95,12 +95,12 @@ def pairs(rows: Iterable[tuple[str, str]], margin: int = 0) -> str:
 
 
 def hanging(head: str, text: str, margin: int = 0) -> str:
-    """Return text behind a head; on a terminal its lines are broken between words, and indented.
+    """Return text after a head; on a terminal it is wrapped between words and indented.
 
     Args:
-        head: What stands before the first line; it may be styled.
-        text: What follows; it may be styled.
-        margin: So many blanks will stand before each line.
+        head: The start of the first line; it may be styled.
+        text: The text; it may be styled.
+        margin: Blanks that the caller puts before each line.
     """
     indent = len(click.unstyle(head))
     width = columns()
@@ -120,14 +120,14 @@ def hanging(head: str, text: str, margin: int = 0) -> str:
 
 
 def _pieces(word: str, most: int) -> list[str]:
-    """Return a word in pieces that fit a line; one that is styled is left alone."""
+    """Return a word in pieces that fit a line; a styled word stays whole."""
     if len(word) <= most or click.unstyle(word) != word:
         return [word]
     return [word[start : start + most] for start in range(0, len(word), most)]
 
 
 def columns() -> int | None:
-    """Return how wide the terminal is that a person reads; `None` without one."""
+    """Return the width of the terminal; `None` without one."""
     return shutil.get_terminal_size().columns if on_terminal(sys.stdout) else None
 
 
@@ -141,12 +141,12 @@ def table(
     """Return aligned columns under a head; cells may be styled.
 
     Args:
-        head: What stands above the columns.
+        head: The column headings.
         rows: The cells.
-        width: Where lines end; by default the terminal's, and nowhere without one. The last cells,
-            which have no style, are cut off there; when that is not enough, columns of `spare` are
-            left out, the first ones first, and then the longest cells are cut.
-        spare: Heads of columns that a reader can do without.
+        width: Maximum width; by default the terminal's, unlimited without one. The last, unstyled
+            cells are cut first; if that is not enough, columns of `spare` are left out in order,
+            then the longest cells are cut.
+        spare: Headings of columns that can be left out.
     """
     width = columns() if width is None else width
     if width is not None:
@@ -160,7 +160,7 @@ def table(
 def _fitted(
     head: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: list[str]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Return a table whose lines can end at a width: without spare columns, with shorter cells."""
+    """Return a table that fits a width, without spare columns and with shorter cells."""
     while (over := _overhang(head, rows, width)) > 0:
         found = next((name for name in spare if name in head), None)
         if found is None:
@@ -182,7 +182,7 @@ def _fitted(
 
 
 def _overhang(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
-    """Return how much wider than `width` a table is whose last cells are cut as short as may be."""
+    """Return by how much a table exceeds `width` with its last cells cut as far as possible."""
     widths = [max(len(click.unstyle(row[i])) for row in (head, *rows)) for i in range(len(head))]
     last = min(widths[-1], max(LEAST_ROOM, len(head[-1])))
     return sum(length + 2 for length in widths[:-1]) + last - width
@@ -193,18 +193,18 @@ def _plain(cell: str) -> bool:
 
 
 def _cut(cell: str, room: int) -> str:
-    """Return a cell that fits; one that is styled is a short word, and stays."""
+    """Return a cell that fits; a styled one is a short word and stays."""
     short = len(cell) <= room or not _plain(cell)
     return cell if short else f"{cell[: room - 1]}…"
 
 
 def aligned(cells: Sequence[str], widths: Sequence[int], *, end: int | None = None) -> str:
-    """Return a row of a table whose columns have these widths; cells may be styled.
+    """Return a table row with these column widths; cells may be styled.
 
     Args:
         cells: The cells.
-        widths: Of each column.
-        end: Where the line ends, see `table`.
+        widths: The column widths.
+        end: The maximum width, see `table`.
     """
     *others, last = cells
     room = LONGEST if end is None else end - sum(width + 2 for width in widths[:-1])
@@ -233,12 +233,12 @@ def puppet_line(text: str) -> str:
 
 
 def user_text(value: object) -> str:
-    """Return recorded text so that a terminal does nothing with it."""
+    """Return recorded text without effects on a terminal."""
     return printable(str(value))
 
 
 class Silent(Unseen):
-    """Watches a run for a program: notes go to standard error, the rest nowhere."""
+    """Observes a run for a program: only notes, on standard error."""
 
     def note(self, text: str) -> None:
         """Show a note on standard error."""
@@ -246,14 +246,14 @@ class Silent(Unseen):
 
 
 class Lines(Silent):
-    """Watches a run for a log or a pipe: plain lines as they come."""
+    """Observes a run for a log or a pipe: plain lines as they arrive."""
 
     def __init__(self, title: str = "", *, short: str = "") -> None:
         super().__init__(title)
         self._short = short
 
     def command(self, text: str) -> None:
-        """Show the command line, or the short one in its place."""
+        """Show the command line, or its short form."""
         say(click.style(self._short, dim=True) if self._short else one_line(text))
 
     def line(self, text: str) -> None:
@@ -262,7 +262,7 @@ class Lines(Silent):
 
 
 class Terminal(Lines):
-    """Watches a run for a person: lines as they come, and below them that it goes on."""
+    """Observes a run for a person: lines as they arrive, above a progress line."""
 
     def __init__(self, title: str, *, short: str = "") -> None:
         super().__init__(title, short=short)
@@ -281,17 +281,17 @@ class Terminal(Lines):
         self._below.start()
 
     def tick(self, seconds: float) -> None:
-        """Keep the progress line up to date."""
+        """Update the progress line."""
         if int(seconds) != self._second:
             self._second = int(seconds)
             self._below.show(show_duration(seconds) if seconds >= 10 else f"{self._second}s")
 
     def count(self, done: int, total: int, things: str) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         self._below.show(f"{done} of {total} {things}")
 
     def title(self, text: Callable[[], str]) -> None:
-        """Show from now on that this goes on: what `text` returns whenever it is shown anew."""
+        """Show what `text` returns as the current activity, whenever the line is drawn again."""
         self._below.title = text
         self._second = -1
 
@@ -308,21 +308,21 @@ class Terminal(Lines):
         self._below.start()
 
     def close(self) -> None:
-        """Take the progress line away."""
+        """Remove the progress line."""
         self._below.stop()
 
 
 def observer(*, quiet: bool, title: str, short: str = "") -> Silent:
-    """Return who watches a run: a program, a log, or a person.
+    """Return the observer of a run for a program, a log, or a person.
 
     Args:
-        quiet: A program watches.
-        title: What goes on.
-        short: What a person reads in place of the command line; the line itself where it is empty.
+        quiet: Whether a program reads the output.
+        title: The current activity.
+        short: A short form of the command line for people; empty for the whole line.
     """
     if quiet:
         return Silent()
-    # Without a terminal on both there is nobody to show progress to.
+    # Progress requires a terminal on both.
     terminal = on_terminal(sys.stdout) and on_terminal(sys.stderr)
     short = short if on_terminal(sys.stdout) else ""
     if terminal and os.environ.get("TERM") != "dumb":
@@ -331,12 +331,12 @@ def observer(*, quiet: bool, title: str, short: str = "") -> Silent:
 
 
 def progress(title: str) -> Silent:
-    """Return who is shown that something takes long: a person at a terminal, or nobody."""
+    """Return a progress display for a person at a terminal, or a silent one."""
     return observer(quiet=not on_terminal(sys.stdout), title=title)
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a line of a run; a reader that went away, or a lost terminal, must not end the run."""
+    """Print a line of a run; a closed pipe or lost terminal does not end the run."""
     try:
         click.echo(text, err=err)
     except (OSError, ValueError):
@@ -344,9 +344,9 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def drop_stream(stream: TextIO | None) -> None:
-    """Send what is left for a stream without a reader to nowhere.
+    """Discard the remaining output of a stream without a reader.
 
-    Or the interpreter would fail at its exit, and a good run would exit 120.
+    Otherwise the interpreter would fail at its exit, and a good run would exit 120.
     """
     if stream is not None:
         with suppress(OSError, ValueError):
@@ -354,7 +354,7 @@ def drop_stream(stream: TextIO | None) -> None:
 
 
 def mapping_lines(value: Mapping[str, Any], indent: str = "") -> str:
-    """Return a mapping as indented lines, for people; each value is one, whatever it holds."""
+    """Return a mapping as indented lines for people, one line a value."""
     lines = []
     for key, item in value.items():
         if isinstance(item, Mapping) and item:

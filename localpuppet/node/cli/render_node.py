@@ -9,7 +9,7 @@ from localpuppet.node.cli import render
 
 
 def cells(node_status: dict[str, Any]) -> list[str]:
-    """Return what is shown of a node: name, state, last outcome, release, what it is about."""
+    """Return the cells of a node: name, state, last outcome, release, remark."""
     last = node_status.get("last") or {}
     holds = node_status.get("holds") or []
     rollback = node_status.get("rollback") or {}

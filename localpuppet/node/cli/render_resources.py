@@ -1,4 +1,4 @@
-"""Resources of a run, as `report` shows them: of this node, and of others."""
+"""Formats resources of a run for `report`, of this node and others."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,13 +25,13 @@ def sections(
     *,
     margin: int = 0,
 ) -> Iterator[str]:
-    """Yield a paragraph with its heading for each fate that resources had.
+    """Yield a paragraph with its heading for each result of resources.
 
     Args:
         resources: The resources.
-        limit: So many of a kind are shown at most.
+        limit: Maximum number of resources of a kind.
         shorten: Makes a path shorter.
-        margin: So many blanks will stand before each line.
+        margin: Blanks that the caller puts before each line.
     """
     for fate, word, color in SECTIONS:
         found = [resource for resource in resources if resource.fate is fate]
@@ -62,7 +62,7 @@ def _section(
 
 
 def title(resource: ReportedResource, *, margin: int = 0) -> str:
-    """Return a resource's reference, and at the end of the line how long it took."""
+    """Return a resource's reference, with its duration at the end of the line."""
     name = f"  {one_line(resource.ref)}"
     seconds = resource.seconds
     if seconds is None:
@@ -75,7 +75,7 @@ def title(resource: ReportedResource, *, margin: int = 0) -> str:
 
 
 def shortener(*directories: Path) -> Callable[[str], str]:
-    """Return what leaves out these directories where a path begins with one."""
+    """Return a function that removes these directories from the start of a path."""
 
     def shorten(path: str) -> str:
         for directory in directories:

@@ -1,6 +1,6 @@
-"""What people see of runs: how they stand, how they ended, when.
+"""Formats runs for people: their state, their result, their times.
 
-Apart from `render` because what knows runs costs 5 ms to import, and most verbs show none.
+Separate from `render` because the imports cost 5 ms, and most verbs show no runs.
 """
 
 from datetime import datetime
@@ -53,7 +53,7 @@ def counts(status: Status) -> str:
 
 
 def result(status: Status) -> str:
-    """Return the last line of a run."""
+    """Return the last line of a run's output."""
     outcome = status.outcome or Outcome.INTERRUPTED
     details = [outcome.replace("_", " ")]
     if status.noop:
@@ -68,35 +68,35 @@ def result(status: Status) -> str:
 
 
 def show_part(status: Status) -> str:
-    """Return which part of the catalog a run applied: `only --tags web`; empty for all of it."""
+    """Return the part of the catalog that a run applied, `only --tags web`; empty for all."""
     return f"only {render.user_text(status.part)}" if status.part else ""
 
 
 def took(status: Status) -> str:
-    """Return how long a run took; empty while nobody knows."""
+    """Return the duration of a run; empty until it is known."""
     return show_duration(status.seconds) if status.seconds else ""
 
 
 def refused(attempt: "Attempt", now: datetime) -> str:
-    """Return what is shown of an attempt: `refused 3m ago: …`."""
+    """Return the line of an attempt: `refused 3m ago: …`."""
     times = f" {attempt.times} times, last" if attempt.times > 1 else ""
     noop = " (noop)" if attempt.noop else ""
     return f"refused{noop}{times} {ago(attempt.at, now)}: {render.user_text(attempt.reason)}"
 
 
 def state_word(status: Status) -> str:
-    """Return what to call how a run stands."""
+    """Return the word for the state of a run."""
     if status.state is State.FINISHED and status.outcome is not None:
         return str(status.outcome)
     return str(status.state)
 
 
 def code(status: Status, *, noop: bool = False) -> tuple[str, str]:
-    """Return what a run applied, labelled: a release, or a work tree that is not one.
+    """Return what a run applied, labelled: a release or a work tree.
 
     Args:
         status: The run.
-        noop: Whether to say that it changed nothing.
+        noop: Whether to add that it changed nothing.
     """
     marks = filter(None, ["noop" if noop and status.noop else "", show_part(status)])
     more = "".join(f" ({mark})" for mark in marks)
@@ -106,7 +106,7 @@ def code(status: Status, *, noop: bool = False) -> tuple[str, str]:
 
 
 def _start(status: Status) -> str:
-    """Return how Puppet was started, where that is worth a line."""
+    """Return how Puppet was started, if that is unusual."""
     if not status.puppet_started:
         return "was not started"
     if status.cold_reason:
@@ -115,7 +115,7 @@ def _start(status: Status) -> str:
 
 
 def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
-    """Return what is shown of a run, labelled: for `render.pairs`."""
+    """Return the labelled rows of a run for `render.pairs`."""
     ended = moment(status.finished_at)
     if status.finished_at:
         ended += f" ({ago(status.finished_at, now)})"

@@ -1,4 +1,4 @@
-"""`localpuppet rollback`: back to the last good release, with the node document of that time."""
+"""`localpuppet rollback`: return to an earlier good release, with its node document."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`localpuppet stage`: step one of a release, its code on the node."""
+"""`localpuppet stage`: bring a release's code onto the node."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,11 +51,10 @@ def stage_command(
 ) -> None:
     """Bring APP (default: the input's) onto this node and verify it; nothing is applied.
 
-    It comes from git when localpuppet.yaml declares its source, from an installed package
-    otherwise. What is here and sound already needs no network. Exits 3 when a tag moved, or a
-    signature or digest is wrong; nothing is switched then. Puppet's own parser reads it once, and
-    inputs are held against its classes and parameters later; exits 2 when it cannot parse a file:
-    nothing is switched then, either.
+    It comes from git if localpuppet.yaml declares its source, else from an installed package. A
+    verified release on the node needs no network. Puppet's parser reads it once, so that inputs can
+    be checked later. The exit code is 3 if a tag moved or a signature or digest is wrong, and 2 if
+    Puppet cannot parse a file; the release's name is not switched then.
     """
     from localpuppet.node.wiring.releases import ReleaseWiring
 
@@ -94,7 +93,7 @@ def stage_command(
 
 
 def _stage_mutable(releases: "ReleaseWiring", path: ReleasePath, *, as_json: bool) -> None:
-    """Stage a branch as it is now, or the modules of `trunk`, which is a directory here."""
+    """Stage the current commit of a branch, or the modules of the directory `trunk`."""
     commit = ""
     if releases.is_branch(path):
         branch, lock = releases.branch_staging().stage(path)

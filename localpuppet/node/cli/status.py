@@ -1,4 +1,4 @@
-"""`localpuppet status`: how a run stands, how the last one ended, whether the node is on hold."""
+"""`localpuppet status`: the current or last run, and the holds of the node."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command(
     "status",
     cls=RunCommand,
-    short_help="Show how a run stands, and what holds this node.",
+    short_help="Show the current or last run, and the node's holds.",
     epilog="""\b
 Examples:
   localpuppet status                          the newest run, and the holds
@@ -34,9 +34,9 @@ Examples:
   localpuppet status --json | jq -r .run.outcome
   localpuppet status --node web01.example.com     ask its agent
 
-Exit code: 0 while a run goes on, after a success, or before the first run; 1 after a failure.
-With --wait and --timeout, 75 when the run goes on. Of other nodes: 0 when every one answered, 1
-when one refused, 69 when one was silent.
+Exit code: 0 during a run, after a success, or before the first run; 1 after a failure.
+With --wait and --timeout, 75 if the run is still active. Of other nodes: 0 if every one answered, 1
+if one refused, 69 if one did not answer.
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_run)
@@ -53,9 +53,9 @@ def status_command(
     nodes: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Show how RUN (default: the newest) stands, and what holds this node.
+    """Show the status of RUN (default: the newest), and the holds on this node.
 
-    With --node, show how other nodes are; their policies must allow you `status`.
+    With --node, show the status of other nodes; their policies must allow you `status`.
     """
     only_here(nodes, RUN=run, __wait=wait, __timeout=timeout)
     if nodes:
@@ -110,7 +110,7 @@ def _around(
     *,
     now: "datetime",
 ) -> list[tuple[str, str]]:
-    """Return what is shown beside the run, labelled."""
+    """Return the labelled rows besides those of the run."""
     rows = [("On hold", click.style(hold.shown(now), fg="yellow")) for hold in holds]
     if any(hold.is_misdated(now) for hold in holds):
         rows.append(("Warning", "a hold has a wrong deadline: 'localpuppet enable --all' ends it"))
@@ -131,7 +131,7 @@ def _show(status: Status | None, rows: list[tuple[str, str]], *, now: "datetime"
 
 
 def _later(node: NodeWiring, status: Status | None) -> "Attempt | None":
-    """Return the last attempt, when it is newer than the newest run."""
+    """Return the last attempt if it is newer than the newest run."""
     attempt = node.attempts.newest()
     return attempt if attempt and (status is None or attempt.at > status.started_at) else None
 

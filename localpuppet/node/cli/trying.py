@@ -1,4 +1,4 @@
-"""`localpuppet try`: a run of a work tree as it is."""
+"""`localpuppet try`: run an unreleased work tree."""
 
 from pathlib import Path
 
@@ -55,9 +55,9 @@ def try_command(
 ) -> int:
     """Run the work tree DIR (default: this one) on this node, uncommitted changes included.
 
-    Its modules are those of its lock. It is supervised and recorded as every run is, and never
-    taken for a release: a rollback does not go back to it, and it makes no other node run. What
-    the input says of a release does not count.
+    Its lock pins its modules. The run is supervised and recorded, but the work tree does not count
+    as a release: a rollback does not return to it, and it does not make other nodes run. The
+    release in the input is ignored.
     """
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.wiring.run import RunWiring

@@ -1,4 +1,4 @@
-"""`localpuppet units`: the systemd units that we ship."""
+"""`localpuppet units`: print localpuppet's systemd units."""
 
 import click
 

@@ -1,7 +1,7 @@
 """The assignment in force on this node: `assignment.json` in the state directory.
 
-Invariant: what is there is followed by what came after it, whoever else puts one in force at a
-time: staging takes minutes, and a child goes on with it when its agent was killed.
+Only the next assignment replaces the one in force, even if several processes write at a time:
+staging takes minutes, and a child process continues it after its agent was killed.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from localpuppet.node.enc.assignment import Assignment, check_newer
 
 
 class AssignedRelease:
-    """Keeps the assignment in force.
+    """Reads and writes the assignment in force.
 
     Args:
         state: The state directory.
@@ -25,11 +25,7 @@ class AssignedRelease:
         self._file = state / "assignment.json"
 
     def read(self) -> Assignment | None:
-        """Return the assignment in force; `None` before the first.
-
-        Raises:
-            StateError: It is damaged, or cannot be read.
-        """
+        """Return the assignment in force; `None` before the first."""
         try:
             return Assignment.from_dict(read_json(self._file))
         except FileNotFoundError:
@@ -37,15 +33,15 @@ class AssignedRelease:
         except StateError as error:
             where = error if error.where else error.at(str(self._file))
             raise StateError(
-                where.what, where=where.where, hint="move it away, and assign a release anew"
+                where.what, where=where.where, hint="move it away, and assign a release again"
             ) from error
 
     def keep(self, assignment: Assignment) -> None:
-        """Put an assignment in force, unless it is already.
+        """Put an assignment in force, unless it is in force already.
 
         Raises:
-            InvalidInputError: It is not the next one any more; see `check_newer`.
-            BusyError: Another process does so now.
+            InvalidInputError: The assignment is no longer the next one; see `check_newer`.
+            BusyError: Another process is doing the same.
         """
         make_private(self._state)
         path = self._state / "assignment.lock"

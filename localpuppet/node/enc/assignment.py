@@ -1,15 +1,12 @@
-"""The release that a signed request gave to a node, and what the node's input says with it.
+"""An assignment: the release that a signed request gave to a node, laid over the node's input.
 
     app: foo/assigned     +  foo/tags/r2, layers [canary], classes {foo: {port: 81}}
     layers: [ams]         =  app: foo/tags/r2, layers [canary], the input's classes with port 81
     classes: {foo: {}}
 
-Owns: the value, its JSON form, and how it is laid over an input: its layers take the place of the
-input's if it names any, and its class parameters win one by one. Refuses to know: who may assign
-what, and where an assignment is kept (`enc.assigned`).
-
-Invariant: serials of a node count up by one; two assignments with the same serial are the same
-one, or a mistake.
+- Its layers replace those of the input if it names any; its class parameters win one by one.
+- Serials of a node count up by one; two assignments with the same serial are equal, or one is an
+  error.
 """
 
 from collections.abc import Mapping
@@ -34,15 +31,15 @@ class Assignment:
         layers: Its layers that the node takes; none for those that the input names.
         classes: Classes and parameters over those of the input.
         serial: One more than that of the node's assignment before; 1 for the first.
-        by: Who assigned it, a caller id.
+        by: The caller id of the user who assigned it.
         at: When the node took it, ISO 8601.
-        rollout: The rollout that did; empty where somebody did by hand.
+        rollout: The rollout that assigned it; empty if a user did so directly.
         older: Whether it may be older than what the node runs.
-        after: The newest run of the node at that time; empty where there was none.
-        back_to: The newest run that this node goes back to from here; empty for none. It is that of
-            `after`, and where the assignment before was not confirmed, that one's own.
-        confirm: Seconds within which it is to be confirmed after its first run; 0 where nobody
-            waits for that.
+        after: The newest run of the node at that time; empty without one.
+        back_to: The newest run to which a rollback from here may return; empty for none. It is
+            `after`, or, if the previous assignment was not confirmed, the `back_to` of that.
+        confirm: Seconds after its first run within which it must be confirmed; 0 for no
+            confirmation.
     """
 
     release: ReleasePath
@@ -63,15 +60,15 @@ class Assignment:
         return Input(app=self.release, layers=self.layers or own.layers, data=given.over(own.data))
 
     def same(self, other: "Assignment") -> bool:
-        """Return whether two requests gave the same, whenever the node took them."""
+        """Return whether two requests are equal, apart from what the node adds."""
         return self._given() == other._given()
 
     def _given(self) -> "Assignment":
-        """Return it without what the node adds."""
+        """Return the assignment without the fields that the node adds."""
         return replace(self, at="", after="", back_to="", confirm=0.0)
 
     def to_public(self) -> dict[str, Json]:
-        """Return what others may know: all but the values of classes."""
+        """Return what other nodes may read: all but the values of classes."""
         return {
             "release": str(self.release),
             "serial": self.serial,
@@ -95,11 +92,7 @@ class Assignment:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json]) -> "Assignment":
-        """Return the assignment.
-
-        Raises:
-            StateError: It is not one that this version wrote.
-        """
+        """Return the assignment."""
         try:
             if raw["schema"] != SCHEMA or type(raw["serial"]) is not int:
                 raise ValueError("schema or serial")
@@ -130,13 +123,13 @@ class Assignment:
 
 
 def check_newer(new: Assignment, held: Assignment | None) -> bool:
-    """Return whether an assignment is the next of a node; `False` where the node has it already.
+    """Return whether an assignment is the next of a node; `False` if it is in force.
 
-    A serial that jumps is refused: nobody could assign anything after the highest there is.
+    A serial that jumps is rejected: after the highest possible serial no assignment could follow.
 
     Args:
         new: The assignment.
-        held: The one in force, if there is one.
+        held: The one in force, if any.
 
     Raises:
         InvalidInputError: Its serial is not the next one, and it is not the one in force.
@@ -148,5 +141,5 @@ def check_newer(new: Assignment, held: Assignment | None) -> bool:
     raise InvalidInputError(
         f"{new.release} has serial {new.serial}, and in force is {held or 'none'}",
         where="serial",
-        hint="somebody else has assigned a release meanwhile: look, and assign again",
+        hint="another user has assigned a release meanwhile: check, and assign again",
     )

@@ -1,4 +1,4 @@
-"""The node document of a run: computed from layers, and written for the ENC script."""
+"""Computes the node document of a run from its layers, and writes it for the ENC script."""
 
 from pathlib import Path
 
@@ -16,12 +16,12 @@ def node_document(
 ) -> NodeDocument:
     """Return the node document: the release's ENC data, its layers, the ENC's answer, the input.
 
-    Each wins over the ones before it.
+    Each overrides the ones before it.
 
     Args:
         loaded: The input.
-        offered: The `enc.yaml` of the release that it names.
-        answer: What the site's own ENC command said, if there is one.
+        offered: The `enc.yaml` of the input's release.
+        answer: The answer of the site's ENC command, if any.
 
     Raises:
         InvalidInputError: A layer or a `%{…}` is unknown.
@@ -39,5 +39,5 @@ def node_document(
 
 
 def write_document(document: NodeDocument, path: Path) -> None:
-    """Put the document where the ENC script finds it."""
+    """Write the document for the ENC script."""
     write_durably(path, document.to_yaml().encode("utf-8"))

@@ -1,4 +1,4 @@
-"""The site's own ENC: another program, held to the same rules as a file."""
+"""The site's ENC command, whose answer follows the same rules as a file."""
 
 import shlex
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from localpuppet.node.enc.document import EncData
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncCommand:
-    """The site's own ENC: another program that says what a node gets.
+    """The site's ENC: a program that returns a node's ENC data.
 
     Attributes:
-        argv: Absolute program and arguments; the node's name is put behind them.
+        argv: Absolute program and arguments; the node's name is appended.
         timeout: Seconds.
         env: Its environment.
     """
@@ -53,10 +53,10 @@ class EncCommand:
         return cls(argv=argv, timeout=timeout, env=env)
 
     def ask(self, node: NodeName, *, processes: Processes, documents: Documents) -> EncData:
-        """Return its answer for `node`, held to the rules for every input.
+        """Return the command's answer for `node`, checked like every input.
 
         Raises:
-            EncError: It failed, hung, was silent, or its answer is refused.
+            EncError: The command failed, reached the timeout, or its answer is empty or invalid.
         """
         where = f"enc {self.argv[0]}"
         try:
@@ -70,7 +70,7 @@ class EncCommand:
                 raise EncError("was ended by a signal to us", where=where)
             raise EncError(f"enc timeout: timed out after {self.timeout:g} s", where=where)
         if len(output.stdout) > MAX_DOCUMENT:
-            # Our own kill ends such a command: how the command ended says nothing.
+            # localpuppet killed such a command, so that its exit code means nothing.
             raise EncError(f"answered more than {MAX_DOCUMENT} bytes", where=where)
         if output.ended.code != 0:
             how = f"exited {output.ended.code}"

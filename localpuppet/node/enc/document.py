@@ -1,8 +1,7 @@
-"""What a node says of itself, and what Puppet is told: ENC data, layers, the node document.
+"""The input, the ENC data, the layers, and the node document that Puppet gets from them.
 
-Owns: the meaning of `input.yaml` and `enc.yaml`, and the order in which layers win. Refuses to
-know: files. Shapes (mapping, list, string) were checked by the JSON Schemas before values get
-here; grammars and reserved names are checked here.
+JSON Schemas check shapes (mapping, list, string) before values get here. This module checks
+grammars and reserved names, and decides the order of layers.
 """
 
 import json
@@ -33,7 +32,7 @@ Classes = Mapping[str, Mapping[str, Json]]
 class EncData:
     """Classes with their parameters, top-scope parameters, an environment: one layer of them.
 
-    A class parameter of `None` takes back what a lower layer said, so that Puppet's default
+    A class parameter of `None` removes the value of a lower layer, so that Puppet's default
     applies.
     """
 
@@ -43,15 +42,15 @@ class EncData:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, where: str = "") -> "EncData":
-        """Return the ENC data in `raw`; other keys than the three are not looked at.
+        """Return the ENC data in `raw`; other keys are ignored.
 
         Args:
-            raw: `{"classes": {name: {…} | None} | [name, …], "parameters": {…},
-                "environment": name}`, each optional.
+            raw: `{"classes": {name: {…} | None} | [name, …], "parameters": {…}, "environment":
+                name}`, each optional.
             where: The breadcrumb of `raw`.
 
         Raises:
-            InvalidInputError: A name is outside Puppet's grammar, reserved, or listed twice.
+            InvalidInputError: A name violates Puppet's grammar, is reserved, or is listed twice.
         """
         place = at(where, "classes")
         classes: dict[str, Mapping[str, Json]] = {}
@@ -99,7 +98,7 @@ def _class_items(raw: Json, where: str) -> Iterable[tuple[str, Mapping[str, Json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """`input.yaml`: the release that a node runs, the layers it asks for, its own ENC data."""
+    """`input.yaml`: the release that a node runs, the layers that it names, its ENC data."""
 
     app: ReleasePath
     layers: tuple[str, ...]
@@ -113,7 +112,7 @@ class Input:
             raw: `{"app": "foo/tags/r1", "layers": [name, …], …ENC data}`.
 
         Raises:
-            InvalidInputError: A path or name is refused.
+            InvalidInputError: A path or name is invalid.
         """
         return cls(
             app=ReleasePath.parse(cast("str", raw["app"]), where="app"),
@@ -124,7 +123,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseEnc:
-    """`enc.yaml` of a release: what every node that runs it inherits, and layers on offer."""
+    """`enc.yaml` of a release: ENC data for every node that runs it, and layers to choose from."""
 
     data: EncData
     layers: Mapping[str, EncData]
@@ -137,7 +136,7 @@ class ReleaseEnc:
             raw: `{…ENC data, "layers": {name: {…ENC data}}}`.
 
         Raises:
-            InvalidInputError: A name is refused.
+            InvalidInputError: A name is invalid.
         """
         layers = cast("dict[str, dict[str, Json] | None]", raw.get("layers") or {})
         return cls(
@@ -149,10 +148,10 @@ class ReleaseEnc:
         )
 
     def select(self, names: Sequence[str]) -> list[EncData]:
-        """Return this release's layers for a node that asks for `names`, lowest first.
+        """Return the layers `names` of this release, lowest first.
 
         Raises:
-            InvalidInputError: A name is not on offer or asked for twice.
+            InvalidInputError: A name is unknown or given twice.
         """
         for index, name in enumerate(names):
             if name not in self.layers:
@@ -171,7 +170,7 @@ NO_RELEASE_ENC = ReleaseEnc(data=EncData(classes={}, parameters={}), layers={})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDocument:
-    """The output of an external node classifier, complete."""
+    """The complete output of an external node classifier."""
 
     classes: Classes
     parameters: Mapping[str, Json]
@@ -182,7 +181,7 @@ class NodeDocument:
         """Return a document that was recorded.
 
         Raises:
-            InvalidInputError: A name in it is refused.
+            InvalidInputError: A name in it is invalid.
         """
         data = EncData.from_dict(raw)
         return cls(
@@ -192,7 +191,7 @@ class NodeDocument:
         )
 
     def to_dict(self) -> dict[str, Json]:
-        """Return it as Puppet's exec node terminus wants it."""
+        """Return the document in the form of Puppet's exec node terminus."""
         return {
             "classes": {name: dict(body) for name, body in self.classes.items()},
             "parameters": dict(self.parameters),
@@ -200,15 +199,15 @@ class NodeDocument:
         }
 
     def to_yaml(self) -> str:
-        """Return it as one line of JSON that is YAML, with a newline."""
+        """Return the document as one line of JSON that is also YAML, with a newline."""
         return to_yaml(self.to_dict()) + "\n"
 
 
 def classify(layers: Iterable[EncData]) -> NodeDocument:
     """Merge `layers`, lowest first, into the node document.
 
-    `None` parameters of classes are dropped so that defaults apply; those of `parameters` stay.
-    `%{name}` in values is replaced by the document's parameter of that name.
+    Class parameters that are `None` are dropped, so that defaults apply; those of `parameters`
+    stay. `%{name}` in values is replaced by the document's parameter of that name.
 
     Raises:
         InvalidInputError: A `%{…}` cannot be resolved.
@@ -232,7 +231,7 @@ def classify(layers: Iterable[EncData]) -> NodeDocument:
 
 
 def to_yaml(value: Json) -> str:
-    """Return `value` as JSON that Ruby's YAML 1.1 reader takes for the same value.
+    """Return `value` as JSON that Ruby's YAML 1.1 parser reads as the same value.
 
     JSON is almost YAML. What differs is written so that both agree: U+0085, U+2028 and U+2029 are
     breaks in YAML 1.1 and are escaped, characters beyond the BMP are raw because YAML knows no

@@ -1,7 +1,6 @@
-"""Reads a node's input from where it is: a file, standard input, an https URL, user data.
+"""Reads a node's input from a file, standard input, an https URL, or user data.
 
-Owns: that an input with `app: foo/assigned` is read as the assignment in force makes it. Refuses to
-know: what becomes of it (`enc.classify`).
+An input with `app: foo/assigned` is combined with the assignment in force.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ USER_DATA = "userdata:"
 
 
 class Fetch(Protocol):
-    """Something that can fetch a URL."""
+    """Fetches URLs."""
 
     def get(self, url: str, *, limit: int) -> bytes:
         """Return the body, at most `limit` bytes."""
@@ -32,13 +31,14 @@ class Fetch(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedInput:
-    """An input as it was read.
+    """An input with its source.
 
     Attributes:
         name: A path, `standard input`, `user data`, or a URL without its query.
         sha256: Digest of the bytes.
-        input: What it says, with the assignment; `foo/assigned` where no release of foo is.
-        assignment: The assignment that it takes; `None` where it names its release itself.
+        input: The input, with the assignment; `app` stays `foo/assigned` if no release of foo is
+            assigned.
+        assignment: The assignment that it uses; `None` if it names its release itself.
     """
 
     name: str
@@ -48,7 +48,7 @@ class LoadedInput:
 
     @property
     def serial(self) -> int:
-        """The serial of its assignment; 0 without one."""
+        """The assignment's serial; 0 without one."""
         return 0 if self.assignment is None else self.assignment.serial
 
     def given(self, assignment: Assignment) -> "LoadedInput":
@@ -56,7 +56,7 @@ class LoadedInput:
         return replace(self, input=assignment.over(self.input), assignment=assignment)
 
     def placed(self, error: LocalpuppetError) -> LocalpuppetError:
-        """Return an error about this input with its name; others as they are."""
+        """Return an error about this input with its name; return other errors unchanged."""
         return error.at(self.name) if error.where == "app" else error
 
 
@@ -67,8 +67,8 @@ class InputReader:
     Attributes:
         documents: Reads documents.
         fetch: The https client.
-        user_data: Returns the input in the user data that the cloud has for this machine.
-        assigned: Returns the assignment in force, if there is one.
+        user_data: Returns the input in the cloud's user data for this machine.
+        assigned: Returns the assignment in force, if any.
     """
 
     documents: Documents
@@ -77,16 +77,15 @@ class InputReader:
     assigned: Callable[[], Assignment | None]
 
     def read(self, source: str) -> LoadedInput:
-        """Return the input at `source`, with the assignment in force where it takes one.
+        """Return the input at `source`, with the assignment in force if it uses one.
 
         Args:
             source: A path, `-` for standard input, an `https://` URL, or `userdata:`.
 
         Raises:
-            InvalidInputError: It cannot be read, or is refused.
-            UnavailableError: The https server, or the metadata service, did not give it.
-            StateError: What the metadata service answered cannot be kept, or the assignment is
-                damaged.
+            InvalidInputError: The input cannot be read, or is invalid.
+            UnavailableError: The https server, or the metadata service, is unreachable.
+            StateError: The answer of the metadata service cannot be written.
         """
         loaded = self.read_itself(source)
         if not loaded.input.app.is_assigned:
@@ -97,12 +96,12 @@ class InputReader:
         return loaded.given(assignment)
 
     def read_itself(self, source: str) -> LoadedInput:
-        """Return the input at `source` as it stands; see `read`.
+        """Return the input at `source` without an assignment; see `read`.
 
         Raises:
-            InvalidInputError: It cannot be read, or is refused.
-            UnavailableError: The https server, or the metadata service, did not give it.
-            StateError: What the metadata service answered cannot be kept.
+            InvalidInputError: The input cannot be read, or is invalid.
+            UnavailableError: The https server, or the metadata service, is unreachable.
+            StateError: The answer of the metadata service cannot be written.
         """
         name, data = self._bytes(source)
         if len(data) > MAX_DOCUMENT:
@@ -116,7 +115,7 @@ class InputReader:
             raise error.at(name) from error
 
     def _bytes(self, source: str) -> tuple[str, bytes]:
-        """Return what messages call the input, and its bytes."""
+        """Return the name of the input in messages, and its bytes."""
         if not source:
             raise InvalidInputError(
                 "the input's name is empty", hint=f"a file, '-', an https URL or {USER_DATA}"

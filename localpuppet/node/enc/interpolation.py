@@ -1,8 +1,4 @@
-"""`%{name}` in values: what it means, and how far it may go.
-
-Owns: the grammar, and the limits on chains and growth. Refuses to know: where the names' values
-come from (`Lookup`).
-"""
+"""Resolves `%{name}` in values, with limits on chains and growth."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,16 +16,16 @@ _VARIABLE = re.compile(r"[a-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*\Z")
 def interpolate(value: Json, lookup: Callable[[str, str], str], *, where: str) -> Json:
     """Return `value` with every `%{name}` in its strings replaced.
 
-    `%{literal('%')}` stands for a percent sign, as in Hiera
+    `%{literal('%')}` is a percent sign, as in Hiera
     (https://www.puppet.com/docs/puppet/7/hiera_merging.html#interpolation_functions).
 
     Args:
-        value: Any JSON value; keys of mappings are left alone.
-        lookup: Called with the name and the place; returns the text.
+        value: Any JSON value; keys of mappings stay.
+        lookup: Called with the name and the breadcrumb; returns the text.
         where: The breadcrumb of `value`.
 
     Raises:
-        InvalidInputError: What stands between the braces is not a name, or `lookup` refused it.
+        InvalidInputError: The text in the braces is not a name, or `lookup` rejects it.
     """
     if isinstance(value, str):
         return _interpolate_text(value, lookup, where) if "%{" in value else value
@@ -41,10 +37,10 @@ def interpolate(value: Json, lookup: Callable[[str, str], str], *, where: str) -
 
 
 def references(value: Json | Mapping[str, Json], *, where: str) -> Iterator[str]:
-    """Yield the places of texts with a `%{name}` that would be looked up; `literal` is not.
+    """Yield the breadcrumbs of texts with a `%{name}` that needs a lookup (`literal` does not).
 
     Args:
-        value: Any JSON value; keys of mappings are left alone.
+        value: Any JSON value; keys of mappings stay.
         where: The breadcrumb of `value`.
     """
     if isinstance(value, str):
@@ -83,7 +79,7 @@ def _interpolate_text(text: str, lookup: Callable[[str, str], str], where: str) 
 
 
 class Lookup:
-    """Resolves `%{name}` among the parameters of one node document.
+    """Resolves `%{name}` with the parameters of one node document.
 
     Parameters may refer to each other; a parameter's own references are resolved first, and once.
     """
@@ -98,7 +94,7 @@ class Lookup:
         """Return the parameter `name` with its own references replaced.
 
         Raises:
-            InvalidInputError: References lead round in a circle, too deep, or grow too large.
+            InvalidInputError: References are circular, too deep, or grow too large.
         """
         if name in self._resolved:
             return self._resolved[name]
@@ -118,7 +114,7 @@ class Lookup:
         """Return the text of `name`.
 
         Raises:
-            InvalidInputError: It is unknown, no scalar, null, or refers to itself.
+            InvalidInputError: The parameter is unknown, not a scalar, null, or refers to itself.
         """
         head, *rest = name.split(".")
         if head not in self._parameters:

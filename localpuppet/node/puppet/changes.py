@@ -1,14 +1,11 @@
-"""What a run with noop would have changed, as it may leave the node: no value is in it.
-
-Owns: which events of Puppet's report count, the form in which they are told, and its limits.
-Refuses to know: where a report and the key are kept, what is done with what is told.
+"""The changes that a noop run foresees, without values, so that they may leave the node.
 
 - A change is a resource's type and title, the property, and a *mark*: a keyed hash over these, the
-  value that is there and the one that is wanted. Two changes with one mark are the same change.
-- The key is the node's own and never leaves it: nobody else can try values until a mark fits.
-- Of a value that Puppet hides (Sensitive) it says no more in a report than that it would change,
-  and so the mark says no more.
-- A mark is of a property: the command of an Exec, which is not one, is not in it; its title is.
+  current value and the desired one. Two changes with one mark are the same change.
+- The key never leaves the node, so no other machine can find a value by trying marks.
+- For a value that Puppet hides (Sensitive), the report and so the mark have only the fact of a
+  change.
+- A mark is of a property: the command of an Exec is not a property and so not in it; the title is.
 """
 
 import hashlib
@@ -26,7 +23,7 @@ from localpuppet.base.formats.values import Json
 # Of one node. Beyond either of these it tells how many there are, and none of them.
 MAX_CHANGES = 1000
 MAX_TOLD = 160 * 1024  # bytes as JSON
-MAX_NAME = 300  # characters of a type, a title, a property, as they are told
+MAX_NAME = 300  # characters of a type, a title, a property, as published
 MAX_TOTAL = 1_000_000
 MARK_DIGITS = 32
 SALT_DIGITS = 32
@@ -39,8 +36,8 @@ class Change:
 
     Attributes:
         type: The resource's type.
-        title: Its title; the first characters of a long one.
-        property: The property; empty where Puppet names none, as for a refresh.
+        title: Its title, cut if long.
+        property: The property; empty if Puppet names none, as for a refresh.
         mark: The keyed hash, hexadecimal.
     """
 
@@ -50,18 +47,18 @@ class Change:
     mark: str
 
     def __str__(self) -> str:
-        """Return `File[/etc/motd] content`, as people name it."""
+        """Return `File[/etc/motd] content`, for people."""
         return f"{self.type}[{self.title}] {self.property or 'refresh'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """What a node says that a run would change.
+    """The changes that a node's noop run foresees.
 
     Attributes:
-        release: What it would run.
+        release: The release of that run.
         total: How many properties would change.
-        changes: These, sorted; empty where they are too many to be told.
+        changes: The changes, sorted; empty if they exceed the limit.
     """
 
     release: str
@@ -70,7 +67,7 @@ class Foreseen:
 
     @property
     def whole(self) -> bool:
-        """Whether all changes are told."""
+        """Whether all changes are listed."""
         return self.total == len(self.changes)
 
     @classmethod
@@ -78,7 +75,7 @@ class Foreseen:
         """Return what `to_dict` made.
 
         Raises:
-            InvalidInputError: It is not of that form, or beyond a limit.
+            InvalidInputError: The form is wrong, or a limit is exceeded.
         """
         fields = Fields(raw, where="changes")
         fields.only(("release", "total", "changes"))
@@ -101,11 +98,11 @@ class Foreseen:
 
 
 def together(before: Foreseen | None, now: Foreseen) -> Foreseen:
-    """Return what two runs of a node would change, each change once.
+    """Return the changes of two noop runs of a node, each change once.
 
     Args:
-        before: What the first of them would; `None` where there was none.
-        now: What the second would.
+        before: Those of the first run, or `None`.
+        now: Those of the second run.
     """
     if before is None:
         return now
@@ -117,7 +114,7 @@ def together(before: Foreseen | None, now: Foreseen) -> Foreseen:
 
 
 def key_of(secret: bytes, salt: str) -> bytes:
-    """Return the key of marks: marks that were made with different salts cannot be compared."""
+    """Return the key of marks; marks with different salts cannot be compared."""
     return hmac.digest(secret, _KEYED_FOR + salt.encode("ascii"), "sha256")
 
 
@@ -125,7 +122,7 @@ def parse_salt(text: str) -> str:
     """Return a salt.
 
     Raises:
-        InvalidInputError: It is not one.
+        InvalidInputError: The text is not a salt.
     """
     if not _is_hex(text, SALT_DIGITS):
         raise InvalidInputError("is not a salt")
@@ -133,15 +130,15 @@ def parse_salt(text: str) -> str:
 
 
 def foreseen(raw: Mapping[str, Any], *, release: str, key: bytes) -> Foreseen:
-    """Return what a report says that would change.
+    """Return the changes in the report of a noop run.
 
     Args:
         raw: Puppet's JSON report.
-        release: What was run.
+        release: The release of the run.
         key: See `key_of`.
 
     Raises:
-        ValueError: It is not a report.
+        ValueError: The value is not a report.
     """
     try:
         found = sorted(set(_changes(raw, key)))

@@ -1,7 +1,6 @@
-"""Puppet as a program: how it is called, what it leaves behind. Nothing is executed here.
+"""The command line of Puppet and the texts that it prints. Nothing is executed here.
 
-Owns: the argument vector, what Puppet says of its end. The facts about Puppet that the choices rest
-on are in docs/reference.md.
+docs/reference.md has the facts about Puppet behind these choices.
 """
 
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 
-# Options that would make the record untrue, or the ENC and the modulepath somebody else's.
+# Options that would make the record untrue, or replace the ENC or the modulepath.
 OURS = frozenset(
     (
         "apply",
@@ -64,7 +63,7 @@ _ERROR = re.compile(r"Error: (?!Facter\b|Scope\()")
 CLIENT_DATA = "client_data"
 # There, too: the classes in the catalog, which an apply does not write down by itself.
 CLASSES = "classes.txt"
-# Where `enc.sh`, and our facts in `modules/localpuppet`, look.
+# Read by `enc.sh` and by the facts in `modules/localpuppet`.
 NODE_DOCUMENT = "LOCALPUPPET_NODE_DOCUMENT"
 INSTANCE_FACTS = "LOCALPUPPET_INSTANCE_FACTS"
 # Where the Ruby in `modules/localpuppet` finds the settings, and by them the bus.
@@ -74,21 +73,21 @@ _SHORT = re.compile("-[dtv]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """What a catalog is compiled from, whoever compiles it: a run, `lookup`, `release diff`.
+    """The sources of a catalog, for a run, `lookup` and `release diff`.
 
     Attributes:
-        own_directories: `--confdir`, `--vardir` where the site sets them.
-        certname: The node's name where the site sets it; empty for Puppet's own setting.
-        enc_script: What prints the node document.
-        environments: A directory with one for each environment: Puppet requires it to exist, and
-            what a site has in its own would be one more input. See `puppet.own_environment`.
+        own_directories: `--confdir`, `--vardir` if the site sets them.
+        certname: The node's name if the site sets it; empty for Puppet's own setting.
+        enc_script: The script that prints the node document.
+        environments: The directory of environments, which Puppet requires. The site's own is not
+            used, because it would be one more input. See `puppet.own_environment`.
         environment: Puppet's environment.
         environment_code: Directories of the release from which Puppet loads functions and data
-            types as those of the environment.
+            types as if from the environment.
         modulepath: Absolute directories.
         hiera_config: The release's `hiera.yaml`, if it has one.
-        site_manifest: The `.pp` file, or a directory of them. Which option names it depends on
-            what Puppet is to do.
+        site_manifest: The `.pp` file, or a directory of them. The option for it depends on Puppet's
+            subcommand.
     """
 
     own_directories: Mapping[str, Path]
@@ -103,7 +102,7 @@ class Compilation:
 
     @property
     def options(self) -> list[str]:
-        """Puppet's options, all but the site manifest."""
+        """Puppet's options, except the site manifest."""
         options = []
         for name, directory in self.own_directories.items():
             options += [f"--{name}", str(directory)]
@@ -120,19 +119,19 @@ class Compilation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyCommand:
-    """One `puppet apply`, as the operator understands it.
+    """One `puppet apply`, in the operator's terms.
 
     Attributes:
         command: Absolute path of Puppet.
         compilation: What the catalog is compiled from.
-        node_document: Where the node document is; named in the environment when the ENC script
-            would look elsewhere.
+        node_document: The path of the node document, passed in the environment if it is not the ENC
+            script's default.
         noop: Whether to change nothing.
-        tags: Puppet's tags, if only some resources are to be applied.
-        extra: What the user wrote behind `--`.
-        config_version: Puppet's name for the configuration, one word of a shell.
-        instance_facts: Where the facts of the cloud's instance data are; `None` for none.
-        storeconfigs: Whether resources are exported and collected, over the bus.
+        tags: Puppet's tags, to apply only some resources.
+        extra: The user's options after `--`.
+        config_version: The configuration version for Puppet, one shell word.
+        instance_facts: The path of the facts from instance data, or `None`.
+        storeconfigs: Whether resources are exported and collected over the bus.
         root: The root whose bus the run asks; `None` for the default root.
     """
 
@@ -148,7 +147,7 @@ class ApplyCommand:
     root: Path | None = None
 
     def argv(self) -> list[str]:
-        """Return the arguments that decide what is applied."""
+        """Return the arguments that decide what Puppet applies."""
         argv = [self.command, "apply", *self.compilation.options]
         argv += ["--config_version", f"/bin/echo {self.config_version}"]
         if self.storeconfigs:
@@ -160,7 +159,7 @@ class ApplyCommand:
         return [*argv, str(self.compilation.site_manifest), *self.extra]
 
     def shown(self) -> str:
-        """Return the line that can be pasted into a shell: without our bookkeeping."""
+        """Return a line for a shell, without the options for localpuppet's record."""
         needed = self.variables
         if self.node_document == self.compilation.enc_script.parent.parent / "node.yaml":
             del needed[NODE_DOCUMENT]
@@ -171,16 +170,16 @@ class ApplyCommand:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the code in a run finds its input by."""
+        """The environment variables that lead code in a run to its input."""
         return variables(self.node_document, self.instance_facts)
 
     def recorded(
         self, *, public: Path, report: Path, route_file: Path, reports: Iterable[str]
     ) -> list[str]:
-        """Return the arguments with which Puppet is run: the result goes into the run's own files.
+        """Return Puppet's arguments, with the run's own files for its results.
 
-        After a compile failure Puppet writes nothing, so a shared file would still tell of the
-        run before; a directory of this run's own cannot.
+        After a compilation failure Puppet writes nothing, so a shared file would still describe the
+        previous run.
         """
         first, *rest = self.argv()
         return [
@@ -213,34 +212,34 @@ class ApplyCommand:
 
 
 def variables(node_document: Path, instance_facts: Path | None) -> dict[str, str]:
-    """Return what Puppet's environment says of where its input is.
+    """Return the environment variables that lead Puppet to its input.
 
     Args:
-        node_document: What the ENC script prints.
-        instance_facts: What our Ruby takes facts from; `None` for nothing.
+        node_document: The file that the ENC script prints.
+        instance_facts: The file of facts for localpuppet's Ruby, or `None`.
     """
     named = {NODE_DOCUMENT: node_document, INSTANCE_FACTS: instance_facts}
     return {name: str(path) for name, path in named.items() if path is not None}
 
 
 def error_lines(stderr: bytes) -> list[str]:
-    """Return the lines of Puppet's standard error that say why it gave up.
+    """Return the lines of Puppet's standard error that give the reason of its failure.
 
-    Puppet begins a line with its severity. Facter's troubles end nothing, and what a manifest says
-    with `err()` begins with its scope.
+    Such a line begins with a severity. Errors of Facter do not end a run, and `err()` in a manifest
+    prints its scope first.
     """
     lines = stderr.decode("utf-8", "replace").splitlines()
     return [line for line in lines if _ERROR.match(line)]
 
 
 def with_names(text: str, directories: Mapping[str, str]) -> str:
-    """Return Puppet's text with the files of a release named as in the release.
+    """Return Puppet's text with shorter file names, relative to the release.
 
-    Puppet says `(file: /var/lib/localpuppet/releases/4be1…/web/manifests/init.pp, line: 3)`.
+    Puppet prints `(file: /var/lib/localpuppet/releases/4be1…/web/manifests/init.pp, line: 3)`.
 
     Args:
         text: What Puppet printed.
-        directories: Where files are → what their names begin with instead.
+        directories: Directory → prefix that replaces it.
     """
     for directory, start in directories.items():
         text = text.replace(f"(file: {directory}/", f"(file: {start}")
@@ -248,10 +247,10 @@ def with_names(text: str, directories: Mapping[str, str]) -> str:
 
 
 def check_extra(extra: Sequence[str]) -> None:
-    """Refuse arguments for Puppet that would take the run out of our hands.
+    """Reject options for Puppet that conflict with localpuppet's own.
 
     Raises:
-        InvalidInputError: One is an option that localpuppet sets itself, or no option at all.
+        InvalidInputError: An argument is an option that localpuppet sets, or is not an option.
     """
     if extra and not extra[0].startswith("-"):
         raise InvalidInputError(

@@ -1,7 +1,7 @@
-"""Compiled Ruby, kept from run to run: see `base/share/compiled_ruby.rb`, which a run loads.
+"""Keeps compiled Ruby from run to run: see `base/share/compiled_ruby.rb`, which a run loads.
 
-Owns: when it is made. The run says what it missed; it is made once the run has ended, by a process
-of its own, so that no run waits for it.
+A run records which files lacked compiled code. A separate process compiles them after the run, so
+that no run waits for it.
 """
 
 import shutil
@@ -16,15 +16,15 @@ MOST = 128 * 1024 * 1024
 
 
 class CompiledRuby:
-    """What is kept on this node.
+    """The compiled Ruby on this node.
 
     Args:
-        directory: Where; a run makes it when it first has something to say.
+        directory: Its directory; the first run that lacks compiled code creates it.
         script: The Ruby file that compiles.
-        command: Returns Puppet's command, whose interpreter is to compile.
-        start: Starts a command that goes on by itself, in the environment of runs.
-        path: The directories in which an interpreter may be, as `PATH` has them.
-        min_free: Bytes that must stay free on the disk, or nothing is compiled.
+        command: Returns Puppet's command, whose interpreter compiles.
+        start: Starts a detached command in the environment of runs.
+        path: The directories to search for an interpreter, like `PATH`.
+        min_free: Bytes that must stay free on the disk.
 
     Attributes:
         directory: See above.
@@ -48,10 +48,10 @@ class CompiledRuby:
         self._min_free = min_free
 
     def after_run(self, note: Callable[[str], None]) -> None:
-        """Have compiled what a run missed, if it did.
+        """Start compiling the files that lacked compiled code, if any.
 
         Args:
-            note: Takes what keeps it from being compiled.
+            note: Takes the reason if compiling is impossible.
         """
         if not (self.directory / "wanted").exists():
             return

@@ -1,7 +1,6 @@
-"""What Puppet finds in its environment: the caller's, and how Ruby starts.
+"""The environment variables of Puppet: the caller's, and how Ruby starts.
 
-Owns: the tuning of Ruby and how it is handed over. Nothing is executed here; what each part is
-worth stands in docs/performance.md.
+docs/performance.md has the effect of each part. Nothing is executed here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +17,11 @@ _GC = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FacterConf:
-    """A configuration of Facter's in the place of the machine's.
+    """A configuration of Facter that replaces the machine's.
 
     Attributes:
         file: The facter.conf.
-        cache: The directory in which Facter keeps the facts that the file has it remember.
+        cache: Facter's cache directory.
     """
 
     file: Path
@@ -34,11 +33,11 @@ class LeanStart:
     """How Ruby starts for Puppet.
 
     Attributes:
-        flags: For Ruby; empty where the interpreter does not honour RUBYOPT.
-        file: What Ruby loads first.
-        compiled: The directory of compiled Ruby; `None` to have all of it read.
-        facter: How Facter is configured; `None` for as the machine has it.
-        then: What Ruby loads after that; `None` for nothing.
+        flags: Flags for Ruby; empty if the interpreter ignores RUBYOPT.
+        file: The file that Ruby loads first.
+        compiled: The directory of compiled Ruby; `None` for none.
+        facter: Facter's configuration; `None` for the machine's.
+        then: The file that Ruby loads next, or `None`.
     """
 
     flags: Sequence[str]
@@ -49,7 +48,7 @@ class LeanStart:
 
 
 def utf8(base: Mapping[str, str]) -> dict[str, str]:
-    """Return what makes Puppet read and write UTF-8 where the caller (cron, say) says C."""
+    """Return the variables that make Puppet use UTF-8 if the caller (for example cron) sets C."""
     locale = base.get("LC_ALL") or base.get("LC_CTYPE") or base.get("LANG") or "C"
     return {"LC_ALL": "C.UTF-8"} if locale in ("C", "POSIX") else {}
 
@@ -63,13 +62,13 @@ def environment(
 ) -> dict[str, str]:
     """Return the environment for Puppet: the caller's, and a leaner start of Ruby.
 
-    The file of the lean start is loaded first and takes the tuning out again, so that Puppet's own
-    children see what the caller had.
+    The lean start's file removes the tuning again, so that Puppet's children see the caller's
+    environment.
 
     Args:
-        base: The caller's.
+        base: The caller's environment.
         lean: How Ruby starts.
-        more: What Puppet and its children are to see besides.
+        more: More variables for Puppet and its children.
         lock: The descriptor that Puppet inherits and its children do not: the lean start sets
             close-on-exec.
     """

@@ -1,7 +1,4 @@
-"""The facts of a run, as Puppet left them, and the classes in its catalog.
-
-Owns: where Puppet keeps them and their form. Refuses to know: what they are good for.
-"""
+"""Reads the facts of a run and the classes of its catalog, from the files that Puppet left."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,8 +20,8 @@ def read_facts(public: Path) -> Mapping[str, Json]:
         public: The public directory of the run.
 
     Raises:
-        StateError: Puppet left none.
-        InvalidInputError: They are more than `MAX_FACTS` bytes, or not facts.
+        StateError: Puppet left no facts.
+        InvalidInputError: The facts exceed `MAX_FACTS` bytes, or are malformed.
     """
     files = sorted((public / CLIENT_DATA / "facts").glob("*.json"))
     if not files:
@@ -38,14 +35,14 @@ def read_facts(public: Path) -> Mapping[str, Json]:
 
 
 def parse_facts(data: bytes, *, where: str) -> dict[str, Json]:
-    """Return the facts in a document of Puppet's: `{"values": {NAME: VALUE}}`.
+    """Return the facts in a document of Puppet: `{"values": {NAME: VALUE}}`.
 
     Args:
         data: JSON.
         where: The document, for messages.
 
     Raises:
-        InvalidInputError: It is larger than `MAX_FACTS`, or holds something else.
+        InvalidInputError: The document exceeds `MAX_FACTS`, or has no facts.
     """
     return Fields.parse(data, where=where, limit=MAX_FACTS).mapping("values")
 
@@ -57,7 +54,7 @@ def read_classes(public: Path) -> list[str]:
         public: The public directory of the run.
 
     Raises:
-        StateError: Puppet left none.
+        StateError: Puppet left no classes.
     """
     file = public / CLASSES
     try:

@@ -1,19 +1,15 @@
-"""What went wrong first in a run, in a form that may leave the node and is the same on all nodes.
-
-Owns: which words of a message of Puppet's are told. Refuses to know: where messages are from.
+"""The failure cause of a run: equal on all nodes, and without secrets, so it may leave the node.
 
     Could not find class ::nginx::server for web01 (file: /srv/…/site.pp, line: 3) on node web01
     Could not find class … for …
 
-Invariants:
-
-- A word is told only if it is one of `vocabulary.WORDS`; names, numbers, digests, paths, whatever
-  is quoted, and every other word are left out: they may be secrets, and they tell nodes apart.
-- The title of a resource is told only if it is a plain name or path.
-- What a program chatters before it fails, and the journal of a service, is not looked at: it is
-  other words on each node, and what went wrong stands behind them.
-- The place is where Puppet found the mistake, and not who declared what it is in: a mistake in a
-  defined type is one, whoever uses that type.
+- A word stays only if it is in `vocabulary.WORDS`. Names, numbers, digests, paths, quoted texts and
+  all other words are left out: they may be secrets, and they differ between nodes.
+- The title of a resource stays only if it is a plain name or path.
+- A program's output before its error, and the journal of a service, are ignored: they differ
+  between nodes, and the error comes last.
+- The place is where Puppet found the error: an error in a defined type counts once, wherever the
+  type is used.
 """
 
 import re
@@ -25,8 +21,8 @@ from localpuppet.base.formats.text import joined
 from localpuppet.node.puppet.vocabulary import WORDS
 
 LEFT_OUT = "…"
-# Characters of a message that are looked at, with what a program chatters and without, and of what
-# is told.
+# Characters of a message that are read, with a program's output and without, and of what
+# is published.
 MAX_CHATTER = 65536
 MAX_READ = 2000
 MAX_ERROR = 200
@@ -60,11 +56,11 @@ _PLAIN_TITLE = re.compile(r"[A-Za-z/][\w.:/-]{0,79}\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What went wrong first.
+    """A failure cause.
 
     Attributes:
-        error: The message without what differs from node to node.
-        resource: Type and title of what failed; empty where no resource did.
+        error: The message without parts that differ between nodes.
+        resource: Type and title of the failed resource, or empty.
         place: File and line of the declaration, `profile/manifests/db.pp:3`; empty if unknown.
     """
 
@@ -74,18 +70,18 @@ class Fault:
 
     @classmethod
     def of_message(cls, message: str) -> "Fault | None":
-        """Return what a message of Puppet's says; `None` for an empty one."""
+        """Return the failure cause in a message of Puppet; `None` for an empty one."""
         if not message.strip():
             return None
         return cls(error=normalized(message), place=_found_at(message[:MAX_READ]))
 
     @classmethod
     def of_resource(cls, status: Mapping[str, Any], message: str) -> "Fault":
-        """Return what went wrong with a resource.
+        """Return the failure cause of a resource.
 
         Args:
-            status: It, as Puppet's report has it.
-            message: What Puppet said.
+            status: The resource in Puppet's report.
+            message: Puppet's message.
         """
         line = status.get("line")
         return cls(
@@ -100,7 +96,7 @@ class Fault:
 
 
 def normalized(message: str) -> str:
-    """Return a message with only the words that Puppet's own messages consist of."""
+    """Return a message reduced to the words of Puppet's own messages."""
     heard = _without_chatter(message[:MAX_CHATTER])
     text = _NODE.sub("", joined(heard[:MAX_READ]).rstrip())
     text = _QUOTED.sub(LEFT_OUT, _WHERE.sub("", text))
@@ -111,7 +107,7 @@ def normalized(message: str) -> str:
 
 
 def _without_chatter(message: str) -> str:
-    """Return a message with only those lines of a program's output that say what is wrong."""
+    """Return a message with only the error lines of a program's output."""
     first, *others = _JOURNAL.sub("", message).splitlines() or [""]
     errors = [line.removeprefix(_APT_ERROR) for line in others if line.startswith(_APT_ERROR)]
     if not errors:
@@ -121,7 +117,7 @@ def _without_chatter(message: str) -> str:
 
 
 def _found_at(message: str) -> str:
-    """Return the innermost place of the last ones in a message, which stand side by side."""
+    """Return the innermost of the adjacent places at the end of a message."""
     place = inner = ""
     end = 0
     for found in _WHERE.finditer(message):
@@ -143,7 +139,7 @@ def _token(token: str) -> str:
 
 
 def _place(file: str, line: str | None) -> str:
-    """Return where something is declared; empty where the file has no plain name."""
+    """Return where something is declared; empty if the file has no plain name."""
     inner = _IN_MODULE.fullmatch(file)
     name = inner[1] if inner else file.rpartition("/")[2]
     if not _PLAIN_PLACE.match(name) or len(name) > MAX_PLACE:

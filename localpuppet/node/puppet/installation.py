@@ -1,4 +1,4 @@
-"""The installed Puppet: where it is, which version, which of its settings matter to us."""
+"""The installed Puppet: its path, its version, and the settings that localpuppet uses."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ LEAN_FLAGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What is known of an installed Puppet.
+    """An installed Puppet.
 
     Attributes:
         command: Absolute path.
-        version: As `puppet --version` says.
+        version: The output of `puppet --version`.
         settings: The values of `ASKED`.
-        lean: Ruby flags that its interpreter takes; empty when it does not honour RUBYOPT.
+        lean: Ruby flags that its interpreter accepts; empty if it ignores RUBYOPT.
     """
 
     command: str
@@ -49,7 +49,7 @@ class Installation:
         """Return the installation.
 
         Raises:
-            TypeError, ValueError, KeyError: It is not one.
+            TypeError, ValueError, KeyError: The value is not an installation.
         """
         found = cls(**{**raw, "lean": tuple(raw["lean"])})
         if not set(ASKED) <= set(found.settings):
@@ -63,7 +63,7 @@ class Installation:
 
     @property
     def hiera_files(self) -> list[Path]:
-        """Where Puppet's global Hiera configuration may be: which one depends on what exists."""
+        """The paths of Puppet's global Hiera configuration; existing files decide which is used."""
         named = [Path(self.settings["hiera_config"]), Path(self.settings["codedir"], "hiera.yaml")]
         return list(dict.fromkeys(named))
 
@@ -76,7 +76,7 @@ class Installation:
 def probe_environment(
     base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path
 ) -> dict[str, str]:
-    """Return an environment in which Ruby says on standard error that `lean` was taken."""
+    """Return an environment in which Ruby confirms `lean` on standard error."""
     start = LeanStart(flags=lean, file=lean_start)
     return environment(base, lean=start, more={"LOCALPUPPET_PROBE": "1"} if lean else {})
 
@@ -87,13 +87,13 @@ def probe_took(stderr: bytes) -> bool:
 
 
 def parse_settings(stdout: bytes) -> dict[str, str]:
-    """Return what `puppet config print NAME…` answered: `name = value` lines."""
+    """Return the output of `puppet config print NAME…`: `name = value` lines."""
     lines = (line.partition(" = ") for line in stdout.decode("utf-8", "replace").splitlines())
     return {name: value for name, separator, value in lines if separator}
 
 
 def find_command(setting: Path | None, path: str) -> Path | None:
-    """Return Puppet's command: the setting, the vendor's place, then PATH."""
+    """Return Puppet's command: the setting, the vendor's path, then PATH."""
     if setting is not None:
         return setting if os.access(setting, os.X_OK) else None
     candidates = [Path("/opt/puppetlabs/bin/puppet")]
@@ -102,10 +102,10 @@ def find_command(setting: Path | None, path: str) -> Path | None:
 
 
 def find_ruby(command: Path, path: str) -> Path | None:
-    """Return the interpreter that Puppet's command runs in, which has Puppet's library.
+    """Return the interpreter of Puppet's command, which has Puppet's library.
 
-    It lies beside the command (the vendor's packages, distributions) or in its first line
-    (gems); PATH is the last resort.
+    It is beside the command (the vendor's packages, distributions) or in its first line (gems);
+    PATH is the last resort.
     """
     real = command.resolve()
     candidates = [real.parent / "ruby"]

@@ -1,7 +1,7 @@
-"""How a run's Puppet comes to be: a process of its own, or a child of the fork server.
+"""Starts a run's Puppet: as a child of the fork server, or cold as a new process.
 
-Owns: what each of the two is given, and that a run is started cold where the other is not to be
-had. Refuses to know: sockets, processes. docs/adr/0035-fork-server.md says what may be warm.
+If the fork server is unavailable, the start is cold. docs/adr/0035-fork-server.md lists what may be
+warm.
 """
 
 import json
@@ -20,12 +20,12 @@ CWD = Path("/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """When a fork server ends, so that whatever might gather in it does not for long.
+    """Limits of a fork server, which bound leaks.
 
     Attributes:
-        runs: After so many runs.
-        seconds: After so long.
-        memory: Beyond so many bytes of resident memory, after a run.
+        runs: The server ends after this number of runs.
+        seconds: The server ends after this time.
+        memory: The server ends after a run if its resident memory exceeds this, in bytes.
     """
 
     runs: int = 100
@@ -37,31 +37,31 @@ LIMITS = ServerLimits()
 
 
 class ForkServer(Protocol):
-    """Has children made by a Puppet that has read its library."""
+    """Forks children from a Puppet that has loaded its library."""
 
     def start(self, request: Mapping[str, Any], *, cwd: Path, keep: int, group: str) -> Child:
-        """Have a child made; see `base.machine.fork_server.ForkServer`.
+        """Fork a child; see `base.machine.fork_server.ForkServer`.
 
         Raises:
-            UnavailableError: There is no such child, and why.
-            StateError: A child that did not begin cannot be ended.
+            UnavailableError: No child was forked; the message has the reason.
+            StateError: A child that did not begin cannot be killed.
         """
         ...
 
     def memory(self) -> int | None:
-        """Return the resident memory of the server in bytes; `None` while there is none."""
+        """Return the resident memory of the server in bytes; `None` if it is not running."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What a run's Puppet is given.
+    """The arguments for starting a run's Puppet.
 
     Attributes:
-        installation: Which Puppet.
+        installation: The Puppet to start.
         argv: Its arguments.
         base: The caller's environment.
-        more: What Puppet and its children see besides.
+        more: More variables for Puppet and its children.
         lock: The descriptor of the node's lock.
         group: The name for its cgroup.
     """
@@ -76,12 +76,12 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """A Puppet that runs.
+    """A started Puppet.
 
     Attributes:
         child: The process.
         warm: Whether the fork server made it.
-        cold_reason: Why not, where it was to; one line.
+        cold_reason: Why a warm start failed, in one line, or empty.
     """
 
     child: Child
@@ -92,16 +92,16 @@ class Launched:
 def launch(
     run: Launch, *, processes: Processes, lean: LeanStart, fork_server: ForkServer | None
 ) -> Launched:
-    """Start a run's Puppet: warm where there is a fork server that takes it, and cold otherwise.
+    """Start a run's Puppet: warm if a fork server accepts it, else cold.
 
     Args:
-        run: What it is given.
-        processes: Starts it cold.
-        lean: How Ruby starts, then; how Facter is configured in either case.
-        fork_server: Starts it warm; `None` where the node has none.
+        run: The arguments.
+        processes: Starts Puppet cold.
+        lean: How Ruby starts cold, and Facter's configuration in both cases.
+        fork_server: Starts Puppet warm, or `None`.
 
     Raises:
-        StateError: It could not be started.
+        StateError: Puppet could not be started.
     """
     reason = ""
     if fork_server is not None:
@@ -137,19 +137,19 @@ def server_command(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command of the fork server, and its environment.
 
-    The command is Puppet's own, so that the interpreter and what it finds are those of a run; where
-    Ruby does not load our file in spite of all, Puppet says its version and ends.
+    The command is Puppet's own, so that the interpreter and its environment are those of a run. If
+    Ruby does not load localpuppet's file, Puppet prints its version and ends.
 
     Args:
-        installation: Which Puppet.
-        base: The environment that runs get.
+        installation: The Puppet to use.
+        base: The environment of runs.
         lean: How Ruby starts.
-        script: What the server is: `base/share/fork_server.rb`.
-        socket: Where it listens.
-        limits: When it ends.
+        script: The server's program: `base/share/fork_server.rb`.
+        socket: The socket on which it listens.
+        limits: The server's limits.
 
     Raises:
-        UnavailableError: There can be none with this Puppet.
+        UnavailableError: This Puppet cannot run a fork server.
     """
     if not lean.flags:
         raise UnavailableError(f"{installation.command} does not hand RUBYOPT on to Ruby")

@@ -1,7 +1,4 @@
-"""What Puppet printed, without the contents of files.
-
-Owns: how diffs are told from everything else in Puppet's output. Refuses to know: where output is
-kept, who reads it.
+"""Removes the contents of files (diffs) from Puppet's output.
 
 Puppet prints a diff as one message of a resource, which begins with an empty line:
 
@@ -13,9 +10,9 @@ Puppet prints a diff as one message of a resource, which begins with an empty li
     +new
     Notice: /Stage[main]/Main/File[/etc/motd]/content: content changed '{sha256}…' to '{sha256}…'
 
-- A unified diff ends with the next message: none of its lines can look like one.
-- A site may have another program or format for diffs, whose lines may look like anything: such a
-  diff ends only with the next message of the same resource.
+- A unified diff ends with the next message, which none of its lines can resemble.
+- A site may use another diff program, whose lines may look like anything: such a diff ends only
+  with the next message of the same resource.
 """
 
 import re
@@ -32,17 +29,17 @@ _ENDS_OF_EMPTY = (b":\n", b": \n", b"\r")
 
 
 class Diffs:
-    """Takes an output's lines in their order, and leaves out the contents of files."""
+    """Takes lines of output in order, and leaves out the contents of files."""
 
     def __init__(self) -> None:
         self._source: str | None = None  # whose diff this is
         self._unified: bool | None = None
 
     def may_be_in(self, piece: bytes) -> bool:
-        """Return whether some of the next lines may be the contents of a file: a quick look.
+        """Return whether some of the next lines may be the contents of a file, by a quick check.
 
         Args:
-            piece: Whole lines as they stand in a file.
+            piece: Whole lines, as bytes of a file.
         """
         return self._source is not None or any(end in piece for end in _ENDS_OF_EMPTY)
 

@@ -1,4 +1,4 @@
-"""The parameters that Puppet takes for every resource, of whichever type, and for every class.
+"""The metaparameters: parameters that Puppet accepts for every resource type and class.
 
 Source: https://www.puppet.com/docs/puppet/7/metaparameter.html
 """

@@ -1,7 +1,6 @@
-"""What a catalog has that others hear of, as our Puppet modules noted it: kicks, and components.
+"""Reads what localpuppet's Puppet modules noted of a catalog: kicks and components.
 
-Owns: where they note it, and in which form: a line of JSON for each. Refuses to know: what a kick
-or a component means.
+Each file has a line of JSON for each of them.
 """
 
 from pathlib import Path
@@ -17,14 +16,14 @@ MAX_BYTES = 1024 * 1024
 
 
 def read_noted(public: Path, name: str) -> list[Fields]:
-    """Return what was noted of a run's catalog; nothing where there is no such file.
+    """Return the notes of a run's catalog; empty if the file is missing.
 
     Args:
         public: The public directory of the run.
         name: `KICKS` or `COMPONENTS`.
 
     Raises:
-        InvalidInputError: It is too much, or a line is not JSON.
+        InvalidInputError: The file is too large, or a line is not JSON.
     """
     what = name.partition(".")[0]
     file = public / name

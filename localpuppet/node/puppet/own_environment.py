@@ -1,9 +1,8 @@
-"""The directory of the environment that a catalog is compiled in: the release's code, nothing else.
+"""The environment directory in which a catalog is compiled: only links to the release's code.
 
     STATE/environments/production/functions -> STATE/releases/ID/functions
 
-Owns: what is in the directory. Refuses to know: what else the release has: Puppet gets that by
-options (ADR 6).
+Puppet gets the other parts of the release by options (ADR 6).
 """
 
 from localpuppet.base.machine.files import make_private, remove_tree, replace_link
@@ -11,12 +10,12 @@ from localpuppet.node.puppet.command import Compilation
 
 
 def make_environment(compilation: Compilation) -> None:
-    """Have the directory of a compilation's environment, with links to its code.
+    """Create the environment directory of a compilation, with links to its code.
 
-    Call it with the node's lock where others compile in the same directory.
+    The caller holds the node's lock if others compile in the same directory.
 
     Args:
-        compilation: What is compiled.
+        compilation: The compilation.
     """
     directory = compilation.environments / compilation.environment
     make_private(directory)

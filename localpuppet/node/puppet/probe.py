@@ -1,7 +1,7 @@
-"""Asking an installed Puppet about itself, once per version and configuration.
+"""Asks an installed Puppet for its settings, once per version and configuration.
 
-Owns: running `puppet config print` and keeping the answer under a key that changes when Puppet or
-its configuration does. It takes a second or two; a run must not.
+`puppet config print` takes a second or two, too long for each run. The answer is kept under a key
+that changes with Puppet or its configuration.
 """
 
 import os
@@ -28,14 +28,14 @@ TIMEOUT = 120
 
 
 class PuppetProbe:
-    """Knows the installed Puppet.
+    """Finds the installed Puppet, and remembers its settings.
 
     Args:
-        memory: Where the answer is kept.
+        memory: The file of the answer.
         command: The site's setting; `None` to look for Puppet in the usual places.
-        directories: `confdir` and `vardir`, where the site sets them.
+        directories: `confdir` and `vardir`, if the site sets them.
         lean_start: The Ruby file of the lean start.
-        env: The environment to ask in.
+        env: The environment of `puppet config print`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PuppetProbe:
         self._env = env
 
     def known(self) -> Installation | None:
-        """Return what is known without asking; `None` when Puppet is new or absent."""
+        """Return the remembered Puppet; `None` if it changed or is absent."""
         command = find_command(self._command, self._env.get("PATH", ""))
         if command is None:
             return None
@@ -67,11 +67,11 @@ class PuppetProbe:
         return None
 
     def installation(self) -> Installation:
-        """Return the installed Puppet, asking it if need be.
+        """Return the installed Puppet; ask it if necessary.
 
         Raises:
             PuppetMissingError: No Puppet was found, or it does not answer.
-            StateError: The answer cannot be kept.
+            StateError: The answer cannot be written.
         """
         known = self.known()
         if known is not None:

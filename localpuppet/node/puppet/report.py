@@ -1,4 +1,4 @@
-"""Puppet's own report of a run: what of it matters, and how it is read."""
+"""Reads Puppet's own report of a run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MAX_REASON = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """How many resources of the catalog did what, as Puppet's report counts them."""
+    """Counts of resources by result, from Puppet's report."""
 
     total: int = 0
     changed: int = 0
@@ -30,20 +30,19 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What matters of Puppet's own report.
+    """The parts of Puppet's report that localpuppet uses.
 
     Attributes:
         status: `unchanged`, `changed` or `failed`.
-        noop: Whether Puppet changed nothing, whoever told it so (puppet.conf can, too).
+        noop: Whether noop was in force, also from puppet.conf.
         noop_pending: Whether a noop run found something to change.
         time: When Puppet began, ISO 8601.
-        resources: Counts.
-        seconds: Times by name (`config_retrieval`, `total`, …).
-        first_failed: The resource that failed first, where it stands and what it said, in one
-            line; empty when none failed.
-        fault: The same as it may leave the node.
-        corrective: Whether something was, or in noop would be, put back as an earlier run left it.
-            'puppet apply' of Puppet 7 and 8 keeps no values to tell that by, and says false.
+        resources: Counts of resources.
+        seconds: Durations by name (`config_retrieval`, `total`, …).
+        first_failed: The first failed resource with its place and message, in one line, or empty.
+        fault: The failure cause, which may leave the node.
+        corrective: Whether Puppet restored (in noop: would restore) what an earlier run left.
+            'puppet apply' of Puppet 7 and 8 keeps no earlier values and reports false.
     """
 
     status: str
@@ -61,13 +60,14 @@ class Report:
         """Return the report.
 
         Args:
-            raw: Puppet's JSON report, format 12 (https://www.puppet.com/docs/puppet/7/format_report.html).
+            raw: Puppet's JSON report, format 12
+                (https://www.puppet.com/docs/puppet/7/format_report.html).
 
         Raises:
-            ValueError: It is not one.
+            ValueError: The value is not a report.
         """
         from localpuppet.node.puppet.fault import (
-            Fault,  # whoever only reads a record does not need it
+            Fault,  # a reader of records does not need it
         )
 
         try:
@@ -104,10 +104,9 @@ def _shown(failed: Mapping[str, Any], message: str) -> str:
 
 
 def _message(failed: Mapping[str, Any], logs: Iterable[Mapping[str, Any]]) -> str:
-    """Return what Puppet said of a resource.
+    """Return Puppet's message about a resource.
 
-    Where its provider does not work there is no event; Puppet only logs that, with the path of
-    the resource.
+    If its provider does not work, the report has no event, only a log with the resource's path.
     """
     said = [event for event in failed.get("events") or () if event.get("status") == "failure"]
     if not said:
@@ -117,7 +116,7 @@ def _message(failed: Mapping[str, Any], logs: Iterable[Mapping[str, Any]]) -> st
 
 
 def place_of(resource: Mapping[str, Any]) -> str:
-    """Return where a resource is declared, as people say it: `init.pp:3`; empty if unknown."""
+    """Return where a resource is declared, for people: `init.pp:3`; empty if unknown."""
     file, line = resource.get("file"), resource.get("line")
     if not file:
         return ""
@@ -126,17 +125,17 @@ def place_of(resource: Mapping[str, Any]) -> str:
 
 
 def make_ready() -> None:
-    """Load what reading a report needs, while it is there: a run may remove our own package."""
+    """Import what reading a report needs, because a run may remove localpuppet's own package."""
     from localpuppet.node.puppet import fault
 
     _ = fault
 
 
 def read_report(path: Path, *, started: datetime) -> tuple[Report | None, str]:
-    """Return the report in a run's own file, or why there is none.
+    """Return the report in a run's own file, or the reason why it is missing.
 
     Args:
-        path: In the run's directory, which did not exist before the run.
+        path: A path in the run's directory, which did not exist before the run.
         started: When Puppet was started; an older report is not this run's.
     """
     try:

@@ -1,8 +1,4 @@
-"""What a run did to each resource, as Puppet's own report tells it: for people who ask why.
-
-Owns: which resources failed, changed, would have changed, were skipped, and which took longest.
-Refuses to know: where reports are kept, how they are shown.
-"""
+"""What a run did to each resource, from Puppet's own report."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +11,7 @@ NOTICEABLE = 0.001
 
 
 class Fate(StrEnum):
-    """What became of a resource."""
+    """The result of a resource."""
 
     FAILED = "failed"
     CHANGED = "changed"
@@ -26,12 +22,12 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened to a property.
+    """An event of a property.
 
     Attributes:
-        property: Its name; empty where Puppet names none.
+        property: Its name, or empty.
         status: `success`, `failure`, `noop`, `audit`.
-        message: Puppet's words; they hold values, but those that Puppet was told to hide.
+        message: Puppet's message, which has values except Sensitive ones.
         time: When, ISO 8601.
     """
 
@@ -43,17 +39,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedResource:
-    """A resource of the catalog, and what became of it.
+    """A resource of the catalog, with its result.
 
     Attributes:
         ref: Type and title, `File[/etc/motd]`.
-        fate: What became of it.
-        file: Where it is declared; empty if unknown.
-        line: In which line; `None` if unknown.
-        place: The same, short: `init.pp:3`.
-        seconds: How long it took; `None` when it was not looked at.
-        time: When it was looked at, ISO 8601.
-        events: What happened to it.
+        fate: The result.
+        file: The file that declares it; empty if unknown.
+        line: The line; `None` if unknown.
+        place: File and line, short: `init.pp:3`.
+        seconds: The evaluation time; `None` if it was not evaluated.
+        time: When it was evaluated, ISO 8601.
+        events: Its events.
     """
 
     ref: str
@@ -71,13 +67,13 @@ class ReportedResource:
 
 
 def resources_of(raw: Mapping[str, Any]) -> list[ReportedResource]:
-    """Return the resources of a report, in the order in which they were looked at.
+    """Return the resources of a report, in the order of evaluation.
 
     Args:
         raw: Puppet's JSON report.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: The value is not a report.
     """
     try:
         found = [_resource(status) for status in (raw.get("resource_statuses") or {}).values()]

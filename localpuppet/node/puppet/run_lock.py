@@ -1,7 +1,7 @@
-"""Puppet's own run lock, which `puppet apply` ignores: we respect it and take it.
+"""Puppet's own run lock `agent_catalog_run_lockfile`, which `puppet apply` ignores.
 
-Owns: `agent_catalog_run_lockfile`. The file holds a pid; Puppet's rule for a stale one
-(lib/puppet/util/pidlock.rb, 7.23) is followed: the process is gone, or its command is not Puppet.
+localpuppet respects the lock and takes it. The file has a pid; a lock is stale by Puppet's rule
+(lib/puppet/util/pidlock.rb, 7.23) if the process is gone or its command is not Puppet.
 """
 
 import os
@@ -17,7 +17,7 @@ class PuppetRunLock:
 
     Args:
         path: Puppet's `agent_catalog_run_lockfile`.
-        processes: Tells what runs under a pid.
+        processes: Returns the command of a pid.
     """
 
     def __init__(self, path: Path, processes: Processes) -> None:
@@ -26,10 +26,10 @@ class PuppetRunLock:
         self._mine: int | None = None
 
     def take(self) -> None:
-        """Take the lock, also from a holder that is gone.
+        """Take the lock, even if a dead process left it.
 
         Raises:
-            BusyError: A Puppet agent's run has it, or a run of another root of localpuppet.
+            BusyError: A Puppet agent's run holds it, or a run of another localpuppet root.
         """
         make_public(self._path.parent)
         for _ in range(3):
@@ -50,14 +50,14 @@ class PuppetRunLock:
         raise self._busy()
 
     def hand_to(self, pid: int) -> None:
-        """Name `pid` as the holder: Puppet believes a lock only if its holder is a Puppet."""
+        """Name `pid` as the holder: Puppet trusts a lock only if its holder is a Puppet."""
         if self._mine is None:
             return
         replace_file(self._path, str(pid).encode(), mode=0o644)
         self._mine = pid
 
     def release(self) -> None:
-        """Give the lock back if it is still ours."""
+        """Release the lock if this run still holds it."""
         if self._mine is not None and self._holder() == self._mine:
             self._remove()
         self._mine = None
@@ -69,7 +69,7 @@ class PuppetRunLock:
     def _busy(self) -> BusyError:
         """Return the error that names the holder.
 
-        The lock holds a pid only, and Puppet under localpuppet has a file of localpuppet among its
+        The lock has only a pid; a Puppet that localpuppet started has a localpuppet file among its
         arguments.
         """
         pid = self._holder()

@@ -1,8 +1,7 @@
-"""Whether a value can be of a Puppet type, judged from the type's text.
+"""Decides whether a value fits a Puppet type, from the type's text.
 
-Owns: the types that can be decided with certainty from a JSON value, and reading their text.
-Refuses to know: aliases, resource types, everything that only Puppet can resolve. Invariant: an
-answer of `False` is certain; where there is doubt, the answer is `None` and Puppet decides.
+`False` is certain. For aliases, resource types and other types that only Puppet can resolve, the
+answer is `None` and Puppet decides.
 """
 
 import re
@@ -31,7 +30,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PuppetType:
-    """A type: its name, and what stands between its brackets.
+    """A type: its name, and the arguments in its brackets.
 
     Attributes:
         name: `Integer`, `Stdlib::Port`, ….
@@ -46,11 +45,11 @@ Argument = PuppetType | Text | int | float | bool | None
 
 
 class _UnreadableError(Exception):
-    """The text has something in it that this reader does not know."""
+    """The text has syntax that this reader does not know."""
 
 
 def read(text: str) -> PuppetType | None:
-    """Return the type that `text` says, or `None` when only Puppet can read it."""
+    """Return the type in `text`, or `None` if only Puppet can read it."""
     if len(text) > MAX_TEXT:
         return None
     tokens: list[tuple[str, str]] = []
@@ -70,7 +69,7 @@ def read(text: str) -> PuppetType | None:
 
 
 def _argument(tokens: Sequence[tuple[str, str]], start: int, depth: int) -> tuple[Argument, int]:
-    """Return the argument that begins at a token, and the number of the token behind it."""
+    """Return the argument that begins at a token, and the index of the token after it."""
     if depth > MAX_DEPTH:
         raise _UnreadableError
     kind, text = tokens[start]
@@ -95,10 +94,10 @@ def _argument(tokens: Sequence[tuple[str, str]], start: int, depth: int) -> tupl
 
 
 def fits(type_: PuppetType, value: Json) -> bool | None:
-    """Return whether `value` is of the type; `None` when that cannot be told.
+    """Return whether `value` is of the type; `None` if that is uncertain.
 
-    Each part of the type meets each part of the value once at the most, so their product bounds
-    the work; where the product is larger than `MAX_WORK`, Puppet decides.
+    Each part of the type meets each part of the value at most once, so their product bounds the
+    work. If it exceeds `MAX_WORK`, Puppet decides.
     """
     if _parts_of_type(type_) * _parts_of_value(value) > MAX_WORK:
         return None

@@ -1,9 +1,7 @@
-"""The words that Puppet's own messages consist of, and those of the programs that it calls.
+"""The words of the messages of Puppet and of the programs that it calls.
 
-Owns: which words of a message are known to be no value of anybody's. Refuses to know: messages.
-
-A word is here because Puppet 7's sources have it in the text of several messages, or because what
-apt, useradd, systemd and the kernel say of a failure has it. What is not here may be a value.
+A word is here because Puppet 7's sources use it in several messages, or because apt, useradd,
+systemd or the kernel use it for failures. Any other word may be a secret value.
 """
 
 _TEXT = """

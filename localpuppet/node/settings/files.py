@@ -1,4 +1,4 @@
-"""Reads the settings files of a root, each of which is read once by a process."""
+"""Reads the settings files of a root, each once a process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from localpuppet.base.machine.files import is_file, read_user_file
 
 
 def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[str, Any]:
-    """Return what a settings file says; nothing where there is no such file.
+    """Return the contents of a settings file; empty if it does not exist.
 
     Args:
         file: The file.
-        schema: The schema that it must fit.
+        schema: Its schema.
         documents: Reads documents.
 
     Raises:
-        InvalidInputError: The file is refused.
+        InvalidInputError: The file is invalid.
     """
     if not is_file(file):
         return {}
@@ -27,7 +27,7 @@ def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsFile:
-    """`localpuppet.yaml` of a root, of which each layer reads its own section.
+    """`localpuppet.yaml` of a root; each layer reads a section of it.
 
     Attributes:
         root: The root.

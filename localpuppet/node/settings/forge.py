@@ -24,13 +24,13 @@ _PROXY = re.compile(rf"https?://{_HOST}/?\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeSettings:
-    """Where modules of the Forge come from.
+    """The source of Forge modules.
 
     Attributes:
         url: An https URL, or `file://` and a directory of archives; without a slash at the end.
         ca: PEM file with the authorities to trust; `None` for the system's.
-        proxy: The proxy; `None` for what the environment says.
-        token_file: A file with the token; `None` for none.
+        proxy: The proxy; `None` for the one in the environment.
+        token_file: A file with the token, or `None`.
     """
 
     url: str
@@ -40,10 +40,10 @@ class ForgeSettings:
 
 
 def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> ForgeSettings:
-    """Return what `forge:` says.
+    """Return the section `forge:`.
 
     Raises:
-        InvalidInputError: A URL is refused; the message does not repeat it.
+        InvalidInputError: A URL is invalid; the message does not repeat it.
     """
     body = raw.get("forge", {})
     for key, form, hint in (

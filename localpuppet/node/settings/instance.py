@@ -25,13 +25,13 @@ LEASES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSettings:
-    """Where facts from the cloud come from.
+    """The sources of facts from the cloud.
 
     Attributes:
-        service: The metadata service; `None` for none.
-        files: Where cloud-init keeps what it knows; `None` not to look.
-        asked_for: Whether the site itself says where these files are.
-        leases: Where DHCP clients keep their leases.
+        service: The metadata service, or `None`.
+        files: The directories of cloud-init; `None` to ignore cloud-init.
+        asked_for: Whether the site sets these directories itself.
+        leases: The directories of DHCP leases.
     """
 
     service: Service | None
@@ -41,7 +41,7 @@ class InstanceSettings:
 
 
 def instance_settings(raw: Mapping[str, Any], root: Path) -> InstanceSettings:
-    """Return what `instance_data:` says."""
+    """Return the section `instance_data:`."""
     body = raw.get("instance_data", {})
     places = body.get("cloud_init", {})
     files = CloudInitFiles(

@@ -1,7 +1,6 @@
-"""Settings: what `localpuppet.yaml` in the root says, and defaults for the rest.
+"""The settings of a node: `localpuppet.yaml` in the root, and defaults for the rest.
 
-Owns: where the root is, every path below it, every limit. Cross-field errors are refused, never
-adjusted.
+Contradictory settings are rejected, never adjusted.
 """
 
 import os
@@ -28,7 +27,7 @@ KEEP_STAGED = "14d"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a site can set of one node; docs/reference.md lists the keys of `localpuppet.yaml`."""
+    """The settings of one node; docs/reference.md lists the keys of `localpuppet.yaml`."""
 
     root: Path
     modules: Path
@@ -71,10 +70,10 @@ class Settings:
 def find_root(option: str | None, environment: Mapping[str, str]) -> Path:
     """Return the root: `--root`, then LOCALPUPPET_ROOT, then `/etc/puppet`.
 
-    `localpuppet.py` sets LOCALPUPPET_ROOT to its own directory when nobody else did.
+    `localpuppet.py` sets LOCALPUPPET_ROOT to its own directory if it is unset.
 
     Raises:
-        InvalidInputError: There is no such directory, or Puppet could not work with its name.
+        InvalidInputError: The directory does not exist, or Puppet could not use its name.
     """
     root = Path(option or environment.get("LOCALPUPPET_ROOT") or SYSTEM_ROOT)
     # The path as the user knows it: not resolved, so that /etc/puppet may be a link.
@@ -94,16 +93,16 @@ def find_root(option: str | None, environment: Mapping[str, str]) -> Path:
 
 
 def state_directory(root: Path) -> Path:
-    """Return where state lives unless the site says otherwise."""
+    """Return the default state directory."""
     return SYSTEM_STATE if root == SYSTEM_ROOT else root / "var"
 
 
 def makers_state(state: Path, environment: Mapping[str, str]) -> Path:
-    """Return where releases are checked and locked: in a state directory, or in the user's cache.
+    """Return the directory for checking and locking releases: state directory or user's cache.
 
     Args:
         state: The state directory of the root.
-        environment: Names the cache of a user who may not write to the state directory.
+        environment: Names the user's cache, used if the state directory is not writable.
     """
     place = state
     while not os.access(place, os.F_OK):
@@ -120,10 +119,10 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
 
     Args:
         root: The root.
-        raw: What `localpuppet.yaml` in the root says; its shape was checked.
+        raw: The contents of `localpuppet.yaml`, shape-checked.
 
     Raises:
-        InvalidInputError: A setting is refused.
+        InvalidInputError: A setting is invalid.
     """
     file = root / FILE
 
@@ -207,14 +206,14 @@ def _keep_staged(raw: Mapping[str, Any], file: Path) -> float:
 
 
 def _or_packaged(path: Path, raw: Mapping[str, Any], key: str) -> Path:
-    """Return the site's file; where it has none and named none, the one that we ship."""
+    """Return the site's file, or localpuppet's own if the site has and names none."""
     if key in raw or is_file(path):
         return path
     return shared_file(f"{path.parent.name}/{path.name}")
 
 
 def _check(settings: Settings, file: Path) -> None:
-    """Refuse what Puppet would misread or what contradicts itself."""
+    """Reject settings that Puppet would misread or that contradict each other."""
     split = [("enc_script", settings.enc_script), ("modules", settings.modules)]
     split += [("basemodulepath", path) for path in settings.basemodulepath]
     for key, value in split:

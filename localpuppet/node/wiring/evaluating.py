@@ -1,4 +1,4 @@
-"""Puppetfiles that are programs: the child that runs them, with this node's programs."""
+"""Evaluates Puppetfiles that are programs, with this node's PATH."""
 
 from typing import TYPE_CHECKING
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def evaluate_puppetfile(node: NodeWiring, text: bytes) -> "Puppetfile":
-    """Return what a Puppetfile says when Ruby has run it.
+    """Return the entries of a Puppetfile after Ruby has run it.
 
     Raises:
-        InvalidInputError: Ruby refuses it, or it takes too much.
+        InvalidInputError: Ruby fails, or a limit is exceeded.
         StateError: A program for the child is missing.
     """
     from localpuppet.node.releases.puppetfile.evaluating import evaluate

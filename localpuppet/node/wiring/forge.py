@@ -1,4 +1,4 @@
-"""From the settings to where modules come from: the forge, and how repositories are reached."""
+"""Builds the Forge client and the access settings of repositories from the settings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +22,7 @@ def site_forge(node: NodeWiring, *, progress: Callable[[int, int], None]) -> "Mo
 
     Args:
         node: The parts of the node.
-        progress: Called with the number of documents or archives of a server that are here, and of
-            all.
+        progress: Called with the numbers of fetched and of all documents or archives.
 
     Raises:
         InvalidInputError: The file of its token, or its CA, cannot be read.
@@ -62,10 +61,10 @@ def _token(file: Path) -> str:
 
 
 def find_access(settings: "Settings", address: str) -> "GitAccess":
-    """Return how a repository is reached at an address; its credentials were looked at.
+    """Return the access settings for an address, with checked credentials.
 
     Raises:
-        InvalidInputError: The file of its credentials is refused.
+        InvalidInputError: The credentials file is invalid.
     """
     from localpuppet.node.releases.git.access import access_for, check_credentials, rewrite_url
 

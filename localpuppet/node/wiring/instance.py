@@ -1,4 +1,4 @@
-"""From the settings to this node's instance data."""
+"""Builds the source of instance data from the settings."""
 
 import os
 import pwd
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def instance_source(settings: "Settings", boot_id: "Callable[[], str]") -> InstanceSource:
-    """Return where this node's instance data comes from.
+    """Return the source of this node's instance data.
 
-    What cloud-init keeps of the user data is root's; others look only where a site says so.
+    cloud-init's user data belongs to root; other users read it only if the site sets its
+    directories.
     """
     instance = settings.instance
     looks = instance.asked_for or os.geteuid() == 0
@@ -41,7 +42,7 @@ def _ask(settings: "Settings", service: "Service") -> "InstanceData":
 
 
 def _network_users() -> list[int]:
-    """Return the user of systemd-networkd, who writes its leases; none where there is none."""
+    """Return the user of systemd-networkd, who writes its leases; none without one."""
     try:
         return [pwd.getpwnam("systemd-network").pw_uid]
     except KeyError:

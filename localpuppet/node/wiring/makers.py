@@ -1,4 +1,4 @@
-"""From the settings to the tools of whoever makes releases: lock, check, tag, package, gc."""
+"""Builds the tools of makers of releases: lock, check, tag, package, gc."""
 
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class MakerWiring:
-    """The parts with which releases are made and removed.
+    """The parts that make and remove releases.
 
     Args:
         node: The parts of the node.
-        releases: The parts that have to do with releases on it.
+        releases: The parts for releases on the node.
     """
 
     def __init__(self, node: NodeWiring, releases: ReleaseWiring) -> None:
@@ -29,7 +29,7 @@ class MakerWiring:
         self._releases = releases
 
     def locker(self, repository: "Repository") -> "LockWriter":
-        """Return what writes locks."""
+        """Return the writer of locks."""
         from localpuppet.node.releases.making.locker import LockWriter
 
         return LockWriter(
@@ -38,10 +38,10 @@ class MakerWiring:
         )
 
     def checker(self, repository: "Repository") -> "ReleaseChecker":
-        """Return what checks whether a working copy is fit to be a release.
+        """Return the checker of working copies.
 
         Raises:
-            PuppetMissingError: There is no Puppet, or no interpreter for it.
+            PuppetMissingError: Puppet or its interpreter is missing.
         """
         from localpuppet.node.releases.git.committed_tree import refuse_unstageable
         from localpuppet.node.releases.making.checking import ReleaseChecker
@@ -70,7 +70,7 @@ class MakerWiring:
         return WorkTree(directory, timeout=self._node.settings.git_timeout)
 
     def packager(self, repository: "Repository") -> "Packager":
-        """Return what makes packages."""
+        """Return the builder of packages."""
         from localpuppet.node.releases.packages.building import Packager
 
         return Packager(
@@ -82,7 +82,7 @@ class MakerWiring:
         )
 
     def garbage(self) -> "Garbage":
-        """Return what removes releases that nobody will go back to."""
+        """Return the remover of unneeded releases."""
         from localpuppet.node.releases.garbage import Garbage
         from localpuppet.node.releases.git.kept_mirrors import KeptMirrors
 

@@ -1,7 +1,6 @@
-"""From a root and its settings to the parts that most verbs need: records, holds, Puppet, time.
+"""Builds the parts that most verbs need from a root and its settings: records, holds, Puppet.
 
-Owns: which adapters stand for this machine, and that each part is built when it is first asked
-for: `status` needs few of them. Refuses to know: what is done with the parts.
+Each part is built at first use, because `status` needs only a few.
 """
 
 import os
@@ -48,13 +47,13 @@ SectionReader = Callable[[SettingsFile], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePorts:
-    """What layers above add to a node.
+    """The additions of layers above to a node.
 
     Attributes:
-        sections: Returns the readers of further sections of `localpuppet.yaml`: whatever the
-            command is, an invalid section is an error.
-        neighbours: Returns the other nodes, as far as runs of a node concern them.
-        additions: Returns what is added to commands of a node.
+        sections: Returns the readers of further sections of `localpuppet.yaml`; an invalid section
+            is an error for every command.
+        neighbours: Returns what runs need of other nodes.
+        additions: Returns the additions to commands.
     """
 
     sections: Callable[[], Sequence[SectionReader]] = lambda: ()
@@ -69,9 +68,9 @@ class NodeWiring:
     """The parts of a node.
 
     Args:
-        root: What `--root` said.
-        observe: Returns what shows, under a title, that something takes long.
-        ports: What layers above add.
+        root: The value of `--root`.
+        observe: Returns a progress display with a title.
+        ports: The additions of layers above.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class NodeWiring:
         self._sections: dict[SectionReader, Any] = {}
 
     def again(self) -> "NodeWiring":
-        """Return the parts of the same root, with its settings read again."""
+        """Return the parts of the same root with freshly read settings."""
         return NodeWiring(str(self.settings.root), ports=self._ports)
 
     @cached_property
@@ -97,19 +96,19 @@ class NodeWiring:
 
     @cached_property
     def additions(self) -> CommandAdditions:
-        """What is added to commands."""
+        """The additions to commands."""
         return self._ports.additions(self)
 
     @cached_property
     def clock(self) -> "SystemClock":
-        """Time."""
+        """The clock."""
         from localpuppet.base.machine.clock import SystemClock
 
         return SystemClock()
 
     @cached_property
     def processes(self) -> "SystemProcesses":
-        """Processes of this machine."""
+        """The processes of this machine."""
         from localpuppet.base.machine.processes import SystemProcesses
 
         return SystemProcesses()
@@ -120,7 +119,7 @@ class NodeWiring:
 
     @cached_property
     def documents(self) -> Documents:
-        """Reads documents; remembers in the state directory of the root, where it may."""
+        """The reader of documents, with a cache in the state directory if that is writable."""
         return Documents(node_settings.state_directory(self._root) / "cache" / "documents")
 
     @cached_property
@@ -130,13 +129,13 @@ class NodeWiring:
 
     @cached_property
     def settings(self) -> node_settings.Settings:
-        """The settings of the root; sections of layers above are checked, too."""
+        """The settings of the root, with checked sections of layers above."""
         for read in self._ports.sections():
             self.section(read)
         return self._own_settings
 
     def for_makers(self) -> "NodeWiring":
-        """Return the parts with a state directory that whoever makes releases can write to."""
+        """Return the parts with a state directory that the maker of a release can write to."""
         wiring = NodeWiring(self.root_option, observe=self.observe, ports=self._ports)
         state = node_settings.makers_state(self.settings.state, os.environ)
         wiring.settings = replace(self.settings, state=state)
@@ -158,13 +157,13 @@ class NodeWiring:
         )
 
     def section(self, read: "Callable[[SettingsFile], T]") -> "T":
-        """Return the section of a layer above, which is read once.
+        """Return the section of a layer above; read it once.
 
         Args:
-            read: Reads it.
+            read: Reads the section.
 
         Raises:
-            InvalidInputError: A setting is refused.
+            InvalidInputError: A setting is invalid.
         """
         if read not in self._sections:
             self._sections[read] = read(self.settings_file)
@@ -173,19 +172,19 @@ class NodeWiring:
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """The environment for Puppet and the ENC: ours, with a PATH in any case (cron, env -i)."""
+        """The environment for Puppet and the ENC: this process's, with a PATH even under cron."""
         return {"PATH": DEFAULT_PATH, **os.environ}
 
     @cached_property
     def records(self) -> "Records":
-        """The runs of this node."""
+        """The records of this node."""
         from localpuppet.node.runs.records import Records
 
         return Records(self.settings.state / "runs", self.processes)
 
     @cached_property
     def good_runs(self) -> "GoodRuns":
-        """The good runs that this node can go back to."""
+        """The good runs to which this node can return."""
         from localpuppet.node.runs.good_runs import GoodRuns
 
         settings = self.settings
@@ -195,7 +194,7 @@ class NodeWiring:
 
     @cached_property
     def attempts(self) -> "Attempts":
-        """The applies of this node that were refused."""
+        """The refused applies of this node."""
         from localpuppet.base.machine.system_log import write_system_log
         from localpuppet.node.runs.attempts import Attempts
 
@@ -210,17 +209,13 @@ class NodeWiring:
 
     @cached_property
     def ledger(self) -> "Ledger":
-        """What was applied on this node."""
+        """The ledger of this node."""
         from localpuppet.node.releases.ledger import Ledger
 
         return Ledger(self.settings.state)
 
     def rollback(self) -> "Rollback | None":
-        """Return the rollback in force, if there is one.
-
-        Raises:
-            StateError: The decision is damaged.
-        """
+        """Return the rollback in force, or `None`."""
         # Most nodes have none, and `status` does not pay for the ledger then.
         if not (self.settings.state / "rollback.json").exists():
             return None
@@ -228,23 +223,19 @@ class NodeWiring:
 
     @cached_property
     def assigned(self) -> "AssignedRelease":
-        """The release that a signed request gave to this node."""
+        """The assignment in force on this node."""
         from localpuppet.node.enc.assigned import AssignedRelease
 
         return AssignedRelease(self.settings.state)
 
     def assigned_serial(self) -> int:
-        """Return the serial of the assignment in force; 0 without one.
-
-        Raises:
-            StateError: It is damaged.
-        """
+        """Return the serial of the assignment in force; 0 without one."""
         assignment = self.assigned.read()
         return 0 if assignment is None else assignment.serial
 
     @cached_property
     def inputs(self) -> "InputReader":
-        """Reads inputs."""
+        """The reader of inputs."""
         from localpuppet.node.enc.https import Https
         from localpuppet.node.enc.input import InputReader
 
@@ -257,7 +248,7 @@ class NodeWiring:
 
     @cached_property
     def instance(self) -> "InstanceSource":
-        """What the cloud says of this machine."""
+        """The instance data of this machine."""
         from localpuppet.node.wiring.instance import instance_source
 
         return instance_source(self.settings, lambda: self.processes.me().boot_id)
@@ -277,7 +268,7 @@ class NodeWiring:
         """Return the installed Puppet.
 
         Args:
-            ask: Ask it, if it is not known yet; otherwise `None` says "not known".
+            ask: Ask Puppet if it is unknown; otherwise `None` means "unknown".
 
         Raises:
             PuppetMissingError: No Puppet was found, or it does not answer.
@@ -294,7 +285,7 @@ class NodeWiring:
         return probe.installation() if ask else probe.known()
 
     def installed(self) -> "Installation":
-        """Return the installed Puppet; its certname is the one of runs: the setting `node`, if any.
+        """Return the installed Puppet, with the certname of runs: the setting `node`, if any.
 
         Raises:
             PuppetMissingError: No Puppet was found, or it does not answer.
@@ -310,7 +301,7 @@ class NodeWiring:
         """Return a node's input in the directory `inputs/`; `None` for the one input of the root.
 
         Raises:
-            InvalidInputError: There is the directory, and not the input.
+            InvalidInputError: The directory exists without the input.
         """
         if name is None or not self.settings.inputs.is_dir():
             return None
@@ -320,7 +311,7 @@ class NodeWiring:
         return str(path)
 
     def fork_server(self) -> "ForkServer":
-        """Return the agent's fork server, whether it is there or not."""
+        """Return the agent's fork server, whether it is running or not."""
         from localpuppet.base.machine.fork_server import ForkServer
 
         return ForkServer(self._fork_server_place, self.processes)
@@ -330,17 +321,17 @@ class NodeWiring:
         return self.settings.state / "agent" / "fork_server.sock"
 
     def fork_server_memory(self) -> int | None:
-        """Return what the agent's fork server takes, in bytes; `None` while there is none."""
+        """Return the memory of the agent's fork server in bytes; `None` if it is not running."""
         # Most nodes have none, and `status` does not pay for sockets then.
         return self.fork_server().memory() if self._fork_server_place.exists() else None
 
     def detach(
         self, announce: "Callable[[RunId], None]"
     ) -> "Callable[[RunId], Callable[[], None]]":
-        """Return what lets a run go on in a process of its own; see `Supervisor.apply`.
+        """Return a function that moves a run to a separate process; see `Supervisor.apply`.
 
         Args:
-            announce: Called in the calling process when the run's own process is ready.
+            announce: Called in the calling process when the run's process is ready.
         """
         from localpuppet.base.machine.processes import detach
 

@@ -40,7 +40,7 @@ class Neighbours:
 
         Args:
             app: The release of a source of which this node has no record.
-            note: Takes what a person should read.
+            note: Takes messages for people.
         """
         return None
 
@@ -49,23 +49,22 @@ class Neighbours:
 
         Raises:
             InvalidInputError: The node is alone.
-            UnavailableError: The other nodes cannot be asked.
+            UnavailableError: The other nodes are unreachable.
         """
         raise InvalidInputError(f"this node has no bus to ask for the facts of {name}")
 
     def compare_tag(self, staged: "Staged") -> None:
-        """Refuse a tag that this node sees for the first time and that is another on other nodes.
+        """Reject a tag that is new to this node and differs on other nodes.
 
         Raises:
             IntegrityError: Other nodes report other commits, and none reports this one.
-            StateError: What this node remembers of tags is damaged.
         """
 
     def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
         """Publish a run that is over; a failure is noted and changes nothing about the run.
 
         Args:
-            note: Takes what a person should read.
+            note: Takes messages for people.
             run: The run.
             status: Its end.
         """
@@ -109,7 +108,7 @@ class CommandAdditions:
         """Return what to add to `status`.
 
         Args:
-            run: The run that is shown; `None` if there is none.
+            run: The run that is shown; `None` without one.
             rolled_back: Whether a rollback is in force.
         """
         return CommandAddition()

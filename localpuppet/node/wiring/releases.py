@@ -1,4 +1,4 @@
-"""From the settings to the parts that bring releases onto a node: git, store, staging, parser."""
+"""Builds the parts that bring releases onto a node: git, store, staging, parser."""
 
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.staging import Approve, Staging
     from localpuppet.node.releases.supply import Supply
 
-# What every Puppet run of ours finds behind the release: types, functions, classes.
+# Types, functions and classes that every run finds after the release's.
 OWN_MODULES = shared_file("modules/localpuppet")
 
 
 class ReleaseWiring:
-    """The parts that have to do with releases on a node.
+    """The parts for releases on a node.
 
     Args:
         node: The parts of the node.
@@ -48,7 +48,7 @@ class ReleaseWiring:
 
     def __init__(self, node: NodeWiring) -> None:
         self._node = node
-        self._shown: Progress | None = None  # whoever is shown what goes on with repositories
+        self._shown: Progress | None = None  # shows progress of fetches
 
     @cached_property
     def store(self) -> Store:
@@ -64,7 +64,7 @@ class ReleaseWiring:
 
     @cached_property
     def files(self) -> "ReleaseFiles":
-        """Reads manifests and locks."""
+        """The reader of manifests and locks."""
         from localpuppet.node.releases.release_files import ReleaseFiles
 
         settings = self._node.settings
@@ -79,8 +79,8 @@ class ReleaseWiring:
         """Return a release that is on this node.
 
         Raises:
-            InvalidInputError: The release is refused, or is not there.
-            IntegrityError: A tag of it must be verified, and is not.
+            InvalidInputError: The release is invalid or missing.
+            IntegrityError: A tag requires verification and is not verified.
         """
         from localpuppet.node.releases.release import resolve
 
@@ -97,7 +97,7 @@ class ReleaseWiring:
         )
 
     def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
-        """Return git, with `progress` told of fetches."""
+        """Return git, with `progress` called for fetches."""
         from localpuppet.node.releases.git.access import rewrite_url
         from localpuppet.node.releases.git.limits import GitLimits
         from localpuppet.node.releases.git.mirror import PLACE
@@ -124,8 +124,8 @@ class ReleaseWiring:
         """Return what git ignores in a work tree.
 
         Raises:
-            InvalidInputError: Its repository cannot be read.
-            UnavailableError: git did not end in time.
+            InvalidInputError: The repository cannot be read.
+            UnavailableError: git reached the timeout.
             StateError: git is not installed.
         """
         from localpuppet.node.releases.git.ignored import ignored
@@ -141,7 +141,7 @@ class ReleaseWiring:
 
     @contextmanager
     def repository(self, title: str) -> "Iterator[Git]":
-        """Lend git, and show under a title how far its fetches are."""
+        """Yield git, and show the progress of its fetches under a title."""
         progress = self._node.observe(title)
         progress.begin()
         before, self._shown = self._shown, progress
@@ -152,7 +152,7 @@ class ReleaseWiring:
             progress.close()
 
     def counted(self, things: str) -> "Callable[[int, int], None]":
-        """Return what shows, as long as a `repository` is lent, how many things are done."""
+        """Return a callback that shows how many things are done, while `repository` is in use."""
 
         def count(done: int, total: int) -> None:
             if self._shown is not None:
@@ -172,7 +172,7 @@ class ReleaseWiring:
 
     @cached_property
     def supply(self) -> "Supply":
-        """Where code comes from, and where it goes."""
+        """The provider of code."""
         from localpuppet.node.releases.supply import Supply
 
         return Supply(
@@ -203,7 +203,7 @@ class ReleaseWiring:
         *,
         accept_moved: bool = False,
     ) -> "PackageStaging":
-        """Return what stages releases; it compares a new tag with other nodes' before it does."""
+        """Return the staging of releases, which first compares a new tag with other nodes'."""
         from localpuppet.node.releases.packages.staging import PackageStaging
         from localpuppet.node.releases.staging import compare_first
 
@@ -217,7 +217,7 @@ class ReleaseWiring:
         )
 
     def _install_package(self) -> "Callable[[str], None] | None":
-        """Return what has the package manager install a package, where the site wants that."""
+        """Return the installer of packages, or `None` if the site does not enable it."""
         manager = self._node.settings.install_packages
         if manager is None:
             return None
@@ -229,7 +229,7 @@ class ReleaseWiring:
             yield self.package_staging(repository, approve)
 
     def _offered(self, path: "ReleasePath") -> bool:
-        """Return whether staging could find a release."""
+        """Return whether a source, a package or a pack has a release."""
         from localpuppet.node.releases.packages.directory import find, find_pack
 
         settings = self._node.settings
@@ -242,7 +242,7 @@ class ReleaseWiring:
         return find_pack(settings.packages, path) is not None
 
     def locked_modules(self) -> "LockedModules":
-        """Return what brings the modules of locks."""
+        """Return the fetcher of locked modules."""
         from localpuppet.node.releases.mutable.modules import LockedModules
 
         return LockedModules(supply=self.supply, repository=self.repository)
@@ -251,7 +251,7 @@ class ReleaseWiring:
         """Return whether a release is a branch of a source, and not a directory of that name.
 
         Raises:
-            InvalidInputError: It is, and the site takes tags only.
+            InvalidInputError: The release is a branch, and the site allows only tags.
         """
         settings = self._node.settings
         declared = path.source in settings.sources
@@ -263,7 +263,7 @@ class ReleaseWiring:
         return found
 
     def branch_staging(self) -> "BranchStaging":
-        """Return what brings branches of sources."""
+        """Return the staging of branches."""
         from localpuppet.node.releases.mutable.branches import BranchStaging
 
         return BranchStaging(
@@ -274,10 +274,10 @@ class ReleaseWiring:
         )
 
     def stage_mutable(self, path: "ReleasePath") -> None:
-        """Bring what a release that is not a tag needs: a branch as it is now, modules of trunk.
+        """Stage mutable code: the current commit of a branch, or the modules of trunk.
 
         Raises:
-            LocalpuppetError: It is refused, or cannot be had.
+            LocalpuppetError: The code is invalid, or cannot be fetched.
         """
         if self.is_branch(path):
             self.branch_staging().stage_or_stay(path, self._node.observe("").note)
@@ -285,14 +285,14 @@ class ReleaseWiring:
             self.trunk_staging().stage(path)
 
     def trunk_staging(self) -> "TrunkStaging":
-        """Return what brings the modules of releases that are not tags."""
+        """Return the staging of `trunk`'s modules."""
         from localpuppet.node.releases.mutable.trunk import TrunkStaging
 
         modules = self._node.settings.modules
         return TrunkStaging(modules=modules, files=self.files, locked=self.locked_modules)
 
     def work_trees(self) -> "WorkTrees":
-        """Return what makes work trees ready to be run."""
+        """Return what prepares work trees for runs."""
         from localpuppet.node.releases.mutable.work_tree import WorkTrees
 
         state = self._node.settings.state
@@ -313,7 +313,7 @@ class ReleaseWiring:
         )
 
     def provider(self) -> "ReleaseProvider":
-        """Return what provides the release that an input names."""
+        """Return the provider of releases."""
         from localpuppet.node.releases.provider import ReleaseProvider
 
         return ReleaseProvider(
@@ -329,7 +329,7 @@ class ReleaseWiring:
         """Return the parser of the installed Puppet.
 
         Raises:
-            PuppetMissingError: There is no interpreter for it.
+            PuppetMissingError: Its interpreter is missing.
         """
         from localpuppet.node.puppet.installation import find_ruby
         from localpuppet.node.releases.interfaces import Parser
@@ -351,7 +351,7 @@ class ReleaseWiring:
         )
 
     def reader(self) -> "InterfaceReader":
-        """Return what has Puppet's parser read releases."""
+        """Return the reader of interfaces."""
         from localpuppet.node.releases.reading import InterfaceReader
 
         return InterfaceReader(
@@ -373,16 +373,15 @@ class ReleaseWiring:
         """Return the release that the node's input names.
 
         Raises:
-            InvalidInputError: The input is refused.
+            InvalidInputError: The input is invalid.
         """
         return self._app_of(self._node.settings.input)
 
     def named_apps(self) -> "list[ReleasePath]":
-        """Return the releases that the inputs in the root name, and the one that was assigned.
+        """Return the releases that the inputs in the root name, and the assigned one.
 
         Raises:
-            InvalidInputError: An input is refused: what it names could not be kept.
-            StateError: The assignment is damaged.
+            InvalidInputError: An input is invalid, so that its release could not be kept.
         """
         settings = self._node.settings
         inputs = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]
@@ -395,6 +394,6 @@ class ReleaseWiring:
 
 
 def elsewhere(node: NodeWiring) -> "tuple[Path, Sequence[Path]]":
-    """Return what may define classes or hold data outside of a release; see `Elsewhere`."""
+    """Return what may define classes or have data outside of a release; see `Elsewhere`."""
     installation = node.installation(ask=True)
     return node.settings.site_manifest, installation.hiera_files if installation else []

@@ -1,4 +1,4 @@
-"""From the settings to a run: what prepares it, and what supervises it."""
+"""Builds the parts of a run from the settings: preparation and supervision."""
 
 from functools import partial
 from pathlib import Path
@@ -62,7 +62,7 @@ class RunWiring:
         )
 
     def preparation(self) -> "RunPreparation":
-        """Return what reads an input and provides its release."""
+        """Return the preparation of runs."""
         from localpuppet.node.runs.preparing import RunPreparation
 
         node = self._node
@@ -78,10 +78,11 @@ class RunWiring:
     def assigning(
         self, *, confirm: float, confirmed: "Callable[[Assignment], bool]"
     ) -> "Assigning":
-        """Return what does with a release what a signed request asks for.
+        """Return what stages, applies and takes back assignments.
 
         Args:
-            confirm: Seconds within which an assigned release is to be confirmed; 0 for none.
+            confirm: Seconds within which an assigned release must be confirmed; 0 for no
+                confirmation.
             confirmed: Returns whether an assignment was confirmed.
         """
         from localpuppet.node.runs.assigning import Assigning
@@ -105,7 +106,7 @@ class RunWiring:
         )
 
     def candidate(self) -> "Candidate":
-        """Return what compares this node's release with another."""
+        """Return the comparison of this node's release with another."""
         from localpuppet.node.runs.candidate import Candidate
 
         node = self._node
@@ -120,11 +121,11 @@ class RunWiring:
         )
 
     def applied_elsewhere(self, app: "ReleasePath") -> "AppliedElsewhere | None":
-        """Return what this node applied before its reinstallation; see `Neighbours`."""
+        """Return the release that this node applied before its reinstallation; see `Neighbours`."""
         return self._node.neighbours.applied_elsewhere(app, self._node.observe("").note)
 
     def trial(self) -> "TrialPreparation":
-        """Return what makes a work tree ready for a run."""
+        """Return the preparation of work trees."""
         from localpuppet.node.runs.trying import TrialPreparation
 
         node = self._node
@@ -136,7 +137,7 @@ class RunWiring:
         )
 
     def classifier(self) -> "Classifier":
-        """Return what computes node documents without a run.
+        """Return the classifier, which computes node documents without a run.
 
         Raises:
             InvalidInputError: The setting `enc` is not a command.
@@ -154,7 +155,7 @@ class RunWiring:
         )
 
     def catalog_compiler(self) -> "CatalogCompiler":
-        """Return what compiles catalogs and applies nothing."""
+        """Return the compiler of catalogs, which applies nothing."""
         from localpuppet.node.releases.catalogs import CatalogCompiler
 
         node, settings = self._node, self._node.settings
@@ -172,14 +173,14 @@ class RunWiring:
     def supervisor(
         self, observer: "Observer", *, fork_server: "ForkServer | None" = None
     ) -> "Supervisor":
-        """Return what runs Puppet on this node.
+        """Return the supervisor of runs.
 
         Args:
-            observer: Is told what happens.
-            fork_server: What starts Puppet warm, where the caller has one.
+            observer: Receives output and notes.
+            fork_server: Starts Puppet warm, if the caller has one.
 
         Raises:
-            InvalidInputError: A setting is refused.
+            InvalidInputError: A setting is invalid.
         """
         from localpuppet.node.releases.interfaces import check_kept
         from localpuppet.node.runs.supervisor import Node, Supervisor
@@ -189,7 +190,7 @@ class RunWiring:
         installation = self._installation_or_problem()
         lean = lean_start(self._node, installation)
         if lean.facter and not (lean.flags or isinstance(installation, PuppetMissingError)):
-            # The file may hold secrets back: nobody should believe that it did.
+            # The file may block secret facts: the user must know that it has no effect.
             command = installation.command
             observer.note(f"puppet.facter_conf: {command} does not hand RUBYOPT on; not used")
         compiled = self._compiled_ruby()
@@ -229,10 +230,10 @@ class RunWiring:
         )
 
     def refuse_foreign(self) -> None:
-        """Refuse files of the site that a run executes, or that name what it executes.
+        """Reject unsafe files of the site that a run executes, or that name what it executes.
 
         Raises:
-            InvalidInputError: One is missing, or others may write it.
+            InvalidInputError: A file is missing, or others may write it.
         """
         settings = self._node.settings
         # Facter's configuration can name directories of facts, which are programs.
@@ -241,7 +242,7 @@ class RunWiring:
                 refuse_foreign(file)
 
     def _compiled_ruby(self) -> "CompiledRuby | None":
-        """Return what keeps compiled Ruby from run to run, where the site wants it."""
+        """Return the compiled Ruby; `None` if the site disables it."""
         from localpuppet.base.machine.processes import start_apart
         from localpuppet.node.puppet.compiled_ruby import CompiledRuby
 
@@ -258,7 +259,7 @@ class RunWiring:
         )
 
     def _installation_or_problem(self) -> "Installation | PuppetMissingError":
-        """Return Puppet, or why it cannot be used: that is for the record to say."""
+        """Return Puppet, or the reason why it cannot be used, for the record."""
         try:
             return self._node.installed()
         except PuppetMissingError as error:
@@ -290,7 +291,7 @@ class RunWiring:
     def _compilation(
         self, release: "Release", environment: str, environments: "Path"
     ) -> "Compilation":
-        """Return what a release's catalog is compiled from."""
+        """Return the compilation of a release."""
         from localpuppet.node.puppet.command import Compilation
 
         settings = self._node.settings
@@ -301,7 +302,7 @@ class RunWiring:
             environments=environments,
             environment=environment,
             environment_code=release.environment_code,
-            # Our own modules come last: a site's module of the same name hides them.
+            # localpuppet's modules come last: a site's module of the same name hides them.
             modulepath=(*release.whole_modulepath, OWN_MODULES),
             hiera_config=release.hiera_config,
             site_manifest=release.site_manifest or settings.site_manifest,
@@ -309,7 +310,7 @@ class RunWiring:
 
 
 def compiled_directory(settings: "Settings") -> Path:
-    """Return where compiled Ruby is kept."""
+    """Return the directory of compiled Ruby."""
     return settings.state / "cache" / "ruby"
 
 
@@ -327,10 +328,10 @@ def lean_start(node: NodeWiring, installation: "Installation | PuppetMissingErro
 
 
 def _facter(settings: "Settings") -> "FacterConf | None":
-    """Return how the site wants Facter configured.
+    """Return the site's configuration of Facter.
 
     Raises:
-        StateError: There can be no directory for what Facter remembers.
+        StateError: Facter's cache directory cannot be created.
     """
     from localpuppet.node.puppet.environment import FacterConf
 
@@ -342,10 +343,10 @@ def _facter(settings: "Settings") -> "FacterConf | None":
 
 
 def enc_command(node: NodeWiring) -> "EncCommand | None":
-    """Return the site's own ENC command, if it has one.
+    """Return the site's ENC command, if it has one.
 
     Raises:
-        InvalidInputError: The setting is not a command.
+        InvalidInputError: The setting `enc` is not a command.
     """
     from localpuppet.node.enc.command import EncCommand
 

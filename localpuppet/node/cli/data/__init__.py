@@ -1,4 +1,4 @@
-"""What a run of this node is told: its node document, what Hiera has, what the cloud says.
+"""Commands that show the data of runs: node document, Hiera data, instance data.
 
 verbs: `enc`, `instance_data`, `lookup`.
 """

@@ -8,7 +8,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 @click.command(
     "enc",
-    short_help="Print what Puppet is told of a node, as JSON.",
+    short_help="Print the node document of a node, as JSON.",
     epilog="""\b
 As the ENC of a Puppet server:
   node_terminus = exec
@@ -19,9 +19,9 @@ with an input per node in inputs/NAME.yaml.
 @click.argument("node", required=False)
 @click.pass_obj
 def enc_command(wiring: NodeWiring, node: str | None) -> None:
-    """Print what Puppet is told of NODE (default: this one), as JSON that is YAML.
+    """Print the node document of NODE (default: this node), as JSON that is also YAML.
 
-    The input is inputs/NODE.yaml where the root has a directory inputs/, and input.yaml otherwise.
+    The input is inputs/NODE.yaml if the root has a directory inputs/, else input.yaml.
     """
     from localpuppet.node.wiring.run import RunWiring
 

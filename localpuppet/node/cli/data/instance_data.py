@@ -14,7 +14,7 @@ Examples:
   localpuppet instance-data
   localpuppet instance-data --ask-again    after the user data was changed
 
-Values are not shown: user data often holds secrets. Exit codes: 0 also where there is none,
+Values are not shown: user data often holds secrets. Exit codes: 0 (also without data),
 2 a file is refused, 69 the metadata service does not answer.
 """,
 )
@@ -22,10 +22,9 @@ Values are not shown: user data often holds secrets. Exit codes: 0 also where th
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def instance_data_command(node: NodeWiring, ask_again: bool, as_json: bool) -> None:
-    """Show which facts a run gets from the cloud, from where, and which it does not get, and why.
+    """Show which facts a run gets from the cloud, their sources, and why others are missing.
 
-    They come from cloud-init where it ran, else from the metadata service that localpuppet.yaml
-    names.
+    The source is cloud-init if it ran, else the metadata service in localpuppet.yaml.
     """
     from localpuppet.node.enc.instance.facts import facts_of
 

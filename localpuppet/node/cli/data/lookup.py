@@ -1,4 +1,4 @@
-"""`localpuppet lookup`: what Hiera has for a key, as a run would see it."""
+"""`localpuppet lookup`: look up a Hiera key as a run would."""
 
 import json
 from pathlib import Path
@@ -73,12 +73,11 @@ def lookup_command(
     as_json: bool,
     **given: Any,  # noqa: ANN401
 ) -> int:
-    """Show what Hiera has for KEY: same release, hiera.yaml, facts and node document as a run.
+    """Look up KEY in Hiera with the release, hiera.yaml, facts and node document of a run.
 
-    The release is the one that the input names, on this node, or the work tree DIR. With --node
-    the facts are those of the node's inventory entry, and the input is inputs/NAME.yaml where the
-    root has a directory inputs/. Facts in FILE override those, or this machine's. Nothing is
-    applied.
+    The release is the input's, on this node, or the work tree DIR. With --node the facts are those
+    of the node's inventory entry, and the input is inputs/NAME.yaml if the root has a directory
+    inputs/. Facts in FILE override those, or this machine's. Nothing is applied.
     """
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.releases.lookup import LookupRequest, look_up
@@ -142,11 +141,11 @@ def _classify(
 def _collect_facts(
     node: NodeWiring, name: "NodeName | None", file: Path | None
 ) -> "NodeFacts | None":
-    """Return the facts of a node, with those of a file over them; `None` for this machine's.
+    """Return the facts of a node, overridden by those of a file; `None` for this machine's.
 
     Raises:
-        InvalidInputError: The file is refused, or there are no facts of the node.
-        UnavailableError: The inventory cannot be asked.
+        InvalidInputError: The file is invalid, or the node has published no facts.
+        UnavailableError: The inventory is unreachable.
     """
     from localpuppet.node.releases.catalogs import NodeFacts
     from localpuppet.node.releases.making.compiling import read_values

@@ -38,14 +38,14 @@ Examples:
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="At most so many.",
+    help="Maximum number of runs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every field of each run.")
 @click.pass_obj
 def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
-    """List the runs of this node, newest first, and between them the applies that were refused.
+    """List the runs of this node and refused applies, newest first.
 
-    A refused apply left no record of a run: it has no id, and says why in its row.
+    A refused apply has no record and no id; its row shows the reason.
     """
     runs = [status for status, _ in zip(node.records.history(), range(limit), strict=False)]
     attempts = [found for found, _ in zip(node.attempts.history(), range(limit), strict=False)]
@@ -123,17 +123,17 @@ Examples:
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has finished.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the run has finished.")
 @node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: the run's id and its lines.")
 @click.pass_obj
 def logs_command(
     node: NodeWiring, run: str | None, follow: bool, nodes: tuple[str, ...], as_json: bool
 ) -> int:
-    """Show what Puppet said during RUN (default: the newest).
+    """Show Puppet's output of RUN (default: the newest).
 
-    With --node, ask other nodes for the end of it, without the contents of files; their policies
-    must allow you `log`, and RUN is a whole id.
+    With --node, show the end of the log on other nodes, without the contents of files. Their
+    policies must allow you `log`, and RUN must be a full id.
     """
     only_here(nodes, __follow=follow)
     if nodes:
@@ -172,7 +172,7 @@ def follow_log(
     show: Callable[[str], None],
     sleep: Callable[[float], None] | None,
 ) -> None:
-    """Show a run's log, and with `sleep` go on until the run has finished."""
+    """Show a run's log; with `sleep`, follow it until the run has finished."""
     position = 0
     rest = ""
     while True:
@@ -210,10 +210,10 @@ Examples:
 )
 @click.pass_obj
 def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
-    """Show who asked for RUN (default: the newest), with which input, release and layers.
+    """Show why RUN (default: the newest) ran: user, cause, input, release and layers.
 
-    And what its catalog asked about other nodes, and was told; what it exports and collected;
-    whom it kicked; and where the run is a reaction, which node changed which answer.
+    Also show its queries about other nodes with their answers; its exported and collected
+    resources; the nodes that it kicked; and for a reaction, which node changed which answer.
     """
     directory = node.records.get(run)
     status = node.records.status(directory)
@@ -277,7 +277,7 @@ def _why(status: Status, request: dict[str, object], more: Sequence[tuple[str, s
 
 
 def _assigned(raw: object) -> str:
-    """Return who gave the release, where a signed request did."""
+    """Return who assigned the release, or empty."""
     if not isinstance(raw, dict) or not raw:
         return ""
     rollout = f", rollout {raw.get('rollout')}" if raw.get("rollout") else ""

@@ -1,4 +1,4 @@
-"""What a run asked about other nodes, as `why` and `report` show it."""
+"""Formats the queries of a run about other nodes, for `why` and `report`."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ SHOWN = 5
 
 
 def lines(queries: Sequence[RecordedQuery]) -> str:
-    """Return a paragraph with its heading, or nothing where nothing was asked."""
+    """Return a paragraph with its heading, or empty text without queries."""
     if not queries:
         return ""
     shown = [click.style("Queries", dim=True)]

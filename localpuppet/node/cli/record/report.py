@@ -39,7 +39,7 @@ Puppet's messages hold values of resources: what it prints is for the node's ope
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="At most so many resources of a kind.",
+    help="Maximum number of resources of a kind.",
 )
 @node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every resource of each kind.")
@@ -47,10 +47,10 @@ Puppet's messages hold values of resources: what it prints is for the node's ope
 def report_command(
     node: NodeWiring, run: str | None, limit: int, nodes: tuple[str, ...], as_json: bool
 ) -> int:
-    """Show what RUN (default: the newest) did to which resource, where that stands, and how long.
+    """Show what RUN (default: the newest) did to which resources, their places and durations.
 
-    Exits 0 whatever the run's outcome: see status for that. With --node, ask other nodes, whose
-    policies must allow you `report`; RUN is a whole id then.
+    The exit code does not depend on the run's result: see status. With --node, ask other nodes,
+    whose policies must allow you `report`; RUN must be a full id.
     """
     if nodes:
         return node.additions.ask(nodes, "report", as_json=as_json, run=run)
@@ -84,7 +84,7 @@ def report_command(
         render.emit(f"\n{text}")
     if resources is None:
         goes_on = status.state is not State.FINISHED
-        why = "the run goes on" if goes_on else "Puppet left none: it applied nothing"
+        why = "the run is active" if goes_on else "Puppet left none: it applied nothing"
         render.emit(f"\nno report of this run: {why}")
         return 0
     shorten = shortener(node.settings.modules, node.settings.root)

@@ -1,4 +1,4 @@
-"""`localpuppet release`: what is done with releases, by their makers and on a node."""
+"""`localpuppet release`: commands for makers of releases and for releases on a node."""
 
 import click
 
@@ -23,12 +23,12 @@ Examples:
   localpuppet release import Puppetfile -o manifest.yaml
   localpuppet release lock .             manifest.yaml → manifest.lock
   localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml
-  localpuppet release gc --dry-run       what nobody will go back to
+  localpuppet release gc --dry-run       list what gc would remove
   localpuppet release package foo/tags/r1 --format deb
   localpuppet release check .            closed? parses? fits? for CI
   localpuppet release sign . r2          one more person signs it
   localpuppet release tag . r2           checked, annotated, pushed
-  localpuppet release verify --all       hash every byte of what is staged
+  localpuppet release verify --all       hash every byte of staged releases
 """
 
 

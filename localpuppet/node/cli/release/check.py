@@ -1,4 +1,4 @@
-"""`localpuppet release check`: is a working copy fit to be a release?"""
+"""`localpuppet release check`: check whether a working copy can be released."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,13 +56,12 @@ def check_command(
     facts: tuple[Path, ...],
     as_json: bool,
 ) -> int:
-    """Check the release in the working copy APP_DIR; nothing in it is changed.
+    """Check the release in the working copy APP_DIR; change nothing in it.
 
-    Manifest and lock agree; every dependency, and theirs, is a tag that is still what was locked;
-    Puppet parses every file; Hiera's data parse, and its levels have files; enc.yaml fits the
-    classes and parameters that are there; with --compile, each INPUT compiles with each FILE's
-    facts. Code and data that a release does not use, and what its code needs and nodes may lack,
-    are warnings.
+    Manifest and lock agree; every direct or indirect dependency is a tag that still matches the
+    lock; Puppet parses every file; Hiera data parse, and its levels have files; enc.yaml fits the
+    existing classes and parameters; with --compile, each INPUT compiles with each FILE's facts.
+    Unused code and data, and requirements that some nodes lack, are warnings.
     """
     if facts and not inputs:
         raise click.UsageError("--facts goes with --compile: which input are they for?")
@@ -109,7 +108,7 @@ def _compile(
 
 
 def as_dict(checked: "Checked") -> dict[str, object]:
-    """Return what programs get."""
+    """Return the JSON form."""
     return {
         "modules": {name: pin.name for name, pin in sorted(checked.lock.modules.items())},
         "sources": sorted(checked.lock.sources),
@@ -123,7 +122,7 @@ def as_dict(checked: "Checked") -> dict[str, object]:
 
 
 def show(checked: "Checked") -> None:
-    """Show what was checked."""
+    """Show the result of the check."""
     from localpuppet.node.releases.lock import Pin
 
     interface = checked.interface

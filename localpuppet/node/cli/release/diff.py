@@ -1,4 +1,4 @@
-"""`localpuppet release diff`: what a node would get from another release."""
+"""`localpuppet release diff`: compare two releases."""
 
 from typing import TYPE_CHECKING
 
@@ -41,8 +41,8 @@ def diff_command(
 ) -> None:
     """Compare two releases: pins, files and, with --catalog, compiled resources.
 
-    Files are those of the release, its single modules and its collections. --text shows files of
-    up to 256 KiB and 5,000 lines, and 1 MiB of diffs in all; it names the others.
+    Files are those of the release, its single modules and its collections. --text shows files of up
+    to 256 KiB and 5,000 lines, and 1 MiB of diffs in all; other files are only named.
 
     Releases that are not on this node are staged first. Catalogs are compiled with this node's
     facts; nothing is applied.
@@ -74,7 +74,7 @@ def diff_command(
 def _catalogs(
     node: NodeWiring, name: str, releases: "Sequence[Release]"
 ) -> "list[dict[str, dict[str, str]]]":
-    """Return what an input's catalog has in either release; say what only one of them can take."""
+    """Return an input's catalogs of both releases; note what only one of them accepts."""
     from localpuppet.node.enc.classify import node_document
     from localpuppet.node.releases.comparing import only_in_other
     from localpuppet.node.wiring.run import RunWiring

@@ -1,4 +1,4 @@
-"""`localpuppet release gc`: removing releases that nobody will go back to."""
+"""`localpuppet release gc`: remove unneeded releases."""
 
 from contextlib import ExitStack
 
@@ -20,12 +20,12 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
-    """Remove staged releases and trees that are not needed any more.
+    """Remove staged releases and trees that are no longer needed.
 
-    gc keeps what runs, what input.yaml and inputs/ name, what was assigned or rolled back to, and
-    the last good releases of each source (keep.releases: 5). For gc.keep_staged (14 days) it also
-    keeps what was staged ahead, the modules of work trees and trunk, archives of the Forge, and
-    mirrors of single modules.
+    gc keeps the releases that run, that input.yaml and inputs/ name, that were assigned or rolled
+    back to, and the last good releases of each source (keep.releases: 5). For gc.keep_staged (14
+    days) it also keeps unapplied releases, the modules of work trees and trunk, archives of the
+    Forge, and mirrors of single modules.
     """
     from localpuppet.node.wiring.makers import MakerWiring
     from localpuppet.node.wiring.releases import ReleaseWiring

@@ -1,4 +1,4 @@
-"""`localpuppet release import`: from a Puppetfile to a manifest."""
+"""`localpuppet release import`: convert a Puppetfile to a manifest."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,9 +53,9 @@ def import_command(
 ) -> None:
     """Make a manifest from an r10k or g10k PUPPETFILE.
 
-    Every module is taken, pinned as the Puppetfile pins it, or left and named with the reason.
-    Ruby is evaluated only with --evaluate: by another user, without network. What else is in a
-    manifest.yaml that is there (FILE, or beside PUPPETFILE) is kept.
+    Every module is taken with the pin of the Puppetfile, or left out with a reason. Ruby is
+    evaluated only with --evaluate: by another user, without network. Other keys of an existing
+    manifest.yaml (FILE, or beside PUPPETFILE) are kept.
     """
     from localpuppet.node.releases.puppetfile.choosing import Rules
     from localpuppet.node.releases.puppetfile.importing import import_modules
@@ -126,7 +126,7 @@ def _existing(node: NodeWiring, file: Path) -> "Manifest":
 def _with_moduledir(
     old: "Manifest", said: "Puppetfile", directory: Path
 ) -> "tuple[Manifest, tuple[str, ...]]":
-    """Return the manifest with the directory that modules go to, and those of the modulepath.
+    """Return the manifest with its directory for modules, and the directories of the modulepath.
 
     Only a control repository has such a directory: one with an `environment.conf`, or with modules
     or manifests where r10k's users have them.
@@ -153,9 +153,9 @@ def _with_moduledir(
 def _show(
     said: "Puppetfile", found: "Imported", output: Path | None, *, check: bool, shown: bool
 ) -> None:
-    """Show what became of each entry: all of them, or where a manifest is printed what is left.
+    """Show the result for each entry, or only left-out ones if the manifest is printed.
 
-    Reasons stand below the table: a narrow terminal would cut them off in it.
+    Reasons are below the table, because a narrow terminal would cut them.
     """
     rows = [
         (
@@ -187,7 +187,7 @@ def _show(
 
 
 def _notes(said: "Puppetfile", found: "Imported") -> list[tuple[int, str]]:
-    """Return what somebody should read of the entries, each with its line, in their order."""
+    """Return the notes on entries, each with its line, in order."""
     notes = list(said.notes.items())
     for choice in found.choices:
         words = [f"left: {choice.left}"] if choice.left else choice.notes

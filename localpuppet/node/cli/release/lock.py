@@ -1,4 +1,4 @@
-"""`localpuppet release lock`: what the maker of a release does."""
+"""`localpuppet release lock`: write a release's lock."""
 
 import os
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ Examples:
 )
 @click.argument("directory", metavar="[APP_DIR]", default=".", type=click.Path(path_type=Path))
 @click.argument("names", metavar="[MODULE]...", nargs=-1)
-@click.option("--update", is_flag=True, help="Resolve branches and ranges of versions anew.")
-@click.option("--outdated", is_flag=True, help="List what has something newer; write nothing.")
+@click.option("--update", is_flag=True, help="Resolve branches and version ranges again.")
+@click.option("--outdated", is_flag=True, help="List possible updates; write nothing.")
 @click.option("--accept-moved", is_flag=True, help="Lock a tag again that is not what it was.")
 @click.option(
     "--path",
@@ -56,8 +56,9 @@ def lock_command(
 ) -> None:
     """Resolve every name in APP_DIR/manifest.yaml and write APP_DIR/manifest.lock.
 
-    A tag is a commit, a branch is the commit that it is now, a range of versions is the newest in
-    it. What is locked stays so until --update; a tag or version with other bytes is an alarm.
+    A tag resolves to its commit, a branch to its current commit, a version range to the newest
+    version in it. Locked entries stay until --update; if a locked tag or version has other bytes,
+    the command fails.
     """
     from localpuppet.node.releases.lockfile import EMPTY
     from localpuppet.node.releases.single.moves import moves
@@ -102,7 +103,7 @@ def _work_trees(said: Sequence[str]) -> dict[str, Path]:
     for text in said:
         name, equals, path = text.partition("=")
         if not equals or not Path(path).is_dir():
-            raise click.UsageError("--path wants NAME=DIR, and a directory that is there")
+            raise click.UsageError("--path requires NAME=DIR with an existing directory")
         found[name] = Path(os.path.abspath(path))  # noqa: PTH100 - the path as its user knows it
     return found
 

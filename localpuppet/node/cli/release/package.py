@@ -41,10 +41,10 @@ Examples:
 def package_command(
     node: NodeWiring, app: str | None, form: str, output: Path, version: str | None, as_json: bool
 ) -> None:
-    """Build a package of APP (default: the input's); stage it first when it is not here.
+    """Build a package of APP (default: the input's); stage it first if necessary.
 
-    The same release gives the same bytes. The package carries everything that a node needs, so
-    that it needs no git; installing it switches nothing on.
+    The same release gives the same bytes. The package has everything that a node needs without git;
+    installing it applies nothing.
     """
     from localpuppet.node.wiring.makers import MakerWiring
     from localpuppet.node.wiring.releases import ReleaseWiring

@@ -1,4 +1,4 @@
-"""`localpuppet release sign`: one more signature of a release that somebody else has tagged."""
+"""`localpuppet release sign`: countersign another person's release."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +11,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 @click.command(
     "sign",
-    short_help="Sign a release that somebody else has tagged.",
+    short_help="Sign a release that another person has tagged.",
     epilog="""\b
 Examples:
   git fetch origin tag r2 && git diff r1 r2      look at what you sign
@@ -28,11 +28,11 @@ Examples:
 def sign_command(
     node: NodeWiring, directory: Path, tag: str, source: str | None, push: bool, as_json: bool
 ) -> None:
-    """Sign the release TAG, that somebody else has tagged and signed, with your git's key.
+    """Countersign the release TAG of another person with your git signing key.
 
-    Nodes ask for that where their source says 'signatures: 2' or more. Your signature covers the
-    tag object: its commit, its message, its time. APP_DIR is a clone that has the tag as origin
-    has it; what is checked out there does not matter.
+    Nodes require this if their source sets 'signatures: 2' or more. Your signature covers the tag
+    object: its commit, its message, its time. APP_DIR is a clone that has the same tag as origin;
+    its checked-out commit does not matter.
     """
     from localpuppet.node.releases.making.countersigning import countersign
     from localpuppet.node.releases.making.tagging import parse_release_tag

@@ -1,4 +1,4 @@
-"""`localpuppet release list` and `verify`: what is staged on this node."""
+"""`localpuppet release list` and `verify`: the staged releases of this node."""
 
 import click
 
@@ -22,7 +22,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def list_command(node: NodeWiring, as_json: bool) -> None:
-    """List the releases that are staged on this node."""
+    """List the staged releases of this node."""
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
@@ -56,7 +56,7 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 
 
 def _applied(node: NodeWiring) -> dict[str, str]:
-    """Return which release of each source is the current one, and to which one would go back."""
+    """Return the current release of each source, and the target of a rollback."""
     from localpuppet.node.runs.going_back import GoingBack
 
     going_back = GoingBack(node.good_runs, node.ledger)
@@ -89,9 +89,9 @@ Examples:
 def verify_command(
     node: NodeWiring, app: str | None, everything: bool, quick: bool, as_json: bool
 ) -> None:
-    """Hash every byte of APP (default: the input's) and compare with what was locked.
+    """Hash every byte of APP (default: the input's) and compare it with the lock.
 
-    Exits 3 when something is not what it was; 'localpuppet stage' repairs it.
+    The exit code is 3 if something changed; 'localpuppet stage' repairs it.
     """
     from localpuppet.node.wiring.releases import ReleaseWiring
 

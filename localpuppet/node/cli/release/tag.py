@@ -1,4 +1,4 @@
-"""`localpuppet release tag`: from a committed working copy to a tag that others can name."""
+"""`localpuppet release tag`: tag a commit as a release."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,11 +46,11 @@ def tag_command(
     message: str | None,
     as_json: bool,
 ) -> None:
-    """Tag what is committed in APP_DIR as the release TAG, and push the tag to origin.
+    """Tag the commit in APP_DIR as the release TAG, and push the tag to origin.
 
-    The work tree is clean, manifest.lock is committed, 'release check' passes, and the tag is new,
-    here and at origin. When the push fails, the tag is removed here again. The tag's message says
-    which source it is for; nodes ask for that where they ask for signatures.
+    The work tree must be clean, manifest.lock committed, 'release check' must pass, and the tag
+    must be new here and at origin. If the push fails, the tag is removed here again. The tag's
+    message names its source; nodes that require signatures require that, too.
     """
     from localpuppet.node.cli.release.check import as_dict, show
     from localpuppet.node.releases.making.tagging import (
