@@ -3,5 +3,5 @@
 decides: `assignment`, `document`, `interpolation`.
 acts: `assigned`, `classify`, `command`, `input`.
 touches the world: `https`.
-what the cloud says: `instance`.
+instance data of the cloud: `instance`.
 """

@@ -1,6 +1,7 @@
 """Puppet as a program: its installation, its commands, its reports.
 
 decides: `changes`, `fault`, `log_lines`, `metaparameters`, `resources`, `types`, `vocabulary`.
-    acts: `command`, `compiled_ruby`, `environment`, `facts`, `installation`, `launching`, `noted`,
-    `own_environment`, `report`, `run_lock`. touches the world: `probe`.
+acts: `command`, `compiled_ruby`, `environment`, `facts`, `installation`, `launching`, `noted`,
+    `own_environment`, `report`, `run_lock`.
+touches the world: `probe`.
 """

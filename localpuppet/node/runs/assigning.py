@@ -2,7 +2,7 @@
 
     stage:  does the input take one? newer? older? -> provide the release -> do the values fit?
     apply:  the same, and then the assignment is in force
-    back:   the last good run before the assignment, of what was confirmed, is in force
+    back:   the last good run before the assignment, without unconfirmed ones, is in force
 
 - An assignment is in force only when its release is on the node, locked, and its values fit the
   interface that Puppet's own parser read.

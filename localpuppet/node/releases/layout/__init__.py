@@ -1,4 +1,5 @@
 """The layout of a release: its modulepath, and the link directory that staging makes.
 
-decides: `environment`. acts: `composing`, `links`.
+decides: `environment`.
+acts: `composing`, `links`.
 """

@@ -1,5 +1,6 @@
 """Puppetfiles of r10k and g10k: read as data, and converted to manifests.
 
-decides: `choosing`, `entry`, `origin`, `parsing`, `tokens`. acts: `asking`, `importing`. touches
-    the world: `evaluating`.
+decides: `choosing`, `entry`, `origin`, `parsing`, `tokens`.
+acts: `asking`, `importing`.
+touches the world: `evaluating`.
 """
