@@ -1,7 +1,7 @@
-"""The dashboard: a fleet in a browser.
+"""The dashboard, which shows a fleet in a browser.
 
-A function that reads or writes the state directory raises `StateError` if the disk refuses;
-one that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
+A function that reads or writes the state directory raises `StateError` if the disk refuses; one
+that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
 
 packages: `cli`, `dashboard`, `doors`, `wiring`.
 modules: `settings`.

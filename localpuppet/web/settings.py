@@ -1,8 +1,8 @@
-"""`web:` in `localpuppet.yaml`: to whom the page shows itself over TLS.
+"""`web:` in `localpuppet.yaml`: access to the dashboard over TLS.
 
 web:
-people: [alice, bob]                     # whose certificates of identity.ca let them look
-certificate: ssl/fleet.example.com.pem   # what the page shows; identity.certificate where not set
+people: [alice, bob]                     # people with a certificate of identity.ca
+certificate: ssl/fleet.example.com.pem   # of the dashboard; default: identity.certificate
 key: ssl/fleet.example.com.key
 """
 
@@ -16,11 +16,11 @@ from localpuppet.node.settings.files import SettingsFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
-    """To whom the page shows itself over TLS, and with which certificate.
+    """The people with access over TLS, and the dashboard's certificate.
 
     Attributes:
-        people: The names in the certificates of those who may look.
-        certificate: The page's own; `None` for the identity's.
+        people: The names in the certificates of people with access.
+        certificate: The dashboard's certificate; `None` for the identity's.
         key: The key of that certificate; `None` as well.
     """
 
@@ -30,7 +30,7 @@ class WebSettings:
 
 
 def web_settings(file: SettingsFile) -> WebSettings:
-    """Return what `web:` says.
+    """Return the section `web:`.
 
     Raises:
         InvalidInputError: A name is not a signer's, or one of certificate and key is missing.

@@ -1,4 +1,4 @@
-"""`localpuppet web`: the fleet in a browser."""
+"""`localpuppet web`: show the fleet in a browser."""
 
 from pathlib import Path
 
@@ -48,14 +48,14 @@ Exit codes: 0 ended by ^C; 2 it is refused, or something is not installed: the e
 def web_command(
     node: NodeWiring, listen: str, actions: bool, site: Path | None, opens: bool
 ) -> None:
-    """Show the fleet in a browser, live, until ^C: nodes, runs, holds, facts, who kicks whom.
+    """Show the fleet in a browser, live, until ^C: nodes, runs, holds, facts, kicks.
 
-    The page only shows, unless --actions is given: then nodes are asked in your name, and their
-    policies decide. It hears of the fleet as 'localpuppet nodes --watch' does, and remembers
-    ends of runs for 90 days; while the bus is away it says as of when it knows.
+    Without --actions the dashboard is read-only. With it, the dashboard sends requests to nodes in
+    your name, and their policies decide. It keeps results of runs for 90 days. If the bus is
+    unreachable, it shows when its data were last updated.
 
-    On another address than loopback the page is read-only, over TLS, for those whose certificates
-    of identity.ca are named in web.people.
+    On another address than loopback the dashboard is read-only, over TLS, for people in web.people
+    with a certificate of identity.ca.
     """
     from localpuppet.fleet.agent.log import AgentLog
     from localpuppet.fleet.wiring.fleet import FleetWiring

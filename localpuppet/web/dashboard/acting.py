@@ -1,16 +1,10 @@
-"""The views that have nodes do something: first what will happen, then what came of it.
+"""The views of actions: first the consequences, and after a confirmation the result.
 
-Owns: that a deed was confirmed on a page of ours, once, and that it is in the log. Refuses to know:
-how nodes are asked.
-
-Invariants:
-
-- Nothing is done for a GET, and nothing without a token that a confirmation of the same session,
-  for the same deed, has given: each is good once, for ten minutes.
-- Who confirms that a rollout continues ends the pause that the confirmation showed, and no later
-  one.
-- Each deed is a line of the log with who, what, where and what came of it, refused ones too,
-  and those that the end of the page cuts off.
+- A GET does nothing. An action requires a token from a confirmation in the same session for the
+  same action; a token is valid once, for ten minutes.
+- Confirming that a rollout continues ends only the pause that the confirmation showed.
+- Each action is a log line with user, action, target and result, also if it was refused or the end
+  of the dashboard cut it off.
 """
 
 import asyncio
@@ -43,50 +37,50 @@ from localpuppet.web.doors.loopback import LoopbackDoor
 # Bytes of a form, and fields in it.
 MAX_FORM = 8 * 1024
 MAX_FIELDS = 8
-# Seconds in which a form is there.
+# Seconds within which a form must arrive.
 PATIENCE = 10.0
-# Deeds that go on together.
+# Actions that run at the same time.
 AT_ONCE = 4
-# Of a deed that the end of the page, or an error of ours, has cut off.
+# The result of an action that the dashboard's end or an internal error cut off.
 UNKNOWN = "what came of it is not known"
 FORM = "application/x-www-form-urlencoded"
 
 
 class Actor(Protocol):
-    """Has nodes do something, signed with a key."""
+    """Sends signed requests for actions to nodes."""
 
     @property
     def name(self) -> str:
-        """Return in whose name."""
+        """Return the caller in whose name requests are sent."""
         ...
 
     async def act(self, deed: Deed) -> str:
-        """Have a node do something; return what came of it, one line.
+        """Request an action of a node; return the result, one line.
 
         Raises:
-            LocalpuppetError: The node refuses or is silent, or the bus is away.
+            LocalpuppetError: The node refuses or does not answer, or the bus is unreachable.
         """
         ...
 
     async def say(self, rollout: RolloutId, word: Word, about: str) -> str:
-        """Send a command to the process that carries a rollout out; return what came of it.
+        """Send a command to the controller of a rollout; return the result.
 
         Args:
-            rollout: Which.
+            rollout: The rollout.
             word: The command.
-            about: What it is about, see `Said`.
+            about: The subject of the command, see `Said`.
 
         Raises:
-            LocalpuppetError: There is no such process, or it does not wait for that word.
+            LocalpuppetError: No controller is running, or it does not wait for that command.
         """
         ...
 
     async def resume(self, rollout: RolloutId) -> str:
-        """Have a process of its own go on with a rollout; return what came of it.
+        """Start a process that continues a rollout; return the result.
 
         Raises:
-            LocalpuppetError: A process does already, or it is over, or another's, or could not
-                begin.
+            LocalpuppetError: A process is running already, the rollout is over or another user's,
+                or the process could not start.
         """
         ...
 
@@ -107,15 +101,15 @@ class _Proposal:
 
 
 class Acting:
-    """The views.
+    """The views of actions.
 
     Args:
-        actor: Has nodes do something.
-        fleet: Which nodes there are.
-        rollouts: Those of this machine.
+        actor: Sends requests.
+        fleet: The nodes.
+        rollouts: The rollouts of this machine.
         door: Knows sessions, and gives tokens.
         showing: Shows templates.
-        log: Gets a line for each deed.
+        log: Takes a line for each action.
     """
 
     def __init__(
@@ -137,13 +131,13 @@ class Acting:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def node(self, request: Request) -> Response:
-        """Show what a node would do; for a POST, have it do that and show what came of it."""
+        """Show the consequences of an action for a node; for a POST, do it and show the result."""
         action = Action.parse(request.path_params["action"])
         name = NodeName.parse(request.path_params["node"])
         row = self._fleet.row(name)
         if row is None:
             raise NotThereError(
-                f"nothing is known of {name}", hint="the list of nodes has those that are there"
+                f"nothing is known of {name}", hint="the list of nodes has the known ones"
             )
 
         def read(form: Mapping[str, str]) -> tuple[str, Callable[[], Awaitable[str]]]:
@@ -163,7 +157,7 @@ class Acting:
         )
 
     async def rollout(self, request: Request) -> Response:
-        """Show what a rollout would do; for a POST, have it do that."""
+        """Show the consequences of an action for a rollout; for a POST, do it."""
         course = Course.parse(request.path_params["action"])
         rollout = RolloutId.parse(request.path_params["rollout"])
         try:
@@ -188,7 +182,7 @@ class Acting:
     async def _course(self, report: Report, course: Course, about: str) -> str:
         rollout = report.state.began.id
         if report.word == ELSEWHERE:
-            raise InvalidInputError("went on on another machine", where=str(rollout))
+            raise InvalidInputError("is continued on another machine", where=str(rollout))
         if course is Course.RESUME:
             return await self._actor.resume(rollout)
         return await self._actor.say(rollout, Word(course), about)
@@ -241,7 +235,7 @@ async def _form(request: Request) -> dict[str, str]:
     """Return the fields of a form.
 
     Raises:
-        InvalidInputError: It is not one, or a large one, or does not come in time.
+        InvalidInputError: The body is not a form, is too large, or does not arrive in time.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != FORM:
         raise InvalidInputError("is not a form", where="request")

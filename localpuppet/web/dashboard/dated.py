@@ -1,8 +1,6 @@
-"""When a run was asked for, as the page's memory keeps it: the number of a day, and one within it.
+"""Splits the id of a run into the number of a day and a number within the day, for the memory.
 
-Owns: both numbers. Refuses to know: SQLite.
-
-Invariant: of runs that were asked for later both numbers, compared one after the other, are larger.
+Of two runs, the later one has the larger pair of numbers.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -18,7 +16,7 @@ _RANDOM = 16
 
 
 def day_of(seconds: float) -> int:
-    """Return the number of the day since 1970 that a time is in.
+    """Return the number of the day since 1970 of a time.
 
     Args:
         seconds: Since 1970, UTC.
@@ -33,7 +31,7 @@ def parts_of(run: RunId) -> tuple[int, int]:
 
 
 def run_of(day: int, moment: int) -> RunId:
-    """Return the id that `parts_of` has taken apart."""
+    """Return the id that `parts_of` has split."""
     time = _EPOCH + timedelta(days=day, microseconds=moment >> _RANDOM)
     # Its year by itself: what `%Y` has of one before 1000 depends on the C library.
     return RunId(f"{time.year:04}{time:%m%dT%H%M%S.%f}Z-{moment & (1 << _RANDOM) - 1:04x}")

@@ -1,9 +1,6 @@
-"""What a person may have nodes and rollouts do from the page, and what will come of it.
+"""The actions that people can request from the dashboard for nodes and rollouts, and their effects.
 
-Owns: the actions, their words, and what of a form is taken. Refuses to know: HTTP, signatures, the
-bus.
-
-Invariant: the page decides nothing. What is asked of a node is decided by the node's own policy.
+The dashboard decides nothing: each node's own policy decides about a request.
 """
 
 from collections.abc import Mapping
@@ -22,14 +19,14 @@ from localpuppet.web.dashboard.row import SILENT, Row
 
 
 class _Word(StrEnum):
-    """What can be asked for, as it stands in a URL."""
+    """An action as a word in a URL."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return it.
+        """Return the action.
 
         Raises:
-            InvalidInputError: The text is not one.
+            InvalidInputError: The text is not an action.
         """
         try:
             return cls(text)
@@ -38,12 +35,12 @@ class _Word(StrEnum):
 
     @property
     def label(self) -> str:
-        """Return what a button says."""
+        """Return the label of its button."""
         return _LABELS[self]
 
 
 class Action(_Word):
-    """What a node can be asked for, as it stands in a URL."""
+    """An action of a node, as a word in a URL."""
 
     TRIGGER = "trigger"
     NOOP = "noop"
@@ -59,7 +56,7 @@ _WILL = {
     Action.NOOP: "It is asked for a run with --noop: Puppet says what it would change.",
     Action.HOLD: (
         "No run starts there until the hold ends: not by its timer, not by triggers, not by a"
-        " Puppet agent. A run that is on goes on."
+        " Puppet agent. A run that has started continues."
     ),
     Action.ENABLE: "The hold that it has in your name ends; those of others stay.",
 }
@@ -74,13 +71,13 @@ NEEDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
-    """Something that a person has a node do.
+    """A request for an action of a node.
 
     Attributes:
-        action: What.
-        node: Who.
-        message: Of a hold: why.
-        length: Of a hold: after which time it ends by itself, `2h`; empty for never.
+        action: The action.
+        node: The node.
+        message: The reason of a hold.
+        length: The length of a hold, `2h`; empty for unlimited.
     """
 
     action: Action
@@ -90,15 +87,15 @@ class Deed:
 
     @classmethod
     def read(cls, action: Action, node: NodeName, form: Mapping[str, str]) -> "Deed":
-        """Return what a form asks for.
+        """Return the request in a form.
 
         Args:
-            action: What.
-            node: Who.
-            form: Fields and what is in them.
+            action: The action.
+            node: The node.
+            form: The fields of the form.
 
         Raises:
-            InvalidInputError: A field is refused.
+            InvalidInputError: A field is invalid.
         """
         if action is not Action.HOLD:
             return cls(action=action, node=node)
@@ -111,18 +108,18 @@ class Deed:
         )
 
     def __str__(self) -> str:
-        """Return what is asked for, for the log."""
+        """Return the request for the log."""
         if self.action is not Action.HOLD:
             return str(self.action)
         return f"hold ({f'for {self.length}' if self.length else 'without end'}: {self.message})"
 
 
 def consequences(action: Action, row: Row) -> tuple[str, ...]:
-    """Return what will happen, sentence by sentence.
+    """Return the consequences, sentence by sentence.
 
     Args:
-        action: What is asked for.
-        row: How the node is.
+        action: The action.
+        row: The node's row.
     """
     found = [_WILL[action]]
     runs = action in (Action.TRIGGER, Action.NOOP)
@@ -139,7 +136,7 @@ def consequences(action: Action, row: Row) -> tuple[str, ...]:
 
 
 class Course(_Word):
-    """What a person may have a rollout do, as it stands in a URL."""
+    """An action of a rollout, as a word in a URL."""
 
     CONTINUE = "continue"
     STOP = "stop"
@@ -158,24 +155,23 @@ _LABELS: Mapping[_Word, str] = {
     Course.RESUME: "Resume the rollout",
 }
 _COURSE_WILL = {
-    Course.CONTINUE: "It goes on with its next nodes: what failed so far is accepted.",
+    Course.CONTINUE: "It continues with its next nodes and accepts the failures so far.",
     Course.STOP: (
-        "No further node starts. Runs that are on end first; then the nodes are given back as they"
-        " were."
+        "No further node starts. Started runs end first; then the nodes are released as they were."
     ),
     Course.ROLLBACK: (
         "No further node starts. Runs that are on end first; then the nodes that took the release"
         " go back to their newest good run of before it, the last group first."
     ),
     Course.RESUME: (
-        "A process of its own goes on with it on this machine, in your name, also when this page"
-        " ends. Runs that were begun are not begun again: their nodes are asked how they ended."
+        "A separate process continues it on this machine, in your name, even if this dashboard"
+        " ends. Started runs are not repeated: their nodes report the results."
     ),
 }
 
 
 def courses(report: Report) -> tuple[Course, ...]:
-    """Return what a rollout can be made to do where it is."""
+    """Return the possible actions of a rollout in its state."""
     if report.word == ELSEWHERE:
         return ()
     if report.word in (RUNNING, PAUSED):
@@ -186,15 +182,15 @@ def courses(report: Report) -> tuple[Course, ...]:
 
 
 def rollout_consequences(course: Course, report: Report) -> tuple[str, ...]:
-    """Return what will happen to a rollout, sentence by sentence.
+    """Return the consequences for a rollout, sentence by sentence.
 
     Args:
-        course: What it is to do.
-        report: What is known of it.
+        course: The action.
+        report: The rollout's report.
     """
     if report.word == ELSEWHERE:
         words = f"'localpuppet rollout {course} {report.state.began.id}'"
-        return (f"Nothing from here: it went on on another machine. {words} reaches it.",)
+        return (f"Nothing from here: another machine continues it. {words} reaches it.",)
     found = [_COURSE_WILL[course]]
     goes_on = report.word in (RUNNING, PAUSED)
     if course is Course.RESUME:
@@ -203,13 +199,13 @@ def rollout_consequences(course: Course, report: Report) -> tuple[str, ...]:
             found.append(f"{left} node{'s are' if left != 1 else ' is'} left.")
             found.append("The policies of nodes decide, as when it began.")
         elif goes_on:
-            found.append("A process goes on with it already.")
+            found.append("A process runs it already.")
         else:
             found.append(f"It is over: {report.word}.")
     elif not goes_on:
-        found.append(f"It is {report.word}: no process goes on with it that could hear this.")
+        found.append(f"It is {report.word}: no process runs it that could receive this.")
     elif course is Course.CONTINUE and report.word != PAUSED:
-        found.append("It does not wait for a word.")
+        found.append("It does not wait for a command.")
     elif course is Course.CONTINUE:
         found.append(f"It is paused: {report.why}.")
     elif course is Course.ROLLBACK:
@@ -218,7 +214,7 @@ def rollout_consequences(course: Course, report: Report) -> tuple[str, ...]:
 
 
 def _goes_back(state: State) -> tuple[str, ...]:
-    """Return what it means for which nodes that a release is taken back, sentence by sentence."""
+    """Return the consequences of taking back a release, sentence by sentence."""
     delivery = state.began.options.delivery
     if delivery is None:
         return ("It gave no node a release: there is nothing to take back.",)

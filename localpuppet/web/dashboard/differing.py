@@ -1,7 +1,4 @@
-"""The view of what differs between two releases that are staged here, and the same as a file.
-
-Owns: what its URL may say. Refuses to know: how releases are compared.
-"""
+"""The view of the differences between two staged releases, and the same as a file."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -29,12 +26,12 @@ MAX_PAGE = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedDifference:
-    """Which two releases a URL names.
+    """The two releases in a URL.
 
     Attributes:
-        before: The first; `None` for none yet.
-        after: The second; `None` for none yet.
-        page: Counted from 1.
+        before: The first, or `None`.
+        after: The second, or `None`.
+        page: The page number, from 1.
     """
 
     before: ReleasePath | None = None
@@ -43,10 +40,10 @@ class AskedDifference:
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> "AskedDifference":
-        """Return what a URL asks for.
+        """Return the request in a URL.
 
         Raises:
-            InvalidInputError: A parameter is not known, or says what it cannot.
+            InvalidInputError: A parameter is unknown or invalid.
         """
         said = {key: value.strip() for key, value in parameters.items() if value.strip()}
         unknown = sorted(said.keys() - {"from", "to", "page"})
@@ -62,7 +59,7 @@ class AskedDifference:
         return cls(before=names[0], after=names[1], page=int(page))
 
     def with_(self, *, page: int) -> "AskedDifference":
-        """Return this with another page."""
+        """Return this request with another page number."""
         return replace(self, page=page)
 
     @property
@@ -71,7 +68,7 @@ class AskedDifference:
         return self._at(PATH, page=str(self.page) if self.page != 1 else "")
 
     def file(self, form: str) -> str:
-        """Return the URL of the whole as a file: `csv`, `json`, `txt`."""
+        """Return the URL of all differences as a file: `csv`, `json`, `txt`."""
         return self._at(f"{PATH}.{form}")
 
     def _at(self, path: str, *, page: str = "") -> str:
@@ -80,11 +77,11 @@ class AskedDifference:
 
 
 class Differing:
-    """The views.
+    """The views of differences.
 
     Args:
-        staged: What is staged here.
-        fleet: Says when the bus last answered.
+        staged: The staged releases of this machine.
+        fleet: Knows when the bus last answered.
         showing: Shows templates.
     """
 
@@ -96,7 +93,7 @@ class Differing:
         self._turn = asyncio.Semaphore()
 
     async def page(self, request: Request) -> Response:
-        """Show how two releases differ, or which can be compared."""
+        """Show the differences of two releases, or the releases to choose from."""
         asked = AskedDifference.parse(request.query_params)
         rows: Sequence[ChangeRow] = ()
         problem = ""
@@ -116,10 +113,10 @@ class Differing:
         )
 
     async def file(self, request: Request) -> Response:
-        """Send all that differs as a file."""
+        """Send all differences as a file."""
         form = request.path_params["form"]
         if form not in exporting.FORMS:
-            raise NotThereError(f"lists are there as {', '.join(exporting.FORMS)}")
+            raise NotThereError(f"lists are available as {', '.join(exporting.FORMS)}")
         asked = AskedDifference.parse(request.query_params)
         if asked.before is None or asked.after is None:
             raise InvalidInputError("are needed, both", where="from and to")

@@ -1,13 +1,8 @@
-"""Rollouts that went on on other machines, by their heads on the bus.
+"""Follows rollouts on other machines by their checkpoints on the bus.
 
-Owns: which heads are known, and following them over outages. Refuses to know: journals, what is
-shown.
-
-Invariants:
-
-- A head that is not to be believed is passed over, and hides no other.
-- While the bus is away what was known of them stays.
-- Of rollouts that are over a head tells how they ended, and not which node did how.
+- An untrusted checkpoint is skipped and hides no other.
+- If the bus is unreachable, the last known checkpoints stay.
+- The checkpoint of a finished rollout has the result, but not the results of nodes.
 """
 
 import asyncio
@@ -22,8 +17,8 @@ from localpuppet.rollout.execution.head import Head
 from localpuppet.rollout.execution.heads import Heads
 from localpuppet.rollout.execution.report import ELSEWHERE, Report
 
-AGAIN = 5.0  # seconds until a bus that was away is watched again
-# Rollouts of which it is remembered that they went on elsewhere, and those of these of which it is
+AGAIN = 5.0  # seconds until an unreachable bus is watched again
+# Rollouts on other machines that are remembered, and those of them of which it is
 # shown how far they are: the newest.
 MOST = 500
 MOST_SHOWN = 20
@@ -33,8 +28,8 @@ class Elsewhere:
     """The rollouts of one caller, as the bus has them.
 
     Args:
-        heads: Returns the heads on a bus.
-        again: Seconds until a bus that was away is watched again.
+        heads: Returns the checkpoints on a bus.
+        again: Seconds until an unreachable bus is watched again.
     """
 
     def __init__(self, heads: Callable[[KeyValue], Heads], *, again: float = AGAIN) -> None:
@@ -49,12 +44,12 @@ class Elsewhere:
         changed: Callable[[], None],
         leave: asyncio.Event,
     ) -> None:
-        """Keep true what is known, until `leave` is set.
+        """Keep the checkpoints up to date until `leave` is set.
 
         Args:
             store: Returns the bus, connected.
-            changed: Told of each change.
-            leave: When to end.
+            changed: Called for each change.
+            leave: Ends the function.
         """
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow(store, changed))
@@ -72,7 +67,7 @@ class Elsewhere:
                         await self._take(heads, change)
                         changed()
             except UnavailableError:
-                pass  # the page says that the bus is away; who may not read heads has none
+                pass  # an unreachable bus is shown; without the right there are no checkpoints
             await asyncio.sleep(self._again)
 
     async def _take(self, heads: Heads, change: Change) -> None:
@@ -93,7 +88,7 @@ class Elsewhere:
 
 
 def report_of(head: Head) -> Report | None:
-    """Return how far a rollout is that goes on elsewhere; `None` where its head does not tell."""
+    """Return the progress of a rollout on another machine; `None` if its checkpoint lacks it."""
     if not head.events:
         return None
     return replace(Report.of(head.events, taken=True), word=ELSEWHERE)

@@ -1,4 +1,4 @@
-"""The end of a run, as the page keeps it, and the strip of the last day."""
+"""The end of a run in the dashboard's memory, and the bars of the last day."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class Ended:
     """The end of a run.
 
     Attributes:
-        node: Where.
+        node: The node.
         run: Its id.
-        at: When: seconds since 1970, UTC.
-        kind: How.
+        at: The time, seconds since 1970, UTC.
+        kind: The result.
         app: The release.
-        why: The reason, one line; empty where there is nothing to say.
-        fault: The key of what went wrong, see `Row.fault`; empty where nothing did.
+        why: The reason, one line, or empty.
+        fault: The failure key, see `Row.fault`, or empty.
     """
 
     node: str
@@ -38,7 +38,7 @@ class Ended:
 
     @classmethod
     def of(cls, row: Row) -> "Ended | None":
-        """Return the end of a node's last run; `None` where it had none."""
+        """Return the end of a node's last run, or `None`."""
         if row.ended is None or not row.run:
             return None
         return cls(
@@ -70,7 +70,7 @@ class Bar:
 
     @property
     def total(self) -> int:
-        """Return how many there are."""
+        """Return the number of runs."""
         return self.good + self.changed + self.bad
 
 
@@ -78,7 +78,7 @@ def strip(counts: Mapping[tuple[int, Kind], int], *, now: float) -> tuple[Bar, .
     """Return a bar for each of the last `HOURS` hours, the oldest first.
 
     Args:
-        counts: Runs by the number of their hour since 1970, and by how they ended.
+        counts: Runs by the number of their hour since 1970, and by result.
         now: Seconds since 1970, UTC.
     """
     last = int(now // HOUR)

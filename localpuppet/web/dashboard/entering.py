@@ -1,7 +1,4 @@
-"""The view behind the link: it exchanges its secret for a cookie.
-
-Owns: what the browser is told then. Refuses to know: how long a link or a session lives.
-"""
+"""The view behind the link, which exchanges the link's secret for a cookie."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +8,7 @@ from localpuppet.web.doors.loopback import LoopbackDoor
 
 
 class Entering:
-    """The view.
+    """The view behind the link.
 
     Args:
         door: Knows the link and the sessions.

@@ -1,7 +1,4 @@
-"""The facts of a node as a tree that people can search.
-
-Owns: what is cut so that a page stays a page. Refuses to know: HTML.
-"""
+"""The facts of a node as a searchable tree, cut to a limit."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,8 +21,8 @@ class Branch:
     Attributes:
         key: Its name below its parent.
         path: Its dotted path.
-        text: Its value; empty where it has parts.
-        parts: What is below it.
+        text: Its value; empty if it has parts.
+        parts: The branches below it.
     """
 
     key: str
@@ -40,8 +37,8 @@ class Tree:
 
     Attributes:
         branches: The first level.
-        shown: How many values are in it.
-        left_out: Whether there are more.
+        shown: The number of values in the tree.
+        left_out: Whether values are omitted.
     """
 
     branches: tuple[Branch, ...]
@@ -59,8 +56,8 @@ def tree_of(facts: Mapping[str, Json], wanted: str = "") -> Tree:
     """Return facts as a tree.
 
     Args:
-        facts: As Facter has them.
-        wanted: A word; only facts are kept whose path or value has it, in whatever case.
+        facts: The facts as Facter returns them.
+        wanted: A search text; the tree has only facts whose path or value contains it, in any case.
     """
     room = _Room()
     branches = tuple(_branches(facts, "", wanted.lower(), room, 0))

@@ -1,12 +1,8 @@
-"""How the page hears of the fleet: presence, the inventory, and what is written down of it.
+"""Feeds the dashboard: reads presence and inventory, and writes the memory.
 
-Owns: when the bus is connected again, when the inventory is followed by us and when by the agent of
-this machine, when the memory is written. Refuses to know: engines, what is shown.
-
-Invariants:
-
-- An agent on this machine is not disturbed: while there is one, its view is only read.
-- Nothing here ends the page: what goes wrong is said, and the page says as of when it knows.
+- If an agent runs on this machine, the dashboard only reads the agent's view; else it follows the
+  inventory itself.
+- No error here ends the dashboard: it logs the error and shows when the data were last updated.
 """
 
 import asyncio
@@ -45,15 +41,15 @@ TOGETHER = 50
 
 
 class ViewReader(Protocol):
-    """This machine's copy of what nodes say."""
+    """Reads this machine's copy of the inventory."""
 
     @property
     def revision(self) -> int:
-        """Return the bus's revision up to which changes are in."""
+        """Return the bus revision up to which the view has all changes."""
         ...
 
     def since(self, revision: int | None) -> set[str]:
-        """Return the nodes whose entries came after a revision of the bus; all for `None`."""
+        """Return the nodes whose entries are newer than a bus revision; all for `None`."""
         ...
 
     def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
@@ -63,14 +59,15 @@ class ViewReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """What a fleet is fed from.
+    """The sources of a fleet.
 
     Attributes:
         connect: Returns the bus, connected.
         view: The view.
-        follow: Keeps the view true until an event is set; it is given what lends the bus.
-        agent_is_there: Whether an agent on this machine does that.
-        log: What is said.
+        follow: Keeps the view up to date until an event is set; takes a function that provides the
+            bus.
+        agent_is_there: Returns whether an agent runs on this machine.
+        log: The log.
     """
 
     connect: Callable[[], Awaitable[KeyValue]]
@@ -81,12 +78,12 @@ class Feed:
 
 
 class Feeding:
-    """Feeds a fleet, and writes down what is new.
+    """Feeds a fleet, and writes changes to the memory.
 
     Args:
         fleet: The rows.
-        memory: Where they are written down.
-        feed: What they are fed from.
+        memory: The memory.
+        feed: The sources.
     """
 
     def __init__(self, fleet: Fleet, memory: Memory, feed: Feed) -> None:
@@ -98,7 +95,7 @@ class Feeding:
         self._said: dict[str, str] = {}
 
     async def run(self, leave: asyncio.Event) -> None:
-        """Go on until `leave` is set; then write down what is new."""
+        """Feed the fleet until `leave` is set, then write changes to the memory."""
         tasks = (
             *(self._listen, self._fleet.keep_up, self._follow),
             *(self._look, self._write, self._prune),
@@ -115,10 +112,10 @@ class Feeding:
         """Return the bus, connected.
 
         Raises:
-            UnavailableError: It is away.
+            UnavailableError: The bus is unreachable.
         """
         if self._kv is None:
-            raise UnavailableError(self._fleet.away or "is away", where="bus")
+            raise UnavailableError(self._fleet.away or "is unreachable", where="bus")
         return self._kv
 
     async def _listen(self) -> None:
@@ -127,7 +124,7 @@ class Feeding:
             try:
                 self._kv = await ours(self._feed.connect())
                 backoff.reset()
-                # A task of its own: a group that failed leaves its task marked as cancelled.
+                # A separate task: a group that failed leaves its task marked as cancelled.
                 await ours(asyncio.create_task(listen(self._kv, self._fleet)))
             except* (UnavailableError, InvalidInputError) as errors:
                 self._fleet.lost(str(_first(errors)))
@@ -137,7 +134,7 @@ class Feeding:
             await asyncio.sleep(backoff.pause())
 
     async def _follow(self) -> None:
-        """Keep the view true while no agent does."""
+        """Keep the view up to date while no agent does."""
         while True:
             if not self._feed.agent_is_there():
                 leave = asyncio.Event()
@@ -152,7 +149,7 @@ class Feeding:
             await asyncio.sleep(AGENT)
 
     async def _look(self) -> None:
-        """Take from the view which nodes there are and what they are for."""
+        """Read the nodes and their roles from the view."""
         loop = asyncio.get_running_loop()
         looked = -NAMES
         while True:
@@ -209,7 +206,7 @@ class Feeding:
             await asyncio.sleep(WRITE if more else PRUNE)
 
     def _wrong(self, part: str, text: str) -> None:
-        """Say once what is wrong with a part."""
+        """Log a problem of a part once."""
         if self._said.get(part) != text:
             self._feed.log.warning(text, kind=LineKind.INVENTORY)
         self._said[part] = text

@@ -1,17 +1,12 @@
-"""The fleet as it is now, for everybody who looks at the page.
+"""The current state of the fleet, shared by all readers of the dashboard: one row a node.
 
-Owns: one row a node, which rows are new, and waking who waits for that. Refuses to know: the bus's
-engines, HTML.
-
-Invariants:
-
-- A node that the bus does not hold any more is silent; it keeps how its last run ended.
-- While the bus is away, rows stay as they were, and the page says since when.
-- However many entries come at once, so many signatures are verified before others have their turn;
-  of a node only the newest entry waits, and the rows show what was known until then.
-- Nodes that nobody vouches for give way to those that are trusted, where there is no room.
-- What is to be written down is told until it was: a disk that refuses loses nothing but time, up to
-  `MOST_ENDED` ends of runs, and `MOST_ENDED_OF_ONE` of a node.
+- A node whose entry left the bus is unresponsive; it keeps the result of its last run.
+- If the bus is unreachable, rows stay and the dashboard shows since when.
+- Signatures are verified in limited batches, so that other tasks continue; for each node only the
+  newest entry waits.
+- If the limit of nodes is reached, trusted nodes replace untrusted ones.
+- Changes stay in `news` until they are written: if the disk refuses, only up to `MOST_ENDED` ends
+  of runs (`MOST_ENDED_OF_ONE` of a node) are kept for later.
 """
 
 import asyncio
@@ -32,7 +27,7 @@ from localpuppet.web.dashboard.lists.standing import Standing
 from localpuppet.web.dashboard.row import NOT_TRUSTED, SILENT, Row
 from localpuppet.web.dashboard.told import Told, told_of
 
-# Nodes that a page takes up; whoever may write presence could else fill the memory.
+# Nodes of a dashboard; else a client with write access to presence could fill the memory.
 MAX_NODES = 20_000
 # Entries that are verified in one go: some 100 microseconds each.
 TOGETHER = 50
@@ -46,14 +41,14 @@ Believe = Callable[[str, bytes], Mapping[str, Json]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What is to be written down.
+    """Changes to write to the memory.
 
     Attributes:
-        rows: Nodes that are not as they were.
+        rows: Changed nodes.
         ended: Ends of runs.
         gone: Nodes that were forgotten.
         as_of: When the bus last answered.
-        told: What nodes tell of rollouts, where that is not as it was.
+        told: Changed reports of nodes about rollouts.
     """
 
     rows: tuple[Row, ...]
@@ -67,14 +62,14 @@ class Fleet:
     """The rows; a `PresenceBoard`.
 
     Args:
-        rows: As they were remembered.
-        as_of: When the bus last answered, as it was remembered.
-        believe: Returns what a signed presence entry says.
+        rows: The rows from the memory.
+        as_of: When the bus last answered, from the memory.
+        believe: Verifies and returns a signed presence entry.
         now: Seconds since 1970, UTC.
-        holding: What nodes told of rollouts that hold them, as it was remembered.
+        holding: Reports of nodes about rollouts that hold them, from the memory.
 
     Attributes:
-        standing: The same nodes as lists need them.
+        standing: The same nodes, indexed for lists.
     """
 
     def __init__(
@@ -111,11 +106,11 @@ class Fleet:
         return self._rows.values()
 
     def row(self, name: str) -> Row | None:
-        """Return a node; `None` where nothing is known of it."""
+        """Return a node; `None` if it is unknown."""
         return self._rows.get(name)
 
     def take(self, change: Change) -> None:
-        """Take what a change brought."""
+        """Apply a change."""
         self.answered()
         if isinstance(change, Listing):
             # It may be another store.
@@ -135,7 +130,7 @@ class Fleet:
             self._catch_up()
 
     def miss(self, listing: Listing) -> None:
-        """Take as gone what is not in a listing, unless it was written after that."""
+        """Mark nodes as gone that a listing lacks, unless they were written after it."""
         self.answered()
         there = {entry.key.removeprefix(PRESENCE) for entry in listing.entries}
         for name in (self._rows.keys() | self._waiting.keys()) - there:
@@ -145,7 +140,7 @@ class Fleet:
                 self._silent(name)
 
     async def keep_up(self) -> None:
-        """Verify what waits, without an end, and let others have their turn in between."""
+        """Verify waiting entries for ever, with pauses for other tasks."""
         while True:
             await self._behind.wait()
             self._catch_up()
@@ -161,29 +156,29 @@ class Fleet:
             self._behind.clear()
 
     def answered(self) -> None:
-        """Take note that the bus is there."""
+        """Note that the bus answered."""
         self.as_of = self._now()
         if self.away:
             self.away = ""
             self._wake("")
 
     def lost(self, reason: str) -> None:
-        """Take note that the bus is away."""
+        """Note that the bus is unreachable."""
         if self.away != reason:
             self.away = reason
             self._wake("")
 
     def stir(self) -> None:
-        """Take note that something beside the nodes has changed: whoever looks is to look again."""
+        """Note a change of something besides the nodes, so that readers load again."""
         self._wake("")
 
     def listed(self, roles: Mapping[str, tuple[str, ...]], *, all_: Collection[str]) -> None:
-        """Take what the inventory says.
+        """Apply the inventory.
 
         Args:
-            roles: Nodes whose entries are new, and what they are for.
-            all_: All nodes of the inventory: one that is silent and was among them, or was not
-                heard for `KEPT` seconds, is forgotten.
+            roles: The roles of nodes with new entries.
+            all_: All nodes of the inventory: an unresponsive node that left it, or sent nothing for
+                `KEPT` seconds, is forgotten.
         """
         for name, found in roles.items():
             if name in self._rows or len(self._rows) < MAX_NODES:
@@ -198,7 +193,7 @@ class Fleet:
                 self._put(replace(row, roles=(), listed=False))
 
     def news(self) -> News:
-        """Return what is to be written down since `written`."""
+        """Return the changes since `written`."""
         return News(
             rows=tuple(self._rows[name] for name in self._dirty),
             ended=tuple(self._ended.values()),
@@ -208,7 +203,7 @@ class Fleet:
         )
 
     def written(self, news: News) -> None:
-        """Take note that it was."""
+        """Note that changes were written."""
         self._dirty -= {row.node for row in news.rows if self._rows.get(row.node) == row}
         self._gone -= set(news.gone)
         for one in news.ended:
@@ -221,12 +216,12 @@ class Fleet:
             self.stir()  # the list of rollouts is made of what is written
 
     async def changed(self, after: int) -> None:
-        """Wait until there is a revision after one."""
+        """Wait for a revision after `after`."""
         while self.revision <= after:
             await self._woken.wait()
 
     def since(self, revision: int) -> set[str] | None:
-        """Return the nodes that changed after a revision; `None` for whatever may have."""
+        """Return the nodes that changed after a revision; `None` if any node may have changed."""
         if revision >= self.revision:
             return set()
         if not self._log or self._log[0][0] > revision + 1:
@@ -256,7 +251,7 @@ class Fleet:
             self._told_anew.add(name)
 
     def _end(self, ended: Ended) -> None:
-        """Have an end of a run written down, where there is room until it is."""
+        """Queue an end of a run for the memory, if the limit allows it."""
         key = ended.node, ended.run
         if key not in self._ended:
             if len(self._ended) >= MOST_ENDED or self._ended_of[ended.node] >= MOST_ENDED_OF_ONE:
@@ -265,7 +260,7 @@ class Fleet:
         self._ended[key] = ended
 
     def _has_room(self, row: Row) -> bool:
-        """Return whether a new node can be taken up; a stranger is forgotten for a trusted one."""
+        """Return whether a new node fits; forget an untrusted node for a trusted one."""
         if len(self._rows) < MAX_NODES:
             return True
         if row.state == NOT_TRUSTED:
@@ -289,7 +284,7 @@ class Fleet:
         if row is None or row.state == SILENT:
             return
         if row.state == NOT_TRUSTED and not row.listed:
-            self._forget(name)  # somebody wrote there, and nobody vouched for it
+            self._forget(name)  # the entry was never verified
         else:
             self._put(replace(row, state=SILENT, cause=""))
 
@@ -297,7 +292,7 @@ class Fleet:
         self.standing.forget(name)
         self._dirty.discard(name)
         if self._rollouts.pop(name, ()):
-            self._told_anew.add(name)  # what it told of holds it no more
+            self._told_anew.add(name)  # those rollouts no longer hold it
         else:
             self._told_anew.discard(name)
         self._gone.add(name)

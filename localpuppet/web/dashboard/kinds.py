@@ -1,8 +1,4 @@
-"""How a run ended, in the words that the page shows, counts and filters by.
-
-Owns: the words, which of them are bad, and when a node is late. Refuses to know: where a status is
-from.
-"""
+"""The results of runs in the words that the dashboard shows, counts and filters by."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -18,7 +14,7 @@ GRACE = 300.0
 
 
 class Kind(StrEnum):
-    """How the last run of a node ended."""
+    """The result of a node's last run."""
 
     COMPILE_FAILED = "compile failed"
     FAILED = "failed"
@@ -34,7 +30,7 @@ class Kind(StrEnum):
 
     @property
     def bad(self) -> bool:
-        """Whether somebody should look."""
+        """Whether the result needs attention."""
         return self in _BAD
 
     @property
@@ -52,10 +48,10 @@ _BY_OUTCOME = {
 
 
 def kind_of(last: Mapping[str, Json]) -> Kind:
-    """Return how a run ended.
+    """Return the result of a run.
 
     Args:
-        last: What a node's presence says of its last run; empty where there was none.
+        last: The last run in a node's presence; empty without one.
     """
     try:
         outcome = Outcome(str(last.get("outcome")))

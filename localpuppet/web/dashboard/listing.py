@@ -1,7 +1,4 @@
-"""The lists of the page, as views and as files.
-
-Owns: what each list is made from. Refuses to know: how rows are chosen (`lists`), who may look.
-"""
+"""The lists of the dashboard, as views and as files."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,15 +34,15 @@ Names = frozenset[str] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What lists are made from.
+    """The sources of lists.
 
     Attributes:
         fleet: The rows.
-        memory: When mistakes were seen first.
+        memory: Knows when failures were seen first.
         inventory: Answers expressions.
-        staged: What is staged on this machine.
+        staged: The staged releases of this machine.
         rollouts: The rollouts of this machine.
-        clock: Time.
+        clock: The clock.
     """
 
     fleet: Fleet
@@ -65,12 +62,12 @@ class _List:
 
 
 class Listing:
-    """The lists.
+    """The views of lists.
 
     Args:
-        kept: What they are made from.
+        kept: The sources.
         showing: Shows templates.
-        together: Has one answer for all who ask for the same.
+        together: Shares one answer between equal requests.
     """
 
     def __init__(self, kept: Kept, showing: Showing, together: Together) -> None:
@@ -128,7 +125,7 @@ class Listing:
         path, _, form = request.url.path.partition(".")
         list_ = self._lists[path]
         if form not in exporting.FORMS:
-            raise NotThereError(f"lists are there as {', '.join(exporting.FORMS)}")
+            raise NotThereError(f"lists are available as {', '.join(exporting.FORMS)}")
         asked = Asked.parse(request.query_params, list_.form)
         names = await self._kept.inventory.names(asked.q)
         media, written = exporting.FORMS[form]
@@ -140,7 +137,7 @@ class Listing:
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 
     async def names(self, asked: Asked) -> tuple[Names, str]:
-        """Return the nodes that an expression finds, and why it could not be asked."""
+        """Return the nodes that an expression finds, and the reason if that failed."""
         try:
             return await self._kept.inventory.names(asked.q), ""
         except LocalpuppetError as error:

@@ -1,10 +1,8 @@
-"""What is new, as server-sent events: the number of the change and the nodes it is of.
+"""Changes as server-sent events: the number of the change and the changed nodes.
 
-Owns: how often a page is told, and what keeps a connection alive. Refuses to know: what changed; a
-page asks for itself again.
-
-- A page that was asleep, or lost its connection, names the last number that it has seen
-  (`Last-Event-ID`), and hears at once what it missed.
+- A page that receives an event loads itself again.
+- After a pause or a lost connection a page sends the last number that it received
+  (`Last-Event-ID`), and gets the missed changes at once.
 """
 
 import asyncio
@@ -16,19 +14,19 @@ from localpuppet.web.dashboard.fleet import Fleet
 # Seconds that changes are gathered for, and at most between two lines.
 GATHER = 0.2
 ALIVE = 15.0
-# Names in an event; of more than that a page is told that anything may have changed.
+# Names in an event; for more, the event means that anything may have changed.
 MOST_NAMES = 50
 MOST_STREAMS = 300
 
 
 class Live:
-    """Tells pages of changes.
+    """Sends changes to pages.
 
     Args:
-        fleet: What changes.
-        leave: Set when the page ends.
-        alive: Seconds between two lines, at most.
-        most: How many may listen.
+        fleet: The fleet.
+        leave: Set when the dashboard ends.
+        alive: Maximum seconds between two lines.
+        most: Maximum number of listeners.
     """
 
     def __init__(
@@ -48,17 +46,17 @@ class Live:
 
     @property
     def full(self) -> bool:
-        """Whether as many listen as may."""
+        """Whether the limit of listeners is reached."""
         return self._streams >= self._most
 
     async def events(
         self, seen: int | None, *, stays: Callable[[], bool] = lambda: True
     ) -> AsyncIterator[str]:
-        """Yield the text of events until the page ends; nothing where as many listen as may.
+        """Yield the text of events until the dashboard ends; nothing if the limit is reached.
 
         Args:
-            seen: The number of the last change that was seen; `None` for what is there now.
-            stays: Whether the listener still may look: asked before each further event.
+            seen: The number of the last received change; `None` for the current one.
+            stays: Returns whether the listener still has access; called before each further event.
         """
         if self.full:
             return  # many asked at the same moment, when it was not
@@ -89,7 +87,7 @@ class Live:
             self._streams -= 1
 
     def _event(self, seen: int) -> str:
-        """Return the event for those who have seen a change: most of them have seen the same."""
+        """Return the event after a change, shared by listeners with the same last change."""
         between = seen, self._fleet.revision
         if self._told[0] != between:
             names = None if seen < 0 else self._fleet.since(seen)
@@ -97,7 +95,7 @@ class Live:
         return self._told[1]
 
     async def _wait(self, seen: int, leaving: "asyncio.Task[bool]") -> None:
-        """Wait for a change, the end, or until it is time to say that we are there."""
+        """Wait for a change, the end, or the time of the next keep-alive line."""
         changed = asyncio.create_task(self._fleet.changed(seen))
         try:
             await asyncio.wait(
@@ -111,8 +109,8 @@ def event(number: int, names: set[str] | None) -> str:
     """Return the text of an event.
 
     Args:
-        number: Of the change.
-        names: The nodes that changed; `None` for whatever may have.
+        number: The number of the change.
+        names: The nodes that changed; `None` if any node may have changed.
     """
     few = sorted(names) if names is not None and len(names) <= MOST_NAMES else None
     return f"id: {number}\ndata: {json.dumps({'nodes': few})}\n\n"

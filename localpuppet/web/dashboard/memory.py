@@ -1,17 +1,14 @@
-"""The page's memory of the fleet: how nodes were, and how their runs ended, in SQLite.
+"""The dashboard's memory of the fleet in SQLite: the last state of nodes, and their runs.
 
-Owns: `web/fleet.sqlite` in the state directory. Refuses to know: the bus, who is believed, how ends
-of runs lie in tables (`run_table`).
+The file is `web/fleet.sqlite` in the state directory.
 
-Invariants:
-
-- A mistake is kept as long as one of its runs would be; of all at most `MOST_FAULTS`, those that
-  were seen last, and at most `MOST_FAULTS_OF_ONE` that one node was the first to have.
-- A run is kept once, as it was told first, until `KEPT` seconds after its day.
-- Of a node so many runs of a day are kept (`run_table.MOST_A_DAY`), and where the file would have
-  more than `MOST_BYTES` in use, the oldest runs of all nodes go first: nobody fills the disk.
-- What was written survives a kill -9; a file that cannot be read is an error and never looks empty.
-- Of pages that start together one makes this format of the file, while the others wait.
+- A failure is kept as long as its runs; at most `MOST_FAULTS` in total (the last seen), and
+  `MOST_FAULTS_OF_ONE` that one node was the first to report.
+- A run is kept once, as first reported, until `KEPT` seconds after its day.
+- A node has at most `run_table.MOST_A_DAY` runs a day. If more than `MOST_BYTES` are in use, the
+  oldest runs of all nodes are deleted first.
+- Committed data survive a kill -9; an unreadable file is an error and never looks empty.
+- If several dashboards start together, one creates the file and the others wait.
 """
 
 import json
@@ -39,14 +36,14 @@ MOST_FAULTS_OF_ONE = 100
 MOST_BYTES = 4 * 2**30
 # Runs that are taken away together: a writer waits for that.
 TOGETHER = 10_000
-# Free pages of the file that are kept for what comes, and those that are given back together.
+# Free pages of the file that are kept for later, and those that are released together.
 SPARE, PAGES = 16_384, 1_000
 # Days by which the id of a run may be of later: such a one would never become too old.
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
 _VERSION = 3
-_DAMAGED = "move it away: what is heard from then on is remembered"
+_DAMAGED = "move it away: the memory starts again"
 _TABLES = (
     run_table.TABLES
     + told_table.TABLES
@@ -69,10 +66,10 @@ class Memory:
     """The memory.
 
     Args:
-        path: The SQLite file; made when first needed, 0600.
+        path: The SQLite file; created at first use, mode 0600.
         now: Seconds since 1970, UTC.
-        most_bytes: What the file may have in use.
-        together: Runs that are taken away together.
+        most_bytes: Maximum bytes in use in the file.
+        together: Number of runs that are deleted together.
     """
 
     def __init__(
@@ -93,14 +90,14 @@ class Memory:
     def begin(
         self, waits: Callable[[], None] = lambda: None, *, patience: float = PATIENCE
     ) -> bool:
-        """Make the file, and throw one of an earlier version away; return whether there was one.
+        """Create the file, and delete one of an earlier version; return whether one existed.
 
         Args:
-            waits: Called before waiting for another page that does so.
-            patience: For how many seconds to wait.
+            waits: Called before waiting for another dashboard.
+            patience: Maximum seconds to wait.
 
         Raises:
-            BusyError: Another page has not done it in that time.
+            BusyError: Another dashboard did not finish in that time.
         """
         path = self._database.path.with_suffix(".lock")
         make_private(path.parent)
@@ -117,7 +114,7 @@ class Memory:
             lock.release()
 
     def _make(self) -> bool:
-        """Have a file of this format; return whether there was one of an earlier one."""
+        """Create a file of this format; return whether one of an earlier format existed."""
         try:
             with self._database.use():
                 return False
@@ -127,7 +124,7 @@ class Memory:
             return True
 
     def rows(self) -> list[Row]:
-        """Return the nodes as they were last."""
+        """Return the last state of the nodes."""
         with self._database.snapshot() as connection:
             texts = connection.execute("SELECT row FROM nodes ORDER BY node").fetchall()
         try:
@@ -138,7 +135,7 @@ class Memory:
             ) from error
 
     def as_of(self) -> float | None:
-        """Return when the bus last answered: seconds since 1970; `None` where it never did."""
+        """Return when the bus last answered: seconds since 1970; `None` if never."""
         with self._database.snapshot() as connection:
             row = connection.execute("SELECT as_of FROM state").fetchone()
         return None if row[0] is None else float(row[0])
@@ -152,17 +149,14 @@ class Memory:
         as_of: float | None = None,
         told: Mapping[str, Sequence[Told]] = MappingProxyType({}),
     ) -> None:
-        """Write down what is new, in one transaction.
+        """Write changes in one transaction.
 
         Args:
-            rows: Nodes that are not as they were.
-            ended: Ends of runs; those known already change nothing, nor do those of long ago.
+            rows: Changed nodes.
+            ended: Ends of runs; known and very old ones are ignored.
             gone: Nodes to forget; their runs stay.
-            as_of: When the bus last answered; as it was for `None`.
-            told: What nodes tell of rollouts now, where that is not as it was.
-
-        Raises:
-            StateError: The disk refused; nothing was written.
+            as_of: When the bus last answered; `None` keeps the old value.
+            told: Changed reports of nodes about rollouts.
         """
         days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)
         with self._database.transaction() as connection:
@@ -184,35 +178,32 @@ class Memory:
                     break
 
     def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[Ended]:
-        """Return the runs of a node, the newest first.
+        """Return the runs of a node, newest first.
 
         Args:
-            node: Which.
-            limit: At most so many.
+            node: The node.
+            limit: Maximum number.
             before: Only older ones than this run; `None` for all.
         """
         with self._database.snapshot() as connection:
             return run_table.of_node(connection, node, limit=limit, before=before)
 
     def run(self, node: str, run: RunId) -> Ended | None:
-        """Return the end of a run; `None` where it is not known."""
+        """Return the end of a run; `None` if unknown."""
         with self._database.snapshot() as connection:
             return run_table.of_id(connection, run, (node,))
 
     def ran(self, run: RunId) -> Ended | None:
-        """Return the end of a run of any node that is there; `None` where it is not known."""
+        """Return the end of a run of any known node; `None` if unknown."""
         with self._database.snapshot() as connection:
             nodes = connection.execute("SELECT node FROM nodes").fetchall()
             return run_table.of_id(connection, run, (name for (name,) in nodes))
 
     def hours(self, since: float) -> Mapping[tuple[int, Kind], int]:
-        """Return how many runs ended in which hour since 1970, and how.
+        """Return counts of runs by hour since 1970 and by result.
 
         Args:
-            since: Seconds since 1970: from the hour that this is in.
-
-        Raises:
-            StateError: They cannot be counted.
+            since: Seconds since 1970; counts begin with the hour of this time.
         """
         with self._database.snapshot() as connection:
             found = connection.execute(
@@ -221,30 +212,30 @@ class Memory:
             return {(hour, Kind(kind)): runs for hour, kind, runs in found}
 
     def faults(self) -> Mapping[str, tuple[float, float]]:
-        """Return when each mistake was seen first and last: seconds since 1970, by `Row.fault`."""
+        """Return when each failure was seen first and last: seconds since 1970, by `Row.fault`."""
         with self._database.snapshot() as connection:
             found = connection.execute("SELECT fault, first, last FROM faults")
             return {fault: (first, last) for fault, first, last in found}
 
     def told(self) -> list[ToldRollout]:
-        """Return the rollouts that nodes told of, the newest first."""
+        """Return the rollouts that nodes reported, newest first."""
         with self._database.snapshot() as connection:
             return told_table.all_(connection, now=self._now())
 
     def told_of(self, rollout: ToldRollout) -> list[tuple[str, Told]]:
-        """Return what nodes told of a rollout, each with its name; see `told_table.of_rollout`."""
+        """Return the reports about a rollout by node; see `told_table.of_rollout`."""
         with self._database.snapshot() as connection:
             return told_table.of_rollout(connection, rollout)
 
     def holding(self) -> Mapping[str, tuple[Told, ...]]:
-        """Return what nodes told of rollouts that hold them, by node."""
+        """Return the reports of nodes about rollouts that hold them, by node."""
         with self._database.snapshot() as connection:
             return told_table.holding(connection, now=self._now())
 
     def prune(self) -> bool:
-        """Take away some of what is too old; return whether there may be more of the same day.
+        """Delete some outdated data; return whether more of the same day may remain.
 
-        A day at a time: a clock that is wrong for an hour costs some days, and not all.
+        A day at a time, so that an hour with a wrong clock loses some days and not all.
         """
         oldest = self._now() - KEPT
         with self._database.transaction() as connection:
@@ -264,7 +255,7 @@ class Memory:
         return (away > 0 and left == first) or self._give_back()
 
     def _give_back(self) -> bool:
-        """Give pages of the file that are free for long back; return whether there were any."""
+        """Return long unused pages of the file to the disk; return whether it had any."""
         with self._database.use() as connection:
             spare = _pragma(connection, "freelist_count") > SPARE
             if spare:

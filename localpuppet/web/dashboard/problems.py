@@ -1,7 +1,7 @@
-"""What can be wrong with an address of the page, beside what can be wrong everywhere."""
+"""Errors of addresses of the dashboard."""
 
 from localpuppet.base.errors import LocalpuppetError
 
 
 class NotThereError(LocalpuppetError):
-    """There is nothing at this address."""
+    """No page exists at this address."""

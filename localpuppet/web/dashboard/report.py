@@ -1,7 +1,4 @@
-"""The report of a run as a node told it: its own words, and so read with care.
-
-Owns: the shape that a view may rely on, and how much of it is shown. Refuses to know: who asked.
-"""
+"""Reads the report of a run as a node sent it, without trusting its form or size."""
 
 import math
 from collections.abc import Mapping
@@ -26,13 +23,13 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """What became of a resource.
+    """A resource with its result.
 
     Attributes:
         ref: Type and title.
-        place: Where it is declared; empty if unknown.
-        seconds: How long it took; `None` if unknown.
-        messages: What Puppet said.
+        place: File and line of its declaration; empty if unknown.
+        seconds: Its evaluation time; `None` if unknown.
+        messages: Puppet's messages.
     """
 
     ref: str
@@ -43,13 +40,13 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The resources of one fate.
+    """The resources with one result.
 
     Attributes:
-        name: A word for it.
-        title: What became of them.
+        name: A word for the result.
+        title: A heading.
         resources: At most `MOST`.
-        more: How many there are beside them.
+        more: The number of further resources.
     """
 
     name: str
@@ -64,9 +61,8 @@ class Cause:
 
     Attributes:
         kind: `trigger`, `timer`, `request`…
-        path: The nodes along which it came, the first first; the sender alone where it came along
-            none.
-        tags: What it is about.
+        path: The nodes along which it came, the first first; the sender alone if no others.
+        tags: Its tags.
     """
 
     kind: str
@@ -76,13 +72,13 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a run asked about other nodes, or collected of them.
+    """A query of a run about other nodes, or a collection of their resources.
 
     Attributes:
-        text: As one would write it.
-        count: How many nodes or resources there are in the answer.
+        text: The query as written in Puppet code.
+        count: The number of nodes or resources in the answer.
         names: Some of the nodes.
-        reason: Why there is no answer; empty where there is one.
+        reason: Why the answer is missing, or empty.
     """
 
     text: str
@@ -93,12 +89,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a run had its input and release from; nodes of an older version do not tell.
+    """The source of a run's input and release; older nodes do not report it.
 
     Attributes:
         input: A path, or a URL; empty if unknown.
-        digest: Of its bytes.
-        by: Who gave the release by request; empty where the input names it.
+        digest: The digest of its bytes.
+        by: The user who assigned the release; empty if the input names it.
     """
 
     input: str = ""
@@ -108,17 +104,17 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a run did.
+    """The report of a run.
 
     Attributes:
         there: Whether Puppet left a report.
-        parts: By fate; those of none left out.
-        left_out: How many resources the node had no room for.
+        parts: Resources by result; empty parts are left out.
+        left_out: The number of resources that the node omitted.
         slowest: The resources that took longest.
-        origin: Where it had its input from.
-        causes: Why the run began; nodes of an older version do not tell.
-        queries: What it asked.
-        collected: What it collected.
+        origin: The source of its input.
+        causes: Why the run began; older nodes do not report it.
+        queries: Its queries.
+        collected: Its collections.
     """
 
     there: bool
@@ -135,7 +131,7 @@ class Report:
         """Return the report in an answer, see `runs.telling.told_report`.
 
         Raises:
-            InvalidInputError: It is not one.
+            InvalidInputError: The value is not a report.
         """
         left_out = told.get("left_out", 0)
         parts = []
@@ -161,12 +157,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLog:
-    """The end of what Puppet said during a run.
+    """The end of a run's log.
 
     Attributes:
-        lines: At most `MOST_LINES`, the last.
-        before: How many lines were before them.
-        left_out: How many lines of diffs are not told.
+        lines: The last lines, at most `MOST_LINES`.
+        before: The number of lines before them.
+        left_out: The number of omitted diff lines.
     """
 
     lines: tuple[str, ...]
@@ -178,7 +174,7 @@ class RunLog:
         """Return the log in an answer, see `runs.telling.told_log`.
 
         Raises:
-            InvalidInputError: It is not one.
+            InvalidInputError: The value is not a log.
         """
         lines = _texts(told.get("lines", []))
         kept = lines[-MOST_LINES:]

@@ -1,17 +1,11 @@
-"""The rollouts of this machine by their journals, one's own elsewhere by their heads, and others.
+"""The rollouts known to this machine: from journals, checkpoints on the bus, and nodes.
 
-Owns: what of journals is remembered between two looks, noticing that one has changed, and which
-counts where the bus knows of the same rollout. Refuses to know: what events mean, who goes on with
-a rollout.
-
-Invariants:
-
-- A journal that cannot be read is a row that says so, and hides no other.
-- Of a journal and a head on the bus the one of the newer epoch counts: who resumed a rollout
-  elsewhere has overtaken whoever is here.
-- Of a rollout that neither is here nor one's own counts what nodes tell, and is marked as that.
-- Whether a process goes on with a rollout is asked only for somebody who looks: to ask is to have
-  the journal's lock for a moment.
+- An unreadable journal is a row with the reason, and hides no other.
+- Of a journal and a checkpoint, the one with the newer epoch counts: the rollout was resumed
+  elsewhere.
+- A rollout without either is shown from reports of nodes, and marked so.
+- Whether a process runs a rollout is checked only for a reader, because the check takes the
+  journal's lock for a moment.
 """
 
 import asyncio
@@ -41,25 +35,25 @@ _Stamp = tuple[float, ...]
 
 
 class Nodes(Protocol):
-    """What nodes told of rollouts."""
+    """Reports of nodes about rollouts."""
 
     def told(self) -> list[ToldRollout]:
-        """Return the rollouts that they told of."""
+        """Return the rollouts that nodes reported."""
         ...
 
     def told_of(self, rollout: ToldRollout) -> list[tuple[str, Told]]:
-        """Return what they told of one, each with its name."""
+        """Return the reports about a rollout, each with the node's name."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is known of a rollout.
+    """The known facts of a rollout.
 
     Attributes:
         row: Its row.
-        report: Its report, where there is a journal or a head that has one.
-        told: What nodes tell, each with its name, where nothing else is known.
+        report: Its report, if a journal or checkpoint has one.
+        told: Reports of nodes, each with the name, if no other source exists.
     """
 
     row: RolloutRow
@@ -72,8 +66,8 @@ class Rollouts:
 
     Args:
         journals: Their journals.
-        elsewhere: Those that went on on other machines.
-        nodes: What nodes tell.
+        elsewhere: The rollouts on other machines.
+        nodes: The reports of nodes.
     """
 
     def __init__(self, journals: Journals, elsewhere: Elsewhere, nodes: Nodes) -> None:
@@ -86,7 +80,7 @@ class Rollouts:
         """Return the newest rollouts of this machine and of its caller, and those of others.
 
         Raises:
-            StateError: It cannot be told which there are.
+            StateError: The journals cannot be listed.
         """
         here, heads = set(self._journals.ids()), self._elsewhere.heads
         ids = sorted(here.union(heads), reverse=True)[:MOST]
@@ -99,11 +93,11 @@ class Rollouts:
         return [*known, *map(RolloutRow.of_nodes, theirs)]
 
     def shown(self, rollout: RolloutId) -> Shown:
-        """Return what is known of a rollout.
+        """Return the known facts of a rollout.
 
         Raises:
-            InvalidInputError: There is none of this id.
-            StateError: Its journal, or what nodes told, cannot be read.
+            InvalidInputError: The id is unknown.
+            StateError: Its journal or the memory cannot be read.
         """
         head = self._elsewhere.heads.get(rollout)
         here = rollout in self._journals.ids()
@@ -118,11 +112,10 @@ class Rollouts:
         return Shown(row=RolloutRow.of(report), report=report)
 
     def report(self, rollout: RolloutId) -> Report:
-        """Return what is known of a rollout.
+        """Return the report of a rollout.
 
         Raises:
-            InvalidInputError: There is none of this id, or how far it is only another machine
-                knows.
+            InvalidInputError: The id is unknown, or only another machine has the report.
             StateError: Its journal cannot be read.
         """
         head = self._elsewhere.heads.get(rollout)
@@ -140,13 +133,13 @@ class Rollouts:
         return replace(mine, word=ELSEWHERE)
 
     def stamps(self) -> Mapping[RolloutId, _Stamp]:
-        """Return when which journal was written: the same as long as nothing has happened."""
+        """Return when each journal was last written."""
         return {one: _stamp(self._journals.open(one)) for one in self._journals.ids()[:MOST]}
 
     async def watch(self, changed: Callable[[], None], leave: asyncio.Event) -> None:
-        """Tell of each change until `leave` is set, and of how it is at first.
+        """Call `changed` at the start and for each change, until `leave` is set.
 
-        What cannot be read is no change.
+        An unreadable journal does not count as a change.
         """
         before: Mapping[RolloutId, _Stamp] | None = None
         while not leave.is_set():
@@ -161,7 +154,7 @@ class Rollouts:
         try:
             return self.stamps()
         except LocalpuppetError:
-            return None  # whoever looks at the list is told
+            return None  # the list shows the error
 
     def _row(self, rollout: RolloutId) -> RolloutRow:
         try:
@@ -177,7 +170,7 @@ class Rollouts:
         return row
 
     def _overtaken(self, mine: RolloutRow | None, head: Head) -> RolloutRow:
-        """Return the row of a rollout that the bus knows of, and maybe a journal here."""
+        """Return the row of a rollout with a checkpoint, and perhaps a journal here."""
         if mine is not None and mine.epoch >= head.epoch:
             return mine
         if head.summary is not None:
@@ -192,13 +185,13 @@ class Rollouts:
 
 
 def _told(head: Head) -> str:
-    """Return what a head that counts tells of a rollout, one line."""
+    """Return the state of a rollout in a checkpoint, one line."""
     if head.over:
-        return "it went on on another machine, and is over"
+        return "it was continued on another machine, and is over"
     if any(isinstance(event, Over) for _, event in head.events[-1:]):
         return f"it was stopped on another machine at {head.events[-1][0]}, and can be resumed"
     at = f", last heard of at {head.events[-1][0]}" if head.events else ""
-    return f"it goes on on another machine, if a process is there{at}"
+    return f"it is running on another machine, if a process exists{at}"
 
 
 def _stamp(journal: Journal) -> _Stamp:

@@ -1,10 +1,6 @@
-"""A node as the page has it: a row of a list, and what is kept of it.
+"""A node as a row of the dashboard: fields of its presence entry, limited in length.
 
-Owns: which words of a presence entry are taken, how long each may be, and the stored form. Refuses
-to know: signatures, where rows are kept.
-
-Invariant: no text is longer than `MAX_TEXT`, and none holds a control or bidi character, whoever
-said it.
+No text is longer than `MAX_TEXT` or has control or bidirectional characters.
 """
 
 import hashlib
@@ -28,7 +24,7 @@ MAX_ROLES = 16
 # Digits of the name of a fault.
 FAULT = 16
 _NUMBER = re.compile(r"\d+")
-# Seconds by which the clock of a node may be before ours.
+# Seconds by which the clock of a node may be ahead of this machine's.
 AHEAD = 300.0
 SILENT, NOT_TRUSTED, ON_HOLD = "silent", "not trusted", "on hold"
 LATE, DISAGREES = "late", "disagrees"
@@ -40,9 +36,9 @@ class Held:
     """A hold on a node.
 
     Attributes:
-        owner: Who has it.
-        reason: Why.
-        until: Till when: seconds since 1970; `None` for until somebody ends it.
+        owner: The owner.
+        reason: The reason.
+        until: The end, seconds since 1970; `None` for unlimited.
     """
 
     owner: str
@@ -51,35 +47,35 @@ class Held:
 
     @property
     def rollout(self) -> str:
-        """Return the id of the rollout that has it; empty where none does."""
+        """Return the id of the rollout that owns it, or empty."""
         owner = rollout_of(self.owner)
         return "" if owner is None else str(owner[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """How a node is.
+    """The state of a node.
 
     Attributes:
         node: Its name.
         state: One of `STATES`.
-        kind: How its last run ended.
-        error: What went wrong first, without what differs from node to node; empty where nothing
-            did, and where the node is of a version that does not tell.
-        resource: Type and title of the resource that failed first; empty where none did.
-        place: File and line of that; empty if unknown.
-        why: The reason of that, or why the node is not trusted; one line.
-        cause: What the run that is on is for.
+        kind: The result of its last run.
+        error: The first error without parts that differ between nodes; empty without one, or for an
+            older node.
+        resource: Type and title of the first failed resource, or empty.
+        place: Its file and line; empty if unknown.
+        why: The reason of the result, or why the node is not trusted; one line.
+        cause: The cause of the current run.
         app: The release of the last run.
-        digest: Which bytes of it the node has, where it is staged; empty if unknown.
-        assigned: Who gave the node its release by request; empty where its input names one.
+        digest: The digest of its bytes on the node, if staged; empty if unknown.
+        assigned: The user who assigned its release; empty if its input names one.
         wanted: The release that the node's input names, while a rollback is in force; else empty.
-        run: That run; empty where there was none.
-        ended: When it ended: seconds since 1970, UTC.
-        every: Seconds between runs that the node's timer asks for.
-        holds: What holds the node.
-        roles: What its inventory entry says that it is for.
-        heard: When it last said something: seconds since 1970.
+        run: The id of the last run, or empty.
+        ended: When the last run ended: seconds since 1970, UTC.
+        every: Seconds between runs of the node's timer.
+        holds: The holds on the node.
+        roles: The roles in its inventory entry.
+        heard: When its last presence arrived: seconds since 1970.
         listed: Whether the inventory has an entry of it.
     """
 
@@ -105,11 +101,11 @@ class Row:
 
     @classmethod
     def told(cls, name: str, status: Mapping[str, Json], *, now: float) -> "Row":
-        """Return what a believed presence entry says.
+        """Return the row of a verified presence entry.
 
         Args:
             name: The node.
-            status: What `inventory.presence.believe` returns.
+            status: The result of `inventory.presence.believe`.
             now: Seconds since 1970, UTC.
         """
         state = _text(status.get("state"))
@@ -143,7 +139,7 @@ class Row:
         )
 
     def beside(self, other: "Row") -> "Row":
-        """Return this row with what only the inventory says, as another row has it."""
+        """Return this row with the inventory fields of another row."""
         return replace(self, roles=other.roles, listed=other.listed)
 
     def late(self, now: float) -> bool:
@@ -152,21 +148,21 @@ class Row:
 
     @property
     def late_from(self) -> float | None:
-        """When the node is late if it does not run: seconds since 1970; `None` for never."""
+        """The time from which the node is late, seconds since 1970; `None` for never."""
         if self.every is None or self.ended is None or self.holds:
             return None
         return self.ended + due(NodeName(self.node), self.every)
 
     @property
     def mistake(self) -> str:
-        """Return what went wrong, in the same words on each node; empty where nothing did."""
+        """Return the failure in the same words for each node, or empty."""
         if not self.kind.bad:
             return ""
         return self.error or _NUMBER.sub("…", self.why) or self.kind.value
 
     @property
     def fault(self) -> str:
-        """Return a short name of the mistake and its place; empty where nothing went wrong."""
+        """Return a short key of the failure and its place, or empty."""
         if not self.kind.bad:
             return ""
         return hashlib.sha256(f"{self.mistake}\n{self.place}".encode()).hexdigest()[:FAULT]
@@ -180,7 +176,7 @@ class Row:
         """Return the row.
 
         Raises:
-            ValueError: It is not one that this version wrote.
+            ValueError: This version did not write it.
         """
         try:
             holds = tuple(Held(**hold) for hold in raw["holds"])
@@ -221,7 +217,7 @@ def _time(value: Json) -> float | None:
 
 
 def _ended(value: Json, now: float) -> float:
-    """Return when a run ended; a time that cannot be is taken for now."""
+    """Return when a run ended; replace an impossible time by now."""
     ended = _time(value)
     return ended if ended is not None and 0 <= ended <= now + AHEAD else now
 

@@ -1,15 +1,11 @@
-"""The ends of runs in the page's memory: written, found again, taken away.
+"""The tables of runs in the dashboard's memory.
 
-Owns: their tables. Refuses to know: the file, other tables, for how long runs are kept.
-
-Each word (a node's name, an outcome, a release, a reason) is there once, and a run has its number.
-Runs lie by days, so that what is written together lies together, and goes together; a word goes
-with the last day of which a run had it.
-
-Invariant: a node adds no words to a day of which it has as many runs as are kept, nor with a run
-that is there; who tells the page something new a thousand times a second does not fill it.
-
-Every function is given a connection that is in a transaction.
+- Each word (a node's name, an outcome, a release, a reason) is stored once. Runs are clustered by
+  day, so that a day is written and deleted together; a word is deleted with the last day that uses
+  it.
+- A node whose day is full adds no words, nor does a run that is known: a node that sends a thousand
+  new entries a second does not fill the file.
+- Every function takes a connection in a transaction.
 """
 
 from collections.abc import Iterable
@@ -48,8 +44,8 @@ class Writing:
     """Writes ends of runs.
 
     Args:
-        connection: In a transaction, for as long as this is used.
-        most: How many runs of a node and a day are kept.
+        connection: A connection in a transaction.
+        most: Maximum number of runs a node and day.
     """
 
     def __init__(self, connection: Connection, *, most: int = MOST_A_DAY) -> None:
@@ -58,7 +54,7 @@ class Writing:
         self._known: dict[str, tuple[int, int]] = {}
 
     def add(self, one: Ended) -> bool:
-        """Write an end down; return whether it is new, and there was room in its day."""
+        """Add an end of a run; return whether it is new and fits its day."""
         day, moment = parts_of(RunId(one.run))
         node = self._number(one.node, day)
         if self._is_there(day, node, moment):
@@ -86,7 +82,7 @@ class Writing:
         return found.fetchone() is not None
 
     def _oldest_of_full(self, day: int, node: int) -> int | None:
-        """Return the oldest run of a day that has as many as may be; `None` where there is room."""
+        """Return the oldest run of a full day; `None` if the day has room."""
         found: tuple[int] | None = self._connection.execute(
             "SELECT moment FROM runs WHERE day = ? AND node = ?"
             " ORDER BY moment DESC LIMIT 1 OFFSET ?",
@@ -95,14 +91,14 @@ class Writing:
         return None if found is None else found[0]
 
     def _known_number(self, word: str, day: int) -> int:
-        """Return the number of a word that a run of a day has; of none for one that none has."""
+        """Return the number of a word that this or a later day uses, else of the empty word."""
         found: tuple[int] | None = self._connection.execute(
             "SELECT id FROM words WHERE word = ? AND day >= ?", (_cut(word), day)
         ).fetchone()
         return self._number("", day) if found is None else found[0]
 
     def _number(self, word: str, day: int) -> int:
-        """Return the number of a word that a run of a day has."""
+        """Return the number of a word; add it if unknown, and extend its use to the day."""
         word = _cut(word)
         number, until = self._known.get(word, (0, -1))
         if until >= day:
@@ -123,12 +119,12 @@ def _cut(word: str) -> str:
 def of_node(
     connection: Connection, node: str, *, limit: int, before: RunId | None = None
 ) -> list[Ended]:
-    """Return runs of a node, the newest first.
+    """Return runs of a node, newest first.
 
     Args:
-        connection: To the file.
-        node: Which.
-        limit: At most so many.
+        connection: The connection.
+        node: The node.
+        limit: Maximum number.
         before: Only older ones than this run; `None` for all.
     """
     number = connection.execute("SELECT id FROM words WHERE word = ?", (node,)).fetchone()
@@ -152,7 +148,7 @@ def of_node(
 
 
 def of_id(connection: Connection, run: RunId, nodes: Iterable[str]) -> Ended | None:
-    """Return the end of a run of one of some nodes; `None` where none of them had it."""
+    """Return the end of a run of one of some nodes, or `None`."""
     day, moment = parts_of(run)
     for node in nodes:
         found = connection.execute(
@@ -166,18 +162,18 @@ def of_id(connection: Connection, run: RunId, nodes: Iterable[str]) -> Ended | N
 
 
 def first_day(connection: Connection) -> int | None:
-    """Return the first day of which there are runs; `None` where there are none."""
+    """Return the first day with runs, or `None`."""
     (day,) = connection.execute("SELECT min(day) FROM runs").fetchone()
     return None if day is None else int(day)
 
 
 def take_away(connection: Connection, *, until: int | None = None, most: int) -> int:
-    """Take some of the oldest runs away; return how many.
+    """Delete some of the oldest runs; return their number.
 
     Args:
-        connection: To the file.
-        until: Only those of days before this one; `None` for whatever is there.
-        most: At most so many.
+        connection: The connection.
+        until: Delete only runs of earlier days; `None` for any.
+        most: Maximum number.
     """
     day = first_day(connection)
     if day is None or (until is not None and day >= until):

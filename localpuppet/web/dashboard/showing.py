@@ -1,10 +1,7 @@
-"""Templates, and what all of them may use.
+"""Renders templates, with escaping and times in one format.
 
-Owns: that every value is escaped, and how times are written. Refuses to know: where values are
-from.
-
-Invariant: whatever text a view is given stands in it as one printable line of at most `LONGEST`
-characters, escaped: no value makes an element, turns the text around it, or fills the page.
+Every text that a view gets is shown as one printable, escaped line of at most `LONGEST` characters:
+no value can create an element, reverse the text around it, or fill the page.
 """
 
 from datetime import UTC, datetime
@@ -31,12 +28,12 @@ LONGEST = 8192
 
 
 class Showing:
-    """Shows templates.
+    """Renders templates.
 
     Args:
-        fleet: Says when the bus last answered.
-        clock: Time.
-        me: In whose name nodes are asked to do something; empty where the page only shows.
+        fleet: Knows when the bus last answered.
+        clock: The clock.
+        me: The caller in whose name requests are sent; empty without actions.
     """
 
     def __init__(self, fleet: Fleet, clock: Clock, me: str = "") -> None:
@@ -60,9 +57,9 @@ class Showing:
         """Return a page.
 
         Args:
-            template: Its file.
+            template: The template's file.
             code: The HTTP status.
-            values: What it shows.
+            values: The values of the template.
         """
         bus = {"as_of": self._fleet.as_of, "away": self._fleet.away}
         now = self._clock.now().timestamp()
@@ -70,11 +67,11 @@ class Showing:
         return HTMLResponse(text, status_code=code)
 
     def problem(self, code: int, what: str, hint: str) -> HTMLResponse:
-        """Return a page that says what is wrong, and what to do."""
+        """Return a page with an error and its cure."""
         return self.page("problem.html", code=code, what=what, hint=hint)
 
     def _when(self, seconds: float | None) -> Markup:
-        """Return a time as an element: in UTC, which the script may change to the reader's zone."""
+        """Return a time as an elementin UTC; the script may convert it to the reader's zone."""
         if seconds is None:
             return Markup("<span>never</span>")
         try:
@@ -99,7 +96,7 @@ class Showing:
 
 
 def _line(value: object) -> object:
-    """Return a value as it may stand in a page; what a template has made is that already."""
+    """Return a value made safe for a page; markup of templates is safe already."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     line = one_line(value[: LONGEST + 1])
@@ -107,5 +104,5 @@ def _line(value: object) -> object:
 
 
 def _path(text: str) -> Markup:
-    """Return a text with places behind its slashes at which a line may end."""
+    """Return a text with possible line breaks after its slashes."""
     return Markup("/<wbr>").join(str(_line(text)).split("/"))

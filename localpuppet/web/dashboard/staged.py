@@ -1,11 +1,8 @@
-"""What is staged on this machine: which releases, who signed them, and how two of them differ.
+"""The staged releases of this machine: their signers, and the differences between two of them.
 
-Owns: what of that is remembered between two looks. Refuses to know: HTML; how signatures are
-verified, and how trees are read.
-
-- A signature is judged by its source's signers file as it is now, and again when that has changed.
-- Nothing is fetched: what this machine does not have of a tag, it cannot tell. Nor can it where the
-  tag has been moved since: who signed what it is now did not sign what is staged.
+- Signatures are judged by the current signers file of the source, and again after it changes.
+- Nothing is fetched. If this machine lacks a tag, or the tag moved since staging, the signers of
+  the staged release are unknown.
 """
 
 import math
@@ -32,40 +29,36 @@ from localpuppet.node.releases.verified import rules_digest
 MOST_SIGNED = 1000
 MOST_COMPARED = 8
 # What stands behind "signed by" where no name does.
-# Seconds after which it is looked again whether it can be told who signed.
+# Seconds after which unknown signers are checked again.
 AGAIN = 60.0
-NOBODY = "nobody whose signature counts"
-UNTOLD = "somebody; it cannot be told here who"
+NOBODY = "no trusted signer"
+UNTOLD = "signers unknown on this machine"
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
 class StagedReleases(Protocol):
-    """The releases that are staged on this machine."""
+    """The staged releases of this machine."""
 
     def all(self) -> Sequence[Staged]:
-        """Return all, by name.
-
-        Raises:
-            StateError: A record is damaged.
-        """
+        """Return all, by name."""
         ...
 
     def signed(self, staged: Staged) -> str:
-        """Return who signed a release, one line; empty where its source asks for no signature."""
+        """Return the signers of a release, one line; empty if its source requires none."""
         ...
 
     def subject(self, staged: Staged) -> str:
-        """Return the first line of what a release's tag says; empty where it cannot be told."""
+        """Return the first line of a release's tag message; empty if unknown."""
         ...
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
-        """Return how two releases differ: `dependencies`, `files`.
+        """Return the differences of two releases: `dependencies`, `files`.
 
         Raises:
-            InvalidInputError: One of them is not staged here.
-            LocalpuppetError: One cannot be read, or is not what it was.
+            InvalidInputError: A release is not staged.
+            LocalpuppetError: A release cannot be read, or is damaged.
         """
         ...
 
@@ -76,10 +69,10 @@ class StagedHere:
     Args:
         records: Their records.
         resolve: Returns a release that is on this node.
-        repository: Git; asked for what is in its mirrors.
+        repository: Git; only its mirrors are read.
         sources: The site's sources by name.
         reader: Reads locks.
-        monotonic: Seconds that only go forward.
+        monotonic: The monotonic clock, seconds.
     """
 
     def __init__(
@@ -98,7 +91,7 @@ class StagedHere:
         self._sources = sources
         self._reader = reader
         self._monotonic = monotonic
-        # One at a time: whoever looks has them read whole trees, and start git.
+        # One at a time: each request reads whole trees and starts git.
         self._turn = threading.Lock()
         self._signed: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
         self._compared: OrderedDict[tuple[str, str], Mapping[str, Difference]] = OrderedDict()
@@ -108,7 +101,7 @@ class StagedHere:
         return self._records.all()
 
     def signed(self, staged: Staged) -> str:
-        """Return who signed a release; see `StagedReleases`."""
+        """Return the signers of a release; see `StagedReleases`."""
         source = self._sources.get(staged.app.source)
         if source is None or source.signers is None:
             return ""
@@ -136,7 +129,7 @@ class StagedHere:
             return UNTOLD
 
     def subject(self, staged: Staged) -> str:
-        """Return what a release's tag says; see `StagedReleases`."""
+        """Return the subject of a release's tag; see `StagedReleases`."""
         pin = staged.pin
         try:
             with self._turn:
@@ -146,7 +139,7 @@ class StagedHere:
         return found.subject if found.id == pin.tag_object else ""
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
-        """Return how two releases differ; see `StagedReleases`."""
+        """Return the differences of two releases; see `StagedReleases`."""
         first, second = self._staged(before), self._staged(after)
         key = first.composition, second.composition
         with self._turn:

@@ -1,10 +1,8 @@
-"""One rendering of a view for all who ask for the same while nothing has changed.
+"""Shares one rendering of a view between equal requests while nothing has changed.
 
-A change wakes every page that listens, and each asks for itself again: they are given one answer.
-Where changes come one after the other, each answer has what there was when it was begun, and one is
-begun after a rest: who comes meanwhile waits for it, so that no view has the server for itself.
-
-Owns: for how long an answer is the same, and how often one is made. Refuses to know: what it says.
+A change wakes every open page, and each loads itself again: they all get one answer. An answer has
+the state at its beginning. After an answer comes a pause, and requests in between wait for the next
+one, so that no view occupies the server alone.
 """
 
 import asyncio
@@ -17,7 +15,7 @@ from starlette.responses import Response
 from localpuppet.base.machine.ports import Clock
 from localpuppet.web.dashboard.fleet import Fleet
 
-# Seconds, whatever did not change: facts have no number, and ages go on.
+# Seconds, whatever did not change: facts have no number, and ages grow.
 FRESH = 1.0
 MOST = 16
 # How many times as long as an answer took to make none is made of that view, and seconds at most.
@@ -27,13 +25,13 @@ View = Callable[[Request], Awaitable[Response]]
 
 
 class _Answer:
-    """One answer; it has what there is when it begins.
+    """One answer, with the state at its beginning.
 
     Args:
-        make: Makes it.
-        before: The one that it replaces: it ends, and is rested from, before, unless it hangs.
-        fleet: Says whether something has changed.
-        clock: Time.
+        make: Renders it.
+        before: The previous answer, which ends first, followed by a pause, unless it hangs.
+        fleet: Knows whether something has changed.
+        clock: The clock.
     """
 
     def __init__(
@@ -54,7 +52,7 @@ class _Answer:
 
     @property
     def true(self) -> bool:
-        """Whether it has all that has happened."""
+        """Whether the answer is up to date."""
         if not self._begun:
             return True
         unchanged = self._revision == self._fleet.revision
@@ -76,11 +74,11 @@ class _Answer:
 
 
 class Together:
-    """Answers.
+    """The shared answers.
 
     Args:
-        fleet: Says whether something has changed.
-        clock: Time.
+        fleet: Knows whether something has changed.
+        clock: The clock.
     """
 
     def __init__(self, fleet: Fleet, clock: Clock) -> None:
@@ -89,11 +87,11 @@ class Together:
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
 
     async def answer(self, request: Request, view: View) -> Response:
-        """Return what a view answers, or has answered somebody else just now.
+        """Return the answer of a view, or a shared one that is up to date.
 
         Args:
-            request: Whose URL says what is asked for, and nothing else does.
-            view: Answers it.
+            request: The request; only its URL matters.
+            view: The view.
 
         Raises:
             LocalpuppetError: What the view raises.
@@ -111,6 +109,6 @@ class Together:
 
 
 def _heard(task: "asyncio.Task[Response]") -> None:
-    """Take note of an error that nobody waits for any more."""
+    """Retrieve the error of a task without a waiter."""
     if not task.cancelled():
         task.exception()

@@ -1,14 +1,10 @@
-"""What nodes tell of rollouts: which one holds a node, and how its run in it ended.
+"""Reports of nodes about rollouts: which rollout holds a node, and how its run in it ended.
 
-A node is held by `CALLER/rollout/ID`, and tells the end of each step that a rollout asked for under
-the same name. Everybody who may look at the page sees that already, row by row.
+A node is held by `CALLER/rollout/ID`, and publishes the end of each step that a rollout requested
+under the same name.
 
-Owns: which words of a presence entry are taken for that, and how many. Refuses to know: journals,
-where it is kept.
-
-Invariant: these are the words of nodes and not those of a journal. Of a group, of nodes that are
-not reached yet and of why a rollout ended they say nothing; a node that was taken over can tell of
-a rollout that there never was.
+These are claims of nodes and not of a journal. They do not cover groups, nodes that the rollout has
+not reached, or the reason of its end; a compromised node can report a rollout that never existed.
 """
 
 from collections.abc import Mapping
@@ -31,15 +27,14 @@ _WORDS = frozenset((*Outcome, DROPPED, "ended"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a node tells of a rollout.
+    """The report of a node about a rollout.
 
     Attributes:
         rollout: Its id.
-        caller: Who rolls out, a caller id.
-        outcome: How its newest run in it ended, in the node's word, `OTHER` for one that is not
-            known; empty where it told of none.
-        run: That run's id; empty where it has none.
-        until: Till when the rollout holds the node: seconds since 1970; `None` where it does not.
+        caller: The caller id of the operator.
+        outcome: The result of the node's newest run in it, `OTHER` if unknown; empty without a run.
+        run: The id of that run, or empty.
+        until: The end of the rollout's hold on the node, seconds since 1970, or `None`.
     """
 
     rollout: RolloutId
@@ -51,16 +46,16 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldRollout:
-    """A rollout, as nodes tell of it.
+    """A rollout as nodes report it.
 
     Attributes:
         rollout: Its id.
-        caller: Who rolls out: of several whom nodes name, the one whom most do; of equal ones
-            the one who was named first.
-        ends: How many nodes told which outcome last; empty for those that told of none.
-        held: How many it holds.
-        first: When a node told of it first: seconds since 1970.
-        last: When one told something new of it.
+        caller: The caller id of the operator; if nodes disagree, the one that most name, or the
+            first named.
+        ends: Counts of nodes by last outcome; key empty for nodes without one.
+        held: The number of nodes that it holds.
+        first: The time of the first report, seconds since 1970.
+        last: The time of the last new report.
     """
 
     rollout: RolloutId
@@ -72,16 +67,16 @@ class ToldRollout:
 
     @property
     def nodes(self) -> int:
-        """Return how many nodes told of it."""
+        """Return the number of nodes that report it."""
         return sum(self.ends.values())
 
 
 def told_of(status: Mapping[str, Json], holds: tuple[Held, ...], *, now: float) -> tuple[Told, ...]:
-    """Return what a node tells of rollouts, each once.
+    """Return the reports of a node about rollouts, each rollout once.
 
     Args:
-        status: What `inventory.presence.believe` returns.
-        holds: What holds it, as its row has them.
+        status: The result of `inventory.presence.believe`.
+        holds: The holds in the node's row.
         now: Seconds since 1970, UTC.
     """
     found: dict[tuple[str, RolloutId], Told] = {}
@@ -109,7 +104,7 @@ def _run(text: str) -> str:
 
 
 def _owner(text: str, now: float) -> tuple[str, RolloutId] | None:
-    """Return the caller and the id of a rollout that can be of the time that is remembered."""
+    """Return the caller and the id of a rollout, if its time is plausible."""
     owner = rollout_of(text)
     try:
         at = None if owner is None else owner[1].began().timestamp()

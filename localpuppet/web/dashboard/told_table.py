@@ -1,11 +1,7 @@
-"""What nodes told of rollouts, in the page's memory: written, found again, taken away.
+"""The table of nodes' reports about rollouts in the dashboard's memory.
 
-Owns: its table. Refuses to know: the file, other tables, for how long it is kept.
-
-Invariant: of a node so many rollouts are kept, those that it told of last, and so many of all
-together: a node that tells of ever new ones pushes out its own.
-
-Every function is given a connection that is in a transaction.
+The last reported rollouts of each node are kept, and of all nodes together: a node that reports
+ever new rollouts displaces only its own. Every function takes a connection in a transaction.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,12 +27,12 @@ CREATE INDEX IF NOT EXISTS told_last ON told (last);
 
 
 def write(connection: Connection, node: str, told: Iterable[Told], *, now: float) -> None:
-    """Write down what a node tells now, and that other rollouts do not hold it.
+    """Write the current reports of a node, and end its other rollouts' holds.
 
     Args:
-        connection: To the file.
-        node: Who tells.
-        told: What, of each rollout once.
+        connection: The connection.
+        node: The node.
+        told: The reports, one a rollout.
         now: Seconds since 1970, UTC.
     """
     free = "UPDATE told SET until = NULL WHERE node = ? AND until IS NOT NULL"
@@ -55,7 +51,7 @@ def write(connection: Connection, node: str, told: Iterable[Told], *, now: float
 
 
 def all_(connection: Connection, *, now: float) -> list[ToldRollout]:
-    """Return the newest rollouts that nodes told of, the newest first; see `ToldRollout`."""
+    """Return the newest reported rollouts, newest first; see `ToldRollout`."""
     found: dict[tuple[str, str], ToldRollout] = {}
     for rollout, caller, outcome, nodes, held, first, last in connection.execute(
         "SELECT rollout, caller, outcome, count(*), count(*) FILTER (WHERE until > ?), min(first),"
@@ -79,9 +75,9 @@ def all_(connection: Connection, *, now: float) -> list[ToldRollout]:
 
 
 def of_rollout(connection: Connection, told: ToldRollout) -> list[tuple[str, Told]]:
-    """Return what nodes told of a rollout, each with its name, at most `MOST_NAMED`.
+    """Return the reports about a rollout with the nodes' names, at most `MOST_NAMED`.
 
-    Those that it holds come first, then those that told something last.
+    Held nodes come first, then the newest reports.
     """
     return [
         (
@@ -97,7 +93,7 @@ def of_rollout(connection: Connection, told: ToldRollout) -> list[tuple[str, Tol
 
 
 def holding(connection: Connection, *, now: float) -> Mapping[str, tuple[Told, ...]]:
-    """Return what nodes told of rollouts that hold them, by node."""
+    """Return the reports of nodes about rollouts that hold them, by node."""
     found: dict[str, tuple[Told, ...]] = {}
     for node, rollout, caller, outcome, run, until in connection.execute(
         "SELECT node, rollout, caller, outcome, run, until FROM told WHERE until > ?", (now,)
@@ -108,7 +104,7 @@ def holding(connection: Connection, *, now: float) -> Mapping[str, tuple[Told, .
 
 
 def take_away(connection: Connection, *, oldest: float, most: int = MOST) -> None:
-    """Take away what was told before a moment, and what is more than so many, the oldest first."""
+    """Delete reports before a time, and those beyond a number, oldest first."""
     connection.execute("DELETE FROM told WHERE last < ?", (oldest,))
     connection.execute(
         "DELETE FROM told WHERE (rollout, caller, node) IN (SELECT rollout, caller, node FROM told"

@@ -1,4 +1,4 @@
-"""Doors of the page: who may look at it, and where it listens.
+"""Access to the dashboard: access rules, sessions, TLS, and listening sockets.
 
 decides: `crowd`, `loopback`, `people`, `rules`.
 acts: `sessions`.

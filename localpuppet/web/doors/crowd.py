@@ -1,8 +1,6 @@
-"""How many connections there are: in total, and of one address.
+"""Counts connections, in total and by address, against limits.
 
-Owns: the counts. Refuses to know: sockets.
-
-Invariant: an address has no more than its part, so that one machine keeps nobody else out.
+An address has its own limit, so that one machine keeps no other out.
 """
 
 import ipaddress
@@ -16,11 +14,11 @@ SITE_BITS = 64
 
 
 class Crowd:
-    """The connections that are there.
+    """The open connections.
 
     Args:
-        most: How many there may be.
-        of_one: How many of one address.
+        most: Maximum in total.
+        of_one: Maximum from one address.
     """
 
     def __init__(self, *, most: int = MOST, of_one: int = MOST_OF_ONE) -> None:
@@ -30,14 +28,14 @@ class Crowd:
 
     @property
     def total(self) -> int:
-        """Return how many there are."""
+        """Return the number of connections."""
         return self._there.total()
 
     def enter(self, address: str) -> str | None:
-        """Count a connection; return what to say to `leave`, `None` where it may not come in.
+        """Count a connection; return the argument for `leave`, or `None` if it is rejected.
 
         Args:
-            address: Where the connection is from.
+            address: The address of the client.
         """
         one = _one(address)
         if self._there[one] >= self._of_one or self.total >= self._most:
@@ -46,7 +44,7 @@ class Crowd:
         return one
 
     def leave(self, one: str) -> None:
-        """Count a connection that has ended.
+        """Remove an ended connection from the counts.
 
         Args:
             one: What `enter` returned.

@@ -1,9 +1,8 @@
-"""Where the page listens: an address and a port, and that nobody else is where its name leads.
+"""Opens the sockets on which the dashboard listens.
 
-Owns: the sockets. Refuses to know: who may look, HTTP.
-
-Invariant: browsers go to `::1` or to `127.0.0.1` for `localhost` and each name below it. Whoever
-listens at one of them has the port at both, or another user of this machine would be sent links.
+Browsers use `::1` or `127.0.0.1` for `localhost` and each name below it. If the dashboard listens
+on one of them, it takes the port on both; otherwise another user of this machine could receive
+links.
 """
 
 import errno
@@ -16,20 +15,20 @@ from dataclasses import dataclass
 from localpuppet.base.errors import InvalidInputError, StateError
 
 BACKLOG = 128
-# Ports that are tried where any will do: somebody may have one at the other address.
+# Ports to try if any will do: one may be taken on the other address.
 TRIES = 8
 LOCALHOST = ("127.0.0.1", "::1")
-# What says that nobody can listen there: a machine without IPv6, or without IPv4.
+# Errors of an unavailable address: a machine without IPv6, or without IPv4.
 _NOT_THERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the page listens.
+    """The address and port of the dashboard.
 
     Attributes:
         address: An address of this machine; `0.0.0.0` and `::` are all of them.
-        port: The port; 0 for one that is free.
+        port: The port; 0 for any free one.
     """
 
     address: str
@@ -42,18 +41,18 @@ class Place:
 
     @property
     def is_localhost(self) -> bool:
-        """Whether the name `localhost`, and each name below it, lead there."""
+        """Whether `localhost` and names below it resolve to the address."""
         return self.address in LOCALHOST
 
     @classmethod
     def parse(cls, text: str) -> "Place":
-        """Return the place.
+        """Return the address and port.
 
         Args:
             text: `127.0.0.1:8141`, `[::1]:8141`, `localhost:0`, `0.0.0.0:8443`.
 
         Raises:
-            InvalidInputError: It is not of that form.
+            InvalidInputError: The text has another form.
         """
         host, _, port = text.rpartition(":")
         host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
@@ -74,7 +73,7 @@ class Place:
 
 @contextmanager
 def bound(place: Place) -> Iterator[list[socket.socket]]:
-    """Lend sockets that listen, at one port, the one of the place first; nobody is answered yet.
+    """Yield listening sockets on one port, the place's address first; none is served yet.
 
     Raises:
         StateError: The port is taken.
@@ -105,10 +104,10 @@ def _both(place: Place) -> list[socket.socket]:
 
 
 def _beside(place: Place, first: socket.socket) -> list[socket.socket]:
-    """Return a socket at the other address of `localhost`; none where nobody can listen there.
+    """Return a socket at the other address of `localhost`; none if listening there is impossible.
 
     Raises:
-        OSError: Somebody else has the port there; `first` is closed then.
+        OSError: Another process has the port there; `first` is closed then.
     """
     (other,) = (one for one in LOCALHOST if one != place.address)
     try:

@@ -1,11 +1,7 @@
-"""Who comes in on loopback: a browser with the cookie that the link gave.
+"""The access rules on loopback: a browser needs the cookie that the link gave.
 
-Owns: the order of the questions there. Refuses to know: pages.
-
-Invariants:
-
-- Nothing but the style sheet, the script and the door itself is told to who has no session.
-- Something is done only for a POST to an address of `ACT`, and only with our own Origin.
+- Without a session a client gets only the style sheet, the script and the entrance.
+- An action requires a POST to an address of `ACT` with the dashboard's Origin.
 """
 
 import re
@@ -27,7 +23,7 @@ from localpuppet.web.doors.sessions import Sessions, Tokens
 
 ACT = re.compile(r"/(?:nodes|rollouts)/[^/]+/do/[a-z]+")
 ENTER = "/enter"
-# Cookies of our name that are looked at: services on other ports may set them, too.
+# Cookies of the dashboard's name that are checked: services on other ports may set some.
 MOST_COOKIES = 8
 # Things that are done: fewer than the log has lines of a kind.
 DEEDS_RATE, DEEDS_BURST = 1.0, 20.0
@@ -41,15 +37,15 @@ _SESSION = Refusal(
 
 
 class LoopbackDoor:
-    """Decides on requests.
+    """Decides about requests on loopback.
 
     Args:
-        address: Where we listen: `127.0.0.1`, `::1`.
+        address: The listening address: `127.0.0.1`, `::1`.
         port: The port.
-        sessions: Who may look.
-        monotonic: Seconds that only go forward.
-        acts: Whether something can be done here.
-        name: A name below `localhost` that nobody can guess; empty where none leads here.
+        sessions: The sessions.
+        monotonic: The monotonic clock, seconds.
+        acts: Whether actions are enabled.
+        name: A secret name below `localhost`, or empty.
     """
 
     def __init__(
@@ -76,14 +72,14 @@ class LoopbackDoor:
 
     @property
     def url(self) -> str:
-        """Return the address of the page."""
+        """Return the address of the dashboard."""
         return f"http://{self.hosts[0]}/"
 
     def session(self, header: str) -> str:
-        """Return the cookie of a session; empty where there is none.
+        """Return the cookie of a session; empty without one.
 
-        Cookies know no ports: what other services of this host have set, in whatever form and
-        under whatever name, hides ours from nobody.
+        Cookies are shared between ports: cookies of other services on this host, in any form and
+        under any name, do not hide the dashboard's.
 
         Args:
             header: All cookies of a request.
@@ -93,16 +89,16 @@ class LoopbackDoor:
         return next((one for one in islice(ours, MOST_COOKIES) if self.sessions.knows(one)), "")
 
     def knows(self, visitor: Visitor) -> bool:
-        """Return whether somebody has a session."""
+        """Return whether a visitor has a session."""
         return bool(self.session(visitor.headers.get("cookie", "")))
 
     def refusal(self, method: str, path: str, visitor: Visitor) -> Refusal | None:
-        """Return why a request does not come in; `None` where it does.
+        """Return why a request is rejected, or `None`.
 
         Args:
-            method: Of the request.
-            path: Of its URL.
-            visitor: Who asks.
+            method: The HTTP method.
+            path: The path of the URL.
+            visitor: The visitor.
         """
         headers, known = visitor.headers, self.knows(visitor)
         refused = self._threshold.refusal(headers, known=known)

@@ -1,14 +1,9 @@
-"""Who comes in over TLS: the people whom the site names, by the certificates that they have shown.
+"""The access rules over TLS: people on the site's list, with certificates of the CA.
 
-Owns: the order of the questions there. Refuses to know: what is in a certificate, where the names
-are from, pages.
-
-Invariants:
-
-- A certificate of the CA is not enough: every node has one. Whom it names must be on the list.
-- Nothing is done here, whoever asks.
-- The list and the certificate are looked at for each request, and for what is sent on and on: who
-  is taken from the list, or revoked, is out.
+- A certificate of the CA is not enough, because every node has one: its name must be on the list.
+- No actions are possible.
+- List and certificate are checked for each request and during streams: a removed or revoked person
+  loses access at once.
 """
 
 from collections.abc import Callable, Collection
@@ -28,15 +23,15 @@ HTTPS = 443
 
 
 class PeopleDoor:
-    """Decides on requests of people with certificates.
+    """Decides about requests of people with certificates.
 
     Args:
-        names: Under which the page is reached: DNS names, and addresses.
+        names: The DNS names and addresses of the dashboard.
         port: The port.
-        people: Returns who may look, now.
-        holder: Returns whose a certificate is, which TLS has accepted, and refuses it where it does
-            not count any more.
-        monotonic: Seconds that only go forward.
+        people: Returns the current list of people.
+        holder: Returns the name in a certificate that TLS has accepted; raises if it is no longer
+            valid.
+        monotonic: The monotonic clock, seconds.
     """
 
     def __init__(
@@ -58,20 +53,20 @@ class PeopleDoor:
 
     @property
     def url(self) -> str:
-        """Return the address of the page."""
+        """Return the address of the dashboard."""
         return f"https://{self.hosts[0]}/"
 
     def knows(self, visitor: Visitor) -> bool:
-        """Return whether somebody may look."""
+        """Return whether a visitor has access."""
         return self._why_not(visitor.certificate) is None
 
     def refusal(self, method: str, path: str, visitor: Visitor) -> Refusal | None:
-        """Return why a request does not come in; `None` where it does.
+        """Return why a request is rejected, or `None`.
 
         Args:
-            method: Of the request.
-            path: Of its URL.
-            visitor: Who asks.
+            method: The HTTP method.
+            path: The path of the URL.
+            visitor: The visitor.
         """
         why = self._why_not(visitor.certificate)
         refused = self._threshold.refusal(visitor.headers, known=why is None)
@@ -87,17 +82,17 @@ class PeopleDoor:
             if name in self._people():
                 return None
         except InvalidInputError:
-            # What is wrong with a file of this machine is not told to whoever connects.
+            # A client does not learn details about files of this machine.
             return Refusal(
                 code=503,
-                what="It cannot be told who may look: a file of this machine is refused.",
-                hint="Whoever runs the page: 'localpuppet check' says which.",
+                what="The access list is unavailable: a file of this machine is invalid.",
+                hint="Operator of the dashboard: 'localpuppet check' names the file.",
             )
         except LocalpuppetError as error:
             return Refusal(code=403, what=f"You may not look: {error.what}.", hint=error.hint)
         return Refusal(
             code=403,
             what=f"You may not look: web.people does not name {name}.",
-            hint="Whoever runs the page adds the name to web.people in localpuppet.yaml; that"
+            hint="Its operator adds the name to web.people in localpuppet.yaml; that"
             " counts at once.",
         )

@@ -1,11 +1,7 @@
-"""What holds at every door: methods, Host and Origin, how often, and the headers of all answers.
+"""Access rules for all ways in: methods, Host and Origin, rate limits, and response headers.
 
-Owns: the refusals that are the same whoever asks. Refuses to know: sessions, certificates, pages.
-
-Invariants:
-
-- A name that leads here is not enough (DNS rebinding): the Host must be one that we listen on.
-- What another site embeds of us, or sends here, does not come in; a link of it does.
+- The Host must be one of the dashboard's, because any DNS name can resolve here (DNS rebinding).
+- Requests that other sites embed or send are rejected; their links work.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -36,12 +32,12 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a request does not come in.
+    """The reason why a request is rejected.
 
     Attributes:
         code: The HTTP status.
-        what: What is wrong.
-        hint: What to do.
+        what: The problem.
+        hint: The cure.
     """
 
     code: int
@@ -51,11 +47,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """Who asks.
+    """The client of a request.
 
     Attributes:
-        headers: Of the request, by name in lower case.
-        certificate: What TLS was shown and has accepted, DER; empty without TLS.
+        headers: The headers by name in lower case.
+        certificate: The client certificate that TLS accepted, DER; empty without TLS.
     """
 
     headers: Mapping[str, str]
@@ -63,7 +59,7 @@ class Visitor:
 
     @classmethod
     def of(cls, scope: Mapping[str, Any]) -> "Visitor":
-        """Return who asks, of the scope that ASGI describes a request with."""
+        """Return the visitor in the ASGI scope of a request."""
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
@@ -72,24 +68,24 @@ class Visitor:
 
 
 class Door(Protocol):
-    """Decides who comes in."""
+    """Decides about requests."""
 
     @property
     def url(self) -> str:
-        """Return the address of the page."""
+        """Return the address of the dashboard."""
         ...
 
     def knows(self, visitor: Visitor) -> bool:
-        """Return whether somebody may look: asked again while something is sent on and on."""
+        """Return whether a visitor has access; called repeatedly during streams."""
         ...
 
     def refusal(self, method: str, path: str, visitor: Visitor) -> Refusal | None:
-        """Return why a request does not come in; `None` where it does.
+        """Return why a request is rejected, or `None`.
 
         Args:
-            method: Of the request.
-            path: Of its URL.
-            visitor: Who asks.
+            method: The HTTP method.
+            path: The path of the URL.
+            visitor: The visitor.
         """
         ...
 
@@ -108,12 +104,12 @@ TOO_MANY = Refusal(code=429, what="Too many requests.", hint="Wait a second.")
 
 
 class Bucket:
-    """How many requests may come: so many a second, and more at once after a pause.
+    """A token bucket for requests.
 
     Args:
-        rate: A second.
-        burst: At once.
-        monotonic: Seconds that only go forward.
+        rate: Requests a second.
+        burst: Requests at once after a pause.
+        monotonic: The monotonic clock, seconds.
     """
 
     def __init__(self, rate: float, burst: float, monotonic: Callable[[], float]) -> None:
@@ -124,7 +120,7 @@ class Bucket:
         self._at = monotonic()
 
     def take(self) -> bool:
-        """Take one; return whether there was one."""
+        """Take a token; return whether one was available."""
         now = self._monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
@@ -135,12 +131,12 @@ class Bucket:
 
 
 class Threshold:
-    """What every door asks first: whether there are too many, and whether we are meant.
+    """The first checks of every request: its rate, its Host and its Origin.
 
     Args:
-        hosts: Those that we listen on, with their ports.
-        scheme: Of our addresses: `http`, `https`.
-        monotonic: Seconds that only go forward.
+        hosts: The dashboard's hosts, with their ports.
+        scheme: The scheme of the dashboard's URL: `http`, `https`.
+        monotonic: The monotonic clock, seconds.
     """
 
     def __init__(self, hosts: Collection[str], scheme: str, monotonic: Callable[[], float]) -> None:
@@ -150,11 +146,11 @@ class Threshold:
         self._strangers = Bucket(STRANGERS_RATE, STRANGERS_BURST, monotonic)
 
     def refusal(self, headers: Mapping[str, str], *, known: bool) -> Refusal | None:
-        """Return why a request does not come in, whatever it is about; `None` where it may.
+        """Return why a request is rejected whatever its URL, or `None`.
 
         Args:
-            headers: By name in lower case.
-            known: Whether it is of somebody who may look.
+            headers: The headers by name in lower case.
+            known: Whether the visitor has access.
         """
         if not (self._known if known else self._strangers).take():
             return TOO_MANY
@@ -162,12 +158,12 @@ class Threshold:
 
 
 def _stray(headers: Mapping[str, str], *, hosts: Collection[str], scheme: str) -> Refusal | None:
-    """Return why a request was not meant for this page, or comes from another one.
+    """Return why a request was meant for another host or comes from another site.
 
     Args:
-        headers: By name in lower case.
-        hosts: Those that we listen on, with their ports.
-        scheme: Of our addresses: `http`, `https`.
+        headers: The headers by name in lower case.
+        hosts: The dashboard's hosts, with their ports.
+        scheme: The scheme of the dashboard's URL: `http`, `https`.
     """
     if headers.get("host", "").lower() not in hosts:
         return NO_HOST

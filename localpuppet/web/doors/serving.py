@@ -1,9 +1,7 @@
-"""The page's server: a socket, the application, and an orderly end.
+"""The dashboard's HTTP server: sockets, the application, and an orderly end.
 
-Owns: limits of connections, and signals. Refuses to know: what is shown.
-
-Invariant: whoever connects and asks for nothing, or byte by byte, is let go after some seconds
-(`Patience`): connections are few, and everybody who reaches the socket may make some.
+A client that sends nothing, or byte by byte, is disconnected after some seconds (`Patience`),
+because connections are limited and anyone can open some.
 """
 
 import asyncio
@@ -32,12 +30,11 @@ GRACE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How much is borne of those who connect.
+    """Limits of connections.
 
     Attributes:
-        most: Connections at a time.
-        head: Seconds in which the head of a request is there, from its first byte or the connection
-            on.
+        most: Maximum number of connections.
+        head: Seconds for the head of a request, from the connection or its first byte.
         idle: Seconds until the next request, after an answer.
     """
 
@@ -50,9 +47,9 @@ PATIENCE = Patience()
 
 
 class _Impatient(H11Protocol):
-    """HTTP with an end to connections that are too many, and to waiting for the head of a request.
+    """HTTP that closes excess connections, and limits the time for the head of a request.
 
-    uvicorn only answers those which are too many, and has the latter only after a request.
+    uvicorn only answers excess connections, and has that time limit only after a request.
     """
 
     def __init__(
@@ -81,7 +78,7 @@ class _Impatient(H11Protocol):
         super().data_received(data)
         if self._answers:
             self._stop()
-        elif self._late is None:  # more bytes do not begin it anew
+        elif self._late is None:  # more bytes do not restart it
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -114,7 +111,7 @@ class _Server(uvicorn.Server):
 
 
 def _secured(tls: Tls, patience: Patience, **given: Any) -> Handshake:  # noqa: ANN401
-    """Return what uvicorn makes of each connection where TLS comes first."""
+    """Return the protocol of a connection that begins with TLS."""
     return Handshake(tls, partial(_Impatient, patience, **given))
 
 
@@ -131,9 +128,9 @@ async def serve(
     Args:
         app: The application.
         listening: From `bound`.
-        leave: The end.
-        tls: How connections are secured; `None` for not at all, on loopback.
-        patience: How much is borne of those who connect.
+        leave: Ends the server.
+        tls: The TLS settings; `None` on loopback.
+        patience: The limits of connections.
     """
     made = partial(_Impatient, patience) if tls is None else partial(_secured, tls, patience)
     config = uvicorn.Config(

@@ -1,9 +1,7 @@
-"""Who may look: a link that is good once, and the cookie that it gives.
+"""Sessions: a link that is valid once, and the cookie that it gives.
 
-Owns: how long each lives, and how many there are. Refuses to know: HTTP.
-
-Invariants: no secret is kept, only its SHA-256; a link is used up by its first use, right or late;
-a token is good once, for what it was given for.
+Only the SHA-256 of a secret is kept. The first use of a link ends it, even if the use is too late.
+A token is valid once, for one purpose.
 """
 
 import hashlib
@@ -22,15 +20,15 @@ NAME_BYTES = 16
 
 
 def host_name() -> str:
-    """Return a name for a host that nobody can guess."""
+    """Return an unguessable host name."""
     return secrets.token_hex(NAME_BYTES)
 
 
 class Sessions:
-    """Links and cookies of one server; a new one knows none of them.
+    """The links and cookies of one server process.
 
     Args:
-        monotonic: Seconds that only go forward.
+        monotonic: The monotonic clock, seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -40,13 +38,13 @@ class Sessions:
         self._ends: dict[bytes, float] = {}
 
     def link(self) -> str:
-        """Return the secret of a new link; the one before is good no more."""
+        """Return the secret of a new link; the previous one becomes invalid."""
         secret = secrets.token_urlsafe(BYTES)
         self._link, self._link_ends = _digest(secret), self._monotonic() + LINK_LIFE
         return secret
 
     def enter(self, secret: str) -> str | None:
-        """Return a cookie for the secret of the link; `None` where it is not good."""
+        """Return a cookie for the secret of the link; `None` if it is invalid."""
         good = secrets.compare_digest(_digest(secret), self._link)
         if not good:
             return None
@@ -60,16 +58,16 @@ class Sessions:
         return cookie
 
     def knows(self, cookie: str) -> bool:
-        """Return whether a cookie is one of ours, and its time is not over."""
+        """Return whether a cookie is valid."""
         # By its digest: how long the look-up takes says nothing of the cookie.
         return self._ends.get(_digest(cookie), 0.0) > self._monotonic()
 
 
 class Tokens:
-    """Tokens that a page of ours gives for one thing to be done.
+    """Tokens of the dashboard's pages, each for one action.
 
     Args:
-        monotonic: Seconds that only go forward.
+        monotonic: The monotonic clock, seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -80,7 +78,7 @@ class Tokens:
         """Return a new token.
 
         Args:
-            subject: What it is for: the session, and what is to be done.
+            subject: Its purpose: the session and the action.
         """
         while len(self._given) >= MAX_TOKENS:
             del self._given[next(iter(self._given))]
@@ -89,7 +87,7 @@ class Tokens:
         return token
 
     def take(self, token: str, subject: str) -> bool:
-        """Return whether a token is good for something; it is not any more then."""
+        """Return whether a token is valid for a purpose, and invalidate it."""
         ends = self._given.pop(_digest(f"{token} {subject}"), 0.0)
         return ends > self._monotonic()
 

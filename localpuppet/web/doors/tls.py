@@ -1,12 +1,7 @@
-"""TLS before HTTP: each connection shows a certificate of the CA, in time, and not too many come.
+"""TLS before HTTP: each connection must show a certificate of the CA in time, within limits.
 
-Owns: a connection until its handshake is over. Refuses to know: who may look, HTTP.
-
-Invariants:
-
-- No byte reaches HTTP of a connection that has not shown a certificate which the CA has issued, and
-  the key of it.
-- Who shows none is told so, always in the same words, whatever is asked: nothing of it is read.
+- HTTP receives no byte of a connection without a certificate of the CA and its key.
+- A client without one gets always the same message; its request is not parsed.
 """
 
 import asyncio
@@ -38,15 +33,14 @@ NO_CERTIFICATE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How connections are secured.
+    """The TLS settings of connections.
 
     Attributes:
-        context: Returns the server's side of TLS, which asks each client for a certificate, with
-            the files as they are now.
+        context: Returns a server context with the current files, which requests a client
+            certificate.
         crowd: Counts connections.
-        log: Is told when the files are refused.
-        patience: Seconds in which a handshake is over, and in which somebody without a certificate
-            asks for something.
+        log: Takes a message if the files are invalid.
+        patience: Seconds for a handshake, and for the request of a client without a certificate.
     """
 
     context: Callable[[], ssl.SSLContext]
@@ -56,11 +50,11 @@ class Tls:
 
 
 class Handshake(asyncio.Protocol):
-    """A connection: first the handshake, then whatever speaks HTTP over it.
+    """A connection: first the handshake, then HTTP.
 
     Args:
-        tls: How it is secured.
-        make: Makes what speaks HTTP.
+        tls: The TLS settings.
+        make: Creates the HTTP protocol.
     """
 
     def __init__(self, tls: Tls, make: Callable[[], asyncio.Protocol]) -> None:
@@ -75,7 +69,7 @@ class Handshake(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake, or let go whoever is one too many."""
+        """Begin the handshake, or close an excess connection."""
         plain = cast("asyncio.Transport", transport)
         plain.pause_reading()
         peer = plain.get_extra_info("peername")  # none where it has gone already
@@ -83,7 +77,7 @@ class Handshake(asyncio.Protocol):
         if self._one is None:
             plain.abort()
             return
-        # The loop forgets tasks that nobody holds.
+        # The loop keeps only weak references to tasks.
         self._task = asyncio.get_running_loop().create_task(self._shake(plain))
 
     async def _shake(self, plain: asyncio.Transport) -> None:
@@ -104,7 +98,7 @@ class Handshake(asyncio.Protocol):
         except OSError:  # it has gone, or no time is left
             self._let_go(plain)
         except LocalpuppetError as error:
-            line = f"nobody can come in: {error}"
+            line = f"rejects all connections: {error}"
             self._tls.log.warning(line, kind=LineKind.STRANGER)
             self._let_go(plain)
         else:
@@ -124,9 +118,9 @@ class Handshake(asyncio.Protocol):
         self._one = None
 
     def _speak(self, secured: asyncio.Transport | None) -> None:
-        """Hand the connection over, with what came together with the end of the handshake."""
+        """Pass the connection to HTTP, with bytes that arrived with the end of the handshake."""
         if secured is None or self._gone:
-            self._leave()  # gone in the middle of the handshake: nobody says that it was lost
+            self._leave()  # gone during the handshake: asyncio does not report the loss
             return
         if not secured.get_extra_info("ssl_object").getpeercert(binary_form=True):
             self._turn_away(secured)
@@ -138,7 +132,7 @@ class Handshake(asyncio.Protocol):
         self._early = b""
 
     def _turn_away(self, secured: asyncio.Transport) -> None:
-        """Tell somebody without a certificate so, as soon as anything is asked for."""
+        """Send the message for clients without a certificate after the first bytes of a request."""
         self._refused("no certificate")
         self._stranger = secured
         if self._early:
@@ -152,7 +146,7 @@ class Handshake(asyncio.Protocol):
             self._stranger.close()
 
     def data_received(self, data: bytes) -> None:
-        """Hand bytes on."""
+        """Pass bytes on."""
         if self._stranger is not None:
             self._answer()
         elif self._inner is None:
@@ -165,17 +159,17 @@ class Handshake(asyncio.Protocol):
         return None
 
     def pause_writing(self) -> None:
-        """Hand on that the other side reads too slowly."""
+        """Pass on that the client reads too slowly."""
         if self._inner is not None:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hand on that the other side has read."""
+        """Pass on that the client has read."""
         if self._inner is not None:
             self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hand on that the connection has ended."""
+        """Pass on that the connection has ended."""
         self._gone = True
         if self._late is not None:
             self._late.cancel()

@@ -1,4 +1,4 @@
-"""From settings to a dashboard that serves.
+"""Builds a dashboard from the settings.
 
 acts: `actions`, `dashboard`, `doors`.
 """

@@ -1,4 +1,4 @@
-"""How the page has nodes do something: signed requests, and triggers, in the signer's name."""
+"""Sends the dashboard's requests to nodes: signed, in the name of the signer."""
 
 import asyncio
 import subprocess
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Seconds that a node has to answer, and for which a trigger is good.
 PATIENCE = 10.0
 TTL = 180
-# Seconds in which a process begins to go on with a rollout, and between two looks; bytes of what it
+# Seconds for the start of a process that continues a rollout, and between checks; bytes of what it
 # says when it does not.
 BEGINS = 20.0
 LOOK = 0.1
@@ -34,14 +34,14 @@ MAX_SAID = 8 * 1024
 
 
 class SigningActor:
-    """Asks nodes in the name of whoever started the page; an `Actor`.
+    """Sends requests in the name of the user who started the dashboard; an `Actor`.
 
     Args:
         fleet: The parts of a node of a fleet.
         store: Returns the bus, connected.
         journals: The rollouts of this machine.
-        words: The words that begin a command of ours; those of this process where there are none.
-        begins: Seconds in which a process begins to go on with a rollout.
+        words: The first words of a localpuppet command; by default those of this process.
+        begins: Seconds within which a process must begin to continue a rollout.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class SigningActor:
         self.name = fleet.signer.name.caller
 
     async def act(self, deed: Deed) -> str:
-        """Have a node do something; return what came of it, one line.
+        """Request an action of a node; return the result, one line.
 
         Raises:
-            LocalpuppetError: The node refuses or is silent, or the bus is away.
+            LocalpuppetError: The node refuses or does not answer, or the bus is unreachable.
         """
         kv = await self._store()
         if deed.action is Action.TRIGGER:
@@ -79,10 +79,10 @@ class SigningActor:
         return _CAME[deed.action].format(node=deed.node)
 
     async def say(self, rollout: RolloutId, word: Word, about: str) -> str:
-        """Send a command to the process that carries a rollout out; see `dashboard.acting.Actor`.
+        """Send a command to the controller of a rollout; see `dashboard.acting.Actor`.
 
         Raises:
-            LocalpuppetError: There is no such process, or it does not wait for that word.
+            LocalpuppetError: No controller is running, or it does not wait for that command.
         """
         return await asyncio.to_thread(self._say, rollout, word, about)
 
@@ -94,21 +94,21 @@ class SigningActor:
                 raise InvalidInputError(problem, where=str(rollout))
             if not journal.taken:
                 raise InvalidInputError(
-                    "no process goes on with it",
+                    "no process runs it",
                     where=str(rollout),
                     hint=f"localpuppet rollout {word} {rollout}",
                 )
             journal.say(word, self.name, about)
         finally:
             journal.close()
-        return f"rollout {rollout} was told: {word}."
+        return f"rollout {rollout} received: {word}."
 
     async def resume(self, rollout: RolloutId) -> str:
-        """Have a process of its own go on with a rollout; return what came of it.
+        """Start a process that continues a rollout; return the result.
 
         Raises:
-            LocalpuppetError: A process does already, or it is over, or another's, or could not
-                begin.
+            LocalpuppetError: A process is running already, the rollout is over or another user's,
+                or the process could not start.
         """
         return await asyncio.to_thread(self._resume, rollout)
 
@@ -116,7 +116,7 @@ class SigningActor:
         journal = self._journals.open(rollout)
         try:
             if journal.taken:
-                raise BusyError("another process goes on with it", where=str(rollout))
+                raise BusyError("another process runs it", where=str(rollout))
             resumable(journal, self.name)
             with TemporaryFile() as errors:
                 process = self._resuming(rollout, errors)
@@ -135,10 +135,10 @@ class SigningActor:
         if not begins:
             why = said[-1].removeprefix("localpuppet: error: ") if said else "it did not begin"
             raise LocalpuppetError(why, hint=f"localpuppet rollout resume {rollout}")
-        return f"A process goes on with rollout {rollout}."
+        return f"A process continues rollout {rollout}."
 
     def _resuming(self, rollout: RolloutId, errors: "IO[bytes]") -> "subprocess.Popen[bytes]":
-        """Start what goes on with a rollout, and neither ends with us nor waits for us."""
+        """Start a detached process that continues a rollout."""
         node = self._fleet.node
         words = ("--root", str(node.settings.root), "rollout", "resume", str(rollout), "--json")
         process = subprocess.Popen(
@@ -149,12 +149,12 @@ class SigningActor:
             env=node.environment,
             start_new_session=True,
         )
-        # Collects it, and keeps nobody from ending.
+        # Reaps the process without delaying the dashboard's end.
         Thread(target=process.wait, daemon=True).start()
         return process
 
     def _begins(self, journal: Journal, process: "subprocess.Popen[bytes]") -> bool:
-        """Wait until a process goes on with a rollout; return whether it does, or did."""
+        """Wait until a process continues a rollout; return whether it does or did."""
         before, clock = len(journal.events()), self._fleet.node.clock
         deadline = clock.monotonic() + self._within
         while clock.monotonic() < deadline and process.poll() is None:

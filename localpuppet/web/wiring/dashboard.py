@@ -1,4 +1,4 @@
-"""From the settings to the page: what it is fed from, whom it asks, where it listens."""
+"""Builds the dashboard from the settings: its sources, its requests, its sockets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -44,20 +44,19 @@ async def serve_page(
     actions: bool = False,
     site: "Path | None" = None,
 ) -> None:
-    """Serve the page until a signal ends it.
+    """Serve the dashboard until a signal ends it.
 
     Args:
         fleet: The parts of a node of a fleet.
-        log: What is said.
-        listen: Where: an address and a port; off loopback for people with certificates.
-        opened: Called with the page's address, and with the link that is good once; empty where
-            people come with certificates.
-        actions: Whether nodes can be asked to do something, in the signer's name.
+        log: The log.
+        listen: Address and port; outside of loopback for people with certificates.
+        opened: Called with the dashboard's URL, and the one-time link (empty over TLS).
+        actions: Whether actions are enabled, in the signer's name.
         site: The file of the site whose plan is shown; `None` for the inventory's.
 
     Raises:
-        InvalidInputError: The extra `web` is not installed, or the address or the site is refused.
-        StateError: The port is taken, or the memory cannot be read.
+        InvalidInputError: The extra `web` is not installed, or the address or the site is invalid.
+        StateError: The port is taken.
     """
     require_extra("web", where="localpuppet web")
     from localpuppet.rollout.plans.graphviz import draw_svg
@@ -82,7 +81,7 @@ async def serve_page(
         return clock.now().timestamp()
 
     memory = _memory(node, now, log)
-    verifier, name = fleet.verifier, fleet.name  # what is wrong with them is said before the link
+    verifier, name = fleet.verifier, fleet.name  # their errors come before the link
     rows = _rows(memory, verifier, now)
     inventory = InventoryWiring(node, fleet=fleet)
     view = inventory.view()
@@ -118,7 +117,7 @@ async def serve_page(
 
 
 def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Log") -> "Feed":
-    """Return what the page's rows are fed from."""
+    """Return the sources of the dashboard's rows."""
     from localpuppet.web.dashboard.feeding import Feed
 
     return Feed(
@@ -131,7 +130,7 @@ def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Lo
 
 
 def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "Memory":
-    """Return the page's memory; what an earlier version wrote cannot be read, and is let go."""
+    """Return the dashboard's memory; drop one that an earlier version wrote."""
     from localpuppet.web.dashboard.memory import FILE, Memory
 
     memory = Memory(node.settings.state / FILE, now=now)
@@ -141,7 +140,7 @@ def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "Memory":
 
 
 def _rows(memory: "Memory", verifier: "Verifier", now: Callable[[], float]) -> "Fleet":
-    """Return the rows as they were remembered."""
+    """Return the rows from the memory."""
     from localpuppet.web.dashboard.fleet import Fleet
 
     return Fleet(
@@ -157,7 +156,7 @@ def _site(node: NodeWiring, file: "Path") -> "KnownSite":
     """Return the site in a file, which is read again when it has changed.
 
     Raises:
-        InvalidInputError: It is refused.
+        InvalidInputError: The file is invalid.
     """
     from localpuppet.base.machine.renewed import Renewed
     from localpuppet.rollout.plans.site_file import read_site
@@ -169,7 +168,7 @@ def _site(node: NodeWiring, file: "Path") -> "KnownSite":
 
 
 def _staged(node: NodeWiring) -> "StagedReleases":
-    """Return the releases that are staged on this machine."""
+    """Return the staged releases of this machine."""
     from localpuppet.node.releases.staged_records import StagedRecords
     from localpuppet.node.wiring.releases import ReleaseWiring
     from localpuppet.web.dashboard.staged import StagedHere
@@ -186,7 +185,7 @@ def _staged(node: NodeWiring) -> "StagedReleases":
 
 
 def _rollouts(node: NodeWiring) -> "tuple[Journals, Elsewhere]":
-    """Return the journals of the rollouts of this machine, and those that went on on others."""
+    """Return the journals of the rollouts of this machine, and the rollouts on other machines."""
     from localpuppet.rollout.wiring.rollout import RolloutWiring
     from localpuppet.web.dashboard.elsewhere import Elsewhere
 
@@ -196,10 +195,10 @@ def _rollouts(node: NodeWiring) -> "tuple[Journals, Elsewhere]":
 
 @contextmanager
 def opening(node: NodeWiring) -> Iterator[Callable[[str], bool]]:
-    """Lend what opens a link in a browser, and returns whether there is one.
+    """Yield a function that opens a link in a browser, and returns whether one exists.
 
-    A browser's arguments can be read by everybody on this machine, and would lose the link to who
-    is faster: it gets a file that only we can read, which leads there and is taken away in the end.
+    Every user of this machine can read a browser's arguments and so could use the link first. The
+    browser gets a private file that redirects to the link, and is removed at the end.
     """
     file = node.settings.state / "web" / "open.html"
 
@@ -223,7 +222,7 @@ def opening(node: NodeWiring) -> Iterator[Callable[[str], bool]]:
 def _tell(
     fleet: FleetWiring, me: "NodeName", store: "Store"
 ) -> "Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]":
-    """Return what tells of a run: this machine's record, else the node itself, asked."""
+    """Return a function that reads a run from this machine's record or asks its node."""
 
     async def tell(action: str, name: "NodeName", run: "RunId") -> "Mapping[str, Json]":
         if name == me:

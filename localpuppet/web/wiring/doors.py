@@ -1,4 +1,4 @@
-"""How the page is reached: on loopback by a link, from elsewhere over TLS by certificates."""
+"""Builds the access to the dashboard: a link on loopback, certificates over TLS elsewhere."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How the page is reached.
+    """The access to a dashboard.
 
     Attributes:
-        door: Decides who comes in.
-        entrance: The same door, where it has a link; `None` over TLS.
-        tls: How connections are secured; `None` on loopback.
+        door: The access rules.
+        entrance: The same rules with a link; `None` over TLS.
+        tls: The TLS settings; `None` on loopback.
     """
 
     door: "Door"
@@ -38,7 +38,7 @@ class Way:
     tls: "Tls | None" = None
 
     def link(self) -> str:
-        """Return an address that is good once; empty where people come with certificates."""
+        """Return a one-time link; empty over TLS."""
         if self.entrance is None:
             return ""
         return f"{self.entrance.url[:-1]}{ENTER}?key={self.entrance.sessions.link()}"
@@ -47,16 +47,16 @@ class Way:
 def way_in(
     fleet: FleetWiring, log: "Log", place: "Place", *, actions: bool
 ) -> "Callable[[int], Way]":
-    """Return what makes the way to a page, of the port that it has.
+    """Return a function that builds the access for a port.
 
     Args:
         fleet: The parts of a node of a fleet.
-        log: What is said.
-        place: Where the page listens.
-        actions: Whether nodes can be asked to do something.
+        log: The log.
+        place: Address and port of the dashboard.
+        actions: Whether actions are enabled.
 
     Raises:
-        InvalidInputError: The address is not for that, or the settings have not what it needs.
+        InvalidInputError: The address is unsuitable, or a setting is missing.
     """
     clock = fleet.node.clock
     if not place.is_loopback:
@@ -105,7 +105,7 @@ def _for_people(fleet: FleetWiring, log: "Log", *, actions: bool) -> "Callable[[
 
     renewed = Renewed([file], people)
     context = Renewed([ca, certificate, key], lambda: server_tls_context(ca, certificate, key))
-    context()  # what is wrong with the files is said at once
+    context()  # report errors of the files at once
     verifier = fleet.verifier
 
     def from_elsewhere(port: int) -> Way:
@@ -118,17 +118,17 @@ def _for_people(fleet: FleetWiring, log: "Log", *, actions: bool) -> "Callable[[
 
 
 def _files(fleet: FleetWiring) -> "tuple[Path, Path, Path]":
-    """Return the CA, the page's certificate and its key.
+    """Return the CA, the dashboard's certificate and its key.
 
     Raises:
-        InvalidInputError: One of them is not set, or nobody may look.
+        InvalidInputError: A setting is missing, or the list of people is empty.
     """
     node = fleet.node
     file = node.settings_file.path
     web, identity = node.section(web_settings), peers(node).identity
     if not web.people:
         raise InvalidInputError(
-            "names nobody who may look",
+            "names no person",
             where=f"{file}: web.people",
             hint="--listen 127.0.0.1:8141 wants no certificates; from another machine:"
             " ssh -L 8141:127.0.0.1:8141 HOST",

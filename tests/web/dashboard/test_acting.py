@@ -152,7 +152,7 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
     url = f"/rollouts/{rollout}/do/stop"
     assert f'href="{url}"' in text(visitor, f"/rollouts/{rollout}")
     assert "No further node starts" in text(visitor, url)
-    assert "does not wait for a word" in text(visitor, f"/rollouts/{rollout}/do/continue")
+    assert "does not wait for a command" in text(visitor, f"/rollouts/{rollout}/do/continue")
     assert actor.words == []
     assert sent(visitor, url, token=token(visitor, url)).startswith("200")
     back = f"/rollouts/{rollout}/do/rollback"
@@ -162,11 +162,11 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
     assert actor.words == [f"{rollout} stop", f"{rollout} rollback"]
     actor.words.pop()
     journal.close()
-    assert "no process goes on with it" in text(visitor, url)
+    assert "no process runs it" in text(visitor, url)
     site.fleet.stir()  # the view is the same for a second
     resume = f"/rollouts/{rollout}/do/resume"
     assert f'href="{resume}"' in text(visitor, f"/rollouts/{rollout}")
-    assert "also when this page ends" in text(visitor, resume)
+    assert "even if this dashboard ends" in text(visitor, resume)
     assert sent(visitor, resume, token=token(visitor, url)).startswith("403")
     assert actor.words == [f"{rollout} stop"]
     assert "a process goes on with" in sent(visitor, resume, token=token(visitor, resume))

@@ -96,11 +96,11 @@ def test_a_rollout_is_resumed_that_no_process_goes_on_with() -> None:
     interrupted = told(taken=False)
     assert courses(interrupted) == (Course.RESUME,)
     said = " ".join(rollout_consequences(Course.RESUME, interrupted))
-    assert "also when this page ends" in said
+    assert "even if this dashboard ends" in said
     assert "2 nodes are left." in said
     assert "policies of nodes decide" in said
     running = " ".join(rollout_consequences(Course.RESUME, told(taken=True)))
-    assert "A process goes on with it already." in running
+    assert "A process runs it already." in running
     over = told(Over(ending=Ending.DONE, why="", left={}), taken=False)
     assert courses(over) == ()
     assert "It is over" in rollout_consequences(Course.RESUME, over)[-1]

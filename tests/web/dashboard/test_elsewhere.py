@@ -114,7 +114,7 @@ async def test_one_that_goes_on_elsewhere_is_shown_as_the_bus_has_it(bus: Bus) -
         await bus.heard()
         (row,) = bus.rollouts.rows()
         assert (row.state, row.counts) == ("elsewhere", ())
-        assert row.why == "it went on on another machine, and is over"
+        assert row.why == "it was continued on another machine, and is over"
 
 
 async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
@@ -211,7 +211,7 @@ async def test_nothing_is_done_to_it_from_here(tmp_path: Path) -> None:
         assert "localpuppet rollout resume" in visitor.get(resume).text
         answer = visitor.post(resume, data={"token": given})
         assert (answer.status_code, actor.words) == (409, [])
-        assert "went on on another machine" in answer.text
+        assert "is continued on another machine" in answer.text
         head_ = Head(rollout=ID, epoch=2, events=(), over=True, summary=ended)
         bus.elsewhere.heads = {ID: head_}
         site.fleet.stir()

@@ -87,7 +87,7 @@ def test_on_loopback_there_is_a_link_and_nobody_needs_settings(here: Here) -> No
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"web": {}}, "web.people: names nobody who may look.*ssh -L"),
+        ({"web": {}}, "web.people: names no person.*ssh -L"),
         ({"identity": {}}, "identity.ca: is not set"),
         ({"web": {"people": ["alice"]}}, "web: needs certificate and key"),
         ({"web": {"people": ["Alice"]}}, "web.people: 'Alice' is not a signer's name"),

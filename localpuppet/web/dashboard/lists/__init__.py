@@ -1,4 +1,4 @@
-"""Lists of the page: which rows are in them, in which order, and how they leave as files.
+"""Lists of the dashboard: their rows, their order, and their export as files.
 
 decides: `agreeing`, `asked`, `choosing`, `differing`, `exporting`, `failures`, `ordered`,
     `releases`, `rollouts`, `standing`, `tally`.

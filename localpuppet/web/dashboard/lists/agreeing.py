@@ -1,9 +1,7 @@
-"""Which nodes do not run what they should: other bytes than the rest, or not what their input says.
+"""Finds nodes with a wrong release: unusual bytes, or another release than the input's.
 
-Owns: when a node disagrees with its release. Refuses to know: HTML, releases on a disk.
-
-A tag is the same everywhere. Where nodes name one release and have other bytes of it, those with
-the bytes that fewer have disagree; all of them where no bytes are those of most.
+A tag is the same everywhere. If nodes have different bytes of one release, those with the less
+common bytes are wrong; all of them if no bytes are the most common.
 """
 
 from collections.abc import Mapping
@@ -15,21 +13,21 @@ _IMMUTABLE = "/tags/"
 
 
 class Agreement:
-    """Who disagrees, of nodes that come, change and go: asking costs by those who do."""
+    """The nodes with a wrong release, kept up to date; reading costs by their number."""
 
     def __init__(self) -> None:
         self._back: dict[str, str] = {}  # node → what its input names
         self._bytes: dict[str, dict[str, set[str]]] = {}  # release → digest → nodes
 
     def add(self, row: Row) -> None:
-        """Take a node in."""
+        """Add a node."""
         if row.wanted and row.wanted != row.app:
             self._back[row.node] = row.wanted
         elif _IMMUTABLE in row.app and row.digest:
             self._bytes.setdefault(row.app, {}).setdefault(row.digest, set()).add(row.node)
 
     def remove(self, row: Row) -> None:
-        """Take a node out, as it was when it was taken in."""
+        """Remove a node, with the row with which it was added."""
         self._back.pop(row.node, None)
         digests = self._bytes.get(row.app, {})
         nodes = digests.get(row.digest, set())
@@ -40,7 +38,7 @@ class Agreement:
             self._bytes.pop(row.app, None)
 
     def disagreeing(self) -> Mapping[str, str]:
-        """Return the nodes that disagree with their releases, each with why."""
+        """Return the nodes with a wrong release, each with the reason."""
         found = {
             node: f"a rollback is in force; its input names {wanted}"
             for node, wanted in self._back.items()
@@ -55,7 +53,7 @@ class Agreement:
 
 
 def _usual(digests: Mapping[str, set[str]]) -> str:
-    """Return the digest that most have; empty where no digest is that."""
+    """Return the most common digest; empty without one."""
     most = max(map(len, digests.values()))
     usual = [digest for digest, nodes in digests.items() if len(nodes) == most]
     return usual[0] if len(usual) == 1 else ""

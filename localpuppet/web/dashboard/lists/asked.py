@@ -1,9 +1,6 @@
-"""What a list is asked for, as it stands in the URL.
+"""The request for a list in a URL: filters, order and page; and the URLs of neighbours.
 
-Owns: the lists that there are, the names of their parameters, what each may say, and the URL of a
-neighbour: the next page, another order, a file. Refuses to know: rows.
-
-Invariant: what a URL says is either understood whole or refused; nothing is passed over.
+A URL is either understood completely or rejected.
 """
 
 import re
@@ -26,13 +23,13 @@ _FAULT = re.compile(rf"[0-9a-f]{{{FAULT}}}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What a list can be asked for.
+    """The parameters of a list.
 
     Attributes:
-        path: Of its URL.
-        orders: What it is sorted by.
-        usual: How it is sorted where the URL does not say; with `-` before it the last first.
-        filters: Its parameters beside `sort` and `page`.
+        path: The path of its URL.
+        orders: The columns to sort by.
+        usual: The default order; with `-` before it, descending.
+        filters: Its parameters besides `sort` and `page`.
     """
 
     path: str
@@ -72,19 +69,19 @@ LISTS = (NODES.path, FAILURES.path, RELEASES.path, ROLLOUTS.path)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Which rows a page shows, and in which order.
+    """A request for rows in an order.
 
     Attributes:
-        form: Of which list.
+        form: The list.
         q: An expression of `localpuppet query`; empty for all nodes.
         name: A part of the node's name.
-        outcome: How the last run ended; `None` for whatever.
-        is_: One of `CONCERNS`; empty for whatever.
-        fault: A `Row.fault`; empty for whatever.
-        release: The release of the last run; empty for whatever.
+        outcome: The result of the last run; `None` for any.
+        is_: One of `CONCERNS`; empty for any.
+        fault: A `Row.fault`; empty for any.
+        release: The release of the last run; empty for any.
         sort: One of the form's orders.
-        down: Whether the last comes first.
-        page: Counted from 1.
+        down: Whether the order is descending.
+        page: The page number, from 1.
     """
 
     form: Form = NODES
@@ -100,14 +97,14 @@ class Asked:
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str], form: Form = NODES) -> "Asked":
-        """Return what a URL asks for.
+        """Return the request in a URL.
 
         Args:
-            parameters: Those of the URL; an empty one is as none.
-            form: Of which list.
+            parameters: The URL's parameters; empty ones are ignored.
+            form: The list.
 
         Raises:
-            InvalidInputError: One is not known, or says what it cannot.
+            InvalidInputError: A parameter is unknown or invalid.
         """
         said = {key: value.strip() for key, value in parameters.items() if value.strip()}
         unknown = sorted(said.keys() - form.filters - {"sort", "page"})
@@ -135,17 +132,17 @@ class Asked:
             page=int(page),
         )
 
-    def with_(self, **changes: Any) -> "Asked":  # noqa: ANN401 - fields of ours
-        """Return this with other fields, from the first page unless one is named."""
+    def with_(self, **changes: Any) -> "Asked":  # noqa: ANN401 - fields of the class
+        """Return this request with other fields, on the first page by default."""
         return replace(self, **{"page": 1, **changes})
 
     def by(self, order: str) -> "Asked":
-        """Return this in another order; the other way round where it is in that already."""
+        """Return this request in another order; reversed if it has that order already."""
         return self.with_(sort=order, down=self.sort == order and not self.down)
 
     @property
     def url(self) -> str:
-        """Return the URL, without what is as usual."""
+        """Return the URL, without defaults."""
         return self._at(self.form.path)
 
     def file(self, form: str) -> str:
@@ -153,11 +150,11 @@ class Asked:
         return self.with_()._at(f"{self.form.path}.{form}")
 
     def failures(self) -> str:
-        """Return the URL of the failures of the nodes that this is about."""
+        """Return the URL of the failures of the requested nodes."""
         return Asked.parse({"q": self.q}, FAILURES).url
 
-    def nodes(self, **changes: Any) -> str:  # noqa: ANN401 - fields of ours
-        """Return the URL of the nodes that this is about; see `with_`."""
+    def nodes(self, **changes: Any) -> str:  # noqa: ANN401 - fields of the class
+        """Return the URL of the requested nodes; see `with_`."""
         words = {"q": self.q, "name": self.name, "outcome": self.outcome}
         return Asked(**{**words, **changes}).url
 
@@ -172,7 +169,7 @@ class Asked:
 
     @property
     def filters(self) -> dict[str, str]:
-        """Return the parameters by which something is left out; empty for the whole list."""
+        """Return the filters in force; empty for the whole list."""
         said = {
             "q": self.q,
             "name": self.name,

@@ -1,7 +1,4 @@
-"""Which rows a page shows: filtered, sorted, paged, counted.
-
-Owns: what each filter and order means. Refuses to know: URLs, HTML.
-"""
+"""Filters, sorts, pages and counts rows."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -25,9 +22,9 @@ class Page(Generic[T]):
 
     Attributes:
         rows: At most `PAGE`.
-        total: How many rows there are on all pages.
-        first: The number of the first row, from 1; 0 where there is none.
-        pages: How many pages; at least 1.
+        total: The number of rows on all pages.
+        first: The number of the first row, from 1; 0 without one.
+        pages: The number of pages, at least 1.
     """
 
     rows: Sequence[T]
@@ -38,17 +35,16 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """How a fleet is.
+    """A summary of a fleet.
 
     Attributes:
-        total: How many nodes.
-        kinds: How many nodes ended their last run how, in the order of `Kind`; those of none left
-            out.
-        concerns: How many nodes are in which state, or late.
-        held: Nodes on hold, those first that are free first.
+        total: The number of nodes.
+        kinds: Nodes by the result of their last run, in the order of `Kind`; zeros are left out.
+        concerns: Nodes by state, and late ones.
+        held: Nodes on hold, by the end of the hold.
         late: Late nodes, the latest first.
         strangers: Nodes that are not trusted.
-        odd: Nodes that disagree with their releases, and why.
+        odd: Nodes with a wrong release, each with the reason.
     """
 
     total: int
@@ -63,11 +59,11 @@ class Overview:
 def chosen(
     standing: Standing, asked: Asked, *, names: Collection[str] | None, now: float
 ) -> list[Row]:
-    """Return all rows that are asked for, in order; of equal ones by name.
+    """Return the requested rows, in order; equal ones by name.
 
     Args:
         standing: All nodes.
-        asked: What is asked for.
+        asked: The request.
         names: The nodes that the expression finds; `None` for all.
         now: Seconds since 1970, UTC.
     """
@@ -88,7 +84,7 @@ def chosen(
 
 
 def _necessary(standing: Standing, asked: Asked, now: float) -> Iterator[Collection[str]]:
-    """Yield of each filter but the name the nodes that it leaves."""
+    """Yield the matching nodes of each filter but the name."""
     if asked.outcome is not None:
         yield standing.with_kind(asked.outcome)
     if asked.release:
@@ -100,7 +96,7 @@ def _necessary(standing: Standing, asked: Asked, now: float) -> Iterator[Collect
     elif asked.is_ == DISAGREES:
         yield standing.disagreeing().keys()
     elif asked.is_ == ON_HOLD:
-        # A run that was allowed under a hold goes on: the node is on hold all the same.
+        # During a run that was allowed under a hold, the node is still on hold.
         yield standing.held | set(standing.with_key("state", ON_HOLD))
     elif asked.is_:
         yield standing.with_key("state", asked.is_)
@@ -119,7 +115,7 @@ def paged(rows: Sequence[T], page: int) -> Page[T]:
 
 
 def overview(standing: Standing, *, names: Collection[str] | None, now: float) -> Overview:
-    """Return how the nodes are; see `chosen` for `names`."""
+    """Return the summary of nodes; see `chosen` for `names`."""
     kinds, states = +standing.kinds, +standing.states
     if names is not None:
         some = standing.some(names)

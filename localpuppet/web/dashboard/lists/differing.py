@@ -1,7 +1,4 @@
-"""What differs between two releases, row by row.
-
-Owns: the rows and their order. Refuses to know: how releases are read, HTML.
-"""
+"""The differences between two releases as rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +10,13 @@ REMOVED, ADDED, CHANGED = "removed", "added", "changed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
-    """One thing that is not the same in both.
+    """A difference.
 
     Attributes:
-        of: What it is one of: `dependencies`, `files`.
+        of: Its kind: `dependencies`, `files`.
         name: Its name.
         change: `removed`, `added`, `changed`.
-        how: Of what is changed: how it was, and how it is.
+        how: For a change: old and new.
     """
 
     of: str
@@ -29,10 +26,10 @@ class ChangeRow:
 
 
 def changes(differences: Mapping[str, Difference]) -> list[ChangeRow]:
-    """Return the rows: by what they are of, and then by name.
+    """Return the rows, sorted by kind and name.
 
     Args:
-        differences: What is compared → how it differs.
+        differences: Kind → difference.
     """
     found = []
     for of, difference in differences.items():

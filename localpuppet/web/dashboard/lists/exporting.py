@@ -1,6 +1,6 @@
-"""A list as a file: CSV, JSON, or one name a line.
+"""Exports a list as a file: CSV, JSON, or one name a line.
 
-Owns: the columns, and that no program takes a cell for a formula. Refuses to know: who asked.
+No cell can be read as a formula by a spreadsheet.
 """
 
 import csv
@@ -31,10 +31,10 @@ class Table:
     """A list.
 
     Attributes:
-        name: Of what.
-        columns: Their names.
-        records: By the columns' names; `None` is an empty cell, an array one with spaces.
-        names: What the list is about: nodes, rollouts.
+        name: The name of the list.
+        columns: The names of the columns.
+        records: Rows by column name; `None` is an empty cell, an array one with spaces.
+        names: The names of the nodes or rollouts.
     """
 
     name: str
@@ -129,7 +129,7 @@ def releases_table(releases: Sequence[ReleaseRow]) -> Table:
 
 
 def changes_table(changes: Sequence[ChangeRow]) -> Table:
-    """Return what differs between two releases as a table."""
+    """Return the differences between two releases as a table."""
     return Table(
         name="changes",
         columns=("of", "name", "change", "how"),
@@ -177,7 +177,7 @@ def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
 
 
 def as_csv(table: Table) -> str:
-    """Return a table as CSV with a head, and no cell that a program takes for a formula."""
+    """Return a table as CSV with a head, and without formulas."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(table.columns)
@@ -190,8 +190,8 @@ def as_json(table: Table, *, as_of: float | None) -> str:
     """Return a table as JSON.
 
     Args:
-        table: Which.
-        as_of: When the bus last answered: seconds since 1970; `None` where it never did.
+        table: The table.
+        as_of: When the bus last answered: seconds since 1970; `None` if never.
     """
     told = {"schema": 1, "as_of": shown(as_of), table.name: table.records}
     return json.dumps(told, indent=1)
@@ -210,7 +210,7 @@ FORMS: Mapping[str, tuple[str, Callable[[Table, float | None], str]]] = {
 
 
 def shown(seconds: float | None) -> str | None:
-    """Return a time as files have it; `None` for none."""
+    """Return a time in the format of files, or `None`."""
     return None if seconds is None else show_time(datetime.fromtimestamp(seconds, UTC))
 
 
@@ -221,12 +221,12 @@ def _cell(value: Json) -> str:
 
 
 def _neutral(cell: str) -> str:
-    """Return a cell with an apostrophe before each part that could be taken for a formula."""
+    """Return a cell with an apostrophe before each part that could be a formula."""
     return cell if _HARMLESS.fullmatch(cell) else "".join(map(_neutral_part, _PARTS.split(cell)))
 
 
 def _neutral_part(part: str) -> str:
-    """Return a part with an apostrophe if it starts a formula, also behind quotes and blanks.
+    """Return a part with an apostrophe if it starts a formula, even after quotes and blanks.
 
     Blanks are all characters that are not visible: spaces of any width, zero-width ones, controls.
     """

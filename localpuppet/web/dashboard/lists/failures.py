@@ -1,7 +1,6 @@
-"""Last runs that went wrong, one row for each mistake and not for each node.
+"""Failed last runs, one row for each failure cause.
 
-Owns: which runs are of one mistake. Refuses to know: HTML, and how messages were made the same:
-`puppet.fault` does that on each node.
+`puppet.fault` on each node makes messages comparable.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,15 +17,15 @@ Seen = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A mistake, and whose last runs it broke.
+    """A failure cause, with the nodes whose last runs it broke.
 
     Attributes:
-        fault: Its name, see `Row.fault`.
-        error: What went wrong.
-        resource: The resource that failed first; where that differs from node to node, its type.
+        fault: Its key, see `Row.fault`.
+        error: The message.
+        resource: The first failed resource; only its type if the resource differs between nodes.
         place: File and line.
-        kinds: How the runs ended.
-        nodes: Whose runs; sorted.
+        kinds: The results of the runs.
+        nodes: The nodes, sorted.
         newest: The node whose run ended last, and that run.
         first: When it was seen first: seconds since 1970.
         last: When it was seen last.
@@ -46,13 +45,13 @@ class Failure:
 def failures(
     standing: Standing, asked: Asked, *, names: Collection[str] | None, seen: Seen
 ) -> list[Failure]:
-    """Return the mistakes of the nodes that are asked for, in order.
+    """Return the failure causes of the requested nodes, in order.
 
     Args:
         standing: All nodes.
-        asked: What is asked for.
+        asked: The request.
         names: The nodes that the expression finds; `None` for all.
-        seen: What is remembered of mistakes.
+        seen: When each failure was seen.
     """
     found = []
     for fault, nodes in standing.faults.items():

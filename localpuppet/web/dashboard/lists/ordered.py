@@ -1,9 +1,7 @@
-"""Names in the order of something that each of them has, also while that changes.
+"""Keeps names sorted by a key while the keys change.
 
-Owns: the order, and which names are equal in it. Refuses to know: what names stand for.
-
-A change costs the logarithm of the names (and moves one list's end); of equal names the order is
-by name, whichever way round the rest is read.
+A change costs the logarithm of the number of names (and moves the end of one list). Names with
+equal keys are sorted by name in both directions.
 """
 
 from bisect import bisect_left, insort
@@ -19,7 +17,7 @@ class Ordered:
         self._names: dict[Any, list[str]] = {}
 
     def add(self, key: Any, name: str) -> None:  # noqa: ANN401 - whatever can be compared
-        """Take a name in, which is not there."""
+        """Add a new name."""
         names = self._names.get(key)
         if names is not None:
             insort(names, name)
@@ -28,7 +26,7 @@ class Ordered:
         insort(self._keys, key)
 
     def remove(self, key: Any, name: str) -> None:  # noqa: ANN401 - as for `add`
-        """Take a name out, which is there."""
+        """Remove an existing name."""
         names = self._names[key]
         del names[bisect_left(names, name)]
         if not names:
@@ -36,7 +34,7 @@ class Ordered:
             del self._keys[bisect_left(self._keys, key)]
 
     def keys(self) -> Sequence[Any]:
-        """Return the keys that there are, in order."""
+        """Return the keys in order."""
         return self._keys
 
     def of(self, key: Any) -> Sequence[str]:  # noqa: ANN401 - as for `add`

@@ -1,7 +1,4 @@
-"""Releases: which nodes run what, how that went, and what is staged on this machine.
-
-Owns: what a release's row says. Refuses to know: HTML, where records of staged releases are kept.
-"""
+"""The list of releases: the nodes that run them, their results, and what is staged here."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -22,16 +19,16 @@ class ReleaseRow:
 
     Attributes:
         app: Its name; empty for nodes whose last run had none.
-        nodes: Whose last run applied it; sorted.
-        kinds: How many of these runs ended how.
-        digests: How many nodes have which bytes of it, the most common first.
-        odd: How many of the nodes disagree.
-        last: When the last of these runs ended: seconds since 1970; `None` for none.
-        tag: The tag that is staged here, with its commit; empty where none is.
-        staged: The digest of what is staged here; empty where nothing is.
-        url: Where that is from.
-        signed: Who signed that; empty where nobody has to.
-        subject: The first line of what that tag says; empty where it was not asked for.
+        nodes: The nodes whose last run applied it, sorted.
+        kinds: Counts of these runs by result.
+        digests: Counts of nodes by digest, the most common first.
+        odd: The number of nodes with a wrong release.
+        last: When the last of these runs ended: seconds since 1970, or `None`.
+        tag: The staged tag with its commit, or empty.
+        staged: The digest of the staged release, or empty.
+        url: Its repository.
+        signed: Its signers; empty if no signature is required.
+        subject: The first line of its tag message; empty if not requested.
     """
 
     app: str
@@ -48,18 +45,18 @@ class ReleaseRow:
 
     @property
     def bad(self) -> int:
-        """Return how many of the runs went wrong."""
+        """Return the number of failed runs."""
         return sum(count for kind, count in self.kinds if kind.bad)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What a list of releases is made from, beside the nodes.
+    """The sources of a list of releases, besides the nodes.
 
     Attributes:
         names: The nodes that the expression finds; `None` for all.
-        staged: What is staged on this machine.
-        signed: Who signed which of these.
+        staged: The staged releases of this machine.
+        signed: The signers of each.
     """
 
     names: Collection[str] | None
@@ -68,12 +65,12 @@ class Ground:
 
 
 def releases(standing: Standing, asked: Asked, ground: Ground) -> list[ReleaseRow]:
-    """Return releases in order: those that nodes run, and those that are staged here.
+    """Return releases in order: those that nodes run, and those staged on this machine.
 
     Args:
         standing: All nodes.
-        asked: What is asked for; its `name` is a part of a release's name.
-        ground: What else there is.
+        asked: The request; its `name` is a part of a release's name.
+        ground: The other sources.
     """
     tallies = standing.tallies if ground.names is None else _tallies(standing.some(ground.names))
     odd = Counter(standing.rows[name].app for name in _odd(standing, ground.names))
@@ -91,12 +88,12 @@ def releases(standing: Standing, asked: Asked, ground: Ground) -> list[ReleaseRo
 
 
 def staged_row(staged: Staged, signed: str, subject: str) -> ReleaseRow:
-    """Return a release that is staged here, whoever runs it.
+    """Return the row of a staged release, without its nodes.
 
     Args:
         staged: The release.
-        signed: Who signed it.
-        subject: The first line of what its tag says.
+        signed: Its signers.
+        subject: The first line of its tag message.
     """
     row = _release(str(staged.app), Tally(), staged, 0)
     return replace(row, signed=signed, subject=subject)

@@ -1,7 +1,4 @@
-"""Rollouts: a row each in a list, and one of them group by group.
-
-Owns: what is shown of a rollout, and how much. Refuses to know: journals, HTML.
-"""
+"""Rollouts as rows of a list, and one rollout group by group."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -35,17 +32,17 @@ class RolloutRow:
 
     Attributes:
         id: Its id.
-        state: Where it is: a word of `orchestrator.rollout.report`, or `DAMAGED`.
-        title: What it is.
-        caller: Who rolls out.
-        why: Why it is there, one line; empty where there is nothing to say.
-        began: When: seconds since 1970; `None` where that cannot be read.
-        ended: When it was over; `None` before that.
+        state: Its state: a word of `orchestrator.rollout.report`, or `DAMAGED`.
+        title: Its title.
+        caller: The caller id of its operator.
+        why: The reason of the state, one line, or empty.
+        began: Its start, seconds since 1970; `None` if unknown.
+        ended: Its end, or `None`.
         noop: Whether it changes nothing.
-        counts: How many nodes ended how.
-        epoch: How often it was begun or resumed; 0 where that cannot be read.
-        source: From where it is known, where that is neither a journal nor its head: `NODES`.
-        heard: When nodes told of it first, and when something new last, where only they do.
+        counts: Counts of nodes by result.
+        epoch: How often it was started or resumed; 0 if unknown.
+        source: `NODES` if only nodes report it; else empty.
+        heard: For such a rollout, the times of the first and the last new report.
     """
 
     id: str
@@ -82,7 +79,7 @@ class RolloutRow:
     def of_summary(
         cls, rollout: RolloutId, told: Summary, *, caller: str, epoch: int
     ) -> "RolloutRow":
-        """Return the row of a rollout that is over, of which its head tells how it ended."""
+        """Return the row of a finished rollout from its checkpoint."""
         why = f": {told.why}" if told.why else ""
         return cls(
             id=str(rollout),
@@ -99,7 +96,7 @@ class RolloutRow:
 
     @classmethod
     def of_nodes(cls, told: ToldRollout) -> "RolloutRow":
-        """Return the row of a rollout of which only nodes tell."""
+        """Return the row of a rollout that only nodes report."""
         counts: Counter[str] = Counter()
         for outcome, nodes in told.ends.items():
             counts[_fate(outcome)] += nodes
@@ -119,21 +116,21 @@ class RolloutRow:
 
     @property
     def nodes(self) -> int:
-        """Return how many nodes it is for, or told of it."""
+        """Return the number of its nodes, or of the nodes that report it."""
         return sum(count for _, count in self.counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A run of a rollout.
+    """A node's run in a rollout.
 
     Attributes:
-        node: Where.
-        word: How it is: an outcome, a fate, `RUNNING`, `CHECKING` or `OPEN`.
-        bad: Whether it went wrong.
-        reason: Why, one line; empty where there is nothing to say.
-        run: Its id; empty where none is known.
-        seconds: How long it took; `None` if unknown.
+        node: The node.
+        word: Its state: an outcome, a step result, `RUNNING`, `CHECKING` or `OPEN`.
+        bad: Whether it failed.
+        reason: The reason, one line, or empty.
+        run: Its id, or empty.
+        seconds: Its duration; `None` if unknown.
     """
 
     node: str
@@ -146,14 +143,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Nodes that are free to run together.
+    """Nodes that may run at the same time.
 
     Attributes:
-        number: From 1.
-        total: How many runs it has.
-        ended: How many of them ended.
-        bad: How many of these went wrong.
-        parts: Some of them: what went wrong first, then what goes on, then the rest by name.
+        number: Its number, from 1.
+        total: The number of its runs.
+        ended: The number of ended runs.
+        bad: The number of failed runs.
+        parts: Some of the runs: failed ones first, then running ones, then the rest by name.
     """
 
     number: int
@@ -164,18 +161,18 @@ class Group:
 
     @property
     def word(self) -> str:
-        """Return where the group is."""
+        """Return the state of the group."""
         if self.ended == self.total:
             return "done"
         return RUNNING if any(part.word != OPEN for part in self.parts) else "waits"
 
 
 def rollouts(rows: Iterable[RolloutRow], asked: Asked) -> list[RolloutRow]:
-    """Return the rollouts that are asked for, in order.
+    """Return the requested rollouts, in order.
 
     Args:
-        rows: All.
-        asked: What is asked for; its `name` is a part of an id, a title or a caller.
+        rows: All rows.
+        asked: The request; its `name` is a part of an id, a title or a caller.
     """
     found = [row for row in rows if asked.name in f"{row.id}\n{row.title}\n{row.caller}".lower()]
     found.sort(key=lambda row: row.id)
@@ -194,10 +191,10 @@ def groups_of(report: Report) -> list[Group]:
 
 
 def parts_of(told: Iterable[tuple[str, Told]], *, now: float) -> list[Part]:
-    """Return what nodes told of a rollout, in the same order.
+    """Return the runs that nodes report of a rollout, in the same order.
 
     Args:
-        told: What, each with the node's name.
+        told: The reports, each with the node's name.
         now: Seconds since 1970, UTC.
     """
     return [
@@ -214,12 +211,12 @@ def parts_of(told: Iterable[tuple[str, Told]], *, now: float) -> list[Part]:
 
 
 def decisions_of(report: Report) -> list[tuple[float, str]]:
-    """Return what was decided of a rollout as a whole, each with when: seconds since 1970."""
+    """Return the decisions about a whole rollout, each with its time, seconds since 1970."""
     return [(parse_time(at).timestamp(), what) for at, what in report.decisions]
 
 
 def _fate(outcome: str) -> str:
-    """Return what an outcome that a node told is for its rollout."""
+    """Return the step result for an outcome that a node reported."""
     if not outcome:
         return OPEN
     return Fate.SUCCEEDED if succeeded(outcome) else Fate.FAILED

@@ -1,8 +1,6 @@
-"""The nodes as lists need them: in each order, in groups, counted; true after each change.
+"""The nodes, indexed for lists: sorted in each order, grouped, and counted.
 
-Owns: what is kept of each node beside its row. Refuses to know: URLs, HTML, what a list is of.
-
-Invariant: a view costs by what it shows, and a change by what changed: neither looks at all nodes.
+Reading costs by the size of the result, and a change by what changed; neither scans all nodes.
 """
 
 from collections import Counter
@@ -31,14 +29,14 @@ class Standing:
     """All nodes.
 
     Args:
-        rows: Those that there are already.
+        rows: The first rows.
 
     Attributes:
-        rows: Node → its row; to be read only.
-        kinds: How many nodes ended their last run how.
-        states: How many are in which state.
-        tallies: Release of the last run → the nodes that ran it, where there was a run; empty for
-            those that ran none.
+        rows: Node → its row; read-only.
+        kinds: Counts of nodes by the result of their last run.
+        states: Counts of nodes by state.
+        tallies: Release of the last run → the nodes that ran it; key empty for runs without a
+            release.
         faults: `Row.fault` → the nodes whose last run it broke.
     """
 
@@ -56,10 +54,10 @@ class Standing:
             self.put(row)
 
     def put(self, row: Row) -> bool:
-        """Take a node in, or take it as it is now.
+        """Add or update a node.
 
         Returns:
-            Whether anything is new but that the node was heard again, which no list shows.
+            Whether anything changed that a list shows.
         """
         before = self.rows.get(row.node)
         self.rows[row.node] = row
@@ -71,30 +69,30 @@ class Standing:
         return True
 
     def forget(self, name: str) -> None:
-        """Take a node out."""
+        """Remove a node."""
         self._remove(self.rows.pop(name))
 
     def some(self, names: Collection[str] | None) -> Collection[Row]:
-        """Return the rows of those nodes that are there; all for `None`."""
+        """Return the rows of known nodes among names; all for `None`."""
         if names is None:
             return self.rows.values()
         return [self.rows[name] for name in names if name in self.rows]
 
     def sorted(self, order: str, *, down: bool) -> list[Row]:
-        """Return all rows in one of the orders of `KEYS`; of equal ones by name."""
+        """Return all rows in one of the orders of `KEYS`; equal ones by name."""
         return [self.rows[name] for name in self._orders[order].names(down=down)]
 
     def with_key(self, order: str, key: Any) -> Collection[str]:  # noqa: ANN401 - as it sorts
-        """Return the nodes that are equal in an order."""
+        """Return the nodes with a key in an order."""
         return self._orders[order].of(key)
 
     def with_kind(self, kind: Kind) -> Collection[str]:
-        """Return the nodes whose last run ended so."""
+        """Return the nodes whose last run had a result."""
         return self._orders["outcome"].of(_KINDS[kind])
 
     @property
     def held(self) -> AbstractSet[str]:
-        """The nodes on hold, also while a run goes on that was allowed under it."""
+        """The nodes on hold, including those with an allowed run."""
         return self._held
 
     @property
@@ -107,7 +105,7 @@ class Standing:
         return self._late.below(now)
 
     def disagreeing(self) -> Mapping[str, str]:
-        """Return the nodes that disagree with their releases, each with why."""
+        """Return the nodes with a wrong release, each with the reason."""
         return self._agreement.disagreeing()
 
     def _add(self, row: Row) -> None:
@@ -146,5 +144,5 @@ class Standing:
 
 
 def has_run(row: Row) -> bool:
-    """Return whether anything is known of a last run of a node."""
+    """Return whether a node has a known last run."""
     return bool(row.app) or row.kind is not Kind.NONE

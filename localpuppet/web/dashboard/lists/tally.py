@@ -1,7 +1,4 @@
-"""The nodes whose last run applied one release, counted as each of them changes.
-
-Owns: what is counted. Refuses to know: which release it is.
-"""
+"""Counts the nodes whose last run applied one release, updated as each node changes."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -19,8 +16,8 @@ class Tally:
 
     Attributes:
         nodes: Their names, sorted.
-        kinds: How many of their last runs ended how.
-        digests: How many have which bytes.
+        kinds: Counts of their last runs by result.
+        digests: Counts of nodes by digest.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
@@ -33,7 +30,7 @@ class Tally:
 
     @property
     def last(self) -> float | None:
-        """When the last of their runs ended: seconds since 1970; `None` for none."""
+        """The end of the last of their runs, seconds since 1970, or `None`."""
         return self._ends[-1] if self._ends else None
 
     def add(self, row: Row) -> None:
@@ -46,7 +43,7 @@ class Tally:
             insort(self._ends, row.ended)
 
     def remove(self, row: Row) -> None:
-        """Count a node no more; it is as it was when it was counted."""
+        """Remove a node from the counts, with the row with which it was added."""
         del self.nodes[bisect_left(self.nodes, row.node)]
         self.kinds[row.kind] -= 1
         if row.digest:
