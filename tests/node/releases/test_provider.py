@@ -210,7 +210,7 @@ def test_a_package_is_installed_first_and_the_release_comes_from_it(node: Provid
             assert node.lent == [], "before staging looks for what it brings"
 
     node.tools = Tools()
-    with pytest.raises(InvalidInputError, match=f"no package or pack of {R1} is there"):
+    with pytest.raises(InvalidInputError, match=f"no package or pack of {R1} exists"):
         node.provider().provide(R1, package=Path("web.deb"))
     assert installed == [Path("web.deb")]
     assert (node.site.repository.asked, node.lent[-1]) == ([], "given back")

@@ -260,7 +260,7 @@ def test_a_directory_of_packs_is_a_source(site: Node, forge: Forge, bare: Node) 
     assert "web r1" in bare.run("apply", PATH=path).out
     none = bare.run("stage", "web/tags/r9", PATH=path)
     assert none.code == 2
-    assert "no package or pack of web/tags/r9 is there" in none.err
+    assert "no package or pack of web/tags/r9 exists" in none.err
     shutil.copy(pack, pack.with_name(pack.name.replace("-1.tar", "-2.tar")))
     assert bare.run("stage", PATH=path).code == 0, "what is here and sound is not looked for"
     two = bare.run("stage", "--refresh", PATH=path)
