@@ -1,10 +1,8 @@
-"""Which entries and tombstones from the bus count.
+"""Accept or reject entries and tombstones from the bus: signature first, then form, then claims.
 
-Owns: the order of the checks: signature, form, claims. Refuses to know: what was seen before (the
-view), the bus.
-
-Invariants: nothing is unpacked before its signature holds; whatever the bytes are, the answer is an
-entry or one printable line.
+- Nothing is unpacked before its signature is verified.
+- Any bytes result in an entry or in one printable line. The view checks that entries do not go back
+  in time.
 """
 
 import functools
@@ -30,7 +28,7 @@ from localpuppet.fleet.trust.signing import MessageKind, Verifier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What does not count.
+    """A rejected entry or tombstone.
 
     Attributes:
         reason: Why, in one line.
@@ -41,12 +39,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A node of which the bus holds an entry that does not count.
+    """A node whose entry on the bus was rejected.
 
     Attributes:
-        node: At whose key it stands.
+        node: The node at whose key the entry is.
         reason: Why, in one line.
-        since: Since when: seconds since 1970, UTC.
+        since: Since when, in seconds since 1970, UTC.
     """
 
     node: str
@@ -55,13 +53,13 @@ class Refused:
 
 
 class EntryAdmission:
-    """Tells what counts on this node.
+    """Decides which entries this node accepts.
 
     Args:
-        verifier: Tells whose signatures hold.
-        claims: `policies/inventory.policy`.
-        policy: `policies/puppet.policy`: who may have nodes forgotten.
-        now: Seconds since 1970, UTC.
+        verifier: Verifies signatures.
+        claims: The path of `policies/inventory.policy`.
+        policy: The path of `policies/puppet.policy`, which says who may forget nodes.
+        now: Returns seconds since 1970, UTC.
     """
 
     def __init__(
@@ -73,10 +71,10 @@ class EntryAdmission:
         self._now = now
 
     def entry(self, name: str, token: bytes) -> InventoryEntry | Refusal:
-        """Return the entry in a message, or why it does not count.
+        """Return the entry in a message, or why it is rejected.
 
         Args:
-            name: The node at whose key it stands.
+            name: The node at whose key the message is.
             token: The message.
         """
         try:
@@ -84,7 +82,7 @@ class EntryAdmission:
         except LocalpuppetError as error:
             return Refusal(reason=one_line(str(error)))
         if signed.signer != name:
-            return Refusal(reason=f"signed by {signed.signer}, and stands at the key of {name}")
+            return Refusal(reason=f"signed by {signed.signer}, but found at the key of {name}")
         try:
             entry = InventoryEntry.parse(signed.payload)
             problem = refusal(entry, signed.signer, read_claims(self._claims))
@@ -95,12 +93,12 @@ class EntryAdmission:
         return entry if problem is None else Refusal(reason=problem)
 
     def distrust(self, name: str, token: bytes) -> str | None:
-        """Return why an entry that was believed once is not any more; `None` if it still is.
+        """Return why an entry that was accepted is no longer trusted; `None` if it still is.
 
-        Dates that have passed, and files of ours that cannot be read, take nobody's trust away.
+        Expired dates and unreadable local files do not remove trust.
 
         Args:
-            name: The node at whose key it stood.
+            name: The node at whose key the message was.
             token: The message.
         """
         try:
@@ -113,10 +111,10 @@ class EntryAdmission:
             return one_line(str(error))
 
     def tombstone(self, name: str, token: bytes) -> tuple[Tombstone, SignerName] | Refusal:
-        """Return a tombstone and who signed it, or why it does not count.
+        """Return a tombstone and its signer, or why it is rejected.
 
         Args:
-            name: The node at whose key it stands.
+            name: The node at whose key the message is.
             token: The message.
         """
         try:
@@ -126,17 +124,17 @@ class EntryAdmission:
         except LocalpuppetError as error:
             return Refusal(reason=one_line(str(error)))
         if found.node != name:
-            return Refusal(reason=f"is about {found.node}, and stands at the key of {name}")
+            return Refusal(reason=f"is about {found.node}, but found at the key of {name}")
         if found.at > self._now() + AHEAD:
             return Refusal(reason="is from the future: is its signer's clock right?")
         return (found, signed.signer) if decision.allowed else Refusal(reason=decision.reason)
 
 
 def read_claims(path: Path) -> ClaimPolicy | None:
-    """Return who may claim what; `None` where the site does not say.
+    """Return the claim policy; `None` if the site has none.
 
     Raises:
-        InvalidInputError: The file is refused, or others could write to it or its directory.
+        InvalidInputError: The file is invalid, or other users may write to it or its directory.
     """
     data = policy_bytes(path)
     return None if data is None else _parsed(data, str(path))
@@ -144,5 +142,5 @@ def read_claims(path: Path) -> ClaimPolicy | None:
 
 @functools.lru_cache(maxsize=1)
 def _parsed(data: bytes, where: str) -> ClaimPolicy:
-    """Return the policy in these bytes, which seldom are others than the last time."""
+    """Return the policy in these bytes, cached because they seldom change."""
     return ClaimPolicy.parse(data, where=where)

@@ -1,7 +1,4 @@
-"""An entry that came from the bus, and what the view's tables keep of it.
-
-Owns: the two values. Refuses to know: SQL, and which entries count.
-"""
+"""Two values: an entry as it came from the bus, and what the view's tables keep of it."""
 
 from dataclasses import dataclass
 
@@ -14,12 +11,12 @@ from localpuppet.fleet.inventory.query.node_facts import NodeFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """An entry that came from the bus.
+    """An entry from the bus.
 
     Attributes:
-        node: At whose key it stands.
-        token: As it stands there.
-        found: What it says, or why it does not count.
+        node: The node at whose key it is.
+        token: The message.
+        found: The entry, or why it was rejected.
         revision: The bus's revision of it.
     """
 
@@ -31,16 +28,16 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What the tables keep of it: unpacked, a hundred entries fill the memory.
+    """The stored part of an entry; a hundred unpacked entries would fill the memory.
 
     Attributes:
         node: The node.
-        token: As it stands on the bus.
-        refusal: Why it does not count; `None` where it does.
-        at: When the node said it: seconds since 1970, UTC.
+        token: The message on the bus.
+        refusal: Why it was rejected; `None` if it was accepted.
+        at: When the node published it, in seconds since 1970, UTC.
         revision: The bus's revision of it.
-        words: By what it is found: paths and words.
-        brief: What is told of the node without the entry; `None` where it does not count.
+        words: The paths and words in the index.
+        brief: What queries see without the entry; `None` for a rejected entry.
     """
 
     node: str
@@ -53,7 +50,7 @@ class Kept:
 
     @classmethod
     def of(cls, one: Arrived) -> "Kept":
-        """Return what is kept of an entry."""
+        """Return the stored part of an entry."""
         node, token, found = one.node, one.token, one.found
         if isinstance(found, Refusal):
             return cls(node=node, token=token, refusal=found.reason)

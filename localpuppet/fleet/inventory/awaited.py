@@ -1,10 +1,7 @@
-"""An entry that a run waits for: another node has just run, and this one is to know of it.
+"""A reference to an entry that a run waits for, because another node has just run.
 
-Owns: the value, its form, and when a view has what is awaited. Refuses to know: who says so, how
-long anybody waits, the view's files.
-
-- A view has it when the node's entry there has that digest, or is of that moment or a later one:
-  a node's entries do not go back in time (`outbox`).
+- A view has the entry if the node's entry in it has the same digest, or the same or a later time.
+  Entries of a node do not go back in time (`outbox`).
 """
 
 from collections.abc import Mapping
@@ -17,19 +14,19 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.values import Json
 
-# That one run waits for: with the longest names they fit into a request.
+# The limit per run: with the longest names they fit into a request.
 MAX_AWAITED = 100
 _DIGITS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Awaited:
-    """An entry that a run waits for.
+    """A reference to an entry that a run waits for.
 
     Attributes:
-        node: Whose.
+        node: The node of the entry.
         digest: Its digest, see `InventoryEntry`.
-        at: Its moment, by that node's clock: seconds since 1970, UTC.
+        at: Its time by that node's clock, in seconds since 1970, UTC.
     """
 
     node: NodeName
@@ -38,10 +35,10 @@ class Awaited:
 
     @classmethod
     def read(cls, fields: Fields) -> "Awaited":
-        """Return it.
+        """Read the reference from JSON fields.
 
         Raises:
-            InvalidInputError: A field is missing, unknown, or not of its type.
+            InvalidInputError: A field is missing, unknown, or of the wrong type.
         """
         fields.only(("node", "digest", "at"))
         return cls(
@@ -52,7 +49,7 @@ class Awaited:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Awaited":
-        """Return what `to_dict` made of one; see `read`."""
+        """Read what `to_dict` wrote; see `read`."""
         return cls.read(Fields(raw, where="awaited entry"))
 
     def to_dict(self) -> dict[str, Json]:
@@ -62,11 +59,11 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a view has of a node.
+    """The entry of a node in a view.
 
     Attributes:
-        digest: The digest of its entry; empty where nobody looked.
-        at: The entry's moment.
+        digest: Its digest; empty if it was not looked up.
+        at: Its time.
     """
 
     digest: str
@@ -76,12 +73,12 @@ class Seen:
 def lacking(
     awaited: tuple[Awaited, ...], seen: Mapping[NodeName, Seen], refused: Mapping[NodeName, str]
 ) -> str:
-    """Return which awaited entries a view does not have, one line; empty where it has all.
+    """Return the awaited entries that a view does not have as one line, empty if it has all.
 
     Args:
-        awaited: What is awaited.
-        seen: What the view has of these nodes; those without an entry are left out.
-        refused: Why entries of nodes do not count, by the node.
+        awaited: The awaited entries.
+        seen: The entries of these nodes in the view.
+        refused: Why the newest entry of a node was rejected, by node.
     """
     missing = [one for one in awaited if not _has(seen.get(one.node), one)]
     named = [

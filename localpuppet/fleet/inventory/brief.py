@@ -1,9 +1,7 @@
-"""What is told of a node before its whole entry is unpacked.
+"""The part of an entry that queries see without unpacking the rest.
 
-Owns: the port `KnownNode`, and the form in which the view keeps a brief. Refuses to know: which
-facts are told (`query.node_facts`), SQL.
-
-Most of an entry is facts, and most questions look at few of them: who has a role, which names.
+- Most of an entry is facts, and most queries need few of them: roles and names.
+- `query.node_facts` selects the facts.
 """
 
 import functools
@@ -19,48 +17,48 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 
 
 class KnownNode(Protocol):
-    """A node of the inventory; its entry is unpacked when somebody asks for the entry."""
+    """A node of the inventory; its entry is unpacked on demand."""
 
     @property
     def node(self) -> NodeName:
-        """Return its name."""
+        """Return the node's name."""
         ...
 
     @property
     def at(self) -> float:
-        """Return when it said its entry: seconds since 1970, UTC."""
+        """Return when the node published its entry, in seconds since 1970, UTC."""
         ...
 
     @property
     def environment(self) -> Environment | None:
-        """Return Puppet's environment; `None` where the input named none."""
+        """Return Puppet's environment; `None` if the input has none."""
         ...
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Return what it is for."""
+        """Return the node's roles."""
         ...
 
     @property
     def told(self) -> Mapping[str, Json]:
-        """Return facts by their dotted paths, as queries see them; null where there is none."""
+        """Return facts by dotted path, as queries see them; null for a missing fact."""
         ...
 
     def entry(self) -> InventoryEntry:
-        """Return its whole entry.
+        """Return the whole entry.
 
         Raises:
-            StateError: It cannot be read, or whoever lent the node is done with it.
+            StateError: The entry is unreadable, or the node is used after its snapshot was closed.
         """
         ...
 
     def written(self, write: Callable[[], str]) -> str:
-        """Return what `write` makes of this very entry; perhaps what it made the last time."""
+        """Return the result of `write` for this entry, from a cache if possible."""
         ...
 
 
 class WholeNode:
-    """A node whose entry is unpacked already: a `KnownNode`.
+    """A `KnownNode` with an unpacked entry.
 
     Args:
         entry: The entry.
@@ -78,16 +76,16 @@ class WholeNode:
         return self._entry
 
     def written(self, write: Callable[[], str]) -> str:
-        """Return what `write` makes of the entry."""
+        """Return the result of `write` for the entry."""
         return write()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
-    """What the view keeps of a node beside its packed entry.
+    """What the view stores of a node beside its packed entry.
 
     Attributes:
-        environment: Puppet's environment; `None` where the input named none.
+        environment: Puppet's environment; `None` if the input has none.
         roles: A JSON list.
         told: A JSON object, see `KnownNode.told`.
     """
@@ -98,13 +96,13 @@ class Brief:
 
     @classmethod
     def of(cls, entry: InventoryEntry, told: Mapping[str, Json]) -> "Brief":
-        """Return what is kept of an entry."""
+        """Return the brief of an entry."""
         return cls(environment=entry.environment, roles=compact(entry.roles), told=compact(told))
 
 
 @functools.lru_cache(maxsize=1024)
 def read_roles(text: str) -> tuple[str, ...]:
-    """Return the roles in a `Brief`; nodes share them.
+    """Return the roles in a `Brief`; nodes share equal ones.
 
     Raises:
         ValueError: The text is damaged.

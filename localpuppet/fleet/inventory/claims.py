@@ -1,21 +1,18 @@
-"""What a node says of itself is a claim: which claims are believed.
+"""Decide which claims of a node about itself are trusted, by `policies/inventory.policy`.
 
     # signers       roles     addresses
     *.web.example.com    web cache    10.0.1.0/24
     db01.example.com    db    10.0.2.7 fd00::7
 
-Owns: the grammar of `policies/inventory.policy`, and the decision about an entry. Refuses to know:
-where the file is, whether the signature holds.
-
-- Nobody speaks for another: an entry, and every fact in it that says the node's name, names its
-  signer. No policy changes that.
-- With a policy, each role and each address that an entry claims must be in a line that is about its
-  signer; a signer may stand in several lines. Without a policy they are taken.
-- Who may claim some addresses only may not say anything else in their place: what is not read as an
-  address here (`010.1`, a number, a name) others may read as one.
-- The fact `role` is one of the entry's roles, so that no query finds a role that was not looked at.
-- Loopback and link-local addresses are nobody's and are not claims.
-- What is not understood refuses the whole file.
+- A node speaks for itself only: an entry, and every fact in it that contains the node's name, must
+  name the signer. No policy changes that.
+- With a policy, a line for the signer must list each role and each address of an entry; a signer
+  may have several lines. Without a policy, all roles and addresses are accepted.
+- If a signer may claim some addresses only, its address facts must be addresses. Other programs may
+  read a value such as `010.1` as an address that localpuppet does not recognise.
+- The fact `role` must be one of the entry's roles, so that no query finds an unchecked role.
+- Loopback and link-local addresses are not claims.
+- A line that does not parse makes the whole file invalid.
 """
 
 import re
@@ -40,7 +37,7 @@ class Line:
     """What the signers of one line may claim.
 
     Attributes:
-        signers: Whom the line is about.
+        signers: The signers of the line.
         roles: Roles; `None` for all.
         addresses: Networks; `None` for all.
     """
@@ -52,7 +49,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPolicy:
-    """Which signers may claim what.
+    """The claims that signers may make.
 
     Attributes:
         lines: The lines of the file.
@@ -62,19 +59,19 @@ class ClaimPolicy:
 
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> "ClaimPolicy":
-        """Return the policy in a file's bytes.
+        """Parse a policy file.
 
         Args:
             data: UTF-8 text.
             where: The file's name, for messages.
 
         Raises:
-            InvalidInputError: A line is refused, and the file with it.
+            InvalidInputError: A line is invalid.
         """
         return cls(lines=tuple(parse_lines(data, _parse_line, where=where)))
 
     def refusal(self, entry: InventoryEntry) -> str | None:
-        """Return which claim of an entry no line allows; `None` if each is allowed."""
+        """Return the first claim of an entry that no line allows; `None` if all are allowed."""
         lines = [line for line in self.lines if line.signers.include(entry.node)]
         for role in (*entry.roles, *(server.role for server in entry.servers)):
             if not any(line.roles is None or role in line.roles for line in lines):
@@ -92,12 +89,12 @@ class ClaimPolicy:
 
 
 def refusal(entry: InventoryEntry, signer: str, policy: ClaimPolicy | None) -> str | None:
-    """Return why an entry is not believed, in one line; `None` if it is.
+    """Return why an entry is rejected, in one line; `None` if it is accepted.
 
     Args:
         entry: The entry.
-        signer: Who signed it.
-        policy: The policy; `None` where there is no file, which takes roles and addresses.
+        signer: The signer's name.
+        policy: The policy; `None` without a file, which allows all roles and addresses.
     """
     if entry.node != signer:
         return f"signed by {signer}, says that it is {entry.node}"
@@ -113,7 +110,7 @@ def refusal(entry: InventoryEntry, signer: str, policy: ClaimPolicy | None) -> s
 
 
 def _other_names(entry: InventoryEntry) -> Iterator[str]:
-    """Yield the places of facts that say a name, or a part of one, that is not the node's."""
+    """Yield the places of facts with a name, or a part of one, that is not the node's."""
     label, _, domain = entry.node.partition(".")
     own: Mapping[str, tuple[Json, ...]] = {
         **dict.fromkeys(("certname", "clientcert", "fqdn"), (entry.node,)),
@@ -133,7 +130,7 @@ def _other_names(entry: InventoryEntry) -> Iterator[str]:
 
 
 def _said_as_addresses(entry: InventoryEntry) -> Iterator[tuple[str, Json]]:
-    """Yield what stands where addresses do, with its place; none and "" are not said."""
+    """Yield the values of address facts with their places, except null and empty ones."""
     waiting: list[tuple[str, str, Json]] = [("networking", "", entry.facts.get("networking"))]
     waiting += [("an exported server", "ip", one.ipaddress) for one in entry.servers]
     waiting += [(key, "ip", value) for key, value in entry.facts.items() if _FLAT.match(key)]
@@ -148,7 +145,7 @@ def _said_as_addresses(entry: InventoryEntry) -> Iterator[tuple[str, Json]]:
 
 
 def _address(value: Json) -> IPv4Address | IPv6Address | None:
-    """Return the address that a fact's value is, if it is one in the form in which facts have it.
+    """Return the address in a fact's value, if the value has the form of an address fact.
 
     An interface is part of a link-local address: `fe80::1%eth0`.
     """

@@ -1,7 +1,6 @@
-"""A component of an entry: a part of an application on the node, as its catalog declared it.
+"""A component in an entry: a part of an application on the node, as its catalog declares it.
 
-Owns: the fields, their limits, and their reading: from a node's own notes, where every component
-counts, and from the entries of others.
+- A node's own records are read strictly; too many components are an error.
 """
 
 import re
@@ -26,8 +25,8 @@ class Component:
 
     Attributes:
         name: Its reference: `Lamp::Mysql[app1]`.
-        application: The instance that it is a part of: `Lamp[app1]`.
-        produces: The capabilities that others may consume.
+        application: Its application instance: `Lamp[app1]`.
+        produces: The capabilities that other components may consume.
         consumes: The capabilities that it needs.
     """
 
@@ -38,11 +37,11 @@ class Component:
 
     @classmethod
     def parse(cls, fields: Fields) -> "Component":
-        """Return the component in an entry, or in a node's own notes.
+        """Read the component in an entry, or in a node's own records.
 
         Raises:
-            InvalidInputError: A field is missing, not what it must be, or too long; or there are
-                too many capabilities.
+            InvalidInputError: A field is missing, of the wrong type, or too long; or there are too
+                many capabilities.
         """
         name = fields.parsed("name", _line)
         return cls(
@@ -56,7 +55,7 @@ class Component:
 
     @classmethod
     def parse_again(cls, raw: Mapping[str, Any]) -> "Component":
-        """Return the component in what `parse` has taken before.
+        """Read a component that `parse` has accepted before.
 
         Raises:
             KeyError: A field is missing.
@@ -79,7 +78,7 @@ class Component:
 
 
 def application_of(name: str) -> str:
-    """Return the application that a reference is of, where it does not say: `Lamp[app1]`."""
+    """Return the application in a component's reference: `Lamp[app1]`."""
     reference = _REFERENCE.match(name)
     return name if reference is None else f"{reference[1]}{reference[2]}"
 
@@ -88,8 +87,8 @@ def read_components(noted: Sequence[Fields]) -> tuple[Component, ...]:
     """Return the components of a catalog, sorted.
 
     Raises:
-        InvalidInputError: One of them is refused, or there are more than others hear of: an order
-            that misses some would be wrong.
+        InvalidInputError: A component is invalid, or there are more than an entry may have: a plan
+            without the others would be wrong.
     """
     if len(noted) > MAX_COMPONENTS:
         raise InvalidInputError(

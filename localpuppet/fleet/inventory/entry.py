@@ -1,15 +1,13 @@
-"""An inventory entry: what a node says of its last good run, as it stands on the bus.
-
-Owns: the fields, their strict reading, the packed form, and what an entry's digest is over. Refuses
-to know: signatures, which facts a node tells of (`facts`), who may claim what (`claims`).
+"""An inventory entry: what a node publishes about its last good run.
 
 - An entry is JSON, packed with zlib: at most `MAX_PACKED` bytes on the bus and `MAX_INFLATED` bytes
-  unpacked; nothing larger is ever unpacked whole. It has at most `MAX_VALUES` values, for what one
-  takes in memory has nothing to do with the bytes it is written in.
-- Each list has a limit of its own. A field that this version does not know is passed over, so that
-  a newer node stays in the views of older ones.
-- The digest is over what the entry says: not over when and in which run it was found, nor over the
-  chains that led there, nor over the answers that a catalog got. It is the signer's own word.
+  unpacked. Nothing larger is unpacked completely. An entry has at most `MAX_VALUES` values, because
+  the memory that values need does not depend on their length.
+- Each list has its own limit. Unknown fields are ignored, so older nodes can read entries of newer
+  ones.
+- The digest is over the content: not over time, run and paths, nor over the answers that the
+  catalog received. The signer computes it.
+- `facts` selects the facts that a node publishes, and `claims` limits what it may claim.
 
 Example: `InventoryEntry.parse(entry.to_payload()) == entry`.
 """
@@ -31,7 +29,7 @@ from localpuppet.fleet.inventory.component import MAX_COMPONENTS, Component
 from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer
 from localpuppet.node.releases.git.names import parse_object_id
 
-# What a signature is over; base64 and the signature make up to 512 KiB of it on the bus.
+# The signed bytes; base64 and the signature turn them into up to 512 KiB on the bus.
 MAX_PACKED = 360 * 1024
 MAX_INFLATED = 4 * 1024 * 1024
 MAX_VALUES = 100_000
@@ -40,23 +38,23 @@ MAX_CLASSES = 10_000
 MAX_KICKS = 256
 MAX_QUERIES = 256
 MAX_PATHS = 32
-# Seconds by which another clock may be before ours.
+# Seconds by which another node's clock may be ahead.
 AHEAD = 300.0
-# A trigger is refused after 8 hops; this is only so much work for a bad entry.
+# A trigger is rejected after 8 hops; this limits the work for a bad entry.
 MAX_STEPS = 18
 
 _WHERE = "inventory entry"
-# Not part of what an entry says, or its very digest.
+# Fields outside of the digest.
 _NOT_DIGESTED = ("at", "run", "paths", "digest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedQuery:
-    """A question that the node's catalog asked of the inventory.
+    """A query of the node's catalog.
 
     Attributes:
-        text: The question.
-        digest: The digest of the answer that it got.
+        text: The query.
+        digest: The digest of the answer.
     """
 
     text: str
@@ -65,12 +63,12 @@ class AskedQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportsSummary:
-    """What the node exports, in short: the chunks themselves stand at keys of their own.
+    """A summary of what the node exports; the chunks themselves have their own keys.
 
     Attributes:
-        count: How many resources.
-        digest: The digest over the bytes that they are packed in; `None` where there are none.
-        size: How many bytes these are.
+        count: The number of resources.
+        digest: The digest over the packed bytes; `None` without exports.
+        size: The number of packed bytes.
     """
 
     count: int
@@ -83,28 +81,27 @@ NO_EXPORTS = ExportsSummary(count=0, digest=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryEntry:
-    """What one node says of its last good run.
+    """What one node publishes about its last good run.
 
     Attributes:
         node: The node.
-        at: When the run had ended, by the node's clock: seconds since 1970, UTC.
+        at: When the run ended by the node's clock, in seconds since 1970, UTC.
         run: The run.
-        release: The release that was applied, `foo/tags/r1`; `None` where the input named none.
-        environment: Puppet's environment; `None` where the input named none.
-        facts: Facts by name, structured as Facter has them.
-        roles: What the node is for; at most `MAX_ROLES`.
+        release: The applied release, `foo/tags/r1`; `None` if the input has none.
+        environment: Puppet's environment; `None` if the input has none.
+        facts: Facts by name, structured as in Facter.
+        roles: The node's roles, at most `MAX_ROLES`.
         classes: The classes in its catalog.
-        components: The parts of applications on it.
+        components: The application parts on it.
         kicks: The roles and queries that its catalog kicks.
-        queries: What its catalog asked.
+        queries: The queries of its catalog.
         exports: What it exports.
-        servers: The servers among that.
-        paths: The chains of nodes that led to the run, each with the first cause first; an empty
-            one where the run began on the node itself. At most `MAX_PATHS`.
-        tagged_at: When the tag of the release says that it was made, in seconds since 1970; `None`
-            where that is not known.
-        commit: The commit behind that tag, as it was staged; `None` where the release was not.
-        digest: SHA-256 over what the entry says, hexadecimal; see `digested`.
+        servers: The servers among its exports.
+        paths: The chains of nodes that led to the run, first cause first; an empty chain if the run
+            began on this node. At most `MAX_PATHS`.
+        tagged_at: The time in the release's tag, in seconds since 1970; `None` if unknown.
+        commit: The commit of that tag as staged; `None` if the release was not staged.
+        digest: SHA-256 over the content, hexadecimal; see `digested`.
     """
 
     node: NodeName
@@ -127,7 +124,7 @@ class InventoryEntry:
 
     @classmethod
     def parse(cls, payload: bytes) -> "InventoryEntry":
-        """Return the entry in a payload.
+        """Read the entry in a payload from the bus.
 
         Args:
             payload: Packed JSON, see `inflate`.
@@ -142,10 +139,10 @@ class InventoryEntry:
 
     @classmethod
     def parse_again(cls, payload: bytes) -> "InventoryEntry":
-        """Return the entry in a payload that `parse` has taken before: for a fifth of the work.
+        """Read the entry in a payload that `parse` has accepted before, in a fifth of the time.
 
         Raises:
-            ValueError: The bytes are another payload's, or were damaged since.
+            ValueError: The bytes have changed since.
         """
         try:
             raw = loads_again(inflate(payload))
@@ -180,13 +177,13 @@ class InventoryEntry:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json]) -> "InventoryEntry":
-        """Return the entry.
+        """Read the JSON form.
 
         Args:
-            raw: The fields; those that this version does not know are passed over.
+            raw: The fields; unknown ones are ignored.
 
         Raises:
-            InvalidInputError: A field is missing, or not what it must be.
+            InvalidInputError: A field is missing or invalid.
         """
         fields = Fields(raw, where=_WHERE)
         exports = fields.inner("exports")
@@ -250,17 +247,17 @@ class InventoryEntry:
         }
 
     def digested(self) -> "InventoryEntry":
-        """Return the entry with the digest of what it says now."""
+        """Return the entry with the digest of its content."""
         said = {key: value for key, value in self.to_dict().items() if key not in _NOT_DIGESTED}
         said["queries"] = [query.text for query in self.queries]
         canonical = json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
         return replace(self, digest=hashlib.sha256(canonical).hexdigest())
 
     def to_payload(self) -> bytes:
-        """Return the bytes that are signed: JSON, packed.
+        """Return the bytes to sign: packed JSON.
 
         Raises:
-            InvalidInputError: They are more than a receiver would take.
+            InvalidInputError: They exceed the limits of receivers.
         """
         data = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
         packed = zlib.compress(data)
@@ -278,10 +275,10 @@ class InventoryEntry:
 
 
 def inflate(payload: bytes) -> bytes:
-    """Return what was packed, without ever holding more than `MAX_INFLATED` bytes of it.
+    """Unpack a payload, never holding more than `MAX_INFLATED` bytes.
 
     Raises:
-        InvalidInputError: The bytes are not one whole zlib stream, or too many come out of them.
+        InvalidInputError: The bytes are not one complete zlib stream, or the result is too large.
     """
     if len(payload) > MAX_PACKED:
         raise InvalidInputError(
@@ -305,7 +302,7 @@ def parse_role(text: str) -> str:
 
 
 def _servers(fields: Fields) -> tuple[Fields, ...]:
-    # Older versions say nothing of servers.
+    # Older versions publish no servers.
     return fields.inner_list("servers", maximum=MAX_SERVERS) if "servers" in fields else ()
 
 

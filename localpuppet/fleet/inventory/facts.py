@@ -1,15 +1,14 @@
-"""Which facts leave a node, and what they are turned into on the way.
+"""Select the facts that a node publishes, and normalise them.
 
-Owns: the lists of what never leaves (secrets) and what would change with every run, how a site
-narrows them, and what a node is for. Refuses to know: files, signatures.
+- Secret facts and facts that change with every run are never published. A site can select a subset
+  of the others; selecting a secret fact has no effect.
+- A pattern is a shell glob over a dotted path (`networking.*.ip`); if it matches a mapping, it
+  includes everything below.
+- A secret is recognised by its key anywhere in the tree: `user-data`, `UserData` and `user_data`
+  are one key.
+- Facts with the node's name (`fqdn`, `certname`) have the name that the node signs with.
 
-- A pattern is a shell's glob over a dotted path (`networking.*.ip`); one that matches a part of the
-  tree stands for everything below it.
-- A secret is known by the name of a key anywhere in the tree, however it is written: `user-data`,
-  `UserData` and `user_data` are one name. What a site selects does not bring a secret back.
-- A node is known by the name that it signs in: `fqdn`, `certname` and their like say that name.
-
-Example: `Selection(facts=(), hide=("ssh*",)).of({"os": {...}, "ssh": {...}})` has `os` alone.
+Example: `Selection(facts=(), hide=("ssh*",)).of({"os": {...}, "ssh": {...}})` has `os` only.
 """
 
 import re
@@ -36,7 +35,7 @@ from localpuppet.fleet.inventory.entry import (
 )
 from localpuppet.fleet.inventory.server import ExportedServer
 
-# Facts that are another each time somebody looks: with them every run would be news.
+# Facts that change whenever they are read: with them, every run would publish a new entry.
 VOLATILE = (
     "uptime*",
     "system_uptime",
@@ -51,7 +50,7 @@ VOLATILE = (
     "mountpoints.*.capacity",
     "processors.speed",
 )
-# Names of keys, in lower case and without '_' and '-', of what may be secret.
+# Keys of possible secrets, in lower case and without '_' and '-'.
 SECRET = (
     "*userdata*",
     "*customdata*",
@@ -70,29 +69,29 @@ SECRET = (
     "*sshkeys",
     "*kubeconfig*",
 )
-# The facts that say who the node is; Puppet has them under each of these names.
+# The facts with the node's name; Puppet uses all of these keys.
 _NAMES = ("certname", "clientcert", "fqdn")
 _SEPARATORS = str.maketrans("", "", "_-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which facts a site lets leave its nodes.
+    """The facts that a site publishes.
 
     Attributes:
-        facts: Patterns of those that are published; empty for all.
-        hide: Patterns of those that are not.
+        facts: Patterns of published facts; empty for all.
+        hide: Patterns of facts that are not published.
     """
 
     facts: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
 
     def of(self, facts: Mapping[str, Json], *, withheld: Collection[str] = ()) -> dict[str, Json]:
-        """Return the facts that are published.
+        """Return the published facts.
 
         Args:
             facts: All facts of a run, structured.
-            withheld: Names of those that are published only where the site itself selects them.
+            withheld: Names of facts that are published only if the site selects them.
         """
         if not self.facts:
             facts = {name: value for name, value in facts.items() if name not in withheld}
@@ -109,7 +108,7 @@ def _selected(
         path = f"{place}{key}"
         if hidden.match(path) or is_secret(key):
             continue
-        # Below what a site wants, everything is wanted.
+        # Everything below a selected fact is selected.
         left = None if wanted is None or wanted.match(path) else wanted
         kept = _kept(value, f"{path}.", left, hidden)
         if kept is not None or (value is None and left is None):
@@ -118,7 +117,7 @@ def _selected(
 
 
 def _kept(value: Json, place: str, wanted: re.Pattern[str] | None, hidden: re.Pattern[str]) -> Json:
-    """Return what is published of a value; `None` where that is nothing."""
+    """Return the published part of a value; `None` if it has none."""
     if isinstance(value, dict):
         return _selected(value, place, wanted, hidden) or (None if value else _if(wanted, value))
     if isinstance(value, list) and wanted is None:
@@ -140,18 +139,18 @@ _SECRETS = re.compile("|".join(map(translate, SECRET)))
 
 @lru_cache(maxsize=4096)
 def is_secret(key: str) -> bool:
-    """Return whether a key has the name of what may be secret, however the key is written."""
+    """Return whether a key, in any spelling, is that of a possible secret."""
     return _SECRETS.match(key.lower().translate(_SEPARATORS)) is not None
 
 
 def named_for(facts: Mapping[str, Json], node: NodeName) -> dict[str, Json]:
-    """Return the facts with the node's own name wherever they say a name.
+    """Return the facts with the node's own name in all name facts.
 
-    Others refuse an entry that says another: see `claims`.
+    Other nodes reject an entry with another name: see `claims`.
 
     Args:
         facts: The facts.
-        node: The name that the node signs in.
+        node: The name that the node signs with.
     """
     label, _, domain = node.partition(".")
     named: dict[str, Json] = {**facts, **dict.fromkeys(_NAMES, str(node))}
@@ -168,7 +167,7 @@ def named_for(facts: Mapping[str, Json], node: NodeName) -> dict[str, Json]:
 
 
 def with_roles(facts: Mapping[str, Json], roles: tuple[str, ...]) -> dict[str, Json]:
-    """Return the facts with the fact `role` saying what the node is for; without it for nothing."""
+    """Return the facts with the node's roles as the fact `role`, or without it for no roles."""
     found = {key: value for key, value in facts.items() if key != "role"}
     if roles:
         found["role"] = roles[0] if len(roles) == 1 else list(roles)
@@ -176,14 +175,14 @@ def with_roles(facts: Mapping[str, Json], roles: tuple[str, ...]) -> dict[str, J
 
 
 def roles_of(parameters: Mapping[str, Json], facts: Mapping[str, Json]) -> tuple[str, ...]:
-    """Return what a node is for: the parameter `role` of its node document, else the fact.
+    """Return a node's roles: the parameter `role` of its node document, or else the fact.
 
     Args:
         parameters: The top-scope parameters of the node document.
         facts: The facts.
 
     Raises:
-        InvalidInputError: It is neither a string nor a list of at most `MAX_ROLES` strings.
+        InvalidInputError: The value is neither a string nor a list of at most `MAX_ROLES` strings.
     """
     where, role = ("parameter", parameters.get("role"))
     if role is None:
@@ -204,27 +203,26 @@ def roles_of(parameters: Mapping[str, Json], facts: Mapping[str, Json]) -> tuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodRun:
-    """What a node's last good run was, as far as others hear of it.
+    """A node's last good run, as the source of its entry.
 
     Attributes:
-        node: The name that the node signs in.
-        at: When the run had ended: seconds since 1970, UTC.
+        node: The name that the node signs with.
+        at: When the run ended, in seconds since 1970, UTC.
         run: Its id.
-        release: The release that was applied.
+        release: The applied release.
         environment: Puppet's environment.
         parameters: The top-scope parameters of the node document.
-        facts: All facts of that run.
-        withheld: Names of facts that the cloud gave, and that only a site that selects them tells.
+        facts: All facts of the run.
+        withheld: Names of facts of the cloud, which are published only if the site selects them.
         classes: Names of the classes in its catalog.
         paths: The chains of nodes that led to it.
-        queries: What its catalog asked.
-        kicks: The queries that find whom its catalog kicks.
-        components: The parts of applications in its catalog.
-        tagged_at: When the release's tag says that it was made, in seconds since 1970; `None` where
-            that is not known.
-        commit: The commit behind that tag; `None` where the release was not staged.
+        queries: The queries of its catalog.
+        kicks: The queries that select the receivers of its catalog's kicks.
+        components: The application parts in its catalog.
+        tagged_at: The time in the release's tag, in seconds since 1970; `None` if unknown.
+        commit: The commit of that tag; `None` if the release was not staged.
         exports: What its catalog exports.
-        servers: The servers among that.
+        servers: The servers among its exports.
     """
 
     node: NodeName
@@ -247,11 +245,11 @@ class GoodRun:
 
 
 def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
-    """Return what others hear of a run.
+    """Return the entry for a run.
 
     Args:
         run: The run.
-        selection: Which facts leave the node.
+        selection: The facts to publish.
 
     Raises:
         InvalidInputError: The role is neither a string nor a list of strings.

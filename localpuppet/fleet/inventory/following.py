@@ -1,15 +1,9 @@
-"""How the view follows the bus: one watch of entries and one of tombstones, and what is current.
+"""Keep the view up to date with one watch of entries and one of tombstones.
 
-Owns: when a listing is asked for again, what is handed to the view together, and when the view is
-current. Refuses to know: which entries count (`admission`), where they are kept (`view`).
-
-Invariants:
-
-- The view is current only while both watches go on and their listings were taken whole, and the
-  bus has answered since.
-- What stands in the view already, byte for byte, is not verified again, as long as the files of
-  trust are the same; when they change, everything is verified anew, and the bus is listed again.
-- Nothing here ends the agent: what goes wrong is said, the view ages, and who asks hears of it.
+- The view is current while both watches run with complete listings, and the bus answers.
+- Messages that are in the view already, byte for byte, are not verified again. When the trust files
+  change, everything is verified and listed again.
+- Errors do not end the agent: they are logged, the view ages, and queries report that.
 """
 
 import asyncio
@@ -36,24 +30,23 @@ from localpuppet.fleet.inventory.admission import EntryAdmission, Refusal
 from localpuppet.fleet.inventory.arrived import Arrived
 from localpuppet.fleet.inventory.view import View
 
-# Changes that may pile up between the connection and the disk, and are then taken together; a part
-# of a listing is one, of up to 1 MiB.
+# Changes that wait between the connection and the disk and are then processed together; a part of a
+# listing of up to 1 MiB is one change.
 BACKLOG = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pauses:
-    """How long a follower waits, in seconds.
+    """The waiting times of a follower, in seconds.
 
     Attributes:
-        look: Between looks whether the files of trust have changed: a revocation takes effect then.
-        beat: Between questions whether the bus still answers.
-        settle: Within which a watch that goes on where it was tells what it missed.
-        again: Before the bus is tried again, the first time.
-        longest: The same, at the most.
-        not_allowed: Before a node that may not read the inventory asks again: it does so in vain
-            until somebody gives it the right.
-        refused: Before a disk that refused is tried again.
+        look: Between two checks of the trust files, which bring revocations into effect.
+        beat: Between two checks that the bus answers.
+        settle: Until a resumed watch counts as complete.
+        again: Before the first new attempt to reach the bus.
+        longest: Before any later attempt, at most.
+        not_allowed: Before a node without read access tries again.
+        refused: Before the next attempt after a disk error.
     """
 
     look: float = 2.0
@@ -69,35 +62,35 @@ PAUSES = Pauses()
 
 
 class Companion(Protocol):
-    """Keeps what entries point to, beside the view."""
+    """Stores what entries point to, beside the view."""
 
     def drop(self, node: str) -> None:
-        """Forget what is kept of a node, which is out of the view."""
+        """Remove what is stored of a node that left the view."""
         ...
 
     async def update(self, kv: KeyValue) -> bool:
-        """Bring what is kept up to what the view's entries say now; return whether it is another.
+        """Update the stored data to the view's entries; return whether it changed.
 
         Raises:
-            StateError: The disk refused; a bus that does, does not matter.
+            StateError: A write failed; errors of the bus are ignored.
         """
         ...
 
 
 class _AgainError(Exception):
-    """The bus is to be listed anew."""
+    """The bus must be listed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What the view is made from.
+    """The sources of the view.
 
     Attributes:
-        store: Returns the bus, connected; raises `UnavailableError` while it is away.
-        admission: Tells what counts.
-        trust: Returns the state of the files of trust, as a text that changes when they do.
-        probe: A key that may be read, to hear whether the bus answers.
-        companion: Keeps what entries point to.
+        store: Returns the connected bus; raises `UnavailableError` during an outage.
+        admission: Accepts or rejects entries.
+        trust: Returns a text that changes when the trust files change.
+        probe: A readable key, to check that the bus answers.
+        companion: Stores what entries point to.
     """
 
     store: Callable[[], Awaitable[KeyValue]]
@@ -112,11 +105,9 @@ class ViewFollower:
 
     Args:
         view: The view.
-        sources: What it is made from.
-        clock: Time.
-        log: What is said.
+        sources: The sources of the view.
         changed: Called after the view may have changed.
-        pauses: How long it waits.
+        pauses: The waiting times.
     """
 
     def __init__(
@@ -152,23 +143,19 @@ class ViewFollower:
             self._view.close()
 
     async def _ended(self, leaving: "asyncio.Task[bool]") -> BaseException | None:
-        """Have one session with the bus, until it fails or we leave; return why it failed."""
+        """Run one session on the bus until it fails or `leaving` is done; return its error."""
         following = asyncio.create_task(ours(self._session()))
         try:
             await asyncio.wait([following, leaving], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Also when we are cancelled: a session does not outlive who follows.
+            # Also on cancellation: the session ends with its follower.
             following.cancel()
             await asyncio.wait([following])
             error = None if following.cancelled() else following.exception()
         return error
 
     async def list_once(self) -> None:
-        """Bring the view up to date from a listing, for who does not stay.
-
-        Raises:
-            StateError: The view cannot be written.
-        """
+        """Update the view from one listing, for a process that does not stay."""
         try:
             kv = await self._sources.store()
             begun = self._clock.now().timestamp()
@@ -186,13 +173,13 @@ class ViewFollower:
             self._view.close()
 
     def _pause(self, error: BaseException | None) -> float:
-        """Return for how long to wait after a session has ended, and say why it has."""
+        """Return how long to wait after a session, and log why the session ended."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if error is None or isinstance(error, _AgainError):
             return 0.0
         if isinstance(error, DamagedError):
-            self._log.warning(f"the inventory is made anew: {error}", kind=LineKind.INVENTORY)
+            self._log.warning(f"rebuilding the inventory: {error}", kind=LineKind.INVENTORY)
             return self._rebuilt()
         if not isinstance(error, LocalpuppetError):
             raise error
@@ -230,7 +217,7 @@ class ViewFollower:
     async def _watch(self, kv: KeyValue, prefix: str, heard: asyncio.Queue[Change]) -> None:
         after = self._after.get(prefix)
         if after is not None:
-            # What was missed comes as changes, and nothing says which is the last of them.
+            # A resumed watch sends missed changes without marking the last one.
             loop = asyncio.get_running_loop()
             settled = loop.call_later(self._pauses.settle, self._listed.add, prefix)
         following = kv.watch(prefix, after=after, largest=_largest(prefix), parts=True)
@@ -250,7 +237,7 @@ class ViewFollower:
             await self._take(kv, prefix, changes)
 
     async def _take(self, kv: KeyValue, prefix: str, changes: Sequence[Change]) -> None:
-        """Hand to the view what came; in a thread, for the loop has others to serve."""
+        """Pass changes to the view, in a thread because the event loop must not block."""
         entries = {one.key: one for change in changes for one in key_value.entries(change)}
         take = self._take_entries if prefix == INVENTORY else self._take_tombstones
         await asyncio.to_thread(take, list(entries.values()))
@@ -260,7 +247,7 @@ class ViewFollower:
         if isinstance(last, Listing) and last.more:
             return
         self._after[prefix] = _revision(last)
-        # A change may have come right behind the listing, and was taken with it.
+        # A change may have arrived right after the listing, and was processed with it.
         if any(isinstance(one, Listing) and not one.more for one in changes):
             self._listed.add(prefix)
             if prefix == INVENTORY:
@@ -296,7 +283,7 @@ class ViewFollower:
                 self._log.info(f"{node} is forgotten, says {found[1]}", kind=LineKind.INVENTORY)
 
     async def _beat(self, kv: KeyValue) -> None:
-        """Note until when the view is current: the watches go on, and the bus answers."""
+        """Record how long the view is current: the watches run, and the bus answers."""
         while True:
             begun = self._clock.now().timestamp()
             await kv.get(self._sources.probe)
@@ -310,7 +297,7 @@ class ViewFollower:
                 await asyncio.sleep(min(self._pauses.again, self._pauses.beat))
 
     async def _look(self) -> None:
-        """Begin anew when the files of trust have changed."""
+        """Restart the session when the trust files have changed."""
         while True:
             await asyncio.sleep(self._pauses.look)
             if self._sources.trust() != self._view.trust:
@@ -318,7 +305,7 @@ class ViewFollower:
                 raise _AgainError
 
     async def _check_trust(self) -> None:
-        """Take away what is not believed any more, if the files of trust have changed."""
+        """Remove entries that are no longer trusted, if the trust files have changed."""
         trust = self._sources.trust()
         if trust != self._view.trust:
             await asyncio.to_thread(self._verify_all)

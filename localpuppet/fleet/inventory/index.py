@@ -1,9 +1,7 @@
-"""Which parts of an entry the view can be asked for without reading all entries.
+"""The index of the view: the paths in it, and how values become comparable words.
 
-Owns: the paths that are indexed, and how values become words that compare. Refuses to know: SQL.
-
-Invariant: two values that any query language would call equal have one word; two that differ may
-have one, too, since whoever asks filters again.
+- Values that any query language treats as equal have the same word. Different values may share one,
+  because queries filter again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,10 +11,10 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 
 ROLE = "role"
 NODE = "node"
-# Not paths of facts: the digest of what a node exports, and the roles of its exported servers.
+# Not fact paths: the digest of a node's exports, and the roles of its exported servers.
 EXPORTS = "(exports)"
 SERVER = "(server)"
-# Facts that people ask for; `role` and `node` besides.
+# The indexed facts, besides `role` and `node`.
 PATHS = (
     "datacenter",
     "domain",
@@ -33,7 +31,7 @@ MAX_WORD = 200
 
 
 def word(value: Json) -> str | None:
-    """Return the word that a scalar is found by; `None` for what is not a scalar."""
+    """Return the word for a scalar; `None` for other values."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -47,7 +45,7 @@ def word(value: Json) -> str | None:
 
 
 def words_of(entry: InventoryEntry) -> Iterator[tuple[str, str]]:
-    """Yield the paths and words by which an entry is found."""
+    """Yield the paths and words of an entry."""
     for role in entry.roles:
         yield ROLE, str(word(role))
     if entry.exports.digest is not None:
@@ -61,7 +59,7 @@ def words_of(entry: InventoryEntry) -> Iterator[tuple[str, str]]:
 
 
 def at_path(facts: Mapping[str, Json], path: str) -> Json:
-    """Return the fact at a dotted path; `None` where there is none."""
+    """Return the fact at a dotted path; `None` if it is missing."""
     value: Json = dict(facts)
     for key in path.split("."):
         if not isinstance(value, dict) or key not in value:

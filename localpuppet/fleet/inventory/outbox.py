@@ -1,12 +1,10 @@
-"""What a node tells the others of itself, on the disk: written down after a good run.
+"""The outbox: the entry that a good run leaves on disk for the agent to publish.
 
-Owns: the outbox (`inventory/entry` in the state directory), and when an entry is news. Refuses to
-know: runs, which facts leave the node (`facts`), the bus (`publishing`): a run is not to load it.
-
-- The outbox holds the packed entry and no signature: a run does not pay for signing.
-- Entries of a node do not go back in time, or others would refuse them: after the clock was set
-  back, the next entry is a moment newer than the one before.
-- An entry is news when its digest is another, or the one before is older than `refresh`.
+- The file is `inventory/entry` in the state directory. It has the packed entry without a signature,
+  so a run neither signs nor uses the bus.
+- Entries of a node do not go back in time, because other nodes would reject them. After the clock
+  was set back, the next entry is slightly newer than the one before.
+- An entry is new if its digest differs, or if the one before is older than `refresh`.
 """
 
 import hashlib
@@ -23,7 +21,7 @@ STEP = 0.001
 
 
 class Outbox:
-    """The entry that the bus is to hold, on the disk.
+    """The entry to publish, on disk.
 
     Args:
         state: The state directory.
@@ -34,14 +32,14 @@ class Outbox:
         self._mark = self.path.with_name("published")
 
     def stamp(self) -> int:
-        """Return what changes when the outbox does; 0 before the first good run."""
+        """Return a number that changes with the outbox; 0 before the first good run."""
         try:
             return self.path.stat().st_mtime_ns
         except OSError:
             return 0
 
     def is_published(self) -> bool:
-        """Return whether somebody has noted that the bus held what is here now."""
+        """Return whether the current entry was recorded as published."""
         payload = self.payload()
         try:
             return payload is None or self._mark.read_text("ascii") == _digest(payload)
@@ -49,7 +47,7 @@ class Outbox:
             return False
 
     def note_published(self, payload: bytes) -> None:
-        """Note that the bus holds an entry."""
+        """Record that the bus has an entry."""
         write_durably(self._mark, _digest(payload).encode("ascii"))
 
     def payload(self) -> bytes | None:
@@ -62,39 +60,40 @@ class Outbox:
             raise state_problem(error, self.path) from error
 
     def offer(self, entry: InventoryEntry, *, refresh: float) -> bool:
-        """Write an entry down, if it is news; return whether it was.
+        """Write an entry if it is new; return whether it was.
 
         Args:
             entry: The entry, with its digest.
-            refresh: Seconds after which the same is news again.
+            refresh: Seconds after which an unchanged entry counts as new.
 
         Raises:
-            InvalidInputError: The entry is one that no receiver would take: too large, say.
-            StateError: The disk refused; the entry before stays.
+            InvalidInputError: Receivers would reject the entry, for example because it is too
+                large.
+            StateError: The write failed; the entry before remains.
         """
         before = self.entry()
         if before is not None and before.at <= entry.at + AHEAD:
             if before.digest == entry.digest and entry.at - before.at < refresh:
                 return False
             entry = replace(entry, at=max(entry.at, before.at + STEP))
-        # What a clock wrote that was wrong by more, nobody has taken.
+        # Receivers rejected an entry from a clock that was further ahead.
         payload = entry.to_payload()
-        InventoryEntry.parse(payload)  # who tells must hear of what every receiver would refuse
+        InventoryEntry.parse(payload)  # report here what every receiver would reject
         make_private(self.path.parent)
         write_durably(self.path, payload)
         return True
 
     def entry(self) -> InventoryEntry | None:
-        """Return the entry; `None` where there is none that this version reads."""
+        """Return the entry; `None` if this version finds none that it can read."""
         payload = self.payload()
         try:
             return None if payload is None else InventoryEntry.parse(payload)
         except InvalidInputError:
-            return None  # written by another version, or damaged: what follows replaces it
+            return None  # of another version or damaged: the next entry replaces it
 
 
 def awaited(entry: InventoryEntry | None) -> Awaited | None:
-    """Return what a node's entry is awaited by elsewhere; `None` where there is no entry."""
+    """Return the reference by which other nodes wait for an entry; `None` without an entry."""
     return None if entry is None else Awaited(node=entry.node, digest=entry.digest, at=entry.at)
 
 

@@ -1,9 +1,8 @@
-"""A presence entry: what a node's agent tells the others of itself.
+"""A presence entry: the current state of a node, which its agent publishes.
 
-Owns: which fields those who show it rely on, and their types. Refuses to know: signatures, the bus.
-
-Invariant: what has no problem can be shown without a look at its types. Who signed it may be any
-node, also one that was taken over: a signature says whose words these are, not that they are true.
+- An entry without a form problem can be shown without further type checks.
+- The signer may be a compromised node: the signature proves who published the entry, not that it is
+  true.
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ _OF_HOLD = ("owner", "reason", "since", "until")
 
 
 def form_problem(told: Mapping[str, Json]) -> str | None:
-    """Return what is wrong with an entry, if anything is; fields that we do not know are not."""
+    """Return what is malformed in an entry, or `None`; unknown fields are allowed."""
     last, holds = told.get("last"), told.get("holds", [])
     if last is not None and not isinstance(last, dict):
         return _wrong("last", last)
@@ -81,26 +80,22 @@ def _wrong(key: str, value: Json) -> str:
 async def announce(
     kv: KeyValue, node: NodeName, token: bytes, *, ttl: float = PRESENCE_TTL
 ) -> None:
-    """Tell how a node is; gone when it is not told again within `ttl` seconds.
-
-    Raises:
-        UnavailableError: The store cannot be reached.
-    """
+    """Publish a node's state, which expires unless it is published again within `ttl` seconds."""
     await kv.put(f"{PRESENCE}{node}", token, ttl=ttl)
 
 
 async def nodes(kv: KeyValue) -> dict[str, bytes]:
-    """Return what the nodes that are there have told, by name; signed, and not checked here."""
+    """Return the presence entries of the nodes that are online, by name; not verified here."""
     listing = await kv.list(PRESENCE)
     return {entry.key.removeprefix(PRESENCE): entry.value for entry in listing.entries}
 
 
 def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
-    """Return what a node says of itself, or that nobody vouches for it or can make sense of it.
+    """Return the state that a node published, or a state with the reason to reject it.
 
     Args:
-        verifier: Tells whose signatures hold.
-        name: The node whose entry it is.
+        verifier: Verifies signatures.
+        name: The node of the entry.
         token: The signed entry.
     """
     from localpuppet.base.errors import LocalpuppetError

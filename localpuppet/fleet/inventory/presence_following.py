@@ -1,9 +1,6 @@
-"""How presence is followed: one watch, and a listing now and then.
+"""Follow the presence entries on the bus with one watch and regular listings.
 
-Owns: what is asked of the bus. Refuses to know: what is made of it, who is believed, outages.
-
-Invariant: a node whose entry is not there any more is missed by a listing, also where the store
-does not tell that an entry expired (NATS).
+- A listing detects expired entries, also in a store that does not report them (NATS).
 """
 
 import asyncio
@@ -19,28 +16,28 @@ LOOK_AGAIN = 10.0
 
 
 class PresenceBoard(Protocol):
-    """Is told what nodes tell; nobody has verified it yet."""
+    """Receives presence entries that are not verified yet."""
 
     def take(self, change: Change) -> None:
-        """Take what a change brought."""
+        """Process a change."""
         ...
 
     def miss(self, listing: Listing) -> None:
-        """Take as gone what is not in a listing, unless it was written after that."""
+        """Remove nodes that are not in a listing, unless their entry is newer than the listing."""
         ...
 
 
 async def listen(kv: KeyValue, board: PresenceBoard) -> None:
-    """Tell a board every change, without an end.
+    """Pass each change to a board, without end.
 
-    Call it in a task of its own: a group that failed leaves its task marked as cancelled.
+    Call it in a separate task: a failed group leaves its task marked as cancelled.
 
     Args:
-        kv: The bus, connected.
-        board: Who is told.
+        kv: The connected bus.
+        board: The receiver.
 
     Raises:
-        ExceptionGroup: The bus is away: of `UnavailableError`.
+        ExceptionGroup: The bus is unreachable: a group of `UnavailableError`.
     """
     async with asyncio.TaskGroup() as group:
         group.create_task(unending(_watch(kv, board)))

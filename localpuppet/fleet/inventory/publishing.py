@@ -1,10 +1,8 @@
-"""Sees to it that the bus holds what a node's outbox does.
+"""Publish the entry in a node's outbox and keep it on the bus.
 
-Owns: when it is looked, and that the entry is signed. Refuses to know: runs, when an entry is news
-(`outbox`).
-
-- To publish is to compare: what stands on the bus already is not written again, so that whoever is
-  not sure publishes once more.
+- Publishing compares first and does not write an entry that the bus has already, so repeating it is
+  harmless.
+- `outbox` decides when an entry is new.
 """
 
 import asyncio
@@ -28,44 +26,44 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.trust.signing import MessageKind, Signer, Verifier
 
-# Seconds between looks whether a run that is not the agent's has left an entry.
+# Seconds between two checks for an entry from a run that the agent did not start.
 LOOK = 2.0
-# Seconds after which it is looked, at the latest, whether the bus still holds the entry.
+# Seconds until the next check, at most, that the bus still has the entry.
 RECHECK = 3600.0
 _CHANCE = SystemRandom().random
 
 
 class Baggage(Protocol):
-    """Brings to the bus what an entry points to."""
+    """Publishes what an entry points to."""
 
     async def bring(self, kv: KeyValue, entry: InventoryEntry, on_bus: str | None) -> None:
-        """See to it that the bus holds what an entry points to, before it holds the entry.
+        """Publish what an entry points to, before the entry itself.
 
         Args:
             kv: The bus.
             entry: The entry.
-            on_bus: The digest of the exports that the entry on the bus names: readers may be about
-                to take these.
+            on_bus: The digest of the exports of the entry on the bus, which readers may still
+                fetch.
 
         Raises:
-            StateError: What is to be brought cannot be read.
+            StateError: The data to publish is unreadable.
         """
         ...
 
     def landed(self, entry: InventoryEntry) -> None:
-        """Take that the bus holds the entry now."""
+        """Record that the bus has the entry."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voice:
-    """In whose name a node publishes, and what goes with its entry.
+    """The identity of a publishing node, and what accompanies its entry.
 
     Attributes:
         node: The node.
         signer: Signs.
-        verifier: Tells whether what stands on the bus is ours.
-        baggage: Brings what the entry points to.
+        verifier: Verifies whether the entry on the bus is this node's.
+        baggage: Publishes what the entry points to.
     """
 
     node: NodeName
@@ -75,14 +73,13 @@ class Voice:
 
 
 class Publisher:
-    """Sees to it that the bus holds what the outbox does, for as long as an agent lives.
+    """Keeps the entry in the outbox on the bus while the agent runs.
 
     Args:
         outbox: The outbox.
-        voice: In whose name.
-        store: Returns the bus, connected; raises `UnavailableError` while it is away.
-        log: What is said.
-        then: Is called after each look, with whether the bus holds what the outbox does.
+        voice: The identity of the node.
+        store: Returns the connected bus; raises `UnavailableError` during an outage.
+        then: Called after each check with whether the bus has the entry.
     """
 
     def __init__(
@@ -105,8 +102,8 @@ class Publisher:
         """Publish until `leave` is set.
 
         Args:
-            changed: Is set when a run may have ended.
-            leave: Ends it.
+            changed: Set when a run may have ended.
+            leave: Ends the loop.
         """
         loop = asyncio.get_running_loop()
         leaving = asyncio.create_task(leave.wait())
@@ -116,7 +113,7 @@ class Publisher:
                 stamp = self._outbox.stamp()
                 wanted = stamp and (stamp != published or loop.time() >= due)
                 if wanted and await self._publish():
-                    # Not a fleet in one moment.
+                    # Spread over the fleet.
                     published, due = stamp, loop.time() + RECHECK * (1 + _CHANCE()) / 2
                 await self._then(stamp == published)
                 waking = asyncio.create_task(changed.wait())
@@ -128,7 +125,7 @@ class Publisher:
             leaving.cancel()
 
     async def _publish(self) -> bool:
-        """Publish; return whether the bus holds the entry now."""
+        """Publish the entry; return whether the bus has it now."""
         try:
             payload = self._outbox.payload()
             if payload is not None:
@@ -147,21 +144,21 @@ class Publisher:
 
 
 async def publish(kv: KeyValue, payload: bytes, voice: Voice) -> bool:
-    """See to it that the bus holds an entry; return whether it had to be written.
+    """Publish an entry unless the bus has it; return whether it was written.
 
     Args:
         kv: The bus.
         payload: The packed entry.
-        voice: In whose name.
+        voice: The identity of the node.
 
     Raises:
-        InvalidInputError: The identity is refused.
+        InvalidInputError: The identity is invalid.
     """
     key = INVENTORY + voice.node
     try:
         found = await kv.get(key)
     except UnavailableError:
-        found = None  # a node may be let write its entry, and read none; if not, writing fails, too
+        found = None  # the node may have write access only; otherwise the write fails too
     there = None if found is None else _ours(found.value, voice)
     on_bus = None if there is None else _exports_in(there)
     entry = InventoryEntry.parse(payload)
@@ -177,11 +174,11 @@ def _exports_in(payload: bytes) -> str | None:
     try:
         return InventoryEntry.parse(payload).exports.digest
     except InvalidInputError:
-        return None  # written by another version
+        return None  # of another version
 
 
 def _ours(token: bytes, voice: Voice) -> bytes | None:
-    """Return the payload of an entry that we signed; `None` for whatever else stands there."""
+    """Return the payload of an entry that this node signed; `None` for any other."""
     try:
         signed = voice.verifier.verify(token, MessageKind.INVENTORY)
     except IntegrityError:

@@ -1,10 +1,7 @@
-"""How the inventory is read, and how "none" differs from "could not ask".
+"""The ports to read the inventory, and the difference between "none" and "could not ask".
 
-Owns: the ports `InventoryReader` and `ExportsReader`, and when an answer still counts. Refuses to
-know: where entries are kept, query languages.
-
-Invariant: a question ends in `Found`, whose answer may be empty, or in `CouldNotAsk`; a view that
-was not current of late, and one that cannot be read, never look like "there is nobody".
+- A query results in `Found`, whose answer may be empty, or in `CouldNotAsk`. A view that is stale
+  or unreadable never looks like an empty one.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,19 +16,19 @@ from localpuppet.fleet.inventory.brief import KnownNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
 
 T = TypeVar("T")
-# A view may be this much newer than the clock says before the clock is not believed.
+# Seconds by which a view may be ahead of the clock before the clock is considered wrong.
 SKEW = 30.0
 Scalar = str | int | float | bool
-# A dotted path of facts (`os.family`), `role` or `node` → values of which one must be there.
+# A dotted fact path (`os.family`), `role` or `node` → values, one of which must match.
 Equal = Mapping[str, Collection[Scalar]]
 
 
 class Exported(Protocol):
-    """A resource that a node offers to others."""
+    """An exported resource of a node."""
 
     @property
     def type(self) -> str:
-        """Return its type, as Puppet writes it: `Concat::Fragment`."""
+        """Return its type as Puppet writes it: `Concat::Fragment`."""
         ...
 
     @property
@@ -41,80 +38,77 @@ class Exported(Protocol):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Return its tags, sorted; in lower case."""
+        """Return its tags, sorted, in lower case."""
         ...
 
     @property
     def file(self) -> str | None:
-        """Return where it is declared, on its own node; `None` if unknown."""
+        """Return the file of its declaration on the node; `None` if unknown."""
         ...
 
     @property
     def line(self) -> int | None:
-        """Return in which line; `None` if unknown."""
+        """Return the line of its declaration; `None` if unknown."""
         ...
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        """Return its values by name, without the title."""
+        """Return its parameters by name, without the title."""
         ...
 
 
 class ExportsReader(Protocol):
-    """What nodes export, as this node holds it."""
+    """The exports of nodes, as far as this node has them."""
 
     def exporting(self, kind: str | None) -> set[str]:
-        """Return the nodes that export something.
+        """Return the nodes that export resources.
 
         Args:
-            kind: Of this type; `None` for any.
+            kind: The type of the resources; `None` for any.
 
         Raises:
-            UnavailableError: What a node exports was never read from the bus.
+            UnavailableError: A node's exports were never read from the bus.
         """
         ...
 
     def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
-        """Yield what a node exports, sorted by type and title.
+        """Yield a node's exported resources, sorted by type and title.
 
         Args:
             node: The node.
-            kind: Only of this type; `None` for all.
+            kind: The type of the resources; `None` for any.
 
         Raises:
-            UnavailableError: What the node exports was never read from the bus.
+            UnavailableError: The node's exports were never read from the bus.
         """
         ...
 
 
 class InventoryReader(ExportsReader, Protocol):
-    """The entries of the nodes that are trusted and not forgotten, and what these export."""
+    """The accepted entries of nodes that are not forgotten, and the exports of these nodes."""
 
     @property
     def revision(self) -> int:
-        """Return the bus's revision up to which changes are in; 0 before the first listing."""
+        """Return the bus's revision up to which changes are included; 0 before a listing."""
         ...
 
     def current_until(self) -> float | None:
-        """Return when the view was last known to be current: seconds since 1970, UTC.
-
-        `None` where it never was.
-        """
+        """Return when the view was last current, in seconds since 1970 UTC; `None` if never."""
         ...
 
     def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
-        """Yield entries, sorted by the node's name, as they were at one moment.
+        """Yield entries of one moment, sorted by node name.
 
         Args:
-            equal: A hint by which an index may narrow: entries that cannot match may be left out,
-                and others that do not match may be there. The caller filters again.
+            equal: A hint for the index, which may omit entries that cannot match. Others may not
+                match either: the caller filters again.
         """
         ...
 
     def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
-        """Yield the same as `entries`, each entry not unpacked yet.
+        """Yield the same nodes as `entries`, with their entries still packed.
 
-        A node's entry can be asked for until the iterator is done.
+        A node's entry can be read until the iterator ends.
 
         Args:
             equal: As for `entries`.
@@ -122,7 +116,7 @@ class InventoryReader(ExportsReader, Protocol):
         ...
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
-        """Return the entry of a node; `None` where there is none."""
+        """Return the entry of a node; `None` without one."""
         ...
 
 
@@ -131,9 +125,9 @@ class Found(Generic[T]):
     """An answer.
 
     Attributes:
-        answer: It; an empty one means that there is nobody.
+        answer: The answer; an empty one means that no node matches.
         revision: The revision of the bus that the answer is from.
-        age: For how many seconds nobody has said that it is current.
+        age: Seconds since the view was last current.
     """
 
     answer: T
@@ -147,8 +141,7 @@ class CouldNotAsk:
 
     Attributes:
         reason: Why, in one line.
-        current_until: When the view was last known to be current: seconds since 1970; `None` where
-            it never was.
+        current_until: When the view was last current, in seconds since 1970; `None` if never.
     """
 
     reason: str
@@ -162,13 +155,13 @@ def ask(
     now: float,
     max_stale: float,
 ) -> Found[T] | CouldNotAsk:
-    """Return what a question finds, or that it could not be asked.
+    """Return the answer to a query, or `CouldNotAsk`.
 
     Args:
         reader: The entries.
-        question: Reads what it needs and returns the answer.
+        question: Reads the entries and returns the answer.
         now: Seconds since 1970, UTC.
-        max_stale: For how many seconds an answer counts after the view was last current.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
     """
     current: float | None = None
     try:
@@ -180,8 +173,8 @@ def ask(
         age = now - current
         if age < -SKEW:
             return CouldNotAsk(
-                reason=f"the clock was set back by {show_duration(-age)}: nobody knows how old the "
-                "inventory is",
+                reason=f"the clock was set back by {show_duration(-age)}: the age of the inventory "
+                "is unknown",
                 current_until=current,
             )
         if age > max_stale:
@@ -203,14 +196,14 @@ def must_ask(
     max_stale: float,
     hint: str = "",
 ) -> Found[T]:
-    """Return what a question finds, for who can do nothing without it; see `ask`.
+    """Return the answer to a query or raise an error; see `ask`.
 
     Args:
         reader: The entries.
-        question: Reads what it needs and returns the answer.
+        question: Reads the entries and returns the answer.
         now: Seconds since 1970, UTC.
-        max_stale: For how many seconds an answer counts after the view was last current.
-        hint: What to do when it cannot be asked.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
+        hint: The cure in the message of the error.
     """
     found = ask(reader, question, now=now, max_stale=max_stale)
     if isinstance(found, CouldNotAsk):

@@ -1,9 +1,7 @@
-"""A server that a node exports: what it is for and where, as the node's entry says it.
+"""A server that a node exports: its role and address in the node's entry.
 
-Owns: the fields, their strict reading, and the facts that a query gets. Refuses to know: catalogs.
-
-- A server is its node: `fqdn` and `hostname` of what a query gets are those of who signed.
-- What it is for, and its address, are claims: see `claims`.
+- A server has the name of its node: queries return the signer's name as `fqdn` and `hostname`.
+- Role and address are claims: see `claims`.
 """
 
 from collections.abc import Mapping
@@ -25,10 +23,10 @@ class ExportedServer:
     """One server.
 
     Attributes:
-        role: What it is for.
-        ipaddress: Where it is reached; `None` where the node does not say.
-        ports: The ports that it listens on; at most `MAX_PORTS`.
-        since: When its node exported it first: seconds since 1970, UTC.
+        role: Its role.
+        ipaddress: Its address; `None` if the node publishes none.
+        ports: The ports that it listens on, at most `MAX_PORTS`.
+        since: When its node first exported it, in seconds since 1970, UTC.
     """
 
     role: str
@@ -38,10 +36,10 @@ class ExportedServer:
 
     @classmethod
     def parse(cls, fields: Fields) -> "ExportedServer":
-        """Return the server.
+        """Read the server.
 
         Raises:
-            InvalidInputError: A field is missing, or not what it must be.
+            InvalidInputError: A field is missing or invalid.
         """
         address = fields.text_or_none("ipaddress")
         return cls(
@@ -53,10 +51,10 @@ class ExportedServer:
 
     @classmethod
     def parse_again(cls, raw: Mapping[str, Json]) -> "ExportedServer":
-        """Return a server that `parse` has taken before.
+        """Read a server that `parse` has accepted before.
 
         Raises:
-            InvalidInputError: It was damaged since.
+            InvalidInputError: It has changed since.
         """
         return cls.parse(Fields(raw, where="server"))
 
@@ -70,10 +68,10 @@ class ExportedServer:
         }
 
     def facts(self, node: NodeName) -> dict[str, Json]:
-        """Return what a query gets of it.
+        """Return the facts of the server that a query receives.
 
         Args:
-            node: Whose it is.
+            node: The node of the server.
         """
         return {
             "role": self.role,
@@ -85,7 +83,7 @@ class ExportedServer:
 
 
 def ports_of(value: Json) -> tuple[Port, ...]:
-    """Return ports: one, or a list of them; none for nothing.
+    """Return ports from one value, a list, or null.
 
     Raises:
         InvalidInputError: There are too many, or one is neither a number nor a text.

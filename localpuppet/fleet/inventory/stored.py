@@ -1,7 +1,4 @@
-"""A node as it stands in the view: a row beside its entry, which is unpacked when it is needed.
-
-Owns: the table `briefs`, and how a hint narrows what is read. Refuses to know: which entries count.
-"""
+"""A node in the view's database: a row of the table `briefs`, and a packed entry."""
 
 import json
 import sqlite3
@@ -25,24 +22,25 @@ from localpuppet.fleet.trust.signing import claimed_payload
 
 S = TypeVar("S")
 T = TypeVar("T")
-# The digest is the token's. All is null where an older version took the entry, which says it all.
+# The digest is that of the token. If an older version stored the entry, all columns are null: read
+# the entry.
 TABLE = """
 CREATE TABLE IF NOT EXISTS briefs (
     node TEXT PRIMARY KEY, at REAL NOT NULL, environment TEXT, roles TEXT, told TEXT, sha256 BLOB
 ) STRICT, WITHOUT ROWID;
 """
-# For a view that has no such table: the entries that it has.
+# Fills the new table in a database of an older version.
 FILL = "INSERT INTO briefs SELECT node, at, NULL, NULL, NULL, NULL FROM entries"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a node stands in the view, without its entry.
+    """A node's state in the view, without its entry.
 
     Attributes:
-        at: The moment of its entry: seconds since 1970, UTC; `None` where it has none.
-        exports: The digest of what its entry says that it exports; `None` for nothing.
-        refused: Why its newest entry on the bus does not count; empty where that one counts.
+        at: The time of its entry in seconds since 1970, UTC; `None` without an entry.
+        exports: The digest of its exports by its entry; `None` without exports.
+        refused: Why its newest entry on the bus was rejected; empty if it was accepted.
     """
 
     at: float | None
@@ -51,11 +49,11 @@ class Standing:
 
 
 class Unpacking:
-    """How what stands in the view is read.
+    """Reads and unpacks stored entries.
 
     Args:
         where: The view's file, for messages.
-        problem: Returns what to tell of an error of the database.
+        problem: Converts an error of the database.
     """
 
     def __init__(self, where: Path, problem: Callable[[sqlite3.Error], StateError]) -> None:
@@ -64,10 +62,10 @@ class Unpacking:
         self.written = Written()
 
     def token(self, connection: sqlite3.Connection, node: str) -> bytes:
-        """Return the token of a node that is there.
+        """Return the token of a node in the view.
 
         Raises:
-            DamagedError: The node has no entry any more.
+            DamagedError: The node has no entry.
         """
         try:
             row = connection.execute("SELECT token FROM entries WHERE node = ?", (node,)).fetchone()
@@ -81,15 +79,15 @@ class Unpacking:
         """Return the entry in a token.
 
         Raises:
-            DamagedError: There is none any more.
+            DamagedError: The token has no entry.
         """
         return self.read(token, lambda raw: InventoryEntry.parse_again(claimed_payload(raw)))
 
     def read(self, stored: S, parse: Callable[[S], T]) -> T:
-        """Return what `parse` makes of what was stored.
+        """Return the result of `parse` for a stored value.
 
         Raises:
-            DamagedError: It is not what was stored.
+            DamagedError: The value is damaged.
         """
         try:
             return parse(stored)
@@ -98,12 +96,12 @@ class Unpacking:
 
 
 class StoredNode:
-    """A node: a `KnownNode`, for as long as the connection is open.
+    """A `KnownNode`, usable while the connection is open.
 
     Args:
         row: Its row.
-        connection: Where its entry is.
-        unpacking: How that is unpacked.
+        connection: The connection to the database with its entry.
+        unpacking: Unpacks the entry.
     """
 
     __slots__ = ("_connection", "_entry", "_row", "_told", "_unpacking", "at", "node", "roles")
@@ -145,7 +143,7 @@ class StoredNode:
         return self._entry
 
     def written(self, write: Callable[[], str]) -> str:
-        """Return what `write` makes of the entry; see `KnownNode`."""
+        """Return the result of `write` for the entry; see `KnownNode`."""
         digest = self._row[5] or sha256(self._token()).digest()
         return self._unpacking.written.text(digest, write)
 
@@ -166,10 +164,10 @@ def nodes(
     """Yield nodes, sorted by name.
 
     Args:
-        connection: The view, as it is at one moment.
-        where: Which, in SQL.
-        values: What stands for the marks in it.
-        unpacking: How entries are unpacked.
+        connection: A snapshot of the view.
+        where: The condition in SQL.
+        values: The values for its placeholders.
+        unpacking: Unpacks entries.
     """
     asked = (
         f"SELECT node, at, environment, roles, told, sha256 FROM briefs WHERE {where} ORDER BY node"  # noqa: S608
@@ -181,7 +179,7 @@ def nodes(
 def standing(
     connection: sqlite3.Connection, nodes: Collection[NodeName]
 ) -> dict[NodeName, Standing]:
-    """Return how nodes stand in the view."""
+    """Return the state of nodes in the view."""
     asked = connection.execute(
         "SELECT asked.value, entries.at, word, reason FROM json_each(?) AS asked"
         " LEFT JOIN entries ON entries.node = asked.value"
@@ -198,7 +196,7 @@ def standing(
 def keep(
     connection: sqlite3.Connection, node: str, at: float, brief: Brief, *, token: bytes
 ) -> None:
-    """Write down what is told of a node, in the place of what was."""
+    """Write or replace a node's brief."""
     connection.execute(
         "INSERT OR REPLACE INTO briefs VALUES (?, ?, ?, ?, ?, ?)",
         (node, at, brief.environment, brief.roles, brief.told, sha256(token).digest()),
@@ -206,12 +204,12 @@ def keep(
 
 
 def drop(connection: sqlite3.Connection, node: str) -> None:
-    """Take away what is told of a node."""
+    """Delete a node's brief."""
     connection.execute("DELETE FROM briefs WHERE node = ?", (node,))
 
 
 def narrowed(equal: Equal) -> tuple[str, list[str]]:
-    """Return the conditions that a hint makes, in SQL, and their values."""
+    """Return the SQL conditions for a hint, and their values."""
     where, values = "", []
     for path, wanted in equal.items():
         words = {str(word(value)) for value in wanted}

@@ -1,7 +1,4 @@
-"""What the nodes say, put together for people: values with how often they are said, and lines.
-
-Owns: how facts become lines, and counting. Refuses to know: where entries are from, terminals.
-"""
+"""Summarise entries for people: count the values of a fact, and list facts as lines."""
 
 import json
 from collections import Counter
@@ -14,17 +11,17 @@ from localpuppet.fleet.inventory.index import ROLE
 from localpuppet.fleet.inventory.query.node_facts import NodeFacts
 from localpuppet.fleet.inventory.query.tree import parse_step
 
-# Said by nodes that have no such fact.
+# Shown for a missing fact.
 NOTHING = "-"
 
 
 def counts(nodes: Iterable[KnownNode], path: str) -> list[tuple[str, int]]:
-    """Return each value of a fact and how many nodes say it, the most frequent first.
+    """Return each value of a fact with its number of nodes, the most frequent first.
 
     Args:
         nodes: The nodes.
-        path: A dotted path of facts, older names included, as in queries; or `role`: a node counts
-            for each of its roles.
+        path: A dotted fact path (legacy names included, as in queries), or `role`, where a node
+            counts once for each of its roles.
     """
     first, *rest = path.split(".")
     steps = (first, *map(parse_step, rest))
@@ -48,13 +45,13 @@ def lines(facts: Mapping[str, Json], place: str = "") -> Iterator[tuple[str, str
 
 
 def text_of(value: Json) -> str:
-    """Return a fact as people read it; `NOTHING` where there is none."""
+    """Return a fact as text; `NOTHING` for a missing fact."""
     if value is None:
         return NOTHING
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def with_roles(entries: Iterable[InventoryEntry], roles: Iterable[str]) -> list[InventoryEntry]:
-    """Return the entries of nodes that are for one of the roles."""
+    """Return the entries of nodes with one of the roles."""
     wanted = set(roles)
     return [entry for entry in entries if not wanted.isdisjoint(entry.roles)]

@@ -1,7 +1,6 @@
-"""A tombstone: somebody's signed word that what a node said before a time is forgotten.
+"""A tombstone: a signed message that a node's entries before a time are forgotten.
 
-Owns: the message and its strict reading. Refuses to know: who may write one (each view asks its own
-policy for `forget`), and what is removed.
+- Each view checks the signer's right to `forget` with its own policy.
 """
 
 import json
@@ -16,12 +15,12 @@ _WHERE = "tombstone"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """One node that is forgotten.
+    """A forgotten node.
 
     Attributes:
         node: The node.
-        at: What it said until then is forgotten: seconds since 1970, UTC; an entry of a later run
-            brings the node back.
+        at: Entries up to this time are forgotten, in seconds since 1970, UTC; a later entry brings
+            the node back.
     """
 
     node: NodeName
@@ -29,7 +28,7 @@ class Tombstone:
 
     @classmethod
     def parse(cls, payload: bytes) -> "Tombstone":
-        """Return the tombstone in a message.
+        """Read the tombstone in a message.
 
         Raises:
             InvalidInputError: The bytes are not a tombstone.
@@ -39,5 +38,5 @@ class Tombstone:
         return cls(node=fields.parsed("node", NodeName.parse), at=fields.number("at"))
 
     def to_payload(self) -> bytes:
-        """Return the bytes that are signed."""
+        """Return the bytes to sign."""
         return json.dumps({"node": str(self.node), "at": self.at}).encode("ascii")

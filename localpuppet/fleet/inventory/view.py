@@ -1,17 +1,12 @@
-"""The view: this node's copy of what the others said, in SQLite.
+"""The view: this node's copy of the inventory in `inventory/view.sqlite` of the state directory.
 
-Owns: `inventory/view.sqlite` in the state directory: which entry of a node counts, until when the
-copy was current, and an index of a few paths. Refuses to know: the bus, signatures (`admission`).
-
-Invariants:
-
-- What is here was believed when it came. An entry that is not believed changes nothing but a line
-  that says so: the last one that was stays in force.
-- Nothing goes back: an entry, or a tombstone, that is older than the last one seen is refused, also
-  after the node was forgotten or its key revoked.
-- Only a tombstone, distrust and `inventory.expire` take an entry away; a key that vanishes from the
+- All entries in the view were accepted when they arrived (`admission`). A rejected entry adds only
+  a line with the reason; the last accepted one remains.
+- Entries and tombstones do not go back in time: older ones than the last are rejected, even after
+  the node was forgotten or its key revoked.
+- Only a tombstone, lost trust or `inventory.expire` removes an entry; a key that vanishes from the
   bus does not.
-- A reader sees the view as it was at one moment, whoever writes meanwhile.
+- A reader sees the view of one moment, whatever is written meanwhile.
 """
 
 import sqlite3
@@ -65,15 +60,15 @@ _UPGRADES = {
 
 
 class View:
-    """The copy; an `InventoryReader`.
+    """This node's copy of the inventory, an `InventoryReader`.
 
     Args:
-        path: The SQLite file; made when first needed, 0600.
-        now: Seconds since 1970, UTC.
-        expire: Seconds after which an entry does not count any more; `None` for never.
-        exports: What the nodes export; `None` where nobody keeps that.
-        most: Bytes of all entries together, as they stand on the bus.
-        refusals: Nodes never seen of which it is noted that an entry does not count.
+        path: The SQLite file, created on first use with mode 0600.
+        now: Returns seconds since 1970, UTC.
+        expire: Seconds after which an entry expires; `None` for never.
+        exports: The exports of nodes; `None` if they are not stored.
+        most: The limit in bytes of all entries together, as on the bus.
+        refusals: The limit of unknown nodes whose rejected entries are recorded.
     """
 
     def __init__(
@@ -89,7 +84,7 @@ class View:
         self._database = Database(
             path,
             Format(tables=stored.TABLE + _TABLES, version=_VERSION, upgrades=_UPGRADES),
-            damaged="the agent makes it anew from the bus",
+            damaged="the agent rebuilds it from the bus",
         )
         self._now = now
         self._expire = expire
@@ -100,16 +95,16 @@ class View:
 
     @property
     def revision(self) -> int:
-        """Return the bus's revision up to which changes are in; see `InventoryReader`."""
+        """Return the bus's revision up to which changes are included; see `InventoryReader`."""
         return int(self._state("revision"))
 
     @property
     def trust(self) -> str:
-        """Return the state of the files of trust that everything here was believed by."""
+        """Return the state of the trust files that all entries were verified with."""
         return str(self._state("trust"))
 
     def current_until(self) -> float | None:
-        """Return when the view was last known to be current; see `InventoryReader`."""
+        """Return when the view was last current; see `InventoryReader`."""
         value = self._state("current")
         return None if value is None else float(value)
 
@@ -125,7 +120,7 @@ class View:
                 yield self._unpacking.entry(token)
 
     def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
-        """Yield nodes, their entries not unpacked yet; see `InventoryReader`."""
+        """Yield nodes with packed entries; see `InventoryReader`."""
         where, values = self._narrowed(equal or {})
         with self._database.snapshot() as connection:
             yield from stored.nodes(connection, where, values, self._unpacking)
@@ -139,38 +134,38 @@ class View:
         return None if row is None else self._unpacking.entry(row[0])
 
     def since(self, revision: int | None) -> set[str]:
-        """Return the nodes whose entries came after a revision of the bus; all for `None`."""
+        """Return the nodes with entries after a revision of the bus; all for `None`."""
         with self._database.snapshot() as connection:
             newer = "SELECT node FROM entries WHERE ?1 IS NULL OR revision > ?1"
             return {node for (node,) in connection.execute(newer, (revision,))}
 
     def standing(self, nodes: Collection[NodeName]) -> dict[NodeName, Standing]:
-        """Return how nodes stand here, all at one moment; nothing of other nodes is read."""
+        """Return the state of the given nodes, all at one moment."""
         with self._database.snapshot() as connection:
             return stored.standing(connection, nodes)
 
     def exporters(self) -> dict[str, str]:
-        """Return the nodes that export something, each with the digest that its entry names."""
+        """Return the nodes with exports, each with the digest in its entry."""
         with self._database.snapshot() as connection:
             rows = connection.execute("SELECT node, word FROM words WHERE path = ?", (EXPORTS,))
             return dict(rows.fetchall())
 
     def exporting(self, kind: str | None) -> set[str]:
-        """Return the nodes that export something; see `ExportsReader`."""
+        """Return the nodes that export resources; see `ExportsReader`."""
         return self._kept_exports().exporting(kind)
 
     def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
-        """Yield what a node exports; see `ExportsReader`."""
+        """Yield a node's exported resources; see `ExportsReader`."""
         return self._kept_exports().exported(node, kind)
 
     def refused(self) -> list[Refused]:
-        """Return the nodes whose entries on the bus do not count, sorted by name."""
+        """Return the nodes whose entries on the bus were rejected, sorted by name."""
         with self._database.snapshot() as connection:
             rows = connection.execute("SELECT node, reason, since FROM refused ORDER BY node")
             return [Refused(node=node, reason=why, since=since) for node, why, since in rows]
 
     def unknown(self, tokens: Mapping[str, bytes]) -> set[str]:
-        """Return the nodes whose tokens are not those that are in force here."""
+        """Return the nodes whose tokens differ from the accepted ones."""
         with self._database.use() as connection:
             return {
                 node
@@ -182,19 +177,16 @@ class View:
             }
 
     def tokens(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each node with the token that is in force."""
+        """Yield each node with its accepted token."""
         with self._database.snapshot() as connection:
             yield from connection.execute("SELECT node, token FROM entries ORDER BY node")
 
     def take(self, arrived: Iterable[Arrived], *, revision: int | None = None) -> None:
-        """Take what came from the bus, in one transaction; see the module for what counts.
+        """Store entries from the bus in one transaction; the module lists the rules.
 
         Args:
-            arrived: What came, and is not in force here; each entry is let go before the next.
-            revision: The revision of the bus up to which nothing is missing then.
-
-        Raises:
-            StateError: The disk refused; nothing was taken.
+            arrived: New entries; each is released before the next.
+            revision: The revision of the bus up to which the view is complete afterwards.
         """
         kept = [Kept.of(one) for one in arrived]
         if not kept and revision is None:
@@ -209,14 +201,11 @@ class View:
                     self._refuse(connection, one.node, reason)
 
     def forget(self, tombstone: Tombstone, *, by: str) -> bool:
-        """Take a node away until it says something newer; return whether it was there.
+        """Remove a node until it publishes a newer entry; return whether it had one.
 
         Args:
-            tombstone: The node, and until when what it said is forgotten.
-            by: Who had it forgotten.
-
-        Raises:
-            StateError: The disk refused; nothing was taken away.
+            tombstone: The node, and the time of the tombstone.
+            by: The signer of the tombstone.
         """
         node, at = tombstone.node, tombstone.at
         with self._database.transaction() as connection:
@@ -235,11 +224,7 @@ class View:
             return True
 
     def distrust(self, node: str, reason: str) -> None:
-        """Take a node's entry away because its signer is not trusted any more.
-
-        Raises:
-            StateError: The disk refused; the entry is still there.
-        """
+        """Remove a node's entry because its signer is no longer trusted."""
         with self._database.transaction() as connection:
             _remove(connection, node)
             self._refuse(connection, node, reason)
@@ -251,13 +236,13 @@ class View:
         trust: str | None = None,
         revision: int | None = None,
     ) -> None:
-        """Write down until when the view is current, by which trust, and where the bus is.
+        """Record when the view was current, its trust state, and the bus's revision.
 
         Args:
-            current: Until when; seconds since 1970, UTC.
-            trust: The state of the files of trust.
-            revision: Of a whole listing. A bus that was set up anew counts from the beginning, and
-                then nothing here came later than its listing.
+            current: When the view was current, in seconds since 1970, UTC.
+            trust: The state of the trust files.
+            revision: The revision of a complete listing. A bus that was set up again restarts its
+                revisions, and then no stored entry is newer than the listing.
         """
         with self._database.transaction() as connection:
             connection.execute(
@@ -271,19 +256,15 @@ class View:
                 )
 
     def rebuild(self) -> None:
-        """Begin anew, with nothing: what was in the file is lost, and comes from the bus again.
-
-        Raises:
-            StateError: The file cannot be taken away.
-        """
+        """Delete the database; its contents come from the bus again."""
         self._database.remove()
 
     def close(self) -> None:
-        """Close the file; the next call opens it again."""
+        """Close the database; the next call opens it again."""
         self._database.close()
 
     def _take(self, connection: sqlite3.Connection, one: Kept) -> str | None:
-        """Put an entry in force; return why it does not count, if it does not."""
+        """Store an entry; return why it is rejected, or `None`."""
         if one.refusal is not None:
             return one.refusal
         row = connection.execute(
@@ -291,7 +272,7 @@ class View:
         ).fetchone()
         seen, forgotten = row or (0.0, None)
         if forgotten is not None and one.at <= forgotten:
-            return None  # nobody has to hear of it: that is what a tombstone is for
+            return None  # a tombstone needs no further line
         if one.at < seen:
             return "is older than what the node has said already"
         (size,) = connection.execute("SELECT size FROM state").fetchone()
@@ -316,7 +297,7 @@ class View:
         return None
 
     def _refuse(self, connection: sqlite3.Connection, node: str, reason: str) -> None:
-        """Note why an entry does not count; strangers cannot fill the disk with such lines."""
+        """Record why an entry was rejected; the limit keeps strangers from filling the disk."""
         connection.execute(
             "INSERT INTO refused SELECT ?, ?, ? WHERE (SELECT count(*) FROM refused) < ?"
             " OR EXISTS (SELECT 1 FROM seen WHERE node = ?)"
@@ -326,11 +307,13 @@ class View:
 
     def _kept_exports(self) -> ExportsReader:
         if self._exports is None:
-            raise StateError("nobody keeps what nodes export", where=str(self._database.path))
+            raise StateError(
+                "exports of other nodes are not stored here", where=str(self._database.path)
+            )
         return self._exports
 
     def _narrowed(self, equal: Equal) -> tuple[str, list[object]]:
-        """Return the conditions that a hint makes, in SQL, and their values."""
+        """Return the SQL conditions for a hint, and their values."""
         where, values = narrowed(equal)
         return f"at >= ?{where}", [self._oldest(), *values]
 

@@ -1,9 +1,7 @@
-"""Texts that were made of entries, for when the same entry is asked for again.
+"""A cache of texts made from entries.
 
-Owns: how much is kept, and of what. Refuses to know: what the texts say.
-
-- A text belongs to the very bytes of an entry: another entry of the node has another one.
-- The texts that were not asked for the longest go first.
+- A text belongs to the exact bytes of an entry: a newer entry has a new text.
+- Texts that were unused for the longest time are removed first.
 """
 
 import threading
@@ -15,10 +13,10 @@ MAX_KEPT = 4 * 1024 * 1024
 
 
 class Written:
-    """Texts by the entries that they were made of; several threads may ask.
+    """Texts by their entries; safe for use from several threads.
 
     Args:
-        most: How many characters are kept.
+        most: The limit of stored characters.
     """
 
     def __init__(self, most: int = MAX_KEPT) -> None:
@@ -28,10 +26,10 @@ class Written:
         self._lock = threading.Lock()
 
     def text(self, key: bytes, write: Callable[[], str]) -> str:
-        """Return the text of an entry; `write` makes one that is not kept.
+        """Return the text of an entry, from the cache or from `write`.
 
         Args:
-            key: SHA-256 of the entry as it stands on the bus.
+            key: SHA-256 of the entry's message on the bus.
             write: Makes the text.
         """
         with self._lock:

@@ -186,7 +186,7 @@ async def test_what_is_known_is_not_verified_again(node: Node) -> None:
 @pytest.mark.parametrize(
     ("token", "said"),
     [
-        (signed(DB, entry(str(DB.name), at=0.0)), "stands at the key of web01"),
+        (signed(DB, entry(str(DB.name), at=0.0)), "found at the key of web01"),
         (signed(person("web01.example.com"), entry(str(WEB.name), at=9e9)), "signature is not"),
         (b"rubbish", "three parts"),
         (
@@ -321,7 +321,7 @@ async def test_a_damaged_view_is_made_anew(node: Node) -> None:
     await node.follower().list_once()
     (node.directory / "view.sqlite").write_bytes(b"rubbish" * 999)
     async with node.following():
-        await node.until(lambda: any("made anew" in text for _, text in node.log.lines))
+        await node.until(lambda: any("rebuilding" in text for _, text in node.log.lines))
         await node.until(lambda: node.nodes() == [WEB.name])
 
 

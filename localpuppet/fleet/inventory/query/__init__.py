@@ -1,4 +1,4 @@
-"""Questions about nodes: the languages they are asked in, and what they find.
+"""Queries about nodes: the query languages, and the evaluation of a query.
 
 decides: `ast_form`, `comparing`, `conditions`, `discovery`, `dotted`, `evaluating`, `fact_filter`,
     `functions`, `hints`, `node_facts`, `paging`, `parts`, `patterns`, `pql`, `puppetdb`,

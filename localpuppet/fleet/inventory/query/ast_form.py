@@ -1,9 +1,8 @@
-"""PuppetDB's queries as arrays, `["from", "nodes", ["=", "certname", "a"]]`, as questions.
+"""Parse PuppetDB's AST queries, `["from", "nodes", ["=", "certname", "a"]]`.
 
-Owns: the operators that are answered, and what is said of those that are not. PQL is turned into
-this form first, as PuppetDB does it: https://www.puppet.com/docs/puppetdb/7/api/query/v4/ast.html
-
-Invariant: whatever is not answered is refused by its name. Nothing is passed over.
+- PQL is converted into this form first, as in PuppetDB:
+  https://www.puppet.com/docs/puppetdb/7/api/query/v4/ast.html
+- An unsupported operator or entity is rejected by name. Nothing is ignored.
 """
 
 from collections.abc import Sequence
@@ -55,10 +54,10 @@ MAX_VALUES = 10_000
 
 
 def parse_array(query: Sequence[Json]) -> Select:
-    """Return the question in an array that starts with `from`.
+    """Parse an array that starts with `from`.
 
     Raises:
-        InvalidInputError: It is not such a query, or asks for what is not answered.
+        InvalidInputError: It is malformed, or uses an unsupported feature.
     """
     check_nesting(query)
     if not query or query[0] != "from":
@@ -71,10 +70,10 @@ def parse_array(query: Sequence[Json]) -> Select:
 
 
 def parse_condition(query: Json, entity: Entity) -> Condition:
-    """Return the condition in an array, for rows of an entity.
+    """Parse a condition on rows of an entity.
 
     Raises:
-        InvalidInputError: It is not a condition, or asks for what is not answered.
+        InvalidInputError: It is malformed, or uses an unsupported feature.
     """
     check_nesting(query)
     return _checked(_condition(query, entity), entity)
@@ -84,7 +83,7 @@ def entity_named(name: Json) -> Entity:
     """Return the entity with a name.
 
     Raises:
-        InvalidInputError: PuppetDB has it and we do not answer for it, or nobody has it.
+        InvalidInputError: The entity is unsupported or unknown.
     """
     if isinstance(name, str) and name in _KNOWN:
         return _KNOWN[name]
@@ -164,7 +163,7 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
         raise InvalidInputError(f"the operator {name[:40]!r} is unknown", where=_WHERE) from None
     left, value = arguments
     if left == ["node", "active"] and operator is Operator.EQUAL:
-        # Every node of the inventory is: who is forgotten is not in it.
+        # True for every node: forgotten nodes are not in the inventory.
         return ALL if value is True else Not(part=ALL)
     fact = _named_fact(left, entity)
     if fact is not None:
@@ -175,7 +174,7 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
         _check_value(operator, value)
         return Related(entity=Entity.FACTS, where=And(parts=(named, test)))
     field = _field(left, entity)
-    if field.column != PARAMETER or operator is not Operator.EQUAL:  # else hashes compare, too
+    if field.column != PARAMETER or operator is not Operator.EQUAL:  # otherwise hashes compare too
         _check_value(operator, value)
     if operator is Operator.PATH_MATCH and field.column != "path":
         raise InvalidInputError("'~>' compares the field path only", where=_WHERE)
@@ -203,7 +202,7 @@ def _check_value(operator: Operator, value: Json) -> None:
 
 
 def _named_fact(left: Json, entity: Entity) -> str | None:
-    """Return the name in `["fact", NAME]`, where the entity may be asked so."""
+    """Return the name in `["fact", NAME]`, if the entity supports this form."""
     if not isinstance(left, list) or not left or left[0] != "fact":
         return None
     if len(left) != 2 or not isinstance(left[1], str):

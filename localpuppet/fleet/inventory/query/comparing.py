@@ -1,12 +1,9 @@
-"""How two values compare: numbers as numbers, and versions as versions where that is asked for.
+"""Compare two values: numbers as numbers, and versions on request.
 
-Owns: the rules. Refuses to know: where values come from.
-
-- A typed value compares with values of its own type only: `"8"` is not `8`, and `true` is not 1.
-- A `Loose` value is what was written without a type. It equals a text that is the same, a number of
-  the same size (`12.40` and 12.4) and the booleans' words. Order is for numbers: it is unknown
-  where one of the two is not a number.
-- A `Version` compares by its parts, each of digits as a number: `10.2` is later than `9.4`, and
+- A typed value equals values of its type only: `"8"` is not `8`, and `true` is not 1.
+- A `Loose` value is a literal without a type. It equals the same text, a number of the same size
+  (`12.40` and 12.4) and the words for booleans. It has an order only if both sides are numbers.
+- A `Version` is compared part by part, with digits as numbers: `10.2` is later than `9.4`, and
   `1.0rc1` earlier than `1.0`.
 """
 
@@ -32,12 +29,12 @@ MAX_PARTS = 32
 
 
 def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
-    """Return whether a value compares with another; `None` where the two do not compare.
+    """Return the result of a comparison; `None` if the values are not comparable.
 
     Args:
-        actual: The value that is there.
+        actual: The value of the row.
         operator: `EQUAL`, or one of the four of order.
-        wanted: The value that was written.
+        wanted: The value in the query.
     """
     if isinstance(wanted, Loose):
         return _loosely(actual, operator, wanted.text)
@@ -52,7 +49,7 @@ def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
 
 
 def check_order(operator: Operator, wanted: Value, *, where: str) -> None:
-    """Refuse to compare the order of what is written as a text.
+    """Reject an order comparison with a text.
 
     Raises:
         InvalidInputError: The operator is one of order, and the value neither number nor version.
@@ -78,19 +75,19 @@ def same(actual: Json, wanted: Json) -> bool:
 
 
 def number_in(text: str) -> int | float | None:
-    """Return the number that a text is, or `None`."""
+    """Return the number that a text represents, or `None`."""
     if len(text) > MAX_NUMBER or not _NUMBER.match(text):
         return None
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def is_number(value: Json) -> bool:
-    """Return whether a value is a number, or a text that is one."""
+    """Return whether a value is a number, or a text that represents one."""
     return _number(value) is not None or (isinstance(value, str) and number_in(value) is not None)
 
 
 def sort_key(value: Json) -> tuple[int, Any]:
-    """Return what sorts values of any type: numbers, texts, booleans, others, nothing at all."""
+    """Return a sort key for any value: numbers, texts, booleans, others, null."""
     if value is None:
         return (4, 0)
     if isinstance(value, bool):
@@ -131,13 +128,13 @@ def _as_versions(actual: Json, operator: Operator, wanted: str) -> bool | None:
 
 
 def version_key(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Return what sorts versions: letters before the end, the end before a number."""
+    """Return a sort key for versions: letters before the end, the end before a number."""
     key: list[tuple[int, int, str]] = []
     for part in [*_PART.findall(text)[:MAX_PARTS], ""]:
         if part.isdigit():
             key.append((2, int(part[:MAX_NUMBER]), ""))
             continue
         while key and key[-1] == (2, 0, ""):
-            key.pop()  # 1.0 is 1, and 1.0rc1 is 1rc1
+            key.pop()  # 1.0 equals 1, and 1.0rc1 equals 1rc1
         key.append((0, 0, part) if part else (1, 0, ""))
     return tuple(key)

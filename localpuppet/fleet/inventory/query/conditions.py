@@ -1,10 +1,9 @@
-"""What a condition means for a row: true, false or unknown.
+"""Evaluate a condition on a row: true, false or unknown, as in SQL.
 
-Owns: SQL's logic of three values, and what PuppetDB makes of fields that a row does not have.
-
-- `facts.x = 1` is false where there is no fact x, so that `! (facts.x = 1)` finds the node; order
-  and regular expressions are unknown there, and so is their contrary: as in PuppetDB.
-- A regular expression is looked for in the text of a scalar: `64` is found in the number 64.
+- For missing fields the results are PuppetDB's: `facts.x = 1` is false without a fact x, so `!
+  (facts.x = 1)` selects the node. Order and regular expressions are unknown, and so is their
+  negation.
+- A regular expression is searched in the text of a scalar: `64` matches the number 64.
 """
 
 import json
@@ -37,20 +36,20 @@ from localpuppet.fleet.inventory.query.tree import (
 )
 
 Holds = Callable[[Row, NodeRows], bool | None]
-# What another question finds: for each row one key a field.
+# The rows of a subquery, one key per row with the values of its fields.
 Values = Callable[[InSelect], set[tuple[str, ...]]]
 
 
 def compiled(condition: Condition, entity: Entity, values: Values) -> Holds:
-    """Return what tells whether a condition holds for a row of an entity.
+    """Return a function that evaluates a condition on a row of an entity.
 
     Args:
         condition: The condition.
         entity: The entity.
-        values: Answers a question that stands in the condition.
+        values: Evaluates a subquery of the condition.
 
     Raises:
-        InvalidInputError: A regular expression is refused.
+        InvalidInputError: A regular expression is invalid.
     """
     if isinstance(condition, And):
         return _all([compiled(part, entity, values) for part in condition.parts])
@@ -167,7 +166,7 @@ def _containing(wanted: object) -> Callable[[Json], bool | None]:
 
 
 def contains(actual: Json, wanted: object) -> bool:
-    """Return whether a value contains another, as JSON in PostgreSQL does."""
+    """Return whether a value contains another, like JSON in PostgreSQL."""
     if isinstance(wanted, list):
         return isinstance(actual, list) and all(
             any(contains(one, part) for one in actual) for part in wanted
@@ -191,7 +190,7 @@ def _found(wanted: object) -> Callable[[Json], bool | None]:
 
 
 def scalar_text(value: Json) -> str | None:
-    """Return a scalar as text, as JSON writes it without quotes; `None` for everything else."""
+    """Return a scalar as JSON text without quotes; `None` for any other value."""
     if isinstance(value, str):
         return value
     return None if value is None or isinstance(value, list | dict) else json.dumps(value)
@@ -213,7 +212,7 @@ def _path_match(wanted: object) -> Callable[[Json], bool | None]:
 
 
 def _step(wanted: Json) -> Callable[[Json], bool]:
-    """Return what tells whether a step of a path is one: a number is an index, and no key."""
+    """Return a function that matches a path step: a number is an index, not a key."""
     if isinstance(wanted, int) and not isinstance(wanted, bool):
         return lambda actual: actual == wanted
     if not isinstance(wanted, str):
@@ -279,7 +278,7 @@ def _in_select(condition: InSelect, wanted: set[tuple[str, ...]]) -> Holds:
 
 
 def _reader(field: Field) -> Callable[[Row], Iterator[Json]]:
-    """Return what yields the values at a field of a row: several, where a step is a pattern."""
+    """Return a function that yields a row's values at a field: several if a step is a pattern."""
     column, path = field.column, field.path
     if column == PARAMETER:
         column = "parameters"
@@ -304,7 +303,7 @@ def _reader(field: Field) -> Callable[[Row], Iterator[Json]]:
 
 
 def members(value: Json) -> list[Json]:
-    """Return the elements of an array, the keys of a hash, or a list of the scalar itself."""
+    """Return the elements of an array, the keys of a hash, or a list with the scalar."""
     return list(value) if isinstance(value, list | dict) else [value]
 
 
@@ -320,12 +319,12 @@ def _pattern(step: Step) -> Callable[[str | int], bool]:
 
 
 def exact(path: tuple[Step, ...]) -> tuple[str | int, ...]:
-    """Return a path that has no pattern in it."""
+    """Return a path that has no pattern, typed accordingly."""
     return tuple(step for step in path if not isinstance(step, Pattern))
 
 
 def key(value: Json) -> str:
-    """Return what equal values have in common; 1 and 1.0 are equal, 1 and true are not."""
+    """Return a key that equal values share; 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value, sort_keys=True)

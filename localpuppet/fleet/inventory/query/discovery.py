@@ -1,14 +1,12 @@
-"""The language of puppetdbquery, for nodes: `Class[Apache]{port=443} and os.family=Debian`.
+"""Parse puppetdbquery's language for nodes: `Class[Apache]{port=443} and os.family=Debian`.
 
-Owns: the grammar, and what it means here. It is the language of `query_nodes`, `query_facts`,
-`query_resources`, of `localpuppet::query` and of `localpuppet query`. Its grammar is that of
-https://forge.puppet.com/modules/dalen/puppetdbquery; from us are `version("7.2")` as a value, and
-that `role` is any of the roles that a node claims.
-
-- A fact's path must lead to one value: `networking.ip=10.0.0.1`; `*` and `~"regexp"` stand for any
-  step. A node without the fact matches neither `=` nor `!=`.
-- A bare word is looked for in the node's name.
-- Class names are taken in any case: `class[profile::web]`.
+- `query_nodes`, `query_facts`, `query_resources`, `localpuppet::query` and `localpuppet query` use
+  it. The grammar is that of https://forge.puppet.com/modules/dalen/puppetdbquery, with two
+  additions: `version("7.2")` as a value, and `role` as any of a node's roles.
+- A fact path must lead to one value: `networking.ip=10.0.0.1`; `*` and `~"regexp"` match any step.
+  A node without the fact matches neither `=` nor `!=`.
+- A bare word is searched in the node's name.
+- Class names match in any case: `class[profile::web]`.
 """
 
 import re
@@ -91,7 +89,7 @@ _WORDS = ("AND", "OR")
 
 
 class _Mode(Enum):
-    """What an expression is about."""
+    """The subject of an expression."""
 
     NODES = "nodes"
     RESOURCES = "resources"
@@ -99,18 +97,19 @@ class _Mode(Enum):
     COLUMNS = "columns of nodes"
 
 
-# How PQL begins: those who asked PuppetDB will write it here, too.
+# The start of a PQL query, which former users of PuppetDB may write here.
 _PQL = re.compile(r"\s*(?:inventory|nodes|facts|fact_contents|resources)\s*(?:\[[^]]*\]\s*)?\{")
 
 
 def parse_nodes(query: Json) -> Condition:
-    """Return the condition on rows of `inventory` in a query.
+    """Parse a query for nodes into a condition on rows of `inventory`.
 
     Args:
-        query: The query: text, an empty one and `false` for all nodes, or PuppetDB's array form.
+        query: The query as text or as PuppetDB's array form; empty text or `false` selects all
+            nodes.
 
     Raises:
-        InvalidInputError: It is malformed, or asks for what is not answered.
+        InvalidInputError: It is malformed, or uses an unsupported feature.
     """
     if _is_none(query):
         return ALL
@@ -126,10 +125,11 @@ def parse_nodes(query: Json) -> Condition:
 
 
 def parse_resources(query: Json) -> Condition:
-    """Return the condition on resources in a query: `Class["apache"]`, or an array.
+    """Parse a condition on resources: `Class["apache"]`, or an array.
 
     Raises:
-        InvalidInputError: It is malformed or empty, or asks for others than classes.
+        InvalidInputError: It is malformed or empty, or asks for resources that are not in the
+            inventory.
     """
     if _is_none(query):
         raise InvalidInputError("the query for resources is empty", where=_WHERE)
@@ -211,7 +211,7 @@ def _compared(
 
 
 def matching(field: Field, operator: Operator, value: Value, *, contrary: bool) -> Condition:
-    """Return that a value of a field matches; if `contrary`, that it has some and none matches."""
+    """Return a condition that a field's value matches, or that it exists and does not match."""
     test = Compare(field=field, operator=operator, value=value)
     if not contrary:
         return test
@@ -303,7 +303,7 @@ def _date(text: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Return a string without its quotes; a backslash takes the next character as it is."""
+    """Return a string without quotes; a backslash escapes a quote or a backslash."""
     if text[:1] not in ("'", '"'):
         return text
     return re.sub(r"\\([\\'\"])", r"\1", text[1:-1])

@@ -1,6 +1,6 @@
-"""A field of PuppetDB's queries: `certname`, `facts.os.family`, `facts.ips[0]`, `trusted."a.b"`.
+"""Parse a dotted field of PuppetDB: `facts.os.family`, `facts.ips[0]`, `trusted."a.b"`.
 
-Owns: PuppetDB's rules for dotted fields: a part may be quoted, an index stands in brackets.
+- A part may be quoted; an index is in brackets.
 """
 
 import re
@@ -10,15 +10,15 @@ from localpuppet.fleet.inventory.query.rows import NESTED, check_column
 from localpuppet.fleet.inventory.query.tree import Entity, Field, Step
 
 MAX_STEPS = 32
-# A quoted part ends at a quote that a dot or the end follows.
+# A quoted part ends at a quote before a dot or the end.
 _PART = re.compile(r'\.(?:"((?:[^"\\]|\\.|"(?!\.|\Z))*)"|([^."\[\]]+))((?:\[[0-9]{1,6}\])*)')
 
 
 def parse_field(text: str, entity: Entity, *, where: str) -> Field:
-    """Return the field of an entity.
+    """Parse a field of an entity.
 
     Args:
-        text: The field as it is written.
+        text: The field.
         entity: The entity.
         where: The query, for messages.
 

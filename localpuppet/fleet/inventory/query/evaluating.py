@@ -1,11 +1,9 @@
-"""Answers a question from the entries of nodes.
+"""Evaluate a query on the entries of nodes.
 
-Owns: what conditions mean for rows, and how rows become a result. Refuses to know: languages, and
-where entries are kept.
-
-- Rows come node by node, sorted by name; what `Select.order` leaves open stays in that order.
-- A limit of rows that are looked at bounds the work of one question, whatever it says, and what is
-  kept for an answer is weighed while it grows (`Room`): a fleet does not fit into memory.
+- Rows come node by node, sorted by name; rows that `Select.order` does not order stay in that
+  order.
+- A limit of rows bounds the work of a query. The size of the answer is limited while it grows
+  (`Room`), because a whole fleet does not fit into memory.
 
 Example: `Evaluation(reader).answer(select).rows`.
 """
@@ -36,22 +34,22 @@ _sorted_keys = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 Key = tuple[int, Any]
 MAX_ROWS_SEEN = 5_000_000
 MAX_ROWS = 200_000
-# Nodes that an index is asked for by name; of more all entries are read.
+# The limit of node names in a query of the index; above it all entries are read.
 MAX_NAMED = 10_000
-# What an answer may have as JSON: we hold it in memory at once, and so does the Ruby side.
+# The limit of an answer as JSON, which localpuppet and Ruby hold in memory at once.
 MAX_ANSWER = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a question found.
+    """The result of a query.
 
     Attributes:
-        texts: The rows of the result, each as a JSON object by the text of its columns.
-        names: The nodes whose rows counted, sorted.
-        watched: What of the rows makes the answer another one: without the times at which things
-            were published, and with the essential facts in the place of a whole fact hash.
-        owners: Of each watched row the node; nothing where rows are counted.
+        texts: The rows of the result, each as a JSON object by column text.
+        names: The nodes with matching rows, sorted.
+        watched: The part of the rows whose change is a new answer: without publication times, and
+            with essential facts instead of a whole fact hash.
+        owners: The node of each watched row; empty if rows are counted.
     """
 
     texts: list[str]
@@ -61,21 +59,21 @@ class Answer:
 
     @property
     def rows(self) -> list[dict[str, Json]]:
-        """Return the rows of the result, each by the text of its columns."""
+        """Return the rows of the result, each by column text."""
         return [loads_again(text.encode()) for text in self.texts]
 
 
 class Room:
-    """How much more an answer may have as JSON."""
+    """The remaining size of an answer as JSON."""
 
     def __init__(self) -> None:
         self._left = MAX_ANSWER
 
     def take(self, text: str) -> str:
-        """Return JSON that is a part of the answer.
+        """Return a JSON part of the answer after counting its size.
 
         Raises:
-            InvalidInputError: There is no room for it.
+            InvalidInputError: The answer is too large.
         """
         self._left -= len(text) + 1
         if self._left < 0:
@@ -91,14 +89,14 @@ def _too_much() -> InvalidInputError:
 
 
 class Hit(NamedTuple):
-    """A row that counts, and its node; one a row, so it must be made quickly."""
+    """A matching row and its node; a named tuple, because there are many."""
 
     row: Row
     node: NodeRows
 
 
 class _Kept(NamedTuple):
-    """What is kept of a row that counts: what it shows, as JSON, and by what it is sorted."""
+    """The stored part of a matching row: its columns as JSON, and its sort keys."""
 
     name: str
     text: str
@@ -107,10 +105,10 @@ class _Kept(NamedTuple):
 
 
 class Evaluation:
-    """Answers questions.
+    """Evaluates queries.
 
     Args:
-        source: The entries; read once for each question in the question.
+        source: The entries, read once for the query and once for each subquery.
     """
 
     def __init__(self, source: InventoryReader) -> None:
@@ -118,15 +116,15 @@ class Evaluation:
         self._seen = 0
 
     def answer(self, select: Select) -> Answer:
-        """Return what a question finds.
+        """Evaluate a query.
 
         Raises:
-            InvalidInputError: A regular expression is refused, or the work is too much.
+            InvalidInputError: A regular expression is invalid, or a limit is exceeded.
         """
         if select.group_by or _counts(select):
             return self._counted(select)
         end = None if select.limit is None or select.order else select.offset + select.limit
-        # What is not asked for of a node is let go at once.
+        # Columns that are not selected are released at once.
         kept: list[_Kept] = []
         weight = 0
         for hit in islice(self.hits(select), end):
@@ -168,7 +166,7 @@ class Evaluation:
         return Answer(texts=list(map(compact, rows)), names=sorted(names), watched=rows)
 
     def hits(self, select: Select) -> Iterator[Hit]:
-        """Yield the rows that count, whatever the clauses say.
+        """Yield the matching rows before grouping, ordering and limits.
 
         Raises:
             InvalidInputError: As for `answer`.
@@ -189,7 +187,7 @@ class Evaluation:
                     yield Hit(row, node)
 
     def _hint(self, select: Select, scope: ResourceScope) -> Equal:
-        """Return what every node of an answer must have."""
+        """Return the index hint: what every node of an answer must have."""
         equal = necessary(select)
         if select.entity is Entity.RESOURCES and not scope.classes and NODE not in equal:
             nodes = self._source.exporting(scope.kind)
@@ -198,7 +196,7 @@ class Evaluation:
         return equal
 
     def _values(self, condition: InSelect) -> set[tuple[str, ...]]:
-        """Return what a question inside of the question finds, each row as one key."""
+        """Return the rows of a subquery, one key per row."""
         select = condition.select
         rows = self.answer(select).rows
         texts = [column.text for column in select.columns or () if isinstance(column, Field)]
@@ -211,10 +209,9 @@ class Evaluation:
 
 
 def _relieved(select: Select, kept: list[_Kept]) -> tuple[list[_Kept], int]:
-    """Return the rows that can still be in an answer that is full, and their weight.
+    """Drop rows that a limit excludes from a full answer; return the others and their size.
 
-    Those that are sorted behind a limit cannot. Half of the room must be free then, or the next row
-    would have everything sorted again.
+    Half of the size must be free afterwards; otherwise the next row would sort everything again.
     """
     end = None if select.limit is None else select.offset + select.limit
     first = _sorted(select, kept)[:end]
@@ -269,7 +266,7 @@ def _kept(select: Select, hit: Hit) -> _Kept:
     if not TIMES.isdisjoint(shown):
         watched = {name: value for name, value in shown.items() if name not in TIMES}
     if whole:
-        # Whole facts are many: they are written by themselves, and seldom read for that.
+        # Whole facts are large: they are written separately, and seldom parsed.
         facts = JsonText(hit.node.facts.text())
         text = members({name: shown.get(name, facts) for name in (one.text for one in columns)})
         watched = {**watched, _FACTS: hit.node.facts.essential()}
@@ -284,7 +281,7 @@ def _kept(select: Select, hit: Hit) -> _Kept:
 def _columns(select: Select, row: Row) -> list[Field]:
     if select.columns is not None:
         return [column for column in select.columns if type(column) is Field]
-    # Of a class there is no more than its name, whatever an exported resource has.
+    # A class has only its name, even if exported resources have more columns.
     has = row.values if select.entity is Entity.RESOURCES else COLUMNS[select.entity]
     return [Field(column=column, text=column) for column in has]
 
@@ -299,5 +296,5 @@ def _cut(select: Select, rows: list[T]) -> list[T]:
 
 
 def canonical(value: object) -> bytes:
-    """Return one form of a value, to be digested."""
+    """Return the canonical bytes of a value, for a digest."""
     return _sorted_keys(value).encode("ascii")

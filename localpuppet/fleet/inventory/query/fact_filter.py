@@ -1,16 +1,14 @@
-"""mcollective's expressions over one fact: `hostname=/^web/`, `uptime_days >= 3`.
+"""Parse mcollective's expressions over one fact: `hostname=/^web/`, `uptime_days >= 3`.
 
-Owns: the grammar of `servers_with_facts`, which mcollective's documentation describes:
-https://docs.puppet.com/mcollective/reference/basic/basic_cli_usage.html
-
-- Order is for numbers: `uptime>10` does not match the text "3 days", and an answer names the nodes
+- `servers_with_facts` uses this language, which mcollective documents:
+  https://docs.puppet.com/mcollective/reference/basic/basic_cli_usage.html
+- Order is for numbers: `uptime>10` does not match the text "3 days", and the answer lists the nodes
   where a fact is not a number.
-- A value between slashes is a regular expression. Everything else is taken as it stands: no
-  character of a value has a meaning.
-- A node that does not have the fact does not match, whatever the operator.
-- Of an array, one element that matches is enough, of a hash one key: mcollective's `has_fact?`.
-  `!=` and `!~` are the negations of `=` and `=~`: no element may match. mcollective asked for one
-  element that differs, so that `ips=10.0.0.5` and `ips!=10.0.0.5` were both true.
+- A value between slashes is a regular expression. Any other value is literal.
+- A node without the fact does not match any operator.
+- One matching element of an array, or one matching key of a hash, is enough, as in mcollective's
+  `has_fact?`. `!=` and `!~` negate `=` and `=~`: no element may match. In mcollective one differing
+  element was enough, so `ips=10.0.0.5` and `ips!=10.0.0.5` were both true.
 """
 
 import re
@@ -43,7 +41,7 @@ _OPERATORS = {
     ">": ">",
     "<=": "<=",
     ">=": ">=",
-    # mcollective takes these two for the same.
+    # Synonyms in mcollective.
     "=<": "<=",
     "=>": ">=",
     "=~": "~",
@@ -58,8 +56,8 @@ class FactFilter:
     """One expression.
 
     Attributes:
-        condition: What it means.
-        number: The fact that has to be a number, where the operator is one of order.
+        condition: Its condition.
+        number: The fact that must be a number, for an operator of order.
     """
 
     condition: Condition
@@ -67,7 +65,7 @@ class FactFilter:
 
     @classmethod
     def parse(cls, text: str) -> "FactFilter":
-        """Return the expression in a text.
+        """Parse an expression.
 
         Raises:
             InvalidInputError: It is empty, or not `FACT OPERATOR VALUE`.
@@ -110,7 +108,7 @@ class FactFilter:
         )
 
     def is_not_a_number(self, facts: NodeFacts) -> bool:
-        """Return whether the fact, or a member of it, must be a number and is not one."""
+        """Return whether the fact or a member of it should be a number but is not."""
         if self.number is None:
             return False
         name, *rest = (step for step in self.number.path if isinstance(step, str | int))

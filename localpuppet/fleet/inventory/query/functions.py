@@ -1,7 +1,7 @@
-"""The functions that Puppet code asks with: their arguments, and what they return.
+"""The query functions of Puppet code: their arguments and results.
 
-Owns: names, numbers of arguments, errors and order of results, as the predecessors have them
-(docs/queries.md). Refuses to know: how a question reaches us, and whether the inventory is fresh.
+- Names, number of arguments, errors and order of results are those of the predecessors
+  (docs/queries.md).
 
 Example: `Question.of("servers_with_role", ["web"]).answer(reader).result`.
 """
@@ -51,14 +51,14 @@ _FACTS = Field(column="facts", text="facts")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer as Puppet code gets it.
+    """An answer for Puppet code.
 
     Attributes:
-        text: What the function returns, as JSON in one line.
-        names: The nodes that were found, sorted.
-        watched: What makes the answer another one.
-        told: What of that is told of which node; a node may come several times.
-        warnings: What the author of the query should know, each one line.
+        text: The function's result as one line of JSON.
+        names: The nodes in the answer, sorted.
+        watched: The part whose change is a new answer.
+        told: The watched values by node; a node may occur several times.
+        warnings: Warnings for the author of the query, each one line.
     """
 
     text: str
@@ -69,25 +69,25 @@ class Reply:
 
     @property
     def result(self) -> Json:
-        """Return what the function returns; read from the text each time."""
+        """Return the function's result, parsed from the text at each call."""
         result: Json = loads_again(self.text.encode())
         return result
 
     @property
     def digest(self) -> str:
-        """Return SHA-256 over what makes this answer another one, hexadecimal; made each time."""
+        """Return the SHA-256 of the watched part, hexadecimal, computed at each call."""
         digested = canonical({"names": list(self.names), "watched": self.watched})
         return hashlib.sha256(digested).hexdigest()
 
     @property
     def parts(self) -> Parts:
-        """Return short digests of what is told of each node; made each time."""
+        """Return short digests of the watched values by node, computed at each call."""
         return parts_of(self.names, self.told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Server:
-    """A node, all its facts as JSON, and which of them make an answer another one."""
+    """A node, all its facts as JSON, and the watched facts."""
 
     node: str
     text: str
@@ -112,10 +112,10 @@ class Question:
 
     @classmethod
     def of(cls, function: str, arguments: Arguments) -> "Question":
-        """Return a call whose number of arguments is right.
+        """Return a call with a valid number of arguments.
 
         Raises:
-            InvalidInputError: There is no such function, the number is wrong, or the arguments are
+            InvalidInputError: The function is unknown, the number is wrong, or the arguments are
                 too large.
         """
         if function not in _FUNCTIONS:
@@ -136,19 +136,18 @@ class Question:
 
     @property
     def text(self) -> str:
-        """Return the call as one would write it in Puppet: `query_nodes("role=web", "fqdn")`.
-
-        A long one is cut.
-        """
+        """Return the call as Puppet code, `query_nodes("role=web", "fqdn")`, shortened if long."""
         shown = ", ".join(json.dumps(one, ensure_ascii=False) for one in self.arguments)
         return f"{self.function}({shown if len(shown) <= MAX_SHOWN else f'{shown[:MAX_SHOWN]}…'})"
 
     def answer(self, reader: InventoryReader) -> Reply:
-        """Return what the nodes in `reader` answer.
+        """Evaluate the call.
+
+        Args:
+            reader: The entries.
 
         Raises:
-            InvalidInputError: An argument is refused, or the answer is too large.
-            StateError: The entries cannot be read.
+            InvalidInputError: An argument is invalid, or the answer is too large.
         """
         try:
             return _FUNCTIONS[self.function][2](reader, self.arguments)
@@ -160,7 +159,7 @@ def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:
     """Return whole fact hashes, sorted by fqdn."""
     select = Select(entity=Entity.INVENTORY, where=check_size(where))
     room = Room()
-    # Entries are sorted by the node's name, and the fqdn of an answer is that.
+    # Entries are sorted by node name, which is the fqdn in the answer.
     return [
         _Server(
             node=str(hit.node.known.node),
@@ -172,7 +171,7 @@ def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:
 
 
 def _reply(servers: Sequence[_Server], *, text: str | None = None) -> Reply:
-    """Return an answer of servers; `text` is what the function returns, if not all of them."""
+    """Return an answer of servers; `text` is the function's result if it differs."""
     return Reply(
         text=elements(one.text for one in servers) if text is None else text,
         names=tuple(sorted({one.node for one in servers})),
@@ -183,12 +182,12 @@ def _reply(servers: Sequence[_Server], *, text: str | None = None) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the rows of an answer tell of their nodes; whose a count is, nobody can tell."""
+    """The watched values of an answer by node; a count has no node."""
 
     answer: Answer
 
     def __iter__(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
-        """Yield each node with what is told of it; made only for who asks."""
+        """Yield each node with its watched values, computed on demand."""
         owners, watched = self.answer.owners, self.answer.watched
         if owners:
             yield from zip(owners, map(labelled, watched), strict=True)
@@ -202,7 +201,7 @@ def _with_role(reader: InventoryReader, arguments: Arguments) -> list[_Server]:
     roles = _texts(arguments, "a role")
     found = _servers(reader, _any_role(roles))
     known = {one.node for one in found}
-    # Who exported first comes first: puppet-kicker asked its database so.
+    # Sorted by the time of the first export, as in puppet-kicker's database.
     exported = [
         (server.since, str(entry.node), server.facts(entry.node))
         for entry in reader.entries({SERVER: roles})
@@ -254,7 +253,7 @@ def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> I
 
 
 def _texts(arguments: Arguments, what: str) -> list[str]:
-    """Return strings, also those that stand in an array among them."""
+    """Return strings, with nested arrays flattened."""
     found: list[str] = []
     for one in arguments:
         for text in one if isinstance(one, list) else [one]:
@@ -269,7 +268,7 @@ def _texts(arguments: Arguments, what: str) -> list[str]:
 
 
 def _nodes(reader: InventoryReader, query: Json) -> Iterator[tuple[str, NodeFacts]]:
-    """Yield the nodes that a query finds, with their facts."""
+    """Yield the matching nodes with their facts."""
     select = Select(entity=Entity.INVENTORY, where=parse_nodes(query), columns=(CERTNAME,))
     for hit in Evaluation(reader).hits(select):
         yield str(hit.node.known.node), hit.node.facts
@@ -313,7 +312,7 @@ def _query_facts(reader: InventoryReader, arguments: Arguments) -> Reply:
 
 
 def _by_node(found: Iterable[tuple[str, dict[str, Json]]], *, empty: bool = False) -> Reply:
-    """Return an answer of facts by node; nodes without any are in it where `empty` says so."""
+    """Return an answer of facts by node, without nodes that have none unless `empty` is set."""
     room = Room()
     told: dict[str, dict[str, Json]] = {}
     texts: dict[str, JsonText] = {}
@@ -375,7 +374,7 @@ def _query(reader: InventoryReader, arguments: Arguments) -> Reply:
     return _by_node(((node, named(facts)) for node, facts in answered), empty=True)
 
 
-# Name → fewest and most arguments, and what answers.
+# Name → minimum and maximum number of arguments, and the implementation.
 _FUNCTIONS: Mapping[str, tuple[int, int, _Function]] = {
     "servers_with_role": (1, MAX_ARGUMENTS, _servers_with_role),
     "server_with_role": (1, MAX_ARGUMENTS, _server_with_role),

@@ -1,7 +1,6 @@
-"""What every node of an answer must have: a hint by which an index narrows, and no more.
+"""Derive index hints from a condition: values that every node of an answer must have.
 
-Invariant: a hint never excludes a node that the condition finds; where that is not certain there is
-no hint.
+- A hint never excludes a matching node; if that is uncertain, there is no hint.
 """
 
 from collections.abc import Collection, Iterator
@@ -22,7 +21,7 @@ from localpuppet.fleet.inventory.reading import Scalar
 
 
 def necessary(select: Select) -> dict[str, Collection[Scalar]]:
-    """Return values of which one must be there, by `node`, `role` or the dotted path of a fact."""
+    """Return sets of values, one of which must match, by `node`, `role` or dotted fact path."""
     found: dict[str, Collection[Scalar]] = {}
     for condition in _necessary(select.where):
         if isinstance(condition, Compare):
@@ -37,7 +36,7 @@ def necessary(select: Select) -> dict[str, Collection[Scalar]]:
 
 
 def fact_names(entity: Entity, where: Condition) -> frozenset[str] | None:
-    """Return the names of the facts that can count, where rows are of facts; `None` for all."""
+    """Return the fact names that can match in rows of facts; `None` for all."""
     if entity not in (Entity.FACTS, Entity.FACT_CONTENTS):
         return None
     for condition in _necessary(where):
@@ -70,7 +69,7 @@ def _place(condition: Compare, entity: Entity) -> str | None:
     if field.column == "certname":
         return "node"
     if entity is not Entity.INVENTORY or condition.contrary or field.members:
-        return None  # the index has scalars alone
+        return None  # the index has scalars only
     if field.column == "role" or (field.column == "facts" and field.path == ("role",)):
         return "role"
     if field.column != "facts" or not field.path:

@@ -1,10 +1,9 @@
-"""The facts of one node as queries see them: those that were published, and their older names.
+"""The facts of one node as queries see them: published facts, and Facter's legacy names.
 
-Owns: which of Facter's older names stand for which structured fact, and the three names by which
-a node cannot be called as it likes: `fqdn`, `clientcert` and the `role` that its entry claims.
-
-Manifests of the predecessors ask for `hostname`, `ipaddress`, `osfamily`…, which Puppet 8 does not
-have any more. A fact that was published is never replaced by a derived one, save those three.
+- Manifests for older Puppet versions use `hostname`, `ipaddress` or `osfamily`, which Puppet 8 no
+  longer has. They are derived from structured facts.
+- A derived fact never replaces a published one, except `fqdn`, `clientcert` and `role`, which come
+  from the entry and not from the facts.
 """
 
 import re
@@ -15,7 +14,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.brief import KnownNode
 from localpuppet.fleet.inventory.index import PATHS
 
-# Facter 4's "legacy" facts that follow from one structured fact:
+# Facter 4's legacy facts that follow from one structured fact:
 # https://www.puppet.com/docs/puppet/7/core_facts.html
 DERIVED: Mapping[str, tuple[str, ...]] = {
     "architecture": ("os", "architecture"),
@@ -54,7 +53,7 @@ DERIVED: Mapping[str, tuple[str, ...]] = {
     "selinux": ("os", "selinux", "enabled"),
     "swapsize": ("memory", "swap", "total"),
 }
-# What the older name of an interface's fact begins with → its key in `networking.interfaces`.
+# Prefix of the legacy name of an interface fact → its key in `networking.interfaces`.
 _OF_INTERFACE = {
     "ipaddress": "ip",
     "ipaddress6": "ip6",
@@ -65,22 +64,22 @@ _OF_INTERFACE = {
     "network": "network",
     "network6": "network6",
 }
-# What of an interface's name does not stand in an older fact's name: `eth0.1` is `eth0_1`.
+# Characters of an interface name that are replaced in a legacy fact: `eth0.1` is `eth0_1`.
 _NOT_IN_LEGACY = re.compile(r"[^A-Za-z0-9_]")
-# Of more interfaces a node has no older facts.
+# With more interfaces, a node has no legacy facts for the others.
 MAX_INTERFACES = 1000
-# What of a whole fact hash makes an answer another one (a reaction follows from that).
+# The facts of a whole fact hash whose change is a new answer, and causes a reaction.
 ESSENTIAL = ("fqdn", "hostname", "ipaddress", "ipaddress6", "role")
-# What is told of a node without its entry, by path: what many ask for, and what is essential.
+# Facts by path that are stored outside of the packed entry: frequent and essential ones.
 TOLD: Mapping[tuple[str | int, ...], str] = {
     tuple(path.split(".")): path for path in (*PATHS, "hostname", "ipaddress", "ipaddress6")
 }
-# Longer texts stay in the entry.
+# Longer texts are in the entry only.
 MAX_TOLD = 200
 
 
 class NodeFacts:
-    """The facts of one node; its entry is unpacked only for a fact that is not told without.
+    """The facts of one node; its entry is unpacked only for facts that are not in the brief.
 
     Args:
         known: The node.
@@ -98,22 +97,14 @@ class NodeFacts:
         self._of_interfaces: dict[str, Json] | None = None
 
     def at(self, path: tuple[str | int, ...]) -> Json:
-        """Return what is at a path of one step or more; `None` where nothing is.
-
-        Raises:
-            StateError: The entry cannot be read.
-        """
+        """Return the value at a path of at least one step; `None` if it is missing."""
         first = str(path[0])
         if first not in self._own and path in TOLD and TOLD[path] in self._known.told:
             return self._known.told[TOLD[path]]
         return dig(self.get(first), path[1:])
 
     def get(self, name: str) -> Json:
-        """Return a fact by its name; `None` where there is none.
-
-        Raises:
-            StateError: The entry cannot be read.
-        """
+        """Return a fact by name; `None` if it is missing."""
         if name in self._own:
             return self._own[name]
         if name in self._published:
@@ -125,25 +116,25 @@ class NodeFacts:
         return None
 
     def items(self) -> Iterator[tuple[str, Json]]:
-        """Yield every fact, sorted by its name; none is null."""
+        """Yield every fact that is not null, sorted by name."""
         yield from self.whole().items()
 
     def whole(self) -> dict[str, Json]:
-        """Return all of them, sorted by name; none is null."""
+        """Return all facts that are not null, sorted by name."""
         derived = {name: dig(self._published, path) for name, path in DERIVED.items()}
         found = {**self._interfaces(), **derived, **self._published, **self._own}
         return {name: found[name] for name in sorted(found) if found[name] is not None}
 
     def text(self) -> str:
-        """Return all of them as a JSON object, as `whole` has them."""
+        """Return the facts of `whole` as a JSON object."""
         return self._known.written(lambda: compact(self.whole()))
 
     def essential(self) -> dict[str, Json]:
-        """Return those that make an answer of whole fact hashes another one."""
+        """Return the facts whose change makes an answer of whole fact hashes a new one."""
         return {name: self.at((name,)) for name in ESSENTIAL}
 
     def told(self) -> dict[str, Json]:
-        """Return those of `TOLD` that are short and not lists or mappings."""
+        """Return the facts of `TOLD` that are short scalars."""
         found = {dotted: self.at(path) for path, dotted in TOLD.items()}
         return {
             dotted: value
@@ -158,7 +149,7 @@ class NodeFacts:
         return self._published_
 
     def _interfaces(self) -> dict[str, Json]:
-        """Return the older facts of the network's interfaces; made once."""
+        """Return the legacy facts of the network interfaces, cached."""
         if self._of_interfaces is None:
             found = dig(self._published, ("networking", "interfaces"))
             listed = list(found.items())[:MAX_INTERFACES] if isinstance(found, dict) else []
@@ -177,7 +168,7 @@ class NodeFacts:
 
 
 def may_be_derived(name: str) -> bool:
-    """Return whether a fact's value may not be what the entry has under that name."""
+    """Return whether a fact may differ from the entry's value of that name."""
     return (
         name in DERIVED
         or name in ("fqdn", "clientcert", "role", "interfaces")
@@ -186,7 +177,7 @@ def may_be_derived(name: str) -> bool:
 
 
 def dig(value: Json | Mapping[str, Json], path: tuple[str | int, ...]) -> Json:
-    """Return what is at a path in a value; `None` where nothing is."""
+    """Return the value at a path in a value; `None` if it is missing."""
     for step in path:
         if isinstance(value, Mapping):
             value = value.get(str(step))

@@ -1,4 +1,4 @@
-"""What stands beside the condition of a query: projection, groups, order, limit, offset."""
+"""Parse the clauses of a query besides its condition: columns, groups, order, limit, offset."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ class Clauses:
     """The clauses of one `from`.
 
     Args:
-        entity: What it asks for.
+        entity: The entity of the query.
         where: The query, for messages.
     """
 
@@ -41,10 +41,10 @@ class Clauses:
         self.filter: Json = None
 
     def take(self, part: Sequence[Json]) -> bool:
-        """Return whether a part of `from` is a clause; then it is taken.
+        """Take a part of `from` if it is a clause, and return whether it is.
 
         Raises:
-            InvalidInputError: It is malformed, or there twice.
+            InvalidInputError: The clause is malformed or repeated.
         """
         name, arguments = part[0], part[1:]
         if name not in ("extract", "limit", "offset", "order_by", "group_by"):
@@ -69,7 +69,7 @@ class Clauses:
         return True
 
     def select(self, where: Condition = ALL) -> Select:
-        """Return the question.
+        """Return the query.
 
         Raises:
             InvalidInputError: The clauses contradict each other.
@@ -137,7 +137,7 @@ def _pair(value: Json) -> tuple[Json, Json]:
 
 
 def plain_fields(names: Json, entity: Entity, *, where: str) -> tuple[Field, ...]:
-    """Return fields, of one name or a list of them.
+    """Parse one field name or a list of them.
 
     Raises:
         InvalidInputError: The entity has no such field.
@@ -150,10 +150,10 @@ def plain_fields(names: Json, entity: Entity, *, where: str) -> tuple[Field, ...
 
 
 def fields_of(names: Json, entity: Entity, *, where: str) -> tuple[Field | Count, ...]:
-    """Return what a result is to have, of one name or a list of names and functions.
+    """Parse the columns of a result from one name or a list of names and functions.
 
     Raises:
-        InvalidInputError: The entity has no such field, or the function is not answered.
+        InvalidInputError: The entity has no such field, or the function is unsupported.
     """
     listed = names if isinstance(names, list) and names[:1] != ["function"] else [names]
     if not 0 < len(listed) <= MAX_FIELDS:

@@ -1,12 +1,9 @@
-"""What in an answer is whose, so that two answers can be told apart node by node.
+"""Digest an answer per node, so that two answers can be compared node by node.
 
-Owns: labels of what was told of a node, and short digests of it. Refuses to know: questions, and
-whether two answers differ at all: the digest of the whole answer says that.
-
-- A label is what people know the thing by: a fact's name, a column, `Type[title]`.
-- Digests are short. They explain which node made an answer another one; where two values happen to
-  have the same, the change is still noticed, and only its explanation is poorer.
-- Of an answer about many nodes only one digest a node is kept.
+- A label names a value: a fact's name, a column, `Type[title]`.
+- Digests are short. They only explain which node changed an answer: a collision hides the
+  explanation, not the change, which the digest of the whole answer shows.
+- For answers about many nodes, each node has only one digest.
 
 Example: `parts_of(["a"], [("a", {"ipaddress": "10.0.0.1"})])` is `{"a": {"ipaddress": "5f3c…"}}`.
 """
@@ -17,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.evaluating import canonical
 
-# What was told of each node: label → digest.
+# Each node's values: label → digest.
 Parts = Mapping[str, Mapping[str, str]]
-# Nodes in an answer of which labels are kept; and how many of one node.
+# The limits of nodes with labels in an answer, and of labels per node.
 DETAILED = 1000
 MAX_LABELS = 100
 _WHOLE = ""
@@ -29,11 +26,11 @@ _SIZE = 4  # bytes
 def parts_of(
     names: Sequence[str], told: Iterable[tuple[str, Mapping[str, Json]]]
 ) -> dict[str, dict[str, str]]:
-    """Return what was told of each node; nothing is told of some.
+    """Return the digests by node; nodes without values have none.
 
     Args:
         names: The nodes in the answer.
-        told: A node and, by label, what is told of it; a node may come several times.
+        told: Nodes with their values by label; a node may occur several times.
     """
     found: dict[str, dict[str, list[Json]]] = {name: {} for name in names}
     for name, about in told:
@@ -47,9 +44,10 @@ def parts_of(
 
 
 def labelled(row: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what a row of a result tells, by label.
+    """Return a row's values by label.
 
-    A row about one fact or one resource is known by its name; another tells what its columns do.
+    The label of a row about one fact or one resource is its name; other rows have a label per
+    column.
     """
     if isinstance(row.get("name"), str):
         return {str(row["name"]): dict(row)}

@@ -1,10 +1,8 @@
-"""Regular expressions of other people: a bound in time and in memory, whatever they are.
+"""Match regular expressions from queries within bounds of time and memory.
 
-Owns: which library reads them, and how large they may be. RE2 takes time in proportion to the
-text, so that no expression can hold up an agent ([ADR 23](docs/adr/0023-queries.md)); it has no
-look-around and no back references, and says so.
-
-Invariant: an expression that RE2 refuses is refused by one line that says why.
+- RE2 takes time in proportion to the text, so no expression can block an agent ([ADR
+  23](docs/adr/0023-queries.md)). It has no look-around and no back references.
+- An expression that RE2 rejects results in a one-line error with the reason.
 """
 
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 
 MAX_EXPRESSION = 1024
-# RE2's own bound on what an expression becomes in memory, in bytes.
+# RE2's own limit for a compiled expression, in bytes.
 MAX_MEMORY = 1024 * 1024
 MAX_SUBJECT = 64 * 1024
 
@@ -21,12 +19,12 @@ Search = Callable[[str], bool]
 
 
 def searching(expression: str) -> Search:
-    """Return what tells whether an expression is found somewhere in a text.
+    """Return a function that searches an expression in a text.
 
-    Of a text of more than `MAX_SUBJECT` characters only so many are looked at.
+    The function reads only the first `MAX_SUBJECT` characters of a text.
 
     Raises:
-        InvalidInputError: It is not a regular expression, or is too large.
+        InvalidInputError: The expression is invalid or too large.
     """
     import re2  # 4 ms, for queries with an expression only
 
@@ -51,10 +49,10 @@ def searching(expression: str) -> Search:
 
 
 def matching_whole(expression: str) -> Search:
-    """Return what tells whether an expression matches a text from its start to its end.
+    """Return a function that matches an expression with a whole text.
 
     Raises:
         InvalidInputError: As for `searching`.
     """
-    searching(expression)  # by itself it must be one: `a)|(b` is not
+    searching(expression)  # it must be valid without the parentheses: `a)|(b` is not
     return searching(rf"\A(?:{expression})\z")

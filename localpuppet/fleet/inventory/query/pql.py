@@ -1,8 +1,8 @@
-"""PQL, PuppetDB's language for people: `inventory[certname] { facts.os.family = "Debian" }`.
+"""Parse PQL: `inventory[certname] { facts.os.family = "Debian" }`.
 
-Owns: the grammar; what it finds is PuppetDB's array form, as in PuppetDB itself. Written from
-https://www.puppet.com/docs/puppetdb/7/api/query/v4/pql.html. Lark reads it
-([ADR 23](docs/adr/0023-queries.md)).
+- A query is converted into PuppetDB's AST form, as in PuppetDB. The grammar follows
+  https://www.puppet.com/docs/puppetdb/7/api/query/v4/pql.html. Lark parses it ([ADR
+  23](docs/adr/0023-queries.md)).
 """
 
 from functools import cache
@@ -70,16 +70,16 @@ _COMPARED_CONTRARY = {"!=": "=", "!~": "~"}
 
 
 def parse_pql(text: str) -> Select:
-    """Return the question in a query.
+    """Parse a PQL query.
 
     Raises:
-        InvalidInputError: It is malformed, or asks for what is not answered.
+        InvalidInputError: It is malformed, or uses an unsupported feature.
     """
     return parse_array(to_array(text))
 
 
 def to_array(text: str) -> list[Json]:
-    """Return PuppetDB's array form of a query.
+    """Convert a PQL query into PuppetDB's AST form.
 
     Raises:
         InvalidInputError: It is malformed, or nested too deep.
@@ -146,7 +146,7 @@ def _paging(tree: "Tree[Token]") -> list[Json]:
         shown, direction = both
         (name,) = _shown([shown])
         if isinstance(name, list):
-            name = name[1]  # count() is called so in the result
+            name = name[1]  # the name of count() in the result
         orders.append(name if direction is None else [name, str(direction)])
     return ["order_by", orders]
 
@@ -200,7 +200,7 @@ def _unquoted(text: str) -> str:
         found = str(loads(escaped))
         found.encode()
         return found
-    except ValueError as error:  # a lone surrogate is one, too
+    except ValueError as error:  # also for a lone surrogate
         raise InvalidInputError(
             "a string has an escape that JSON does not know",
             where="PQL",

@@ -1,4 +1,4 @@
-"""What `puppetdb_query` takes: PQL in a string, PuppetDB's array form in an array."""
+"""Parse the argument of `puppetdb_query`: PQL as a string, or PuppetDB's AST form as an array."""
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, type_names
@@ -8,10 +8,10 @@ from localpuppet.fleet.inventory.query.tree import Select
 
 
 def parse(query: Json) -> Select:
-    """Return the question in a query.
+    """Parse a query.
 
     Raises:
-        InvalidInputError: It is malformed, or asks for what is not answered.
+        InvalidInputError: It is malformed, or uses an unsupported feature.
     """
     if isinstance(query, str):
         return parse_pql(query)

@@ -1,11 +1,11 @@
-"""Which resources a question may be about: those that an inventory has, and no others.
+"""Restrict queries for resources to those in the inventory: classes and exported resources.
 
-An entry has the classes of a node's catalog, and beside it stands what the node exports. So that a
-question about packages does not look as if there were none, a condition on resources must leave
-nothing but these two over; else it is refused, and the message names the type. Of a class the
-inventory has the name only: who asks for parameters or tags asks for exported resources.
+- A condition must exclude all other resources. Otherwise it is rejected with the type's name,
+  because an empty answer would look as if there were no packages, for example.
+- The inventory has only the names of classes: a query for parameters or tags must ask for exported
+  resources.
 
-Example: `type = "Nagios_host" and exported = true` is answered, `type = "Package"` is not.
+Example: `type = "Nagios_host" and exported = true` is supported, `type = "Package"` is not.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,10 +35,10 @@ _EXPORTED = "exported = true"
 
 
 def check_resources(condition: Condition) -> None:
-    """Refuse a condition on resources that others than classes and exported ones could fulfil.
+    """Reject a condition that other resources than classes and exported ones could match.
 
     Raises:
-        InvalidInputError: They could, or it asks of classes what nobody knows.
+        InvalidInputError: Others could match, or the condition uses an unknown field of classes.
     """
     if not _implies(condition, lambda one: _is_class(one) or _is_exported(one)):
         types = sorted(set(_types(condition)) - {CLASS})
@@ -56,10 +56,10 @@ def check_resources(condition: Condition) -> None:
 
 
 def check_fields(select: Select) -> Select:
-    """Return a question whose result and order are of what is known of its rows.
+    """Return a query after checking that its columns and order are known for its rows.
 
     Raises:
-        InvalidInputError: They are not.
+        InvalidInputError: A column is unknown.
     """
     if select.entity is Entity.RESOURCES:
         columns = select.columns or ()
@@ -75,7 +75,7 @@ def check_fields(select: Select) -> Select:
 
 
 def scope_of(condition: Condition) -> ResourceScope:
-    """Return which resources a condition can find at the most."""
+    """Return the resources that a condition can match at most."""
     kinds = [
         one.value
         for one in _necessary(condition)
@@ -100,7 +100,7 @@ def _check_known(condition: Condition, fields: list[Field]) -> None:
 
 
 def _implies(condition: Condition, is_it: Callable[[Condition], bool]) -> bool:
-    """Return whether each row that fulfils a condition fulfils a part of which `is_it` holds."""
+    """Return whether a condition implies a part for which `is_it` is true."""
     if isinstance(condition, And):
         return any(_implies(part, is_it) for part in condition.parts)
     if isinstance(condition, Or):
@@ -142,7 +142,7 @@ def _necessary(condition: Condition) -> Iterator[Condition]:
 
 
 def _fields(condition: Condition) -> list[Field]:
-    """Return the fields of the row that a condition looks at; not those of other rows."""
+    """Return the fields of the row itself that a condition uses."""
     found: list[Field] = []
     waiting = [condition]
     while waiting:

@@ -1,10 +1,7 @@
-"""What a node's entry is as rows of PuppetDB's entities.
+"""Present a node's entry as rows of PuppetDB's entities.
 
-Owns: the columns of each entity, and which of PuppetDB's an inventory does not have. Refuses to
-know: conditions.
-
-Invariant: what nobody publishes is refused by its name, where a query is read; a column or a
-resource type that is not here never looks like one that is empty.
+- A column or resource type that the inventory does not have is rejected by name when a query is
+  parsed. It never looks like an empty one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +17,7 @@ from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import ExportsReader
 
 CLASS = "Class"
-# Rows that one node has at the most: what it says cannot make a query of others too much work.
+# The limit of rows per node: one large entry must not slow down the queries of others.
 MAX_OF_NODE = 100_000
 
 COLUMNS: Mapping[Entity, tuple[str, ...]] = {
@@ -48,15 +45,15 @@ COLUMNS: Mapping[Entity, tuple[str, ...]] = {
         "parameters",
     ),
 }
-# What conditions name and results do not have: one of the row's tags.
+# A column for conditions only: one of the row's tags.
 TAG = "tag"
-# What conditions of arrays name: a whole parameter, where `parameters.x` may be a part of one.
+# A column for conditions in AST form: a whole parameter; `parameters.x` may be a part of one.
 PARAMETER = "parameter"
-# Columns that hold JSON, which a dotted field goes into.
+# Columns with JSON values, which dotted fields may enter.
 NESTED = frozenset({"facts", "trusted", "parameters"})
-# What is known of exported resources, and not of classes: of these the inventory has the names.
+# Columns of exported resources that classes do not have.
 OF_EXPORTED = frozenset({TAG, "tags", "file", "line", "parameters", PARAMETER})
-# When something was published: not part of what an answer says.
+# Publication times, whose change is not a new answer.
 TIMES = frozenset({"timestamp", "facts_timestamp", "catalog_timestamp"})
 
 _OF_REPORTS = (
@@ -82,12 +79,12 @@ _ABSENT: Mapping[Entity, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceScope:
-    """Which of a node's resources can count.
+    """The resources of a node that can match.
 
     Attributes:
-        classes: Whether classes can.
-        exported: Whether exported resources can.
-        kind: The type that they must have; `None` for any.
+        classes: Whether classes can match.
+        exported: Whether exported resources can match.
+        kind: Their type; `None` for any.
     """
 
     classes: bool = True
@@ -102,9 +99,9 @@ class Row:
     """A row.
 
     Args:
-        values: Column → value.
-        facts: What stands for the column `facts`, where the entity has it.
-        made: Column → what makes its value, for columns that few ask for.
+        values: Values by column.
+        facts: The value of the column `facts`, if the entity has it.
+        made: Functions by column, for values that are computed on demand.
     """
 
     __slots__ = ("_facts", "_made", "values")
@@ -120,7 +117,7 @@ class Row:
         self._made = made or {}
 
     def at(self, column: str, path: tuple[str | int, ...] = ()) -> Json:
-        """Return what is at a place in the row; `None` where nothing is."""
+        """Return the value at a place in the row; `None` if it is missing."""
         if column == "facts" and self._facts is not None:
             return self._facts.at(path) if path else self._facts.whole()
         value = self._made[column]() if column in self._made else self.values.get(column)
@@ -132,7 +129,7 @@ class NodeRows:
 
     Args:
         known: The node.
-        exports: What nodes export.
+        exports: The exports of nodes.
     """
 
     __slots__ = ("_exports", "facts", "known")
@@ -148,15 +145,12 @@ class NodeRows:
         names: frozenset[str] | None = None,
         scope: ResourceScope = ANY_RESOURCE,
     ) -> Iterator[Row]:
-        """Yield the rows of an entity, `MAX_OF_NODE` at the most.
+        """Yield at most `MAX_OF_NODE` rows of an entity.
 
         Args:
             entity: The entity.
-            names: The names of facts that can count; `None` for all.
-            scope: Which resources can count.
-
-        Raises:
-            StateError: What the node exports cannot be read.
+            names: The names of facts that can match; `None` for all.
+            scope: The resources that can match.
         """
         if entity is Entity.RESOURCES:
             return islice(self._resources(scope), MAX_OF_NODE)
@@ -180,7 +174,7 @@ class NodeRows:
         return {"certname": str(self.known.node), "environment": self._environment()}
 
     def _environment(self) -> str:
-        # Puppet's default, which an input that names none gets.
+        # Puppet's default for an input without an environment.
         return str(self.known.environment or "production")
 
     def _inventory(self) -> Row:
@@ -194,7 +188,7 @@ class NodeRows:
         return show_epoch(self.known.at)
 
     def _trusted(self) -> dict[str, Json]:
-        """Return what a signature vouches for, as the node's `puppet apply` has it in `trusted`."""
+        """Return the signed identity in the form of Puppet's `trusted` hash."""
         name = str(self.known.node)
         hostname, _, domain = name.partition(".")
         return {
@@ -246,7 +240,7 @@ class NodeRows:
 def leaves(
     value: Json, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], Json]]:
-    """Yield the scalars in a value with their paths, `MAX_OF_NODE` at the most; no recursion."""
+    """Yield at most `MAX_OF_NODE` scalars in a value with their paths; not recursive."""
     waiting: list[tuple[tuple[str | int, ...], Json]] = [(path, value)]
     found = 0
     while waiting and found < MAX_OF_NODE:
@@ -264,7 +258,7 @@ def check_column(entity: Entity, column: str, where: str) -> str:
     """Return a column's name if the entity has it.
 
     Raises:
-        InvalidInputError: PuppetDB has it and an inventory does not, or nobody has it.
+        InvalidInputError: The column is unsupported or unknown.
     """
     if column in COLUMNS[entity] or (column == TAG and entity is Entity.RESOURCES):
         return column
@@ -281,5 +275,5 @@ def check_column(entity: Entity, column: str, where: str) -> str:
 
 
 def capitalized(name: str) -> str:
-    """Return a type's or class's name as Puppet shows it: `Foo::Bar`."""
+    """Return the name of a type or class as Puppet shows it: `Foo::Bar`."""
     return "::".join(part.capitalize() for part in name.split("::"))

@@ -1,4 +1,4 @@
-"""Reads a text by a grammar, and says in one line where it does not fit."""
+"""Parse a text with a grammar, with one-line errors that name the place."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ NEAR = 20
 
 
 def parsed(parser: "Lark", text: str, *, what: str) -> "Tree[Token]":
-    """Return the tree of a text.
+    """Return the syntax tree of a text.
 
     Args:
         parser: The grammar.
@@ -21,7 +21,7 @@ def parsed(parser: "Lark", text: str, *, what: str) -> "Tree[Token]":
         what: The language, for messages.
 
     Raises:
-        InvalidInputError: The text does not fit, or is nested too deep.
+        InvalidInputError: The text is malformed or nested too deep.
     """
     from lark.exceptions import UnexpectedEOF, UnexpectedInput, UnexpectedToken
 
@@ -45,7 +45,7 @@ def parsed(parser: "Lark", text: str, *, what: str) -> "Tree[Token]":
 
 
 def _check_depth(tree: "Tree[Token]", what: str) -> None:
-    """Refuse a tree that is too deep to be walked by recursion."""
+    """Reject a tree that is too deep for recursion."""
     from lark import Tree
 
     waiting = [(tree, 1)]

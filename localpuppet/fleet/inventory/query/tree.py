@@ -1,12 +1,10 @@
-"""A question about nodes, as a tree: what every query language here is turned into.
+"""A query about nodes as a tree, the result of every query language.
 
-Owns: the forms of a question, and the limits of its size. Refuses to know: how a language is
-written, and how a question is answered (`evaluating`).
-
-- A question selects from an *entity*: rows, of which a node has one (`inventory`, `nodes`) or many
-  (`facts`, `fact_contents`, `resources`).
-- A condition is true, false or unknown, as in SQL: what compares with a value that a row does not
-  have is unknown, `Not` leaves that unknown, and a row counts only where its condition is true.
+- A query selects rows of an *entity*. A node has one row of `inventory` and `nodes`, and many of
+  `facts`, `fact_contents` and `resources`.
+- A condition is true, false or unknown, as in SQL: a comparison with a missing value is unknown,
+  and `Not` keeps that unknown. Only rows with a true condition match.
+- Query size is limited. `evaluating` evaluates a query.
 
 Example: `role=web` is `Compare(field=ROLE, operator=Operator.EQUAL, value=Loose("web"))`.
 """
@@ -25,7 +23,7 @@ MAX_CONDITIONS = 500
 
 
 class Entity(Enum):
-    """What rows are of; the names are PuppetDB's."""
+    """The kinds of rows, with PuppetDB's names."""
 
     INVENTORY = "inventory"
     NODES = "nodes"
@@ -35,7 +33,7 @@ class Entity(Enum):
 
 
 class Operator(Enum):
-    """How a field's value is compared; the words are PuppetDB's."""
+    """The comparison operators, with PuppetDB's symbols."""
 
     EQUAL = "="
     LESS = "<"
@@ -48,7 +46,7 @@ class Operator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A step of a path that every key or index takes whose text the expression matches as a whole.
+    """A path step that matches every key or index whose whole text matches an expression.
 
     Attributes:
         expression: A regular expression.
@@ -62,7 +60,7 @@ _INDEX = re.compile(r"[0-9]{1,6}\Z")
 
 
 def parse_step(text: str) -> str | int:
-    """Return a step of a path as it is written: what has the form of an index is one."""
+    """Return a path step: a text in the form of an index becomes a number."""
     return int(text) if _INDEX.match(text) else text
 
 
@@ -72,10 +70,10 @@ class Field:
 
     Attributes:
         column: The column.
-        path: Where in the column's value; with a `Pattern` in it, several places.
-        text: The field as it was written: the key of a result that projects to it.
-        members: Whether an array has its elements as values, and a hash its keys; a comparison with
-            such a field is never unknown.
+        path: The path in the column's value; a `Pattern` in it selects several places.
+        text: The field as written: its key in the result.
+        members: Whether the values are the elements of an array and the keys of a hash; a
+            comparison with such a field is never unknown.
     """
 
     column: str
@@ -90,10 +88,10 @@ CERTNAME = Field(column="certname", text="certname")
 
 @dataclass(frozen=True, slots=True)
 class Loose:
-    """A value that was written without a type: a number where the fact's text is one, too.
+    """A literal without a type: it is a number if the fact's text is one too.
 
     Attributes:
-        text: As it was written.
+        text: The literal as written.
     """
 
     text: str
@@ -101,10 +99,10 @@ class Loose:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A value that is compared as versions are: part by part, parts of digits as numbers.
+    """A literal to compare as a version: part by part, digits as numbers.
 
     Attributes:
-        text: As it was written.
+        text: The literal as written.
     """
 
     text: str
@@ -115,12 +113,12 @@ Value = Json | Loose | Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compare:
-    """A field's value compares with a value.
+    """A condition that compares a field with a value.
 
     Attributes:
-        field: The field. Where its path has a `Pattern`, one of its places is enough.
-        operator: How.
-        value: With what: a regular expression for `MATCH`, a list of steps for `PATH_MATCH`.
+        field: The field. If its path has a `Pattern`, one matching place is enough.
+        operator: The operator.
+        value: The value: a regular expression for `MATCH`, a list of steps for `PATH_MATCH`.
         contrary: Whether there must be a value for which the comparison is false.
     """
 
@@ -132,7 +130,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsNull:
-    """A field has no value, or has one.
+    """A condition that a field has a value, or has none.
 
     Attributes:
         field: The field.
@@ -145,7 +143,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneOf:
-    """A field's value is one of a list.
+    """A condition that a field's value is in a list.
 
     Attributes:
         field: The field.
@@ -158,11 +156,11 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InSelect:
-    """The values of fields are together in a row that another question finds.
+    """A condition that a row of a subquery has the values of some fields.
 
     Attributes:
         fields: The fields.
-        select: The other question; it projects to as many fields.
+        select: The subquery, which selects as many fields.
     """
 
     fields: tuple[Field, ...]
@@ -171,12 +169,12 @@ class InSelect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
-    """The row's node has a row of another entity for which a condition is true.
+    """A condition that the row's node has a matching row of another entity.
 
     Attributes:
         entity: The other entity.
         where: The condition on its rows.
-        same_fact: Whether both rows must be of one fact, besides.
+        same_fact: Whether both rows must also be of the same fact.
     """
 
     entity: Entity
@@ -186,10 +184,10 @@ class Related:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Not:
-    """A condition is false.
+    """A condition that another one is false.
 
     Attributes:
-        part: The condition.
+        part: The other condition.
     """
 
     part: "Condition"
@@ -197,7 +195,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class And:
-    """All of some conditions are true; with none of them always so.
+    """A condition that all parts are true; true without parts.
 
     Attributes:
         parts: The conditions.
@@ -208,7 +206,7 @@ class And:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Or:
-    """One of some conditions is true.
+    """A condition that one of the parts is true.
 
     Attributes:
         parts: The conditions.
@@ -223,10 +221,10 @@ ALL = And(parts=())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """How many rows a group has.
+    """A column with the number of rows in a group.
 
     Attributes:
-        field: Counts only the rows that have a value there; `None` counts all.
+        field: Count only rows with a value in this field; `None` counts all.
     """
 
     field: Field | None
@@ -234,11 +232,11 @@ class Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """How rows are sorted.
+    """A sort criterion.
 
     Attributes:
-        field: By which field.
-        descending: Whether the greatest is first.
+        field: The field.
+        descending: Whether the greatest value comes first.
     """
 
     field: Field
@@ -247,16 +245,16 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select:
-    """A question.
+    """A query.
 
     Attributes:
-        entity: What it asks for.
-        where: Which rows count.
-        columns: What the result has of each; `None` for the whole row.
-        group_by: Rows with the same values in these fields become one.
-        order: How the result is sorted; by the node's name first where it is empty.
-        limit: At most so many rows.
-        offset: So many rows are left out at the beginning.
+        entity: The entity.
+        where: The condition.
+        columns: The columns of the result; `None` for all.
+        group_by: Fields by which rows are grouped.
+        order: The sort criteria; empty means by node name.
+        limit: The limit of rows.
+        offset: The number of rows to skip.
     """
 
     entity: Entity
@@ -269,11 +267,10 @@ class Select:
 
 
 def check_text(text: str) -> str:
-    """Return a query's text if it may be parsed at all.
+    """Return a query's text after checking that it may be parsed.
 
     Raises:
-        InvalidInputError: It is too long, or has a lone surrogate, or a control character other
-            than white space.
+        InvalidInputError: It is too long, or has a lone surrogate or a control character.
     """
     if len(text) > MAX_TEXT:
         raise InvalidInputError(
@@ -293,10 +290,10 @@ def check_text(text: str) -> str:
 
 
 def check_nesting(value: object) -> None:
-    """Refuse arrays and mappings that are nested too deep to be walked by recursion.
+    """Reject arrays and mappings that are nested too deep for recursion.
 
     Raises:
-        InvalidInputError: They are.
+        InvalidInputError: They are nested too deep.
     """
     waiting = [(value, 1)]
     while waiting:
@@ -310,7 +307,7 @@ def check_nesting(value: object) -> None:
 
 
 def check_size(condition: Condition) -> Condition:
-    """Return a condition that is not too large to be answered.
+    """Return a condition after checking its size.
 
     Raises:
         InvalidInputError: It has too many parts, or they are nested too deep.
@@ -324,7 +321,7 @@ def check_size(condition: Condition) -> Condition:
 
 
 def walk(condition: Condition, depth: int = 1) -> Iterator[tuple[Condition, int]]:
-    """Yield a condition and every one inside of it, each with its depth; no recursion."""
+    """Yield a condition and all its parts with their depths; not recursive."""
     waiting = [(condition, depth)]
     while waiting:
         one, level = waiting.pop()

@@ -150,7 +150,7 @@ def test_the_view_asks_who_holds_them(tmp_path: Path) -> None:
 def test_where_nobody_keeps_them_it_is_an_error_and_not_none(tmp_path: Path) -> None:
     view = _view(tmp_path, None)
     try:
-        with pytest.raises(StateError, match="nobody keeps what nodes export"):
+        with pytest.raises(StateError, match="exports of other nodes are not stored here"):
             Question.of("puppetdb_query", ["resources { exported = true }"]).answer(view)
     finally:
         view.close()
