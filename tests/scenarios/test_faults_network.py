@@ -91,11 +91,11 @@ def test_a_partition(apart: tuple[Fleet, Island], ttl: int) -> None:
     far.cut()
     (meanwhile,) = fleet.send(c, b, a, ttl=ttl, late=ttl == 1)
     fleet.accepted(a, meanwhile)  # the others go on
-    b.wait_log("the bus is away, runs go on by the timer")
+    b.wait_log("the bus is unreachable, periodic runs continue")
     if ttl == 1:
         fleet.until_expired(c, b)
     far.mend()
-    b.wait_log("the bus is back")
+    b.wait_log("the bus is reachable again")
     if ttl != 1:
         fleet.accepted(b, meanwhile)
     (after,) = fleet.send(a, b)

@@ -14,12 +14,12 @@ def test_every_agent_receives_again_after_a_kill_of_the_server(served_fleet: Fle
     before = fleet.send(a, b, c, away)
     fleet.bus.server.kill()
     for member in (a, b, c):
-        member.wait_log("the bus is away, runs go on by the timer")
+        member.wait_log("the bus is unreachable, periodic runs continue")
     assert a.run("nodes").code == 69
     assert a.run("trigger", b.name).code == 69
     fleet.bus.server.start()
     for member in (a, b, c):
-        member.wait_log("the bus is back")
+        member.wait_log("the bus is reachable again")
     after = fleet.send(c, a, b)
     for member in (a, b):
         fleet.accepted(member, after[0])
@@ -35,9 +35,9 @@ def test_a_server_that_is_killed_again_and_again(served_fleet: Fleet) -> None:
     for times in range(1, 4):
         (uuid,) = fleet.send(a, b)
         fleet.bus.server.kill()
-        b.wait_log("the bus is away", times)
+        b.wait_log("the bus is unreachable", times)
         fleet.bus.server.start()
-        b.wait_log("the bus is back", times)
+        b.wait_log("the bus is reachable again", times)
         fleet.accepted(b, uuid)
     fleet.settle()
 
@@ -50,12 +50,12 @@ def test_runs_that_send_while_the_server_is_away_are_told_so(served_fleet: Fleet
     fleet.send(a, b)
     b.wait_log("history .*started")
     fleet.bus.server.kill()
-    b.wait_log("the bus is away")
+    b.wait_log("the bus is unreachable")
     b.open_gate()
     b.wait_log("history .*unsent.*ended|history .*unsent")
     b.wait_log("run .*ended: exit code 0")
     fleet.bus.server.start()
-    b.wait_log("the bus is back")
+    b.wait_log("the bus is reachable again")
     assert c.count("accepted") == 0
     fleet.settle()
 
@@ -71,8 +71,8 @@ def test_a_cluster_that_loses_its_quorum_and_gets_it_back(quorum_fleet: Fleet) -
     (with_two,) = fleet.send(b, a)
     fleet.accepted(a, with_two)
     others[0].kill()
-    a.wait_log("the bus is away")
-    b.wait_log("the bus is away")
+    a.wait_log("the bus is unreachable")
+    b.wait_log("the bus is unreachable")
     # No quorum is an error, never an empty fleet.
     for words in (["nodes"], ["trigger", b.name], ["lease", "x", "--", "true"]):
         done = a.run(*words)

@@ -1,4 +1,4 @@
-"""A node that listens: what it hears becomes runs, at most one at a time, and none is lost.
+"""The agent: a service that turns triggers, requests and a timer into runs of its node.
 
 decides: `timer`.
 acts: `admission`, `agent`, `asking`, `awaited_entries`, `bus_session`, `candidates`,
@@ -7,5 +7,5 @@ acts: `admission`, `agent`, `asking`, `awaited_entries`, `bus_session`, `candida
     `status`, `trigger_calls`, `warming`.
 touches the world: `command_runner`, `fork_runner`, `log`.
 ports: `runner`.
-inner rooms: `confirming`, `reactions`, `split`.
+packages: `confirming`, `reactions`, `split`.
 """

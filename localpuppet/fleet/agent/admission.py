@@ -1,7 +1,7 @@
-"""What the agent takes from the bus: the node's admission, asked with the bytes of a message.
+"""Decide whether the agent accepts a signed message from the bus.
 
-Owns: that a signature is checked over the very bytes that are judged. Refuses to know: what is
-admitted, and why (`triggers.admission`).
+- The signature is checked over the same bytes that are parsed.
+- `triggers.admission` has the rules for what a node accepts.
 """
 
 from localpuppet.base.errors import IntegrityError, LocalpuppetError
@@ -12,11 +12,11 @@ from localpuppet.fleet.trust.signing import MessageKind, Verifier, claimed_paylo
 
 
 class SignedAdmission:
-    """Decides on messages as they came.
+    """Decides on signed messages from the bus.
 
     Args:
-        admission: What the node accepts.
-        verifier: Tells whose signatures hold.
+        admission: The rules for what the node accepts.
+        verifier: Verifies signatures.
         clock: The node's clock.
     """
 
@@ -27,11 +27,11 @@ class SignedAdmission:
 
     @property
     def me(self) -> NodeName:
-        """The node."""
+        """Return the node's name."""
         return self._admission.me
 
     def admit(self, token: bytes) -> Admitted | Dropped:
-        """Decide on one message; a bad one raises nothing."""
+        """Decide on one message; a malformed message is dropped, not raised as an error."""
         try:
             payload = claimed_payload(token)
         except IntegrityError as error:

@@ -1,13 +1,12 @@
-"""The agent's decisions: what it hears becomes runs, at most one at a time, and none is lost.
+"""The agent's loop: it turns causes into runs, one run at a time, and loses no cause.
 
-    hear -> admit -> write down -> coalesce -> (hold?) -> run -> settle
+    receive -> admit -> write to the inbox -> coalesce -> (hold?) -> run -> settle
 
-Owns: the order of these steps on one node. Refuses to know: engines and sockets (what comes from
-the bus is handed to `hear`), how a run is done (`Runner`), the terminal.
-
-Invariants: a cause is in the inbox before it counts, and leaves it only when a run that started
-after it is over or when its drop was logged; a failed write of the inbox is an error that ends the
-agent, since it could keep no promise; no message, however malformed, raises.
+- A cause is in the inbox before it counts. The agent removes the cause after it has logged that the
+  cause was dropped, or when a run that started after the cause has ended.
+- If the inbox cannot be written, the agent ends with an error, because a cause could get lost.
+- A malformed message raises no error.
+- Messages arrive through `receive_triggers`, and `Runner` executes a run.
 """
 
 import asyncio
@@ -30,29 +29,29 @@ from localpuppet.fleet.triggers.outcome import DROPPED, MOST, TriggerOutcome, of
 from localpuppet.fleet.triggers.steps import Steps
 from localpuppet.node.runs.hold import Held
 
-# How soon a run is tried again while somebody else's has the node, and how soon a hold that
-# somebody ends is noticed, in seconds.
+# Seconds until the agent tries a run again while another run uses the node, and until it notices
+# the end of a hold.
 AGAIN = 1.0
-# How soon while a step waits for what other nodes say of themselves.
+# The same while a rollout step waits for entries of other nodes.
 SOON = 0.2
-# Nothing of ours sleeps longer: the watchdog is fed; a clock that was set is noticed, and a hold
-# that somebody has put on this node: the others are told.
+# The longest sleep in seconds: it limits the time until the watchdog is fed, a changed clock is
+# noticed, and a new hold on this node is published.
 LONGEST_SLEEP = 2.0
-MANY = 10  # more causes that are dropped for one reason share a line
+MANY = 10  # above this number, dropped causes with the same reason share a log line
 IDS_A_LINE = 20
-REMEMBERED = 3600  # seconds for which a cause of our own making is known as taken
+REMEMBERED = 3600  # seconds for which the agent remembers a cause that this node made
 
 
 class Agent:
     """One node's agent.
 
     Args:
-        admission: What the node accepts from the bus.
+        admission: Decides which messages the node accepts.
         inbox: The causes on disk.
-        runner: Does runs.
-        obstacles: What keeps runs from their beginning.
+        runner: Executes runs.
+        obstacles: What prevents a run from starting.
         clock: The node's clock.
-        log: What it says.
+        log: The agent's log.
     """
 
     def __init__(
@@ -83,11 +82,12 @@ class Agent:
             log.debug(f"still owed: a {_shown(cause)}")
         self._wake = asyncio.Event()
         self._again_at = 0.0
-        self._blocked = False  # the node was busy when a run was last tried
+        self._blocked = False  # the node was busy when the agent last tried a run
         self._was_held: Held | None = None
         self._changed: list[asyncio.Event] = []
         self.last: RunEnd | None = None
-        # Also what an earlier agent settled: a run may have restarted it, and somebody waits.
+        # This includes causes that an earlier agent settled: a run may have restarted the agent
+        # while others wait for the result.
         self.settled: deque[TriggerOutcome] = deque(inbox.settled(), maxlen=MOST)
         self._restored = RestoredSteps(obstacles.begun)
         for cause in owed:
@@ -97,25 +97,21 @@ class Agent:
 
     @property
     def running(self) -> Batch | None:
-        """The causes of the run that is on."""
+        """Return the causes of the run in progress."""
         return self._coalescer.running
 
     @property
     def is_running(self) -> bool:
-        """Return whether a run is on."""
+        """Return whether a run is in progress."""
         return self.running is not None
 
     @property
     def waiting(self) -> Batch | None:
-        """The causes that wait for the next run."""
+        """Return the causes that wait for the next run."""
         return self._coalescer.waiting
 
     def receive_triggers(self, tokens: Sequence[bytes]) -> None:
-        """Take signed triggers from the bus; those that are admitted are on the disk afterwards.
-
-        Raises:
-            StateError: They are not.
-        """
+        """Admit signed triggers from the bus and write the admitted ones to disk."""
         admitted: dict[str, Admitted] = {}
         for token in tokens:
             verdict = self._admission.admit(token)
@@ -143,17 +139,17 @@ class Agent:
         puppet_tags: Sequence[str] = (),
         good_for: float | None = None,
     ) -> str | None:
-        """Take a cause of our own: a timer, a person on this node, a request.
+        """Accept a cause of this node: a timer, a person on this node, or a request.
 
         Args:
-            kind: Which of them.
-            sender: Who asks; this node where it is left out.
-            noop: Change nothing.
+            kind: The kind of cause.
+            sender: The name of the requester; this node by default.
+            noop: Whether the run changes nothing.
             puppet_tags: Puppet tags that limit the run.
-            good_for: Seconds that it waits for a hold to end; for ever when `None`.
+            good_for: Seconds that the cause waits for a hold to end; `None` for no limit.
 
         Returns:
-            Why it cannot be taken, if so.
+            Why the agent rejects the cause, or `None`.
         """
         now = int(self._clock.now().timestamp())
         cause = Cause(
@@ -171,7 +167,7 @@ class Agent:
         return problem
 
     def react(self, causes: Sequence[Cause]) -> None:
-        """Take causes that this node has made of what changed elsewhere; see `Host`."""
+        """Accept causes that this node made from changes on other nodes; see `Host`."""
         fresh = [cause for cause in causes if not self._inbox.seen(cause.id)]
         taken = []
         for cause in fresh:
@@ -183,13 +179,13 @@ class Agent:
         self._accept(taken)
 
     def take_step(self, cause: Cause) -> None:
-        """Take a step of a rollout, which is in the inbox by now: it runs alone, and once."""
+        """Accept a rollout step that is in the inbox already: the step runs alone, and once."""
         self._steps.add(cause)
         self._log.info(f"accepted {_shown(cause)}", kind=LineKind.ACCEPTED)
         self._wake.set()
 
     def _settle_restored(self) -> None:
-        """Settle the steps that an earlier agent began, and whose runs are over by now."""
+        """Settle the steps that an earlier agent began and whose runs have ended."""
         for cause, end in self._restored.take_ended():
             outcomes = of_run({cause.id: cause.timestamp}, run=end.run, outcome=end.outcome)
             self._take_out(outcomes, {cause.id: end.reason})
@@ -198,7 +194,7 @@ class Agent:
             self._tell()
 
     def owes(self, causes: Iterable[str]) -> bool:
-        """Return whether the cause with one of these ids waits for its run to start."""
+        """Return whether one of these cause ids waits for its run to start."""
         waiting = self.waiting
         return waiting is not None and any(cause in waiting for cause in causes)
 
@@ -212,33 +208,30 @@ class Agent:
         self._wake.set()
 
     def paths(self) -> tuple[tuple[NodeName, ...], ...]:
-        """Return the paths of the causes of the run that is on; `((),)` when none is."""
+        """Return the paths of the causes of the run in progress; `((),)` without a run."""
         return self.running.paths if self.running else ((),)
 
     def subscribe(self) -> asyncio.Event:
-        """Return an event that is set whenever something changed; whoever waits clears it."""
+        """Return an event that is set on each change; the subscriber clears it."""
         event = asyncio.Event()
         event.set()
         self._changed.append(event)
         return event
 
     def recheck(self) -> None:
-        """Look again, and tell others: somebody else ran Puppet here, or a hold changed."""
+        """Check again and notify subscribers: a foreign Puppet run or a hold has changed."""
         self._wake.set()
         self._tell()
 
     async def work(
         self, stop: asyncio.Event, *, alive: Callable[[], None], pulse: float = LONGEST_SLEEP
     ) -> None:
-        """Do runs until `stop` is set and the run that is on has ended.
+        """Execute runs until `stop` is set and the run in progress has ended.
 
         Args:
-            stop: Ends it.
-            alive: Called again and again: the work goes on.
-            pulse: Seconds within which `alive` is called again, and holds are looked at.
-
-        Raises:
-            StateError: The inbox cannot be written: no promise could be kept.
+            stop: Ends the loop.
+            alive: Called at least every `pulse` seconds, as a sign of life.
+            pulse: The longest time in seconds between two calls of `alive` and two checks of holds.
         """
         run: asyncio.Task[RunEnd] | None = None
         stopping = asyncio.create_task(stop.wait())
@@ -259,7 +252,7 @@ class Agent:
             stopping.cancel()
 
     def _next(self, held: Held | None) -> Batch | None:
-        """Return what is due, and drop what is too late."""
+        """Return the batch that is due, and drop expired causes."""
         look = self._steps.look(held, now=self._clock.now().timestamp())
         self._drop(look.dropped)
         if look.due is not None:
@@ -274,7 +267,7 @@ class Agent:
         return step.start
 
     def _step(self, held: Held | None) -> "asyncio.Task[RunEnd] | None":
-        """Start what is due, and drop what is too late."""
+        """Start the run that is due, and drop expired causes."""
         if self._clock.monotonic() < self._again_at:
             return None
         batch = self._next(held)
@@ -298,11 +291,11 @@ class Agent:
         return asyncio.create_task(self._runner.run(order))
 
     def _look_at_holds(self) -> Held | None:
-        """Return why the node does not run for now, if so; tell others when that changes."""
+        """Return what blocks runs now, or `None`; notify subscribers when it changes."""
         try:
             held = self._held()
         except LocalpuppetError as error:
-            held = Held(reason=str(error))  # better no run than one on a held node
+            held = Held(reason=str(error))  # an unreadable hold counts as a hold
         if held != self._was_held:
             self._was_held = held
             self._tell()
@@ -322,7 +315,8 @@ class Agent:
             sent = batch.timestamps if batch else {}
             outcomes = of_run(sent, run=end.run, outcome=end.outcome)
             self._take_out(outcomes, dict.fromkeys(self._coalescer.ended(), end.reason))
-            # Said when it is on the disk: after this line a kill leads to no second run for them.
+            # Logged after the write: once this line is logged, no second run follows for these
+            # causes, even after a kill.
             reason = f": {end.reason}" if end.reason else ""
             self._log.info(
                 f"run {end.run or '(no record)'} {end.outcome}{reason}", kind=LineKind.RUN
@@ -332,11 +326,11 @@ class Agent:
         self._tell()
 
     def _put_back(self, batch: Batch | None) -> None:
-        """Have the causes of a run that did not start wait again."""
+        """Put the causes of a run that did not start back into the queue."""
         if batch is None or batch.rollout is None:
             self._coalescer.put_back()
             return
-        for cause_id in self._coalescer.ended():  # a step waits with the others of its kind
+        for cause_id in self._coalescer.ended():  # a rollout step waits with the other steps
             self._inbox.set_began(cause_id, began=False)
 
     def _drop(self, dropped: Sequence[Drop]) -> None:
@@ -356,7 +350,7 @@ class Agent:
             self._tell()
 
     def _take_out(self, outcomes: Sequence[TriggerOutcome], reasons: Mapping[str, str]) -> None:
-        """Take causes out, durably, with what became of them and why, by their ids."""
+        """Remove causes from the inbox durably, with their outcomes and reasons by cause id."""
         self._inbox.settle(reasons, outcomes, reasons=reasons)
         self.settled.extend(outcomes)
         for cause_id in reasons:
@@ -372,9 +366,9 @@ class Agent:
         stopping: "asyncio.Task[bool]",
         pulse: float,
     ) -> None:
-        """Wait until there may be something to do."""
-        # While something waits that could not start, look often: nobody tells when a hold ends or
-        # another's run does.
+        """Sleep until the next event or check is due."""
+        # If something waits that could not start, check often: the end of a hold or of a foreign
+        # run sends no event.
         blocked = run is None and (self.waiting is not None or bool(self._steps))
         again = SOON if self._steps.await_entries else AGAIN
         wake = asyncio.create_task(self._wake.wait())
@@ -391,6 +385,6 @@ class Agent:
 
 
 def _shown(cause: Cause) -> str:
-    """Return a cause as the log names it: `trigger from b (UUID)`, with its way if it had one."""
+    """Return a cause as the log shows it: `trigger from b (UUID)`, with its path if it has one."""
     way = f" along {' -> '.join(cause.path)}" if len(cause.path) > 1 else ""
     return f"{cause} ({cause.uuid}){way}"

@@ -1,7 +1,6 @@
-"""How a question of Puppet code is put to the entries of other nodes.
+"""Answer a query of Puppet code from the entries of other nodes.
 
-Owns: that the entries are lent for one question, which another thread answers. Refuses to know:
-what is asked, and what is made of the answer.
+- The entries are lent for one query, which runs in another thread.
 """
 
 import asyncio
@@ -14,22 +13,22 @@ from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.inventory.reading import CouldNotAsk, Found, InventoryReader, ask
 
 T = TypeVar("T")
-# Of the run that asks, or of nobody's.
+# Lends the entries for the run that asks, or for a query outside of a run.
 Lend = Callable[[RunId | None], AbstractAsyncContextManager[InventoryReader]]
 
-# What to do where nobody could be asked.
+# The cure in messages about a query that could not be answered.
 HINT = "'inventory: {max_stale: TIME}' in localpuppet.yaml accepts an older answer"
-# Seconds for which the questions of a run without an agent share a listing of the bus.
+# Seconds for which the queries of one run without an agent share a listing of the bus.
 SHARED = 60.0
 
 
 class Asking:
-    """Asks.
+    """Answers queries from lent entries.
 
     Args:
-        lend: Lends the entries, which say how old the answer is.
-        max_stale: For how many seconds an answer counts after the view was last current.
-        clock: Time.
+        lend: Lends the entries and their age.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
+        clock: The clock.
     """
 
     def __init__(self, lend: Lend, *, max_stale: float, clock: Clock) -> None:
@@ -40,19 +39,17 @@ class Asking:
     async def ask(
         self, question: Callable[[InventoryReader], T], *, run: RunId | None
     ) -> Found[T] | CouldNotAsk:
-        """Return what a question finds, or that it could not be asked.
+        """Return the answer to a query, or `CouldNotAsk`.
 
         Args:
-            question: Reads what it needs and returns the answer.
-            run: The run that is on and asks; `None` for what must be as new as can be.
+            question: Reads the entries and returns the answer.
+            run: The run that asks; `None` if the answer must be as new as possible.
 
         Raises:
-            InvalidInputError: The question is refused.
-            UnavailableError: The entries are not lent.
-            StateError: The disk refused to have them lent.
+            InvalidInputError: The query is invalid.
         """
         async with self._lend(run) as reader:
-            # Another thread: a question to ten thousand nodes must not hold up the agent.
+            # In another thread: a query over ten thousand nodes must not block the agent.
             return await asyncio.to_thread(
                 ask,
                 reader,
@@ -63,11 +60,11 @@ class Asking:
 
 
 def is_shared(current: float | None, *, begun: float, now: float) -> bool:
-    """Return whether a listing of the bus does for a question of a run, too.
+    """Return whether a query of a run may use an existing listing of the bus.
 
     Args:
-        current: When the listing began: seconds since 1970, UTC; `None` where there was none.
-        begun: When the run was asked for.
-        now: The time; a clock that was set back makes no listing new.
+        current: When the listing began, in seconds since 1970 UTC; `None` without a listing.
+        begun: When the run was requested.
+        now: The current time; a clock that was set back does not make a listing new.
     """
     return current is not None and begun <= current <= now <= current + SHARED

@@ -1,9 +1,8 @@
-"""Which entries a step of a rollout waits for that this node does not have yet.
+"""Find the entries that a rollout step waits for and that this node does not have yet.
 
-Owns: what of this node's view, and of the exports that it holds, is asked for that. Refuses to
-know: how long a step waits (`triggers.steps`).
-
-An entry that names exports is there when these are: who collects them is to find them.
+- An entry that names exports counts only when these exports are on this node too, because
+  collectors of the step must find them.
+- `triggers.steps` limits how long a step waits.
 """
 
 from collections.abc import Mapping
@@ -18,21 +17,21 @@ from localpuppet.fleet.triggers.cause import Cause
 
 
 class Exports(Protocol):
-    """What this node holds of others' exports."""
+    """The exports of other nodes that this node has."""
 
     def missing(self, wanted: Mapping[NodeName, str]) -> set[NodeName]:
-        """Return the nodes whose exports, of these digests, have not come here."""
+        """Return the nodes whose exports with these digests are missing on this node."""
         ...
 
 
 class AwaitedEntries:
-    """What is looked at for steps that wait.
+    """Compares the entries that steps wait for with this node's view.
 
     Args:
-        view: This node's copy of what the others said; an agent keeps it.
-        exports: What it holds of what they export.
+        view: This node's copy of the entries, which the agent updates.
+        exports: The exports of other nodes that this node has.
         clock: The node's clock.
-        max_stale: Seconds for which the view counts after it was last current.
+        max_stale: Seconds for which the view is valid after its last update.
     """
 
     def __init__(self, view: View, exports: Exports, *, clock: Clock, max_stale: float) -> None:
@@ -43,23 +42,24 @@ class AwaitedEntries:
         self._known: dict[NodeName, Seen] = {}  # an older entry is unpacked once
 
     def come(self) -> bool:
-        """Return whether entries come to this node at all: the bus may not let it read them.
+        """Return whether this node receives entries; the bus may deny it read access.
 
-        What it does not read its catalog does not know either, and to wait for it is in vain.
+        A node without read access compiles its catalog without entries, so it must not wait for
+        them.
         """
         try:
             current = self._view.current_until()
         except StateError:
-            return False  # its questions fail by themselves
+            return False  # the node's own queries report this error
         now = self._clock.now().timestamp()
         return current is not None and now - current <= self._max_stale
 
     def lacking(self, cause: Cause) -> str:
-        """Return which entries are not here yet, one line; empty where all are."""
+        """Return the missing entries as one line, empty if none is missing."""
         try:
             return self._lacking(cause)
         except StateError as error:
-            return f"any node: {error}"  # the agent makes it anew from the bus
+            return f"any node: {error}"  # the agent rebuilds the view from the bus
 
     def _lacking(self, cause: Cause) -> str:
         standing = self._view.standing([one.node for one in cause.after])

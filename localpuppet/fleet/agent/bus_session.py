@@ -1,11 +1,8 @@
-"""The agent's connection to the bus: it hears, tells, and comes back after every outage.
+"""The agent's connection to the bus, which reconnects after each outage.
 
-Owns: when to connect and reconnect, and what runs while there is a connection. Refuses to know:
-engines, what a trigger or request means.
-
-Invariants: an outage costs nothing but time: whatever was written meanwhile and has not expired is
-heard afterwards, by a listing; the store being away never ends the agent, and never looks like
-"nothing is there".
+- After an outage the agent lists its triggers, so it receives all that were sent meanwhile and have
+  not expired.
+- An unreachable bus never ends the agent, and never looks like an empty bus.
 """
 
 import asyncio
@@ -24,28 +21,28 @@ from localpuppet.fleet.bus.outage import close, ours, unending
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.requests import exchange
 
-STEADY = 2.0  # seconds: a connection that lasted so long is not a sign that the next will not
-RECONCILE = 300.0  # seconds at the most
-SPREAD = 2.0  # seconds within which a fleet that is back tells so
-# How many messages, of up to 128 KiB, may pile up between the connection and the disk; beyond that
+STEADY = 2.0  # seconds after which a connection counts as stable and resets the back-off
+RECONCILE = 300.0  # longest time in seconds between two listings
+SPREAD = 2.0  # seconds over which the nodes of a fleet spread their presence after an outage
+# Messages of up to 128 KiB that wait between the connection and the disk; when the queue is full,
 # the reader waits.
 BACKLOG = 64
 
 _CHANCE = SystemRandom().random
 
 
-class _Stopped(Exception):  # noqa: N818 - no error: it ends a group of tasks
-    """The agent is to end."""
+class _Stopped(Exception):  # noqa: N818 - not an error: it ends a group of tasks
+    """Ends the tasks of a session."""
 
 
 class BusSession:
-    """The agent's side of the bus.
+    """The side of the agent that uses the bus.
 
     Args:
-        side: Hears the triggers, does the requests, says how this node is.
+        side: Takes triggers, executes requests and describes the node.
         connect: Connects to the store.
-        log: What it says.
-        keyprefix: Where triggers are.
+        log: The agent's log.
+        keyprefix: The key prefix of triggers.
     """
 
     def __init__(
@@ -67,11 +64,7 @@ class BusSession:
         self._warned: set[str] = set()
 
     async def store(self) -> KeyValue:
-        """Return the store that we are connected to.
-
-        Raises:
-            UnavailableError: There is no connection.
-        """
+        """Return the connected store."""
         if self._kv is None:
             raise UnavailableError(
                 "there is no connection to the bus", where="bus", hint="see the agent's log"
@@ -79,12 +72,12 @@ class BusSession:
         return self._kv
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Be on the bus until `stop` is set.
+        """Stay connected to the bus until `stop` is set.
 
         Raises:
-            StateError: What was heard could not be written down.
-            InvalidInputError: The settings are refused at the first connection. What was good once
-                and is refused later is an outage: certificates are being replaced, say.
+            InvalidInputError: The settings are invalid at the first connection. After a good
+                connection, invalid settings count as an outage: an operator may be replacing
+                certificates.
         """
         good = False
         clock = asyncio.get_running_loop().time
@@ -94,9 +87,9 @@ class BusSession:
             try:
                 self._kv = await ours(self._connect())
                 steady, good = clock() + STEADY, True
-                # A task of its own. Up to Python 3.12 a group that failed leaves its task marked
-                # as cancelled: no time-out in that works from then on, and the next one that is
-                # due would end it in silence.
+                # A separate task: up to Python 3.12, a failed group leaves its task marked as
+                # cancelled. No time-out inside would work from then on, and the next one that is
+                # due would end the task silently.
                 await ours(asyncio.create_task(self._listen(self._kv, stop)))
             except* UnavailableError as errors:
                 if not stop.is_set():
@@ -116,32 +109,32 @@ class BusSession:
                 await asyncio.wait_for(stop.wait(), backoff.pause())
 
     async def _farewell(self) -> None:
-        """Tell what became of the last run, and that nobody is here from now on."""
+        """Publish the result of the last run and that the node leaves the bus."""
         if self._kv is None:
             return
         try:
             token = await ours(self._side.describe())
             await ours(presence.announce(self._kv, self._side.me, token, ttl=presence.FAREWELL_TTL))
         except UnavailableError as error:
-            self._log.debug(f"left the bus without a word: {error}", kind=LineKind.BUS)
+            self._log.debug(f"left the bus without a farewell: {error}", kind=LineKind.BUS)
 
     def _back(self) -> None:
         if self._away:
-            self._log.info("the bus is back", kind=LineKind.BUS)
+            self._log.info("the bus is reachable again", kind=LineKind.BUS)
         self._away = ""
 
     def _warn(self, kv: KeyValue) -> None:
-        """Say once what an operator should know of the server, not at each connection."""
+        """Log each warning about the server once, not at each connection."""
         for warning in kv.warnings:
             if warning not in self._warned:
                 self._warned.add(warning)
                 self._log.warning(warning)
 
     def _lost(self, error: BaseException) -> None:
-        """Say once for each outage, and each of its two kinds, that there is one."""
-        what = "the bus is away, runs go on by the timer"
+        """Log an outage once, and again if its kind changes."""
+        what = "the bus is unreachable, periodic runs continue"
         if isinstance(error, RunSideAwayError):
-            what = "nothing is handed over for now, the bus keeps it"
+            what = "the run side is unreachable, the bus keeps the messages"
         if self._away != what:
             self._log.warning(f"{what}: {error}", kind=LineKind.BUS)
         self._away = what
@@ -170,7 +163,7 @@ class BusSession:
                     await heard.put(entry.value)
 
     async def _hear(self, heard: asyncio.Queue[bytes]) -> None:
-        """Take what has piled up together: one write to the disk for all of it."""
+        """Hand over all queued messages together, which costs one write to the disk."""
         while True:
             tokens = [await heard.get()]
             while not heard.empty():
@@ -178,9 +171,9 @@ class BusSession:
             await self._side.hear(tokens)
 
     async def _reconcile(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
-        """Look from time to time whether the watch has missed something: it is only a hint."""
+        """List the triggers from time to time, because a watch may miss some."""
         while True:
-            await asyncio.sleep(RECONCILE * (1 + _CHANCE()) / 2)  # not a fleet in one moment
+            await asyncio.sleep(RECONCILE * (1 + _CHANCE()) / 2)  # spread over the fleet
             looking = kv.watch(self._triggers, largest=layout.MAX_ASKING, parts=True)
             async with aclosing(looking) as changes:
                 async for change in changes:
@@ -207,17 +200,17 @@ class BusSession:
     async def _reply(self, kv: KeyValue, caller: str, request: str, token: bytes) -> None:
         try:
             await exchange.reply(kv, token, caller=caller, node=self._side.me, request=request)
-        except InvalidInputError as error:  # two long names make no key
+        except InvalidInputError as error:  # two long names exceed the size limit of keys
             self._log.warning(f"{caller} gets no reply: {error}", kind=LineKind.REQUEST)
 
     async def _tell(self, kv: KeyValue) -> None:
-        """Tell how this node is: at once when it changes, and often enough not to be forgotten."""
-        # A fleet comes back to its server at one moment: to hear is urgent, to tell what has not
-        # changed is not; and from then on not all of them tell at the same time.
+        """Publish the node's presence on each change, and often enough to keep it from expiring."""
+        # After an outage, all nodes reconnect at once. Reading is urgent; unchanged presence is
+        # not, so the nodes spread it.
         seconds = SPREAD * _CHANCE() if self._away else 0.0
         while True:
-            # Not wait_for: up to Python 3.11 it forgets a cancellation when what it waits for
-            # comes at the same time, and a session with news would never end.
+            # Not wait_for: up to Python 3.11, it loses a cancellation if the awaited event arrives
+            # at the same time, and a session with changes would never end.
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._changed.wait()

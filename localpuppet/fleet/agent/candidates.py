@@ -1,9 +1,8 @@
-"""Catalogs that this node is asked to compile with another release, to see what would change.
+"""Compile catalogs of this node with another release on request, to compare them.
 
-Owns: that one is compiled at a time, in a child, and that nobody waits for Puppet in a reply.
-Refuses to know: signatures and rights (`requests.admission`), what is compiled (`runs.candidate`).
-
-Invariant: what is told are references and names of parameters, and never a value.
+- One compilation runs at a time, in a child process. A reply never waits for Puppet.
+- The result has references and parameter names, never values.
+- `requests.admission` checks signature and rights; `runs.candidate` compiles.
 """
 
 import asyncio
@@ -21,19 +20,19 @@ WORKING: Mapping[str, Json] = {"state": "working"}
 
 
 class CompilingRunner(Protocol):
-    """Compiles; see `agent.fork_runner`."""
+    """Compiles catalogs; see `agent.fork_runner`."""
 
     async def run(self, order: Compile) -> RunEnd:
-        """Compile the catalogs, and return in `told` what differs; `OVER` where that is known."""
+        """Compile the catalogs and return the differences in `told`, with fate `OVER`."""
         ...
 
 
 class Candidates:
-    """Where compilations are asked for.
+    """Accepts and queues requests for compilations.
 
     Args:
-        runner: Does them.
-        log: What is said of them.
+        runner: Compiles.
+        log: The agent's log.
     """
 
     def __init__(self, runner: CompilingRunner, *, log: Log) -> None:
@@ -43,10 +42,10 @@ class Candidates:
         self._jobs: Jobs[Mapping[str, Json] | str] = Jobs("compilations", most=MOST, each=EACH)
 
     def ask(self, caller: str, args: Compile) -> Mapping[str, Json] | str:
-        """Begin a compilation, or return where it is: `WORKING`, the changes, or why not.
+        """Start a compilation, or return its state: `WORKING`, the changes, or the error.
 
         Raises:
-            BusyError: Too many wait.
+            BusyError: Too many compilations wait.
         """
         found = self._jobs.ask(f"{caller} {args.release}", caller, lambda: self._do(args))
         return WORKING if found is None else found

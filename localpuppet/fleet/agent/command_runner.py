@@ -1,4 +1,4 @@
-"""The `Runner` that starts a site's own command in place of `localpuppet apply`."""
+"""The `Runner` that starts a command of the site instead of `localpuppet apply`."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ from localpuppet.fleet.agent.runner import Fate, Order, RunEnd
 
 
 class CommandRunner:
-    """Runs a site's own command (`run_cmd`), such as `puppet agent --test`.
+    """Runs a command of the site (`run_cmd`), such as `puppet agent --test`.
 
     Args:
-        command: Its words.
-        env: Its environment.
-        lock: A file; the command inherits a lock on it.
-        timeout: Seconds until it is ended.
+        command: The argument vector.
+        env: The environment of the command.
+        lock: A lock file; the command inherits the lock.
+        timeout: Seconds until the command gets TERM.
         grace: Seconds between TERM and KILL.
     """
 
@@ -41,13 +41,13 @@ class CommandRunner:
         self._pid = 0
 
     async def run(self, order: Order) -> RunEnd:
-        """Do a run; see `fleet.agent.runner.Runner`. Only its exit code is known of it."""
+        """Execute a run; see `fleet.agent.runner.Runner`. The exit code is the only result."""
         make_private(self._lock.parent)
         lock = Flock.take(self._lock)
         if lock is None:
-            return RunEnd(fate=Fate.BUSY, reason="the command of an earlier agent goes on")
+            return RunEnd(fate=Fate.BUSY, reason="the command of an earlier agent is still running")
         try:
-            # Not asyncio's: that kills what runs when the agent ends with an error.
+            # Not asyncio's subprocess: it kills the command if the agent ends with an error.
             process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -64,7 +64,7 @@ class CommandRunner:
         finally:
             self._pid = 0
         code = process.wait()
-        lock.release()  # not when we are cancelled: the command goes on, and has it
+        lock.release()  # not on cancellation: the command keeps running and has the lock
         if not in_time:
             reason = f"did not end within {self._timeout:g} s"
             return RunEnd(fate=Fate.OVER, outcome="timed_out", reason=reason)
@@ -73,7 +73,7 @@ class CommandRunner:
         )
 
     async def _over(self, pid: int) -> bool:
-        """Wait for the end of a command, and see to it; return whether it came in time."""
+        """Wait for a command and end it after its time; return whether it ended in time."""
         over = asyncio.create_task(ended(pid))
         try:
             for patience, number in (
@@ -90,7 +90,7 @@ class CommandRunner:
             over.cancel()
 
     def end(self) -> None:
-        """Ask the command that runs to end."""
+        """Send TERM to the running command."""
         if self._pid:
             _signal_group(self._pid, signal.SIGTERM)
 

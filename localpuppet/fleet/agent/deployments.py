@@ -1,13 +1,12 @@
-"""Deployments that this node is asked for: one at a time, in children, told when asked again.
+"""Deploy releases on request, one at a time, in child processes.
 
-    ask -> "working" … ask -> "working" … ask -> "done", or why not
+    request -> "working" … request -> "working" … request -> "done", or the error
 
-Owns: that nobody waits for git in a reply, who may change the release while a rollout holds the
-node, and how many deployments may wait. Refuses to know: signatures and rights
-(`requests.admission`), what a deployment does (`runs.assigning`).
-
-Invariants: what is asked again after an agent was killed is done again, and comes to the same; a
-release that is taken by hand is followed by a run.
+- A reply never waits for git.
+- While a rollout holds the node, only this rollout changes the release.
+- A deployment that is requested again after the agent was killed is repeated, with the same result.
+- A run follows a release that a person assigned outside of a rollout.
+- `requests.admission` checks signature and rights; `runs.assigning` deploys.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ from localpuppet.fleet.triggers.step_table import Voice
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.runs.holds import Holds
 
-# Deployments that wait, go on, or were done and not asked about yet: in all, and of one caller.
+# Limits of deployments that wait, are running, or have an unread result: in total, and per caller.
 MOST, EACH = 16, 4
 BUSY_AGAIN = 2.0
 BUSY_TRIES = 30
@@ -40,11 +39,11 @@ DONE: Mapping[str, Json] = {"state": "done"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What a child is to do.
+    """The deployment that a child process executes.
 
     Attributes:
-        caller: Who asks, a caller id.
-        args: For what.
+        caller: The caller id of the requester.
+        args: The arguments of the request.
     """
 
     caller: str
@@ -52,13 +51,13 @@ class Deployment:
 
     @property
     def owner(self) -> str | None:
-        """The owner of the hold of the rollout that asks; `None` where somebody does by hand."""
+        """Return the owner of the rollout's hold; `None` for a request outside of a rollout."""
         rollout = self.args.rollout
         return None if rollout is None else rollout.owner(self.caller)
 
     @property
     def assignment(self) -> Assignment:
-        """What the node is to take: of a rollout, by its caller, also where another goes on."""
+        """Return the assignment for the node, in the name of the caller that began the rollout."""
         args = self.args
         whose = args.rollout.caller if args.rollout is not None else ""
         return Assignment(
@@ -73,29 +72,29 @@ class Deployment:
 
     @property
     def key(self) -> str:
-        """What is the same for the same deployment asked again, in a later epoch, too."""
+        """Return a key that is equal for repeated requests, also from a later epoch."""
         asked = {**self.args.to_dict(), "rollout": self.assignment.rollout}
         return json.dumps([self.caller, asked], sort_keys=True)
 
 
 class DeploymentRunner(Protocol):
-    """Does deployments; see `agent.fork_runner`."""
+    """Executes deployments; see `agent.fork_runner`."""
 
     async def run(self, order: Deployment) -> RunEnd:
-        """Do a deployment and return how it went; its fate is `OVER` where it is done."""
+        """Execute a deployment and return its result, with fate `OVER` if it succeeded."""
         ...
 
 
 class Deployments:
-    """Where deployments are asked for.
+    """Accepts and queues requests for deployments.
 
     Args:
-        runner: Does them.
-        agent: Runs what was taken.
+        runner: Executes deployments.
+        agent: Runs Puppet after an assignment.
         inbox: Remembers the epochs of rollouts.
         holds: Returns the holds on this node.
-        log: What is said of them.
-        busy_again: Seconds until what found the store locked is tried again.
+        log: The agent's log.
+        busy_again: Seconds until the next attempt if the store is locked.
     """
 
     def __init__(
@@ -118,12 +117,11 @@ class Deployments:
         self._jobs: Jobs[str] = Jobs("deployments", most=MOST, each=EACH)
 
     def ask(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
-        """Begin a deployment, or return where it is: `WORKING`, `DONE`, or why it is refused.
+        """Start a deployment, or return its state: `WORKING`, `DONE`, or why it failed.
 
         Raises:
-            OnHoldError: A rollout holds the node, and it is not the one that asks.
+            OnHoldError: Another rollout holds the node.
             BusyError: A newer epoch of the rollout is known, or too many deployments wait.
-            StateError: The epoch is not on the disk.
         """
         wanted = Deployment(caller=caller, args=args)
         if args.rollout is not None and wanted.owner is not None:
@@ -136,7 +134,7 @@ class Deployments:
         return WORKING if found is None else found or DONE
 
     def _check_holds(self, wanted: Deployment) -> None:
-        """Refuse to change the release of a node that a rollout holds, but for that rollout."""
+        """Reject a change of the release if another rollout holds the node."""
         if wanted.args.deed is Deed.STAGE:
             return
         holds = self._holds().active()
@@ -148,12 +146,12 @@ class Deployments:
             raise OnHoldError(f"on hold: {others[0]}")
 
     async def _do(self, wanted: Deployment) -> str:
-        """Do a deployment; return why that cannot be, if so."""
+        """Execute a deployment and return the error, empty if it succeeded."""
         args = wanted.args
         what = f"{args.deed} {args.release} for {wanted.owner or wanted.caller}"
         async with self._one:
             try:
-                self._check_holds(wanted)  # it may have waited for long
+                self._check_holds(wanted)  # holds may have changed while it waited
                 end = await self._run(wanted)
             except LocalpuppetError as error:
                 end = RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))

@@ -1,10 +1,8 @@
-"""What Puppet code exports and collects: the verbs `export` and `collect`, and their record.
+"""Answer the verbs `export` and `collect` of Puppet code, and record the answers.
 
-Owns: that what a catalog exports is refused while it compiles, and that what a collector got is
-written down before it is given. Refuses to know: policies, and where exports are kept.
-
-Invariant: "nobody exports that" is an answer; "could not ask" is an error, and no catalog is made
-of it.
+- An invalid export fails while the catalog compiles.
+- The answer to a collector is recorded before it is sent.
+- An empty answer is an answer. If the agent cannot ask, the compilation fails.
 """
 
 import asyncio
@@ -35,14 +33,14 @@ from localpuppet.node.runs.records import Records, RunDirectory
 
 
 class ExportCalls:
-    """Answers the termini of a catalog.
+    """Answers the export and collect termini of a catalog.
 
     Args:
-        lend: Lends the entries, which say how old the answer is.
+        lend: Lends the entries and their age.
         collecting: Answers collectors.
-        max_stale: For how many seconds an answer counts after the view was last current.
-        records: Where runs are recorded.
-        clock: Time.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
+        records: The records of runs.
+        clock: The clock.
     """
 
     def __init__(
@@ -60,10 +58,10 @@ class ExportCalls:
         self._clock = clock
 
     async def export(self, run: str | None) -> dict[str, Any]:
-        """Take what the catalog of a run exports, as it lies in the run's directory.
+        """Record the exports that a catalog left in the directory of its run.
 
         Raises:
-            InvalidInputError: It cannot be exported, or there is no such run.
+            InvalidInputError: An export is invalid, or the run does not exist.
         """
         directory = self._records.on(run)
         if directory is None:
@@ -71,14 +69,14 @@ class ExportCalls:
         return {"ok": True, "count": await asyncio.to_thread(note_exports, directory)}
 
     async def collect(self, fields: Fields, run: str | None) -> dict[str, Any]:
-        """Return what a collector gets: `type` and `filter`.
+        """Return the resources for a collector with the fields `type` and `filter`.
 
         Args:
-            fields: The question.
-            run: Whose question it is, where a supervisor started the run.
+            fields: The fields of the call.
+            run: The id of the run that asks, if a supervisor started it.
 
         Raises:
-            InvalidInputError: The policy stops the run, or the question is refused.
+            InvalidInputError: The policy stops the run, or the query is invalid.
         """
         kind = fields.parsed("type", named_type)
         condition: Json = fields.values_or_none("filter")
@@ -114,7 +112,7 @@ class ExportCalls:
 
 
 def _told(one: Taken) -> dict[str, Json]:
-    """Return a resource as the terminus makes one of it."""
+    """Return a resource in the form that the terminus expects."""
     resource = one.resource
     return {
         "node": one.node,

@@ -1,14 +1,14 @@
-"""How the agent runs: our own supervisor, in a child that is forked for the run.
+"""The `Runner` that forks a child process for each run, with localpuppet's supervisor.
 
-Owns: the fork, what the child keeps of its parent, and how it reports. A child instead of a thread,
-because the supervisor owns signals and lives on when the agent is killed; a fork instead of a new
-process, because starting Python and importing costs 100 ms of the way from a trigger to Puppet.
-
-Invariants: the child has none of the agent's connections, signal handlers or event loop; it ends
-by `os._exit`, so nothing of the agent's is finished twice; a child that dies without a word is said
-to be over only when it had told that its run begins: its record says the rest; two commands never
-run at once, also when the agent that started the first was killed; a process that could not be made
-for want of memory or the like is not a reason to give a run up.
+- A child, not a thread: the supervisor handles signals, and survives when the agent is killed.
+- A fork, not a new process: starting Python and importing would add 100 ms between a trigger and
+  Puppet.
+- The child uses none of the agent's connections, signal handlers or event loops, and ends with
+  `os._exit`.
+- If a child dies without a report, the run counts as ended only if the child had reported its
+  start. The record has the rest.
+- Two commands never run at once, even if the agent that started the first was killed.
+- If a process cannot start for lack of memory or the like, the agent tries the run again.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ from localpuppet.fleet.agent.runner import Fate, RunEnd
 
 _MAX_WORD = 64 * 1024
 _REPORT = 3
-_BEGUN = b"\n"  # before the report; to a reader of JSON it is nothing
-# What a machine has too little of for a while; and a program that is being replaced.
+_BEGUN = b"\n"  # sent before the report; JSON ignores it
+# Errors that pass: a shortage of resources, or a program that is being replaced.
 _SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY)
 Begun = Callable[[], None]
-Work = TypeVar("Work")  # what a child is to do: a run's order, a deployment
+Work = TypeVar("Work")  # the work of a child: a run's order, a deployment
 
 
 class ForkRunner(Generic[Work]):
-    """Does runs in children, or what else is too much for the agent itself.
+    """Executes runs, or other long work, in child processes.
 
     Args:
-        work: Does one run, in the child, and returns how it went; calls its second argument when
+        work: Executes one run in the child and returns its result; calls its second argument when
             the run begins.
     """
 
@@ -48,10 +48,10 @@ class ForkRunner(Generic[Work]):
         self._work = work
         self._pid = 0
         gc.collect()
-        gc.freeze()  # what is here now stays shared with the children
+        gc.freeze()  # the children share the memory of existing objects
 
     async def run(self, order: Work) -> RunEnd:
-        """Do a run; see `fleet.agent.runner.Runner`."""
+        """Execute a run; see `fleet.agent.runner.Runner`."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         try:
@@ -78,7 +78,7 @@ class ForkRunner(Generic[Work]):
         return _understand(word, os.waitstatus_to_exitcode(status))
 
     def end(self) -> None:
-        """Ask the run that is on to end."""
+        """Send TERM to the child of the run in progress."""
         if self._pid:
             os.kill(self._pid, signal.SIGTERM)
 
@@ -97,11 +97,11 @@ async def ended(pid: int) -> None:
 
 
 def _child(work: Callable[[Work, Begun], RunEnd], order: Work, writer: int) -> None:
-    """Do the run and never return."""
+    """Execute the run in the child; never return."""
     code = 70
     try:
-        # What the agent left for its collector must not be finished here: it would close files by
-        # numbers that are ours by then.
+        # The child must not finalise the agent's garbage: that would close file descriptors whose
+        # numbers the child may use.
         gc.freeze()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
@@ -120,13 +120,13 @@ def _child(work: Callable[[Work, Begun], RunEnd], order: Work, writer: int) -> N
 
 
 def not_started(error: OSError, what: str) -> RunEnd:
-    """Return what became of a run whose process could not be made."""
+    """Return the result of a run whose process could not start."""
     fate = Fate.BUSY if error.errno in _SCARCE else Fate.IMPOSSIBLE
     return RunEnd(fate=fate, reason=f"{what}: {error.strerror or error}")
 
 
 def _tell(word: bytes) -> None:
-    """Tell the agent; where it was killed meanwhile, nobody: the run goes on."""
+    """Send bytes to the agent; if the agent was killed, continue without it."""
     with contextlib.suppress(BrokenPipeError):
         os.write(_REPORT, word)
 
@@ -139,6 +139,7 @@ def _understand(said: bytes, code: int) -> RunEnd:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
     if said.startswith(_BEGUN):
         return RunEnd(fate=Fate.OVER, outcome="interrupted", reason=f"its supervisor died ({how})")
-    # Nothing ran, so nobody is served by it. A kill was not the run's doing: it is tried again.
+    # Nothing ran. After a kill the agent tries the run again, because the run did not cause the
+    # kill.
     fate = Fate.BUSY if code < 0 else Fate.IMPOSSIBLE
     return RunEnd(fate=fate, reason=f"its supervisor died before it began ({how})")

@@ -1,9 +1,7 @@
-"""What Puppet code asks about other nodes: the verb `query`, its answer and its record.
+"""Answer the verb `query` of Puppet code about other nodes, and record the answers.
 
-Owns: that an answer is written down before it is given, and what is said where there is none.
-Refuses to know: languages, and where entries are kept.
-
-Invariant: "none" is an answer; "could not ask" is an error, and no catalog is made of it.
+- The answer is recorded before it is sent.
+- An empty answer is an answer. If the agent cannot ask, the compilation fails.
 """
 
 import asyncio
@@ -24,18 +22,18 @@ from localpuppet.fleet.inventory.reading import CouldNotAsk, Found
 from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_queries
 from localpuppet.node.runs.records import Records, RunDirectory
 
-# So many runs are looked through for the last answer to a question.
+# The number of runs that are searched for the last answer to a query.
 LOOKED_BACK = 50
 
 
 class InventoryCalls:
-    """Answers questions about nodes.
+    """Answers queries about nodes.
 
     Args:
         lend: Lends the entries.
-        max_stale: For how many seconds an answer counts after the view was last current.
-        records: Where runs are recorded.
-        clock: Time.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
+        records: The records of runs.
+        clock: The clock.
     """
 
     def __init__(self, lend: Lend, *, max_stale: float, records: Records, clock: Clock) -> None:
@@ -44,15 +42,14 @@ class InventoryCalls:
         self._clock = clock
 
     async def answer(self, fields: Fields, run: str | None) -> dict[str, Any]:
-        """Return the answer to a question: `function` and `arguments`.
+        """Return the answer to a query with the fields `function` and `arguments`.
 
         Args:
-            fields: The question.
-            run: Whose question it is, where a supervisor started the run.
+            fields: The fields of the call.
+            run: The id of the run that asks, if a supervisor started it.
 
         Raises:
-            InvalidInputError: The question is refused.
-            StateError: The disk refused to have the answer written down.
+            InvalidInputError: The query is invalid.
         """
         question = Question.of(fields.text("function"), fields.values("arguments"))
         directory = self._records.on(run)
@@ -66,7 +63,8 @@ class InventoryCalls:
                 hint=HINT,
             )
         if directory is not None:
-            # Another thread digests what ten thousand nodes told; two do not write one file.
+            # In another thread, which digests the answer of ten thousand nodes; a lock keeps two
+            # from writing one file.
             note_query(directory, await asyncio.to_thread(self._answered, question, found))
         reply = found.answer
         return {"ok": True, "answer": JsonText(reply.text), "warnings": list(reply.warnings)}
@@ -74,14 +72,14 @@ class InventoryCalls:
     async def ask(
         self, question: Question, *, run: RunId | None = None
     ) -> Found[Reply] | CouldNotAsk:
-        """Return what a question finds, or that it could not be asked.
+        """Return the answer to a query, or `CouldNotAsk`.
 
         Args:
-            question: The question.
-            run: The run whose catalog it is for; see `Asking`.
+            question: The query.
+            run: The run whose catalog needs the answer; see `Asking`.
 
         Raises:
-            InvalidInputError: The question is refused.
+            InvalidInputError: The query is invalid.
         """
         try:
             return await self._asking.ask(question.answer, run=run)
@@ -108,13 +106,13 @@ class InventoryCalls:
         )
 
     def _before(self, question: Question) -> str:
-        """Return what the last answer to a question was, to be read behind the reason."""
+        """Return the last recorded answer to a query, as an addition to the error."""
         for name in islice(self._records.ids(), LOOKED_BACK):
             run = RunDirectory(self._records.directory / name)
             try:
                 asked = read_queries(run)
             except StateError:
-                continue  # a damaged record of an old run is not what this error is about
+                continue  # a damaged old record does not concern this error
             for one in asked:
                 if one.call == (question.function, question.arguments) and one.digest is not None:
                     ago = (self._clock.now() - name.time).total_seconds()

@@ -1,11 +1,10 @@
-"""Jobs that requests ask for and that take longer than a reply: told when they are asked for again.
+"""Jobs for requests that take longer than a reply: the requester asks again for the result.
 
-    ask -> `None` … ask -> `None` … ask -> what came of it
+    ask -> `None` … ask -> `None` … ask -> the result
 
-Owns: how many jobs may wait, in all and of one caller. Refuses to know: what they do.
-
-Invariant: an outcome is told once; of what nobody asks about again the oldest are forgotten, and
-asked for once more that is done once more.
+- The number of jobs is limited in total and per caller.
+- A result is returned once. If a limit is reached, the oldest unread results are removed; the same
+  request then repeats the job.
 """
 
 import asyncio
@@ -28,9 +27,9 @@ class Jobs(Generic[Outcome]):
     """Jobs of one kind.
 
     Args:
-        what: What they are called, for messages.
-        most: How many wait, go on, or were done and not asked about yet.
-        each: How many of these are one caller's.
+        what: The plural of the kind, for messages.
+        most: The limit of jobs that wait, are running, or have an unread result.
+        each: The same limit per caller.
     """
 
     def __init__(self, what: str, *, most: int, each: int) -> None:
@@ -42,15 +41,15 @@ class Jobs(Generic[Outcome]):
     def ask(
         self, key: str, caller: str, do: Callable[[], Coroutine[Any, Any, Outcome]]
     ) -> Outcome | None:
-        """Begin a job, or return what came of it; `None` as long as it is not over.
+        """Start a job, or return its result; `None` while it is running.
 
         Args:
-            key: What is the same for the same job.
-            caller: Who asks.
-            do: Does it.
+            key: Identifies the job: equal requests have equal keys.
+            caller: The caller id of the requester.
+            do: Executes the job.
 
         Raises:
-            BusyError: Too many wait.
+            BusyError: Too many jobs wait.
         """
         job = self._jobs.get(key)
         if job is None:
@@ -69,7 +68,7 @@ class Jobs(Generic[Outcome]):
         if self._is_full(caller):
             raise BusyError(
                 f"{self._count(caller)} {self._what} of {caller} wait on this node,"
-                f" {len(self._jobs)} in all: no more are taken"
+                f" {len(self._jobs)} in all: the limit is reached"
             )
 
     def _is_full(self, caller: str) -> bool:

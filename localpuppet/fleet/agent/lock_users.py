@@ -1,9 +1,7 @@
-"""Those who rely on a lock of this node: whether they go on, and their end when it is lost.
+"""Watch the runs and processes that use a lock of this node, and end them if the lock is lost.
 
-Owns: what a run or a process that asked for a lock is on this machine. Refuses to know: the bus.
-
-Invariant: only the very processes that relied on the lock are signalled, whoever started them: this
-agent, the one before it, or a person.
+- Only the processes that use the lock get a signal, whether this agent, an earlier one or a person
+  started them.
 """
 
 import asyncio
@@ -21,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class LockUsers:
-    """Runs and processes that have locks.
+    """Runs and processes that use locks.
 
     Args:
-        records: The runs of this node.
-        processes: The machine's.
-        log: What it says.
+        records: The records of this node's runs.
+        processes: The processes of the machine.
+        log: The agent's log.
         grace: Seconds between TERM and KILL.
     """
 
@@ -39,10 +37,10 @@ class LockUsers:
         self._grace = grace
 
     def go_on(self, user: "LockUser") -> bool:
-        """Return whether a run, or else a process, is still there.
+        """Return whether a run, or else a process, still uses its lock.
 
-        A run whose supervisor died goes on for as long as its Puppet does. Where it cannot be told,
-        it does: a lock is kept rather than given away.
+        If a supervisor died, its run lasts as long as Puppet does. If the state is unknown, the run
+        counts as running: the node keeps the lock.
         """
         try:
             status = self._status(user)
@@ -54,16 +52,16 @@ class LockUsers:
         return user.process is not None and self._processes.alive(user.process)
 
     def end(self, user: "LockUser") -> None:
-        """Ask those to end whose lock was lost: another node may rely on it from now on.
+        """End the users of a lost lock, because another node may take the lock.
 
-        A run's supervisor ends its Puppet. Where there is none, everything below is asked, and
-        killed when it does not listen.
+        A supervisor ends its Puppet. Without a supervisor, all descendants of the process get TERM,
+        and KILL after the grace period.
         """
         self._log.warning(f"ending {user}: its lock was lost", kind=LineKind.LEASE)
         try:
             status = self._status(user)
         except StateError as error:
-            self._log.warning(f"whose supervisor cannot be told: {error}", kind=LineKind.LEASE)
+            self._log.warning(f"cannot find its supervisor: {error}", kind=LineKind.LEASE)
             status = None
         process = user.process
         if status is not None:
@@ -86,7 +84,7 @@ class LockUsers:
         asyncio.get_running_loop().call_later(self._grace, kill)
 
     def _status(self, user: "LockUser") -> Status | None:
-        """Return how the user's run stands; `None` where there is no record of such a run."""
+        """Return the status of the user's run; `None` without a record."""
         if user.run is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""The agent's log: lines on standard error, as the journal takes them, and not too many."""
+"""The agent's log: a limited number of lines on standard error, with the journal's priorities."""
 
 import sys
 import time
@@ -7,21 +7,21 @@ from collections import Counter, defaultdict, deque
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.ports import Clock, LineKind
 
-# In WINDOW seconds no more than MOST lines of a kind; what is left out is counted, and told with
-# the next line after that: ten thousand triggers that were accepted do not hide the run.
+# At most MOST lines of a kind are written within WINDOW seconds. The others are counted, and the
+# count is logged later: ten thousand accepted triggers must not hide the run.
 WINDOW = 10.0
 MOST = 50
 _PRIORITY = {"warning": 4, "info": 6, "debug": 7}
 
 
 class AgentLog:
-    """Writes one line for each thing said.
+    """Writes one line for each event.
 
-    In a journal lines carry their priority (`sd-daemon(3)`); on a terminal, the time.
+    Lines for the journal have their priority (`sd-daemon(3)`), lines on a terminal the time.
 
     Args:
-        clock: Tells how much time has passed.
-        debug: Whether debugging lines are written, and all lines, however many.
+        clock: Measures elapsed time.
+        debug: Whether to write debug lines, and lines above the limit.
     """
 
     def __init__(self, clock: Clock, *, debug: bool) -> None:
@@ -32,11 +32,11 @@ class AgentLog:
         self._left_out: Counter[LineKind] = Counter()
 
     def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Log what happened."""
+        """Log an event."""
         self._log("info", text, kind)
 
     def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Log what an operator should know."""
+        """Log an event that an operator should know."""
         self._log("warning", text, kind)
 
     def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
@@ -72,4 +72,4 @@ class AgentLog:
             sys.stderr.write(f"{head}{one_line(text)}\n")
             sys.stderr.flush()
         except (OSError, ValueError):
-            return  # the reader has gone; the agent goes on
+            return  # the reader is gone; the agent continues

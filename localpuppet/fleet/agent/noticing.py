@@ -1,16 +1,16 @@
-"""How the agent notices what others do on its node: runs and holds that are not the agent's own."""
+"""Detect runs and holds on this node that the agent did not start."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-# How often it is looked whether others have run Puppet here.
+# Seconds between two checks.
 LOOK = 5.0
 
 
 class Traces:
-    """What changes below the state directory when anybody runs Puppet on this node, or holds it.
+    """The modification times below the state directory that a run or a hold changes.
 
     Args:
         state: The state directory.
@@ -36,9 +36,9 @@ class Traces:
 
 
 async def notice(traces: Traces, changed: asyncio.Event, notify: Callable[[], None]) -> None:
-    """Call `notify` whenever others left traces; looks at once when `changed` is set."""
+    """Call `notify` when `traces` change; check at once when `changed` is set."""
     while True:
-        # Not wait_for: up to Python 3.11 it forgets a cancellation when what it waits for comes at
+        # Not wait_for: up to Python 3.11, it loses a cancellation if the awaited event arrives at
         # the same time, and the agent would never end.
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK):

@@ -1,12 +1,10 @@
-"""What Puppet code on this node asks of the bus: one line of JSON in, one out.
+"""Answer calls of Puppet code on this node: one line of JSON in, one line out.
 
-Owns: the verbs `leader`, `lock`, `unlock` and their fields (docs/puppet-module.md); `trigger` and
-`kick` are `trigger_calls`', `query` is `inventory_calls`', `export` and `collect` are
-`export_calls`'.
-Refuses to know: where the line came from (the agent's socket, or `localpuppet call`).
-
-Invariant: whatever the line holds, the answer is one line, `ok` true or false, and an error in it
-is one printable line.
+- This module answers `leader`, `lock` and `unlock`; `trigger_calls` answers `trigger` and `kick`,
+  `inventory_calls` answers `query`, `export_calls` answers `export` and `collect`.
+  docs/puppet-module.md describes the fields.
+- The line comes from the agent's socket or from `localpuppet call`.
+- The answer to any input is one line with `ok` true or false; an error in it is one printable line.
 """
 
 import json
@@ -35,11 +33,11 @@ class PuppetCalls:
     """Answers calls.
 
     Args:
-        triggers: Answers what is sent to other nodes.
-        inventory: Answers questions about nodes.
-        exports: Answers what exports and collects.
-        keeper: This node's leases; `None` where nobody stays to renew them.
-        name: This node, as it signs.
+        triggers: Answers calls that send triggers.
+        inventory: Answers queries about nodes.
+        exports: Answers exports and collectors.
+        keeper: This node's leases; `None` in a process that does not stay to renew them.
+        name: The name that this node signs with.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class PuppetCalls:
 
         Args:
             line: The line.
-            process: Who asks, where that is known: a lock is given back when it ends.
+            process: The calling process, if known: its locks are released when it ends.
         """
         try:
             fields = Fields.parse(line, where="call", limit=MAX_LINE)
@@ -85,7 +83,7 @@ class PuppetCalls:
             return await self._exports.collect(fields, _run(fields))
         if self._keeper is None:
             raise InvalidInputError(
-                "nobody on this node would renew the lease",
+                "no process on this node would renew the lease",
                 where=verb,
                 hint="start 'localpuppet agent'",
             )
@@ -120,7 +118,7 @@ class PuppetCalls:
         if await keeper.unlock(name, user=LockUser(run=_run(fields), process=process)):
             return {"ok": True}
         raise InvalidInputError(
-            f"the lease {name} was lost before its lock was given back",
+            f"the lease {name} was lost before its lock was released",
             hint="another node may have had it meanwhile; see the agent's log",
         )
 
@@ -130,7 +128,7 @@ def _run(fields: Fields) -> str | None:
 
 
 def trigger_line(call: sending.Outgoing) -> bytes:
-    """Return the line that asks for a trigger in the name of the run that is on."""
+    """Return the line that sends a trigger on behalf of the run in progress."""
     question = {
         "verb": "trigger",
         "name": "by hand",

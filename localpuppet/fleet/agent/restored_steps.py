@@ -1,9 +1,7 @@
-"""The steps that an earlier agent of this node began, until their runs are over.
+"""The rollout steps that an earlier agent began, until their runs have ended.
 
-Owns: how such a step ended. Refuses to know: the inbox, and who learns of that.
-
-Invariant: a step that began does not begin again; what its record says counts, also if its run
-ends only after this agent has started.
+- A step that began does not begin again. Its result is the result in the record, even if the run
+  ends after this agent has started.
 """
 
 from collections.abc import Callable
@@ -18,10 +16,10 @@ _UNKNOWN = RunEnd(fate=Fate.OVER, outcome=INTERRUPTED, reason="the agent was kil
 
 
 class RestoredSteps:
-    """The steps whose end this agent has yet to report.
+    """The steps whose result this agent has not reported yet.
 
     Args:
-        begun: Returns how the run of a cause stands; `None` if there is no record of it.
+        begun: Returns the state of the run of a cause; `None` without a record.
     """
 
     def __init__(self, begun: Callable[[Cause], RunEnd | None]) -> None:
@@ -29,18 +27,18 @@ class RestoredSteps:
         self._running: list[Cause] = []
 
     def add(self, cause: Cause) -> None:
-        """Take a step that began."""
+        """Add a step that began."""
         self._running.append(cause)
 
     def take_ended(self) -> list[tuple[Cause, RunEnd]]:
-        """Return the steps whose runs are over, each once."""
+        """Return each step whose run has ended, once."""
         found = [(cause, self._begun(cause) or _UNKNOWN) for cause in self._running]
         self._running = [cause for cause, end in found if end.fate is Fate.BUSY]
         return [(cause, end) for cause, end in found if end.fate is not Fate.BUSY]
 
 
 def recorded_end(records: Records, cause: Cause) -> RunEnd | None:
-    """Return how the run of a cause stands by its record; `BUSY` while it is running."""
+    """Return the recorded result of the run of a cause; `BUSY` while it is running."""
     status = records.caused_by(cause.sender, cause.uuid)
     if status is None:
         return None

@@ -1,8 +1,7 @@
-"""What a rollout asks of this node: its hold, and the runs that go through that hold.
+"""Decide on a rollout's requests: its hold, and the runs that pass this hold.
 
-Owns: which of these are taken, and what is told of a step: how it ended, and which entry it left
-for those who run after it. Refuses to know: signatures and rights
-(`requests.admission`), how a step is run (`agent.agent`).
+- The reply to a step has its result, and the entry that later nodes wait for.
+- `requests.admission` checks signature and rights; `agent.agent` runs a step.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,24 +21,24 @@ from localpuppet.fleet.triggers.outcome import succeeded
 from localpuppet.fleet.triggers.step_table import Step, StepState, Voice
 from localpuppet.node.runs.holds import Holds
 
-# Seconds after its noop run in which a node begins the run whose changes were approved.
+# Seconds after a noop run in which the node starts the run whose changes were approved.
 FRESH = 120
 
 
 class _StaleLookError(LocalpuppetError):
-    """The noop run that a step relies on was too long ago."""
+    """The noop run that a step relies on is too old."""
 
 
 class RolloutSteps:
-    """Where rollouts' requests are decided.
+    """Decides on the requests of rollouts.
 
     Args:
         agent: Runs the steps.
-        inbox: Remembers them.
+        inbox: Remembers the steps.
         holds: Returns the holds on this node.
         clock: The node's clock.
-        entry: Returns what this node's newest entry is awaited by; `None` where there is none.
-        awaits: Returns whether this node can wait for entries of others.
+        entry: Returns the reference to this node's newest entry; `None` without an entry.
+        awaits: Returns whether this node can wait for entries of other nodes.
     """
 
     def __init__(
@@ -60,20 +59,19 @@ class RolloutSteps:
         self._awaits = awaits
 
     def awaits_entries(self) -> bool:
-        """Return whether this node can wait for entries of others."""
+        """Return whether this node can wait for entries of other nodes."""
         return self._awaits()
 
     def hear(self, caller: str, rollout: OfRollout) -> None:
-        """Note that a rollout speaks to this node, by its own caller or who took it over.
+        """Record that a rollout sent a request, with its epoch and its current controller.
 
         Raises:
-            BusyError: A newer epoch of it is known, or another speaker in this one.
-            StateError: It cannot be remembered.
+            BusyError: A newer epoch of the rollout is known, or another controller in this epoch.
         """
         self._inbox.hear_rollout(_voice(caller, rollout))
 
     def speaks(self, owner: str) -> dict[str, Json]:
-        """Return who spoke for a rollout last, by what `hear` noted; nothing where nobody did."""
+        """Return the last recorded controller of a rollout and its epoch, empty without one."""
         found = self._inbox.speaks(owner)
         if found is None:
             return {}
@@ -82,26 +80,25 @@ class RolloutSteps:
         return {"epoch": voice.epoch, "by": voice.speaker, "since": since}
 
     def check_hold(self, owner: str) -> None:
-        """Refuse a hold where somebody else has one: of two rollouts the first has the node.
-
-        A rollout that has its hold keeps it, whoever came since.
+        """Reject a hold if the node has other holds only: the first rollout keeps the node.
 
         Raises:
-            OnHoldError: Somebody else holds the node.
+            OnHoldError: Another owner holds the node.
         """
         holds = self._holds().active()
         if holds and all(hold.owner != owner for hold in holds):
             raise OnHoldError(f"on hold: {holds[0]}")
 
     def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
-        """Take a step, or tell what became of it: a step runs once.
+        """Take a step, or return its result: a step runs once.
 
-        A step that relies on an earlier noop run is taken only soon after that. If it is not, the
-        answer is `look_again`, and the node has not run.
+        A step that relies on a noop run must follow soon after it. Otherwise the answer is
+        `look_again`, and the node does not run.
 
         Raises:
-            OnHoldError: The rollout does not hold the node, or not alone.
-            BusyError: A newer epoch of the rollout is known, or another speaker in this one.
+            OnHoldError: Another owner holds the node too.
+            BusyError: The rollout's hold is over, a newer epoch of the rollout is known, or another
+                controller in this epoch.
         """
         owner = rollout.owner(caller)
         cause = Cause(
@@ -135,7 +132,7 @@ class RolloutSteps:
         return ended is None or not 0 <= now - ended <= FRESH
 
     def _left(self, step: Step, args: RunOnce) -> Mapping[str, Json]:
-        """Return the entry that others are to know of; a run that was not whole leaves none."""
+        """Return the entry that other nodes wait for; only a successful, complete run has one."""
         whole = not (args.noop or args.tags)
         if step.state is not StepState.OVER or not whole or not succeeded(step.outcome):
             return {}

@@ -1,7 +1,6 @@
-"""The run side of an agent as a service: its parts, from their start to their end.
+"""Start and end the parts of the agent's run side, and handle signals.
 
-Owns: what goes on beside the agent's work (leases, timer, Puppet's socket), in which order the
-parts start and end, and what signals mean. Refuses to know: how the parts were made.
+- Leases, timer and Puppet's socket run beside the agent's loop.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from localpuppet.fleet.agent.timer import Timer, splay
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.triggers.cause import CauseKind
 
-# What goes on beside the run side; it gets the event that ends it.
+# A task beside the run side; it gets the event that ends it.
 Task = Callable[[asyncio.Event], Awaitable[None]]
 # Answers one line of a process on this machine.
 LineAnswer = Callable[[bytes, int], Awaitable[bytes]]
@@ -34,22 +33,22 @@ class RunParts:
     """The parts of the run side.
 
     Attributes:
-        agent: Decides what runs.
-        runner: Has it run.
-        side: What the bus's side asks.
+        agent: Decides on runs.
+        runner: Executes runs.
+        side: Serves the network side.
         keeper: Keeps leases.
-        around: What goes on beside the runs wherever the bus is.
+        around: Tasks that need no bus.
         calls: Answers Puppet code on this machine.
-        listen: Listens on a socket, and has each line answered.
+        listen: Listens on a socket and answers each line.
         identify: Returns the process with a pid.
-        socket: Where Puppet code finds the agent.
+        socket: The socket for Puppet code.
         state: The state directory.
-        lock: Keeps other agents of this node away.
-        manager: Is told how the service is.
-        clock: Time.
-        log: What the service says.
-        every: Seconds between runs that nothing else causes; `None` for none.
-        signer: The name that the node signs in.
+        lock: Prevents a second agent of this node.
+        manager: The service manager, which gets status reports.
+        clock: The clock.
+        log: The agent's log.
+        every: Seconds between periodic runs; `None` for no periodic runs.
+        signer: The name that the node signs with.
     """
 
     agent: Agent
@@ -75,7 +74,7 @@ class RunService:
 
     Args:
         parts: Its parts.
-        now: Whether a signal ends also the run that is on.
+        now: Whether a signal also ends the run in progress.
     """
 
     def __init__(self, parts: RunParts, *, now: bool) -> None:
@@ -85,23 +84,23 @@ class RunService:
         self._leave = asyncio.Event()
 
     async def serve(self, *tasks: Task, to: str) -> None:
-        """Be the run side until a signal ends it.
+        """Serve until a signal ends the service.
 
         Args:
-            tasks: What else goes on beside it: each gets the event that ends it.
-            to: How others reach us, for the log.
+            tasks: Further tasks; each gets the event that ends it.
+            to: How other nodes reach this node, for the log.
 
         Raises:
-            BusyError: Another agent is there.
+            BusyError: Another agent is running.
         """
         parts, agent = self.parts, self.parts.agent
         server = await parts.listen(parts.socket, self._answer)
-        parts.keeper.resume()  # nobody else can be this node's agent from here on
+        parts.keeper.resume()  # from here on, this process is the only agent of the node
         self._on_signals()
         parts.log.info(f"{agent.me} {to}, {self._rhythm()}")
         if parts.signer != agent.me:
             parts.log.warning(
-                f"it signs as {parts.signer}: nobody believes what it says of {agent.me}"
+                f"it signs as {parts.signer}: other nodes reject its status of {agent.me}"
             )
         parts.manager.ready(f"{agent.me}: waiting for triggers")
         try:
@@ -120,7 +119,7 @@ class RunService:
                 )
                 parts.manager.stopping()
                 idle.set()
-                await keeping  # gives back what it has, while the bus is there
+                await keeping  # releases the leases while the bus is reachable
                 self._leave.set()
                 for other in others:
                     other.cancel()

@@ -1,8 +1,8 @@
-"""The seam between the side of an agent that talks to the bus and the side that runs.
+"""The port between the network side of an agent and its run side.
 
-Owns: what the first needs of the second (`RunSide`), and the second in the same process
-(`LocalRunSide`). `fleet.agent.split.client.RemoteRunSide` is the second in another process, behind
-`fleet.agent.split.server.RunSideServer`. Refuses to know: how either works.
+- `RunSide` is what the network side uses. `LocalRunSide` implements it in the same process.
+- `fleet.agent.split.client.RemoteRunSide` implements it over a socket to another process, where
+  `fleet.agent.split.server.RunSideServer` answers.
 """
 
 import asyncio
@@ -18,40 +18,35 @@ Answer = tuple[str, str, bytes]
 
 
 class RunSideAwayError(UnavailableError):
-    """The run side is another process, and cannot be asked."""
+    """The run side is another process and is unreachable."""
 
 
 class RunSide(Protocol):
-    """Admits what comes from the bus, runs Puppet, and says how the node is.
+    """Admits messages from the bus, runs Puppet and describes the node.
 
-    Where it is another process, every call may raise `RunSideAwayError`: it cannot be asked, and
-    what became of the messages is unknown. They are then to be handed over again; a message
-    that comes twice counts once.
+    In another process, each call may raise `RunSideAwayError`: then it is unknown whether the run
+    side has the messages. Hand them over again; a message that arrives twice counts once.
     """
 
     @property
     def me(self) -> NodeName:
-        """Return the node."""
+        """Return the node's name."""
         ...
 
     async def hear(self, tokens: Sequence[bytes]) -> None:
-        """Take signed triggers; those that are admitted are on the disk afterwards.
-
-        Raises:
-            StateError: They are not.
-        """
+        """Take signed triggers and write the admitted ones to disk."""
         ...
 
     async def serve(self, token: bytes) -> Answer | None:
-        """Do a signed request; return its reply, `None` where nobody is to get one."""
+        """Execute a signed request and return its reply; `None` for no reply."""
         ...
 
     async def describe(self) -> bytes:
-        """Return how the node is, signed."""
+        """Return the signed description of the node."""
         ...
 
     def subscribe(self) -> asyncio.Event:
-        """Return an event that is set on every change of state; the waiter clears it."""
+        """Return an event that is set on each change; the subscriber clears it."""
         ...
 
 
@@ -59,9 +54,9 @@ class LocalRunSide:
     """The run side in this process.
 
     Args:
-        agent: Hears the triggers.
-        serve: Does the requests.
-        describe: Returns how the node is, signed.
+        agent: Takes the triggers.
+        serve: Executes requests.
+        describe: Returns the signed description of the node.
     """
 
     def __init__(
@@ -77,7 +72,7 @@ class LocalRunSide:
 
     @property
     def me(self) -> NodeName:
-        """Return the node."""
+        """Return the node's name."""
         return self._agent.me
 
     async def hear(self, tokens: Sequence[bytes]) -> None:
@@ -85,13 +80,13 @@ class LocalRunSide:
         self._agent.receive_triggers(tokens)
 
     async def serve(self, token: bytes) -> Answer | None:
-        """Do a signed request; see `RunSide`."""
+        """Execute a signed request; see `RunSide`."""
         return await self._serve(token)
 
     async def describe(self) -> bytes:
-        """Return how the node is, signed."""
+        """Return the signed description of the node."""
         return self._describe()
 
     def subscribe(self) -> asyncio.Event:
-        """Return an event that is set at each change; see `RunSide`."""
+        """Return an event that is set on each change; see `RunSide`."""
         return self._agent.subscribe()

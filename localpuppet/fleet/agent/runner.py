@@ -1,7 +1,7 @@
-"""The port through which the agent has runs done, what crosses it, and what keeps runs from it.
+"""The port through which the agent executes runs, its values, and what prevents a run.
 
 Implementations: `agent.fork_runner` (a child that does what `localpuppet apply` does),
-`agent.command_runner` (a site's own command).
+`agent.command_runner` (a command of the site).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,23 +15,23 @@ from localpuppet.node.runs.hold import Held
 
 
 class Fate(StrEnum):
-    """What became of a run that was asked for."""
+    """Whether a requested run started and ended."""
 
-    OVER = "over"  # it started, and has ended
-    BUSY = "busy"  # it did not start: another run has the node, or it is on hold
+    OVER = "over"  # it started and has ended
+    BUSY = "busy"  # it did not start: another run uses the node, or the node is on hold
     IMPOSSIBLE = "impossible"  # it did not start, and would not if it were tried again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run went.
+    """The result of a run.
 
     Attributes:
         fate: Whether it started.
         run: Its id, if it has one.
-        outcome: How it ended, in the words of the record.
-        reason: One line: why it failed, or did not start.
-        told: What it has to tell besides.
+        outcome: Its outcome as in the record.
+        reason: One line: why it failed or did not start.
+        told: Further results.
     """
 
     fate: Fate
@@ -46,11 +46,11 @@ class Order:
     """What a run is for.
 
     Attributes:
-        causes: `Batch.to_dict()` and `paths`, all of them: what its record keeps.
-        text: The same for people.
-        noop: Whether every cause wants no change.
-        puppet_tags: Puppet tags that limit it; empty for everything.
-        through: The owner of the hold that does not stop it; `None` where every hold does.
+        causes: `Batch.to_dict()` with all `paths`: what the record keeps.
+        text: The causes as text for people.
+        noop: Whether every cause requires a noop run.
+        puppet_tags: Puppet tags that limit the run; empty for a complete run.
+        through: The owner of the hold that does not stop the run; `None` if every hold does.
     """
 
     causes: Mapping[str, Any]
@@ -62,13 +62,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacles:
-    """What keeps a run that is due from its beginning.
+    """What prevents a due run from starting.
 
     Attributes:
-        held: Returns why the node does not run for now, or `None`.
-        lacking: Returns which entries a step waits for that this node does not have; see
+        held: Returns what blocks runs now, or `None`.
+        lacking: Returns the entries that a step waits for and that this node does not have; see
             `fleet.triggers.steps.Steps`.
-        begun: Returns how the run of a cause stands that an earlier agent began; see
+        begun: Returns the state of the run of a cause that an earlier agent began; see
             `restored_steps.RestoredSteps`.
     """
 
@@ -78,12 +78,12 @@ class Obstacles:
 
 
 class Runner(Protocol):
-    """Does runs, one at a time."""
+    """Executes runs, one at a time."""
 
     async def run(self, order: Order) -> RunEnd:
-        """Do a run and return how it went; it raises for bugs only."""
+        """Execute a run and return its result; exceptions are bugs."""
         ...
 
     def end(self) -> None:
-        """Ask the run that is on to end, as TERM does."""
+        """End the run in progress as TERM does."""
         ...

@@ -1,4 +1,4 @@
-"""How this node is, as its agent tells the others."""
+"""Describe the state of this node for other nodes."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -23,22 +23,22 @@ from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import State, Status
 from localpuppet.node.runs.telling import told_log, told_report
 
-DURATIONS = 5  # of good runs, that a rollout is told
-LOOKED_AT = 50  # runs that are looked at for these
+DURATIONS = 5  # of successful runs, which a rollout receives
+LOOKED_AT = 50  # runs that are searched for these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What a node keeps of itself, beside its agent.
+    """The node's own records, which the agent's description includes.
 
     Attributes:
         holds: Returns the holds on the node.
-        records: The runs of the node.
+        records: The records of the node's runs.
         modules: The directory of all modules.
         rollback: Returns the rollback in force.
         assigned: Returns the assignment in force.
-        every: Seconds between runs that nothing else causes; `None` for none.
-        confirmation: Returns what is told of the confirmation of a deployed release.
+        every: Seconds between periodic runs; `None` for no periodic runs.
+        confirmation: Returns the published state of the confirmation of a deployed release.
     """
 
     holds: Callable[[], Holds]
@@ -55,9 +55,9 @@ class Describer:
 
     Args:
         agent: The node's agent.
-        kept: What the node keeps of itself.
-        signer: In whose name the node speaks.
-        clock: Time.
+        kept: The node's own records.
+        signer: Signs the description.
+        clock: The clock.
     """
 
     def __init__(self, agent: Agent, kept: Kept, *, signer: Signer, clock: Clock) -> None:
@@ -67,11 +67,11 @@ class Describer:
         self._clock = clock
 
     def signed(self) -> bytes:
-        """Return the presence entry: JSON, signed."""
+        """Return the presence entry as signed JSON."""
         return self._signer.sign(json.dumps(self.status()).encode(), MessageKind.PRESENCE)
 
     def status(self) -> dict[str, Json]:
-        """Return how the node is; the fields are in docs/agent.md."""
+        """Return the state of the node; docs/agent.md describes the fields."""
         agent = self._agent
         try:
             holds: list[Json] = [hold.to_dict() for hold in self._kept.holds().active()]
@@ -103,14 +103,14 @@ class Describer:
         try:
             rollback = self._kept.rollback()
         except LocalpuppetError:
-            return None  # the next run says what is damaged
+            return None  # the next run reports the damage
         return None if rollback is None else {**rollback.to_public()}
 
     def _assignment(self) -> Json:
         try:
             assignment = self._kept.assigned()
         except LocalpuppetError:
-            return None  # the next run says what is damaged
+            return None  # the next run reports the damage
         return None if assignment is None else assignment.to_public()
 
     def _confirmation(self) -> Json:
@@ -118,31 +118,27 @@ class Describer:
         return None if told is None else {**told}
 
     def last_run(self) -> Mapping[str, Json]:
-        """Return the record of the last finished run, as it may leave the node.
-
-        Empty before the first run.
-        """
+        """Return the published record of the last finished run, empty before the first run."""
         last = self._last()
         return {} if last is None else published(last).to_dict()
 
     def durations(self) -> list[Json]:
-        """Return how many seconds the last good whole runs took, the newest first."""
+        """Return the seconds that the last successful complete runs took, newest first."""
         newest = islice(self._kept.records.history(), LOOKED_AT)
         good = (one.seconds for one in newest if one.good and one.seconds is not None)
         return [*islice(good, DURATIONS)]
 
     def report(self, run: RunId | None) -> Mapping[str, Json]:
-        """Return what a run did to which resource, as it may leave the node; see `told_report`.
+        """Return the published report of a run: its changes by resource; see `told_report`.
 
         Raises:
-            InvalidInputError: There is no such run.
-            StateError: Its record cannot be read.
+            InvalidInputError: The run does not exist.
         """
         directory = self._kept.records.get(run)
         return told_report(directory, self._kept.records.status(directory))
 
     def log(self, run: RunId | None) -> Mapping[str, Json]:
-        """Return the end of what Puppet said during a run; see `report` and `told_log`."""
+        """Return the end of Puppet's log of a run; see `report` and `told_log`."""
         directory = self._kept.records.get(run)
         return told_log(directory, self._kept.records.status(directory))
 
@@ -153,7 +149,7 @@ class Describer:
         return None
 
     def _release(self, last: Status | None) -> Json:
-        """Return the digest of the release that the last run had, where it is staged."""
+        """Return the digest of the last run's release if it is staged."""
         if last is None:
             return None
         link = self._kept.modules / ReleasePath(last.app)

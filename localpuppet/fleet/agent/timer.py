@@ -1,9 +1,9 @@
-"""The agent's timer: when a node's own run is due, spread over the fleet.
+"""The agent's timer for periodic runs, spread over the fleet.
 
-    step(now) -> ask for a run when it is due, and say how long to sleep
+    step(now) -> request a run when one is due, and return how long to sleep
 
-Invariant: a node runs at its own second of each period, whatever the clock does: one that was set
-back does not keep the node waiting for longer than a period.
+- A node runs at its own second of each period. If the clock is set back, the node waits for at most
+  one period.
 """
 
 import hashlib
@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from localpuppet.base.formats.names import NodeName
 
-# The timer looks at the clock so often, in case somebody has set it.
+# The longest sleep in seconds, to notice a changed clock.
 LONGEST = 60.0
 
 
 def splay(node: NodeName, every: float) -> float:
-    """Return at which second of each period a node runs: the same for ever, spread over the fleet.
+    """Return the node's second of each period: constant per node, spread over the fleet.
 
     Args:
         node: The node.
@@ -28,12 +28,12 @@ def splay(node: NodeName, every: float) -> float:
 
 
 class Timer:
-    """Asks for a run once a period.
+    """Requests a run once a period.
 
     Args:
         every: The period in seconds.
-        phase: At which second of each period; see `splay`.
-        now: The time at the start, in seconds since 1970.
+        phase: The second of each period; see `splay`.
+        now: The start time in seconds since 1970.
         due: Called when a run is due.
     """
 
@@ -44,10 +44,10 @@ class Timer:
         self._due = self._next(now)
 
     def step(self, now: float) -> float:
-        """Ask for a run when it is due; return how many seconds to sleep."""
+        """Request a run when one is due; return how many seconds to sleep."""
         if now >= self._due:
             self._call()
-        if now >= self._due or self._due - now > self._every:  # or somebody set the clock back
+        if now >= self._due or self._due - now > self._every:  # or the clock was set back
             self._due = self._next(now)
         return min(self._due - now, LONGEST)
 

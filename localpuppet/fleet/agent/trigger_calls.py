@@ -1,9 +1,8 @@
-"""What Puppet code has sent to other nodes: the verbs `trigger` and `kick`.
+"""Answer the verbs `trigger` and `kick` of Puppet code, which send triggers to other nodes.
 
-Owns: their fields (docs/puppet-module.md), and that a kick of a run waits until the run is over.
-Refuses to know: where the line came from, and how it is sent.
-
-Invariant: a kick to nobody is an answer; that nobody could be asked who is to run is an error.
+- docs/puppet-module.md describes the fields.
+- A kick from a run is sent when the run has ended.
+- A kick without receivers is an answer. If the agent cannot ask for the receivers, the call fails.
 """
 
 import uuid
@@ -29,7 +28,7 @@ from localpuppet.fleet.triggers.trigger import MAX_TAGS, MAX_TTL
 from localpuppet.fleet.trust.signing import Signer
 
 Paths = Callable[[str | None], Iterable[tuple[NodeName, ...]]]
-# Seconds for which a kick is good, and for which the bus keeps it, unless the resource says more.
+# Seconds for which a kick is valid and the bus keeps it, unless the resource gives another time.
 KICK_TTL = 180
 
 
@@ -38,10 +37,10 @@ class Sender:
     """How this node sends triggers.
 
     Attributes:
-        store: Lends the store of an engine, connected; that of the site for `None`.
-        signer: This node.
-        paths: Returns the paths of the causes of a run, or of the run that is on.
-        keyprefix: Where on the bus this site's triggers are.
+        store: Lends a connected store of an engine; `None` means the engine of the site.
+        signer: Signs as this node.
+        paths: Returns the paths of the causes of a run, or of the run in progress.
+        keyprefix: The key prefix of this site's triggers.
         clock: The node's clock.
     """
 
@@ -56,9 +55,9 @@ class TriggerCalls:
     """Answers `trigger` and `kick`.
 
     Args:
-        sender: Sends.
-        inventory: Is asked who is to run.
-        held: Where the kicks of a run wait until it is over.
+        sender: Sends triggers.
+        inventory: Answers which nodes receive a kick.
+        held: Keeps the kicks of a run until the run has ended.
     """
 
     def __init__(self, sender: Sender, *, inventory: InventoryCalls, held: HeldKicks) -> None:
@@ -67,15 +66,14 @@ class TriggerCalls:
         self._held = held
 
     async def trigger(self, fields: Fields, run: str | None) -> dict[str, Any]:
-        """Send a trigger to nodes that are named.
+        """Send a trigger to named nodes.
 
         Args:
-            fields: The question.
-            run: Whose question it is, where a supervisor started the run.
+            fields: The fields of the call.
+            run: The id of the run that asks, if a supervisor started it.
 
         Raises:
-            InvalidInputError: The question is refused.
-            UnavailableError: It could not be sent.
+            InvalidInputError: A field is invalid.
         """
         keyttl = fields.integer("keyttl", minimum=1, maximum=MAX_LIFE)
         ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TTL)
@@ -92,14 +90,12 @@ class TriggerCalls:
         return await self._send(call, engine, run)
 
     async def kick(self, fields: Fields, run: str | None) -> dict[str, Any]:
-        """Send a trigger to whom a kick finds, but never to this node; see `trigger`.
+        """Send a trigger to the nodes that a kick selects, except this node; see `trigger`.
 
-        The kicks of a run that is on are sent when it is over (`triggers.held_kicks`).
+        The kicks of a run in progress are sent when it has ended (`triggers.held_kicks`).
 
         Raises:
-            InvalidInputError: The question is refused.
-            UnavailableError: Nobody could be asked who is to run, or it could not be sent.
-            StateError: The disk refused to keep it.
+            InvalidInputError: A field is invalid.
         """
         kick = Kick.read(fields)
         ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TTL) or KICK_TTL

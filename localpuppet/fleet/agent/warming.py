@@ -1,9 +1,9 @@
-"""The fork server's life beside the agent: it is started, and started again when it has ended.
+"""Keep a fork server running beside the agent, and restart it when it has ended.
 
-Owns: when. It is started while no run is on, so that no run shares the machine with its start; it
-ends by itself when it should not go on (after a run that changed something, say: see
-`share/fork_server.rb`), with an exit code of its own. Where it ends otherwise, it is tried again
-after a pause that doubles. Invariant: whatever becomes of it, runs go on, cold.
+- The server starts while no run is in progress, so that its start does not slow a run down.
+- It ends itself with its own exit code when it is outdated, for example after a run with changes
+  (see `share/fork_server.rb`). After any other end, the next start waits for a pause that doubles.
+- Without a server, runs start Puppet cold.
 """
 
 import asyncio
@@ -14,53 +14,53 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.ports import Log, ProcessId
 from localpuppet.fleet.agent.fork_runner import ended
 
-# The exit code of a server whose place another one is to take.
+# The exit code of a server that is to be replaced.
 RECYCLED = 10
-# Seconds until it is tried again after it could not be had: the first time, and at the most.
+# Seconds until the next start after a failure: the first pause, and the longest.
 FIRST = 1.0
 LONGEST = 300.0
-# Seconds that it may take to end when we do.
+# Seconds that the server may take to end when the agent ends.
 PATIENCE = 10.0
 
 
 class Server(Protocol):
-    """A fork server that was started: `base.machine.kept_process.KeptProcess`."""
+    """A running fork server: `base.machine.kept_process.KeptProcess`."""
 
     @property
     def identity(self) -> ProcessId:
-        """Return who it is."""
+        """Return the process identity."""
         ...
 
     def end(self) -> None:
-        """Ask it to end; none is fine."""
+        """End the server; without a running server, do nothing."""
         ...
 
     def code(self) -> int:
-        """Return its exit code, once it has ended; the number of a signal is negative."""
+        """Return the exit code after the end; the number of a signal is negative."""
         ...
 
 
 class Runs(Protocol):
-    """Tells whether a run is on: `fleet.agent.agent.Agent`."""
+    """Returns whether a run is in progress: `fleet.agent.agent.Agent`."""
 
     @property
     def running(self) -> object:
-        """Return what runs; nothing where nothing does."""
+        """Return the run in progress; a false value without one."""
         ...
 
     def subscribe(self) -> asyncio.Event:
-        """Return an event that is set whenever something changed; whoever waits clears it."""
+        """Return an event that is set on each change; the subscriber clears it."""
         ...
 
 
 class Warming:
-    """Keeps a fork server.
+    """Keeps a fork server running.
 
     Args:
-        runs: Tells whether a run is on.
+        runs: Returns whether a run is in progress.
         start: Starts a server.
-        log: What the agent says.
-        first: Seconds until it is tried again for the first time.
+        log: The agent's log.
+        first: The first pause in seconds after a failed start.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Warming:
         self._first = first
 
     async def keep(self, leave: asyncio.Event) -> None:
-        """Keep a server until `leave` is set, and end it then."""
+        """Keep a server running until `leave` is set, and end it then."""
         leaving = asyncio.create_task(leave.wait())
         changed = self._runs.subscribe()
         pause = self._first
@@ -90,14 +90,14 @@ class Warming:
                 if problem is None:
                     pause = self._first
                 elif not leaving.done():
-                    self._log.warning(f"{problem}; runs start cold until it is there again")
+                    self._log.warning(f"{problem}; runs start cold until it is running again")
                     await asyncio.wait([leaving], timeout=pause)
                     pause = min(2 * pause, LONGEST)
         finally:
             leaving.cancel()
 
     async def _idle(self, changed: asyncio.Event, leaving: "asyncio.Task[bool]") -> None:
-        """Wait until no run is on."""
+        """Wait until no run is in progress."""
         while self._runs.running and not leaving.done():
             changed.clear()
             change = asyncio.create_task(changed.wait())
@@ -105,7 +105,7 @@ class Warming:
             change.cancel()
 
     async def _serve(self, leaving: "asyncio.Task[bool]") -> str | None:
-        """Have a server until it ends, or we leave; return what went wrong, if something did."""
+        """Run a server until it ends or `leaving` is done; return the error, if any."""
         try:
             server = self._start()
         except LocalpuppetError as error:

@@ -74,7 +74,7 @@ class Board:
     def take(self, change: "Change") -> None:
         """Show what a change brought."""
         if self._away:
-            render.say("# the bus is back", err=True)
+            render.say("# the bus is reachable again", err=True)
         self._away = False
         if isinstance(change, Listing):
             self._begin(change)
@@ -101,7 +101,7 @@ class Board:
         if not self._begun:
             raise error
         if not self._away:
-            render.say(f"# the bus is away, still trying: {error}", err=True)
+            render.say(f"# the bus is unreachable, still trying: {error}", err=True)
         self._away = True
 
     def _begin(self, listing: "Listing") -> None:

@@ -117,12 +117,12 @@ async def test_an_outage_costs_nothing_but_time(directory: Path) -> None:
         await site.present()
         for times in range(1, 4):
             site.away(True)
-            await site.until("the bus is away, runs go on by the timer", times)
+            await site.until("the bus is unreachable, periodic runs continue", times)
             with pytest.raises(UnavailableError):
                 await site.session.store()
             site.put(site.rig.token(times))  # somebody reaches it whom we do not
             site.away(False)
-            await site.until("the bus is back", times)
+            await site.until("the bus is reachable again", times)
             await site.until("accepted", times)
     assert all(client.closed for client in site.clients)
 
@@ -143,9 +143,9 @@ async def test_settings_that_were_good_once_are_an_outage_later(directory: Path)
     async with site.running():
         await site.present()
         site.away(True)
-        await site.until("the bus is away")
+        await site.until("the bus is unreachable")
         site.away(False)
-        await site.until("the bus is back")
+        await site.until("the bus is reachable again")
         assert len(tries) == 5
 
 
@@ -179,7 +179,7 @@ async def test_it_comes_back_less_and_less_often(directory: Path) -> None:
     await task
     pauses = [later - earlier for earlier, later in pairwise(tries)]
     assert pauses[0] < pauses[1] < pauses[2]
-    assert site.rig.log.text.count("the bus is away") == 1, "said once"
+    assert site.rig.log.text.count("the bus is unreachable") == 1, "said once"
 
 
 @pytest.mark.parametrize("odd", ["ends", "cancels"])
@@ -188,7 +188,7 @@ async def test_a_watch_that_ends_or_is_cancelled_is_an_outage(directory: Path, o
     site = Site(directory)
     site.odd = odd
     async with site.running():
-        await site.until("the bus is away")
+        await site.until("the bus is unreachable")
         site.odd = ""
         site.put(site.rig.token(1))
         await site.until("accepted")
@@ -210,14 +210,14 @@ async def test_time_outs_work_after_many_outages(directory: Path) -> None:
     session = site.connected_by(slow)
     task = asyncio.create_task(session.run(site.stop))
     for times in range(1, 4):
-        await site.until("the bus is back", times - 1)
+        await site.until("the bus is reachable again", times - 1)
         while not site.store.watchers:
             await asyncio.sleep(0.001)
         site.away(True)
-        await site.until("the bus is away", times)
+        await site.until("the bus is unreachable", times)
         await asyncio.sleep(0.01)  # a connection is tried, and times out
         site.away(False)
-    await site.until("the bus is back", 3)
+    await site.until("the bus is reachable again", 3)
     assert not task.done()
     site.stop.set()
     await task
@@ -284,9 +284,9 @@ async def test_warnings_are_said_once(directory: Path) -> None:
     async with site.running():
         await site.present()
         site.away(True)
-        await site.until("the bus is away")
+        await site.until("the bus is unreachable")
         site.away(False)
-        await site.until("the bus is back")
+        await site.until("the bus is reachable again")
     assert site.rig.log.text.count("the server is old") == 1
 
 

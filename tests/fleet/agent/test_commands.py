@@ -334,7 +334,7 @@ def test_call_where_no_agent_listens(two: Sequence[Member]) -> None:
     refused = call(a, {"verb": "lock", "name": "x", "wait": 0, "run": None})
     assert refused.json == {
         "ok": False,
-        "error": "lock: nobody on this node would renew the lease (start 'localpuppet agent')",
+        "error": "lock: no process on this node would renew the lease (start 'localpuppet agent')",
     }
     for line in ("", "no JSON", "[]", "{}", '{"verb":"x"}', "[" * 100_000):
         answer = call(a, line)

@@ -85,9 +85,9 @@ def test_an_outage_is_said_once_and_waited_for(
     fleet, a, b, watch = watched
     shown = len(watch.rows())
     fleet.bus.server.kill()
-    watch.until_said("the bus is away, still trying: ")
+    watch.until_said("the bus is unreachable, still trying: ")
     fleet.bus.server.start()
-    watch.until_said("the bus is back")
+    watch.until_said("the bus is reachable again")
     assert watch.rows()[shown:] == [], "nothing has changed meanwhile"
     assert b.run("disable", "-m", "migration").code == 0
     fleet.send(a, b)

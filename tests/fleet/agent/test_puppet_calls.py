@@ -256,7 +256,7 @@ async def test_a_lock_that_was_lost_is_said_to_be() -> None:
     rig.store.kept.clear()
     found = await rig.ask(UNLOCK)
     assert found["ok"] is False
-    assert "was lost before its lock was given back" in found["error"]
+    assert "was lost before its lock was released" in found["error"]
 
 
 @pytest.mark.parametrize(

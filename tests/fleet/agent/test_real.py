@@ -36,5 +36,5 @@ def test_an_agent_that_signs_in_another_name_says_so(fleet: Fleet) -> None:
     settings = json.loads((b.root / "localpuppet.yaml").read_text())
     b.node.write("localpuppet.yaml", json.dumps({**settings, "identity": {"name": "alice"}}))
     b.start()
-    b.wait_log("it signs as alice: nobody believes what it says of b.example.com")
+    b.wait_log("it signs as alice: other nodes reject its status of b.example.com")
     a.wait_nodes({b.name: "not trusted"})

@@ -202,7 +202,10 @@ async def test_the_command_of_a_killed_agent_keeps_the_next_one_waiting(tmp_path
     while not (tmp_path / "here").exists():
         await asyncio.sleep(0.01)
     busy = await second.run(ORDER)
-    assert (busy.fate, busy.reason) == (Fate.BUSY, "the command of an earlier agent goes on")
+    assert (busy.fate, busy.reason) == (
+        Fate.BUSY,
+        "the command of an earlier agent is still running",
+    )
     await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
     assert (await run).outcome == "ended"
     assert (await second.run(ORDER)).outcome == "ended"

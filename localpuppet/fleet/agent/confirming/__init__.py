@@ -1,4 +1,4 @@
-"""A release that somebody deployed is confirmed through the bus, or this node goes back.
+"""Confirm a deployed release through the bus, or return this node to the last good release.
 
 decides: `deciding`, `pending`.
 acts: `confirming`, `looking`, `memory`, `retreating`, `way_back`.

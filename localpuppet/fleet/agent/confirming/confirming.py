@@ -1,12 +1,10 @@
-"""Sees to it that a deployed release is confirmed, or that this node goes back by itself.
+"""Confirm a deployed release, or roll this node back if no confirmation comes in time.
 
-    a run of it is over -> look -> decide -> (look …)* -> confirmed, or back
+    a run of the release has ended -> look -> decide -> (look …)* -> confirmed, or back
 
-Owns: when a confirmation begins, what is written down before it is acted upon, and what people are
-told meanwhile. Refuses to know: sockets and engines (`looking`), the rules (`deciding`).
-
-Invariants: what is decided is on the disk before anything follows from it, so that a kill or a
-reboot at any point leads to the same; nothing here ends the agent, but a disk that refuses.
+- Each decision is on the disk before the node acts on it, so a kill or a reboot changes nothing.
+- Only a disk error ends the agent from here.
+- `looking` talks to the bus; `deciding` has the rules.
 """
 
 import asyncio
@@ -33,29 +31,29 @@ from localpuppet.node.releases.ledger import Rollback
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.records import Records
 
-# Seconds between two looks: they begin close to each other, since most releases cut nobody off.
+# Seconds between two looks, short at first, because most releases do not cut the node off.
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-AGAIN = 30.0  # seconds until what the disk refused is tried again
-_OLD_CONNECTION = "an old connection to the bus goes on, and no new one is answered"
-_ANOTHER = "the release that the node is to run was given anew"
+AGAIN = 30.0  # seconds until the next attempt after a disk error
+_OLD_CONNECTION = "an old connection to the bus still works, but no new one is answered"
+_ANOTHER = "the assignment was replaced or removed"
 _UNSERVED = "the bus does not serve, and this node is not cut off"
 DONE: Mapping[str, Json] = {"state": "confirmed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What is there on this node.
+    """The parts of this node that a confirmation uses.
 
     Attributes:
-        memory: Keeps the confirmation.
+        memory: Stores the confirmation.
         assigned: Returns the assignment in force.
         rollback: Returns the rollback in force.
-        records: The runs.
+        records: The records of runs.
         holds: Returns the holds.
         boot: The kernel's id of this boot.
-        late: Told whether something waits for longer than it may; for monitoring.
-        command: Asks the site's own `confirm_command` whether this node is connected after all;
-            `None` for no such command.
+        late: Called with whether a confirmation is overdue, for monitoring.
+        command: Returns whether the site's `confirm_command` reports a connection; `None` without
+            such a command.
     """
 
     memory: ConfirmationMemory
@@ -69,15 +67,13 @@ class Site:
 
 
 class Confirming:
-    """The confirmation of what was deployed on this node.
+    """The confirmation of the release that was deployed on this node.
 
     Args:
-        site: What is there.
+        site: The parts of this node.
         looking: Looks at the bus.
-        retreating: Brings this node back.
-        agent: Its agent.
-        clock: Its clock.
-        log: What is said.
+        retreating: Rolls this node back.
+        agent: The node's agent.
     """
 
     def __init__(
@@ -96,10 +92,10 @@ class Confirming:
         self._agent = agent
         self._clock = clock
         self._log = log
-        self._fresh = False  # a new connection was made for what is pending
-        self._blind: float | None = None  # since when we look and nothing answers
+        self._fresh = False  # a new connection succeeded for the pending release
+        self._blind: float | None = None  # since when no look had an answer
         self._pause = FIRST_PAUSE
-        self._leaving = ""  # the nonce of what this agent goes back from
+        self._leaving = ""  # the nonce of the release that this agent is leaving
         self._way_back = WayBack(
             retreating,
             assigned=site.assigned,
@@ -110,7 +106,7 @@ class Confirming:
         self._said = ""
 
     async def keep(self, leave: asyncio.Event) -> None:
-        """Look after what waits for its confirmation until `leave` is set."""
+        """Watch the pending confirmation until `leave` is set."""
         keeping = asyncio.create_task(self._keep())
         leaving = asyncio.create_task(leave.wait())
         try:
@@ -118,13 +114,13 @@ class Confirming:
             if keeping.done():
                 await keeping
         finally:
-            # What a look is in the middle of is done again by the next agent.
+            # The next agent repeats an interrupted look.
             keeping.cancel()
             leaving.cancel()
 
     async def _keep(self) -> None:
         changed = self._agent.subscribe()
-        await self._looking.new_connection()  # names are resolved as long as that can be done
+        await self._looking.new_connection()  # caches the addresses of the bus while names resolve
         while True:
             changed.clear()
             pause = await self.step()
@@ -133,7 +129,7 @@ class Confirming:
                     await changed.wait()
 
     async def step(self) -> float | None:
-        """Do what is to be done now; return in how many seconds to look again, `None` for never."""
+        """Execute the next step; return the seconds until the next look, `None` for no look."""
         try:
             found = self._current()
             if found is None:
@@ -150,22 +146,22 @@ class Confirming:
             return AGAIN
 
     def told(self) -> Mapping[str, Json] | None:
-        """Return what the others are told; the nonce is in it as soon as it can come back."""
+        """Return the published state, with the nonce as soon as the nonce can come back."""
         try:
             found = self._site.memory.read()
         except LocalpuppetError:
-            return None  # `step` says what is damaged
+            return None  # `step` reports the damage
         if found is None:
             return None
         nonce = found.nonce if self._fresh and found.stage is Stage.PENDING else ""
         return {**found.to_public(), "nonce": nonce}
 
     def answer(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
-        """Take a caller's word that its nonce came back, or return why that cannot be.
+        """Accept a caller's confirmation that the nonce came back, or return why not.
 
         Args:
-            caller: Who says so, a caller id: of the rollout, or who has taken it over.
-            args: What was deployed, and the nonce.
+            caller: The caller id of the rollout, or of the controller that took it over.
+            args: The deployment, and the nonce.
         """
         found = self._current()
         rollout = args.rollout
@@ -193,10 +189,10 @@ class Confirming:
         )
 
     def _current(self) -> Confirmation | None:
-        """Return the confirmation of what is in force; it begins when a run of that is over."""
+        """Return the confirmation of the release in force, which begins when a run has ended."""
         held, assignment = self._site.memory.read(), self._site.assigned()
         if held is not None and (assignment is None or not held.is_of(assignment)):
-            # Nothing waits for it any more: neither a hold of ours, nor an alarm.
+            # The node no longer needs a hold or an alarm for the old release.
             if held.stage in (*OPEN, Stage.NOT_BACK):
                 self._settle(replace(held, stage=Stage.LEFT, why=_ANOTHER))
             held = None
@@ -223,7 +219,7 @@ class Confirming:
         return begun
 
     def _carried(self, held: Confirmation, assignment: Assignment) -> Confirmation:
-        """Return what was begun before; somebody may have decided about the release since."""
+        """Return the stored confirmation, updated if a person has decided on the release since."""
         if held.stage not in OPEN:
             return held
         found = held.carried(self._now())
@@ -237,7 +233,7 @@ class Confirming:
         return self._settle(replace(found, stage=Stage.LEFT, why=why))
 
     async def _look(self, found: Confirmation) -> float | None:
-        """Look at the bus, and do what follows; return in how many seconds to look again."""
+        """Look at the bus and act on it; return the seconds until the next look."""
         reach, fresh = await self._looking.look(found.nonce)
         found = self._note_reached(found, fresh=fresh, reached=fresh)
         verdict = self._verdict(found, reach)
@@ -256,12 +252,12 @@ class Confirming:
         return pause
 
     def _note_reached(self, found: Confirmation, *, fresh: bool, reached: bool) -> Confirmation:
-        """Note durably that this node is not cut off, and that the nonce can be told from now on.
+        """Record durably that the node is connected, and that it may publish the nonce.
 
         Args:
-            found: What waits.
-            fresh: Whether a new connection was answered.
-            reached: The same, or the site's own command says that this node is connected.
+            found: The pending confirmation.
+            fresh: Whether a new connection had an answer.
+            reached: The same, or whether the site's own command reports a connection.
         """
         if reached and not found.reached and self._is_open(found):
             found = replace(found, reached=True)
@@ -272,7 +268,7 @@ class Confirming:
         return found
 
     def _is_open(self, found: Confirmation) -> bool:
-        """Return whether nobody has decided while we looked."""
+        """Return whether the confirmation is still undecided after the look."""
         now = self._current()
         return now is not None and (now.nonce, now.stage) == (found.nonce, found.stage)
 
@@ -294,9 +290,9 @@ class Confirming:
         return decide(sight, within=found.within)
 
     def _act(self, found: Confirmation, verdict: Verdict) -> None:
-        """Write down what was decided, and do it."""
+        """Record the verdict and act on it."""
         if verdict is Verdict.CONFIRMED:
-            why = "by this node itself, nobody of the rollout spoke" if found.rollout else ""
+            why = "by this node itself, the rollout sent no confirmation" if found.rollout else ""
             self._settle(replace(found, stage=Stage.CONFIRMED, why=why))
         elif verdict is Verdict.CUT_OFF:
             newest = next(iter(self._site.records.ids()), "")
@@ -312,7 +308,7 @@ class Confirming:
             self._retreating.hold(found, f"{found.release} is not confirmed: {why}")
 
     def _wait(self, found: Confirmation, why: str) -> None:
-        """Go on waiting for what is late, and say so, once for each reason."""
+        """Continue to wait for an overdue confirmation, and log each reason once."""
         if found.why != why:
             self._site.memory.write(replace(found, why=why))
             self._say(f"{found.release} is not confirmed: {why}; waiting")
@@ -320,14 +316,14 @@ class Confirming:
             self._agent.recheck()
 
     def _begin_to_go_back(self, found: Confirmation) -> None:
-        """Take our own hold out of the way of the run that is to follow, and tell the others."""
+        """Remove this node's own hold, which would block the rollback's run, and notify others."""
         self._site.late(True)
         self._retreating.let_go(found)
         self._agent.recheck()
 
     async def _go_back(self, found: Confirmation) -> float | None:
-        """Go on with going back; return in how many seconds to look again."""
-        if self._leaving != found.nonce:  # an agent that was killed may not have come to it
+        """Continue the rollback; return the seconds until the next look."""
+        if self._leaving != found.nonce:  # an agent that was killed may not have done this
             self._begin_to_go_back(found)
             self._leaving = found.nonce
         then, pause = await self._way_back.step(found)
@@ -344,7 +340,7 @@ class Confirming:
         return pause
 
     def _settle(self, found: Confirmation) -> Confirmation:
-        """Write down how it ended, and tell."""
+        """Record the result and publish it."""
         self._site.memory.write(found)
         self._fresh = False
         self._say(str(found), good=found.stage is Stage.CONFIRMED)

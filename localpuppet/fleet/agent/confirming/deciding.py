@@ -1,65 +1,64 @@
-"""Whether a deployed release is confirmed, waited for, or left.
+"""Decide whether a deployed release is confirmed, pending, or rolled back.
 
-Owns: what this node makes of what it hears of the bus. Refuses to know: how it is heard, time.
-
-Rules:
-
-- By hand, a node's own words that come back to it through the bus confirm the release. Those of a
-  rollout are confirmed by its caller; where nobody of the rollout speaks and it holds the node no
-  longer, its own words do for it.
-- Where a new connection was answered in the place of the bus, once since the run, this node is not
-  cut off by its release, whatever the bus does from then on: it waits, for ever if need be.
-- Where none was, for as long as a confirmation may take, and nothing answers now, it is cut off. An
-  agent that has just begun looks for a while itself: a network takes its time after a reboot.
-- Where going back fails it is tried again some times, in longer and longer pauses: what was in its
-  way may be over by then. After that a person has to look.
+- For a release that a person deployed, the node confirms when it reads its own nonce back from the
+  bus.
+- For a release that a rollout deployed, the rollout's caller confirms. If no caller does so in time
+  and the rollout no longer holds the node, reading the nonce back is enough.
+- If the bus answered one new connection since the run, the release has not cut the node off. Then
+  the node waits, without a limit.
+- If no new connection had an answer for the whole confirmation time, and none has one now, the
+  node is cut off. An agent that has just started looks for some seconds itself, because a network
+  needs time after a reboot.
+- If a rollback fails, the node tries it again after longer and longer pauses, up to a limit. Then a
+  person has to look.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-# How often going back is tried, and the seconds after the first try that fails: then twice as many.
+# The number of rollback attempts, and the seconds after the first failure; each later pause is
+# twice as long.
 TRIES = 5
 FIRST_PAUSE = 30.0
-SETTLING = 20.0  # seconds that an agent looks itself before it believes that nothing answers
+SETTLING = 20.0  # seconds for which an agent looks itself before it decides that the bus is silent
 
 
 def pause_after(failed: int) -> float | None:
-    """Return the seconds until going back is tried again; `None` for never.
+    """Return the seconds until the next rollback attempt; `None` for no further attempt.
 
     Args:
-        failed: How many tries have failed.
+        failed: The number of failed attempts.
     """
     return None if failed >= TRIES else FIRST_PAUSE * 2 ** (failed - 1)
 
 
 class Reach(StrEnum):
-    """What was heard of the bus, the best first."""
+    """What the last look at the bus had as an answer, the best first."""
 
-    READ_BACK = "read back"  # over a new connection, and our own words came back through the bus
-    CONNECTED = "connected"  # something answers in its place
+    READ_BACK = "read back"  # a new connection succeeded, and the bus returned this node's nonce
+    CONNECTED = "connected"  # an address of the bus answers
     NOTHING = "nothing"
 
 
 class Verdict(StrEnum):
-    """What is to be done."""
+    """What the node does next."""
 
     CONFIRMED = "confirmed"
     WAIT = "wait"
-    UNHEARD = "unheard"  # wait, and say that the caller is silent
-    UNSERVED = "unserved"  # wait, hold the node, and say that the bus does not serve
-    CUT_OFF = "cut off"  # go back
+    UNHEARD = "unheard"  # wait, and report that the caller is silent
+    UNSERVED = "unserved"  # wait, hold the node, and report that the bus does not serve
+    CUT_OFF = "cut off"  # roll back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What is known now.
+    """The facts for a decision.
 
     Attributes:
-        reach: What was heard of the bus just now.
-        waited: Seconds since the count began.
-        reached: Whether a new connection was answered, now or earlier.
-        looked: Seconds for which this agent itself has looked and heard nothing.
+        reach: The answer to the last look.
+        waited: Seconds since the confirmation began.
+        reached: Whether a new connection had an answer, now or earlier.
+        looked: Seconds for which this agent has looked without an answer.
         by_rollout: Whether a rollout deployed the release.
         held: Whether that rollout holds the node.
     """
@@ -73,11 +72,11 @@ class Sight:
 
 
 def decide(sight: Sight, *, within: float) -> Verdict:
-    """Return what is to be done of a release that is not confirmed.
+    """Return the verdict on a release that is not confirmed.
 
     Args:
-        sight: What is known.
-        within: Seconds within which a confirmation is to come.
+        sight: The facts.
+        within: Seconds within which the confirmation must come.
     """
     late = sight.waited >= within
     if sight.reach is Reach.READ_BACK:

@@ -1,10 +1,9 @@
-"""Looks whether the bus is there: a new connection, and our own words read back through it.
+"""Check that the bus is reachable: open a new connection, and read the node's nonce back.
 
-Owns: what counts as an answer. Refuses to know: engines, sockets, and what follows.
-
-A connection that was made before the run does not count: a firewall that lets only new ones drop
-would be found out when that connection ends, which may be in weeks. An engine without servers (a
-file on this machine) cannot be cut off: it answers always, be it with an error.
+- A connection from before the run does not count. It would hide a firewall that drops new
+  connections only.
+- An engine without servers (a file on this machine) cannot be cut off: its answer counts even if it
+  is an error.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.trust.signing import Verifier
 
 Store = Callable[[], Awaitable[KeyValue]]
-# Whether a server of the bus, or the machine that it is on, answers a new connection.
+# Returns whether a server of the bus, or its machine, answers a new connection.
 Answers = Callable[[], Awaitable[bool]]
 
 
@@ -28,8 +27,8 @@ class Looking:
     Args:
         me: This node.
         store: Returns the store that the agent is connected to.
-        verifier: Tells whose signatures hold.
-        answers: Tries new connections; `None` for an engine that needs none.
+        verifier: Verifies signatures.
+        answers: Tries new connections; `None` for an engine without servers.
     """
 
     def __init__(
@@ -41,11 +40,11 @@ class Looking:
         self._answers = answers
 
     async def new_connection(self) -> bool:
-        """Return whether something answers in the place of the bus."""
+        """Return whether an address of the bus answers a new connection."""
         return self._answers is None or await self._answers()
 
     async def read_back(self, nonce: str) -> Reach:
-        """Return whether our presence with a nonce comes back; whether the bus answers, if not."""
+        """Return whether the bus returns this node's presence with a nonce, or answers at all."""
         try:
             kv = await self._store()
             entry = await kv.get(f"{PRESENCE}{self._me}")
@@ -58,10 +57,10 @@ class Looking:
         return Reach.READ_BACK if same else Reach.CONNECTED
 
     async def look(self, nonce: str) -> tuple[Reach, bool]:
-        """Return what is heard of the bus, and whether a new connection could be made.
+        """Return the answer of the bus, and whether a new connection succeeded.
 
         Args:
-            nonce: What our presence says, if everything is well.
+            nonce: The nonce that this node's presence should have.
         """
         fresh = await self.new_connection()
         found = await self.read_back(nonce)

@@ -1,4 +1,4 @@
-"""The confirmation that this node waits for, or had last: `confirmation.json` in its state."""
+"""Store the pending or last confirmation in `confirmation.json` of the state directory."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from localpuppet.fleet.agent.confirming.pending import Confirmation
 
 
 class ConfirmationMemory:
-    """Keeps it, over a kill and a reboot.
+    """The stored confirmation, which survives kills and reboots.
 
     Args:
         state: The state directory.
@@ -20,10 +20,10 @@ class ConfirmationMemory:
         self._file = state / "confirmation.json"
 
     def read(self) -> Confirmation | None:
-        """Return it; `None` before the first.
+        """Return the confirmation; `None` before the first.
 
         Raises:
-            StateError: It is damaged, or cannot be read.
+            StateError: The file is damaged or unreadable.
         """
         try:
             return Confirmation.from_dict(read_json(self._file))
@@ -33,14 +33,10 @@ class ConfirmationMemory:
             raise StateError(
                 error.what,
                 where=error.where or str(self._file),
-                hint="move it away: the release that is in force is then confirmed anew",
+                hint="move it away: the node then starts a new confirmation",
             ) from error
 
     def write(self, confirmation: Confirmation) -> None:
-        """Have it on the disk.
-
-        Raises:
-            StateError: It is not.
-        """
+        """Write the confirmation durably."""
         make_private(self._state)
         write_json(self._file, confirmation.to_dict())

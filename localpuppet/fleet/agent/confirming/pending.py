@@ -1,17 +1,14 @@
-"""A deployed release and its confirmation: what is remembered of it, and how long it waits.
+"""The confirmation of a deployed release as a value, its JSON form, and its waiting time.
 
     pending -> confirmed
             -> going back -> went back, or not
-            -> left: somebody has decided otherwise
+            -> left: a person has decided otherwise
 
-Owns: the value, its JSON form, and the seconds that it has waited. Refuses to know: files, and
-what follows from waiting (`deciding`).
-
-Invariant: no clock that somebody sets makes it wait for ever, nor sends a node back at once. Within
-a boot the kernel's monotonic clock counts, which nobody sets and all processes share; it stands
-while the machine sleeps, and so do we. It says nothing over a reboot. There the time of day tells
-how long the machine was down, between nothing and the whole time, and from then on the monotonic
-clock of the new boot counts again.
+- A changed clock neither makes a confirmation wait forever nor rolls a node back at once.
+- Within a boot, the kernel's monotonic clock counts. It cannot be set, all processes share it, and
+  it stops while the machine sleeps.
+- After a reboot, the time of day gives the downtime, between zero and the whole waiting time. Then
+  the monotonic clock of the new boot counts.
 """
 
 from collections.abc import Mapping
@@ -33,7 +30,7 @@ class Instant:
 
     Attributes:
         boot: The kernel's id of the boot.
-        monotonic: Seconds since some moment of that boot.
+        monotonic: The monotonic clock of that boot in seconds.
         at: The time of day, ISO 8601, UTC.
     """
 
@@ -44,23 +41,24 @@ class Instant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """What is known of a deployed release that was run.
+    """The confirmation of a deployed release after its first run.
 
     Attributes:
-        serial: Of its assignment.
+        serial: The serial of its assignment.
         release: The release.
-        by: Who assigned it, a caller id.
-        rollout: The rollout that did; empty where somebody did by hand.
-        run: The first run of it that is over.
-        nonce: What has to come back through the bus, a UUID.
+        by: The caller id that assigned the release.
+        rollout: The rollout that assigned it; empty for a person.
+        run: The first finished run of the release.
+        nonce: The UUID that has to come back through the bus.
         within: Seconds for that.
-        since: When the count began.
-        reached: Whether a new connection was answered since: the release has not cut this node off.
-        stage: Where it is.
-        why: One line more; empty where there is nothing to say.
-        newest: The newest run when this node decided to go back, and then the newest run of the
-            older release that failed; empty before.
-        tries: How many tries to go back have failed.
+        since: When the waiting time began.
+        reached: Whether a new connection had an answer since: the release has not cut this node
+            off.
+        stage: Its stage.
+        why: A reason for people, one line; may be empty.
+        newest: The newest run when the node decided to roll back, then the newest failed run of the
+            older release; empty before.
+        tries: The number of failed rollback attempts.
     """
 
     serial: int
@@ -78,17 +76,17 @@ class Confirmation:
     tries: int = 0
 
     def is_of(self, assignment: Assignment) -> bool:
-        """Return whether this is the confirmation of an assignment; serials may begin anew."""
+        """Return whether this confirmation is for an assignment; serials may restart."""
         mine = (self.serial, self.release, self.by, self.rollout)
         return mine == (assignment.serial, assignment.release, assignment.by, assignment.rollout)
 
     @property
     def silence(self) -> str:
-        """Why this node goes back."""
+        """Return why this node rolls back."""
         return f"no connection to the bus for {show_duration(self.within)}"
 
     def concerns(self, *, rolled_back: bool) -> bool:
-        """Return whether a person who looks at the node should see it.
+        """Return whether a person who looks at the node should see the confirmation.
 
         Args:
             rolled_back: Whether a rollback is in force.
@@ -98,7 +96,7 @@ class Confirmation:
         )
 
     def carried(self, now: Instant) -> "Confirmation":
-        """Return the same with a count that goes on in the boot of `now`."""
+        """Return the confirmation with its waiting time continued in the boot of `now`."""
         if self.since.boot == now.boot:
             return self
         passed = (parse_time(now.at) - parse_time(self.since.at)).total_seconds()
@@ -107,11 +105,11 @@ class Confirmation:
         return replace(self, since=since)
 
     def waited(self, now: Instant) -> float:
-        """Return the seconds since the count began; `now` is of the same boot."""
+        """Return the seconds that it has waited; `now` is of the same boot."""
         return max(now.monotonic - self.since.monotonic, 0.0)
 
     def to_public(self) -> dict[str, Json]:
-        """Return what others may know; the nonce is apart: it is told when it can come back."""
+        """Return the published part; the nonce is published separately, when it can come back."""
         return {
             "serial": self.serial,
             "release": self.release,
@@ -129,10 +127,10 @@ class Confirmation:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json]) -> "Confirmation":
-        """Return the confirmation.
+        """Read the JSON form.
 
         Raises:
-            StateError: It is not one that this version wrote.
+            StateError: This version did not write it.
         """
         try:
             if raw["schema"] != SCHEMA:

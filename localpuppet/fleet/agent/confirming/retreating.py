@@ -1,9 +1,8 @@
-"""Going back by ourselves to the last good release, through a rollout's hold if need be.
+"""Roll this node back to the last good release, if need be through a rollout's hold.
 
-    decided -> the rollback is in force (in a child) -> a run of it -> how that ended
+    decided -> the rollback is in force (in a child) -> a run of it -> its result
 
-Owns: that this is done again after a kill until a run of the old release is on record. Refuses to
-know: why we go back.
+- After a kill these steps are repeated, until a run of the older release is on record.
 """
 
 from collections.abc import Callable
@@ -28,16 +27,16 @@ from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import State, Status
 
-HOLD = 600.0  # seconds for which a hold lasts that is not renewed
+HOLD = 600.0  # seconds until a hold expires without renewal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retreat:
-    """What a child is to do.
+    """The rollback that a child process puts in force.
 
     Attributes:
-        left: The assignment that is left.
-        because: Who decides, and why, in one line.
+        left: The assignment to leave.
+        because: The decider and the reason, in one line.
     """
 
     left: Assignment
@@ -48,20 +47,19 @@ class RetreatRunner(Protocol):
     """Puts rollbacks in force; see `agent.fork_runner`."""
 
     async def run(self, order: Retreat) -> RunEnd:
-        """Do so and return how it went; its fate is `OVER` where it is done."""
+        """Put a rollback in force and return the result, with fate `OVER` if it succeeded."""
         ...
 
 
 class Retreating:
-    """Brings this node back.
+    """Rolls this node back.
 
     Args:
         runner: Puts the rollback in force.
         agent: Runs the older release.
-        inbox: Remembers that such a run is to follow.
-        records: The runs of this node.
-        holds: Returns the holds on it.
-        clock: The node's clock.
+        inbox: Remembers that a run is to follow.
+        records: The records of this node's runs.
+        holds: Returns the holds on this node.
     """
 
     def __init__(
@@ -82,10 +80,10 @@ class Retreating:
         self._clock = clock
 
     async def put_in_force(self, found: Confirmation, left: Assignment) -> RunEnd:
-        """Have the older release decide what this node runs; done twice it comes to the same.
+        """Put the rollback in force; repeating this is harmless.
 
         Args:
-            found: What was not confirmed.
+            found: The confirmation that did not come.
             left: Its assignment.
         """
         return await self._runner.run(Retreat(left=left, because=f"this node: {found.silence}"))
@@ -99,13 +97,13 @@ class Retreating:
         ]
 
     def ask_for_run(self, found: Confirmation) -> None:
-        """Have a run follow, if none is on or waits; one that is asked for twice is one.
+        """Request a run unless one is in progress or waits; repeated requests count once.
 
-        A rollout's hold lets it through: it is a run of that rollout. A person's does not. Each try
-        has a name of its own.
+        A rollout's hold does not stop this run, because it is a run of that rollout. A person's
+        hold does. Each attempt has its own id.
 
         Args:
-            found: What was not confirmed.
+            found: The confirmation that did not come.
         """
         owner = self.owner(found)
         if found.rollout and any(one.owner == owner for one in self._holds().active()):
@@ -130,13 +128,13 @@ class Retreating:
         return asked or self._agent.waiting is not None
 
     def owner(self, found: Confirmation) -> str:
-        """Return who holds this node for what is not confirmed: its rollout where it has one."""
+        """Return the owner of the hold for an unconfirmed release: its rollout, if it has one."""
         if found.rollout:
             return rollout_owner(found.by, found.rollout)
         return f"{found.by}/confirmation"
 
     def hold(self, found: Confirmation, reason: str) -> None:
-        """Hold this node for some minutes more, unless it is held for that long already."""
+        """Hold this node for some minutes, unless a hold of the same owner lasts long enough."""
         now, owner = self._clock.now(), self.owner(found)
         mine = [one for one in self._holds().active() if one.owner == owner]
         half = now + timedelta(seconds=HOLD / 2)
@@ -147,19 +145,19 @@ class Retreating:
         self._holds().add(Hold(owner=owner, reason=reason, since=since, until=until))
 
     def let_go(self, found: Confirmation) -> None:
-        """End what `hold` began; a rollout's own hold is that rollout's to end."""
+        """Remove the hold of `hold`; only the rollout removes a rollout's hold."""
         owner = self.owner(found)
         if not found.rollout and any(one.owner == owner for one in self._holds().active()):
             self._holds().remove(owner)
 
 
 def _name(found: Confirmation) -> str:
-    """Return under which id a rollout's run is asked for."""
+    """Return the id of the requested run of this attempt."""
     return str(uuid5(UUID(found.nonce), str(found.tries))) if found.tries else found.nonce
 
 
 def first_run(records: Records, assignment: Assignment) -> Status | None:
-    """Return the first run of an assignment that is over and could change something."""
+    """Return the first finished run of an assignment that was not a noop run."""
     found = None
     for status in records.history():
         if status.id <= assignment.after:

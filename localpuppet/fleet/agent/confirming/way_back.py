@@ -1,12 +1,10 @@
-"""The way back of a node that is cut off: again, after longer and longer pauses, and not for ever.
+"""Roll a node that is cut off back: several attempts with growing pauses.
 
     decided -> the rollback is in force -> a run of it -> (a pause -> a run …)* -> back, or not
 
-Owns: when the next try is due, and what is told of those before. Refuses to know: how a try is made
-(`retreating`), how often (`deciding`), files.
-
-Invariant: how often this failed is counted in the confirmation, with the newest run that counts: a
-kill, a reboot or a node that keeps the records of few runs begins no new count.
+- The confirmation counts the failures and has the newest run that counts. A kill, a reboot or a
+  short history of runs does not reset the count.
+- `retreating` executes an attempt; `deciding` limits their number.
 """
 
 from collections.abc import Callable
@@ -22,20 +20,19 @@ from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
 
-LOOK = 5.0  # seconds between two looks whether a run is over
-AGAIN = 30.0  # seconds until a run is asked for again that has not begun
-BUSY_AGAIN = 2.0  # seconds until what found the store locked is tried again
+LOOK = 5.0  # seconds between two checks whether a run has ended
+AGAIN = 30.0  # seconds until a requested run that has not begun is requested again
+BUSY_AGAIN = 2.0  # seconds until the next attempt if the store is locked
 
 
 class WayBack:
     """Takes one step after the other.
 
     Args:
-        retreating: Makes the tries.
+        retreating: Executes the attempts.
         assigned: Returns the assignment in force.
         rollback: Returns the rollback in force.
-        is_running: Returns whether a run is on.
-        clock: The node's clock.
+        is_running: Returns whether a run is in progress.
     """
 
     def __init__(
@@ -53,17 +50,17 @@ class WayBack:
         self._is_running = is_running
         self._clock = clock
         self._in_force = ""  # the nonce for which the rollback was put in force
-        self._asked = -1  # a run was asked for when so many tries had failed
-        self._due = 0.0  # when the next is to be made; 0 before this process knows
+        self._asked = -1  # the number of failed attempts when a run was requested
+        self._due = 0.0  # when the next attempt is due; 0 if unknown
 
     async def step(self, found: Confirmation) -> tuple[Confirmation, float]:
-        """Do what is to be done now.
+        """Execute the next step.
 
         Args:
-            found: What is known; this node is going back.
+            found: The confirmation; this node is rolling back.
 
         Returns:
-            What is known then, and in how many seconds to look again.
+            The updated confirmation, and the seconds until the next step.
         """
         if self._in_force != found.nonce:
             left = self._due - self._clock.monotonic()
@@ -72,7 +69,7 @@ class WayBack:
             return await self._put_in_force(found)
         rollback = self._rollback()
         if rollback is None or rollback.serial != found.serial:
-            return replace(found, stage=Stage.LEFT, why="somebody decided otherwise"), 0.0
+            return replace(found, stage=Stage.LEFT, why="the rollback was replaced or removed"), 0.0
         runs = self._retreating.runs(found, rollback)
         if runs and runs[0].good:
             return replace(found, stage=Stage.WENT_BACK, why=found.silence), 0.0
@@ -108,14 +105,14 @@ class WayBack:
             return found, BUSY_AGAIN
         if end.fate is not Fate.OVER:
             return self._after(replace(found, tries=found.tries + 1), end.reason), 0.0
-        begun = bool(found.tries) and not self._due  # an agent before us began to wait
+        begun = bool(found.tries) and not self._due  # an earlier agent began to wait
         pause = pause_after(found.tries) if begun else None
         self._due = self._clock.monotonic() + (pause or 0.0)
         self._in_force, self._asked = found.nonce, -1
         return await self.step(found)
 
     def _after(self, found: Confirmation, failure: str) -> Confirmation:
-        """Return what is known after a try that failed, and have the next wait."""
+        """Return the confirmation after a failed attempt, and schedule the next one."""
         pause = pause_after(found.tries)
         if pause is None:
             why = f"{found.silence}; {failure}, and so ended {TRIES} tries"

@@ -1,14 +1,11 @@
-"""Which nodes made an answer another one, and by what.
+"""Find the nodes that changed an answer, by comparing two answers node by node.
 
-Owns: how two answers are compared node by node. Refuses to know: where they come from, and whether
-anything follows.
-
-- A node changed an answer when what is told of it is different, and it has said something since the
-  answer before, or nothing that it said counts any more.
-- Where no node is both (the bus has begun to count anew), those are meant of which something
-  different is told.
-- Where nothing different is told of any node (a count, a question that joins nodes), those are
-  meant that have said something since.
+- A node changed an answer if its part of the answer differs, and it has published an entry since,
+  or its entry no longer counts.
+- If no node meets both conditions (the bus has restarted its revisions), the nodes whose part
+  differs changed the answer.
+- If no node's part differs (a count, a query that joins nodes), the nodes that have published an
+  entry since changed the answer.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -16,21 +13,21 @@ from collections.abc import Callable, Mapping, Set
 from localpuppet.fleet.agent.reactions.dependency import Told
 from localpuppet.fleet.triggers.change import Change, How
 
-# Nodes that are named for one change of one answer.
+# The limit of nodes that are listed for one change of one answer.
 MAX_NODES = 256
 
 
 def changes(
     text: str, before: Told, now: Told, *, since: Set[str], counts: Callable[[str], bool]
 ) -> dict[str, Change]:
-    """Return the nodes that changed an answer, and how; at most `MAX_NODES`, the first by name.
+    """Return the nodes that changed an answer, and how: the first `MAX_NODES` by name.
 
     Args:
-        text: The question.
+        text: The query.
         before: The answer before.
         now: The answer now.
-        since: The nodes that have said something since.
-        counts: Whether there is an entry of a node.
+        since: The nodes that have published an entry since.
+        counts: Returns whether a node has an entry.
     """
     differ = {
         node: Change.of(text, how, facts)
@@ -51,6 +48,6 @@ def _difference(
     if before is None or now is None:
         return (How.JOINED if before is None else How.LEFT), ()
     if not before and now:
-        return None, ()  # the record before did not say what was told
+        return None, ()  # the earlier record has no parts
     labels = sorted(label for label in {*before, *now} if before.get(label) != now.get(label))
     return (How.CHANGED if labels else None), tuple(filter(None, labels))

@@ -1,7 +1,7 @@
-"""Collectors as something that a run depends on: what they took of whom, and what they would today.
+"""Collectors as dependencies of a run: compare what they collected with what they would now.
 
-Owns: how a collector of `collected.json` becomes a `Dependency` and is asked again. Refuses to
-know: what follows from another answer, and which resources are taken (`exports`).
+- A collector in `collected.json` becomes a `Dependency`, and is asked again. `exports` decides
+  which resources match.
 """
 
 import json
@@ -17,14 +17,14 @@ from localpuppet.node.runs.records import Records
 
 
 class Collectors:
-    """A `Source`.
+    """A `Source` of collectors.
 
     Args:
-        reader: The entries, which say how old the answer is.
+        reader: The entries and their age.
         collecting: Answers collectors.
-        records: Where runs are recorded.
-        now: Seconds since 1970, UTC.
-        max_stale: For how many seconds an answer counts after the view was last current.
+        records: The records of runs.
+        now: Returns seconds since 1970, UTC.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
     """
 
     name = "collector"
@@ -45,7 +45,7 @@ class Collectors:
         self._max_stale = max_stale
 
     def told(self, run: str) -> Sequence[Dependency]:
-        """Return what the collectors of a run took; see `Source`."""
+        """Return what the collectors of a run received; see `Source`."""
         return [
             Dependency(
                 source=self.name,
@@ -58,7 +58,7 @@ class Collectors:
         ]
 
     def ask(self, key: str) -> Told:
-        """Return what a collector would take now; see `Source`."""
+        """Return what a collector would receive now; see `Source`."""
         kind, condition = loads_again(key.encode())
         search = Search.parse(condition)
         found = must_ask(

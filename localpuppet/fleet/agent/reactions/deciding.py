@@ -1,15 +1,13 @@
-"""What follows when answers have changed: a reaction, a wait, or one line that says why nothing.
+"""Decide what follows a changed answer: a reaction, a wait, or a log line with the reason.
 
-Owns: the rules. Refuses to know: where answers come from, files, clocks.
-
-- An answer is dealt with when a run was told it or a reaction is made for it, and when a line has
-  said why there is none. What is dealt with is not looked at again: one reaction an answer,
-  whatever becomes of its run.
-- Back to what the last good run was told is no change, unless a run was tried with something else.
-- A reaction goes along the path of the peer that changed, and that peer, by the rule of triggers
-  (`triggers.chain`): a peer whose own change goes back to this node leads to nothing. Of several
-  peers one that may is enough; the others' paths are not taken.
-- A reaction that waits for its run serves what changes meanwhile: that costs none of the limits.
+- An answer is dealt with if a run received it, if a reaction follows, or if a log line has said why
+  none follows. It gets one reaction, whatever the result of the run.
+- A return to the answer of the last good run is not a change, unless a run has used another answer
+  since.
+- A reaction extends the path of the peer that changed, by the rule of triggers (`triggers.chain`):
+  if the peer's change goes back to this node, there is no reaction. One peer that is allowed is
+  enough; the paths of the others are not used.
+- Further changes join a reaction that waits for its run, and do not count towards the limits.
 
 Example: web01's address changed, so `Decision.causes` is one cause along `(web01,)`.
 """
@@ -33,9 +31,9 @@ from localpuppet.fleet.triggers.cause import Cause, CauseKind
 from localpuppet.fleet.triggers.chain import Loop, next_path
 from localpuppet.fleet.triggers.change import MAX_QUESTION, Change
 
-# Causes of one reaction, each with a path of its own; the paths of more peers are not taken.
+# Causes of one reaction, each with its own path; the paths of more peers are not used.
 MAX_CAUSES = 32
-# Changes that are told of one peer.
+# The limit of changes that are listed for one peer.
 MAX_CHANGES = 8
 
 Path = tuple[NodeName, ...]
@@ -47,8 +45,8 @@ class Peer:
 
     Attributes:
         node: The node.
-        paths: The chains that led to what it says of itself; `()` for one that begins there.
-        refusal: Why this node does not react to it, if so: the policy.
+        paths: The chains that led to its entry; `()` for a chain that begins there.
+        refusal: Why the policy forbids a reaction to it, or `None`.
         change: What it changed.
     """
 
@@ -60,12 +58,12 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """An answer that is not the one that was dealt with.
+    """An answer that is not dealt with.
 
     Attributes:
-        watched: The question.
+        watched: The query.
         now: The answer.
-        peers: The nodes that made it another one.
+        peers: The nodes that changed it.
     """
 
     watched: Watched
@@ -73,19 +71,19 @@ class Seen:
     peers: tuple[Peer, ...]
 
     def served(self) -> Watched:
-        """Return the question as it is when a run follows."""
+        """Return the query as it is when a run follows."""
         return self.watched.dealt_with(self.now, tried=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to be done.
+    """What follows.
 
     Attributes:
-        state: What is to be remembered, before anything else is done.
-        lines: To be logged, once.
-        waiting: Why a reaction has to wait; to be logged once for all that wait so.
-        due: When that wait is over: seconds since 1970, UTC; `None` where nothing waits.
+        state: The state to store before anything else happens.
+        lines: Log lines, each to be written once.
+        waiting: Why a reaction has to wait; to be logged once per reason.
+        due: When the wait ends, in seconds since 1970 UTC; `None` if no reaction waits.
     """
 
     state: State
@@ -96,7 +94,7 @@ class Decision:
 
 @dataclass(slots=True, kw_only=True)
 class _Verdict:
-    """What may follow from one peer: a reaction along a path, not before a time, or nothing."""
+    """What may follow for one peer: a reaction along a path, a wait, or no reaction."""
 
     path: Path | None = None
     blocked: str = ""
@@ -104,7 +102,7 @@ class _Verdict:
     changes: list[Change] = field(default_factory=list)
 
     def is_ready(self, now: float) -> bool:
-        """Return whether this node may react to the peer at once."""
+        """Return whether this node may react to the peer now."""
         return self.path is not None and self.until <= now
 
 
@@ -117,15 +115,15 @@ def decide(
     waits: bool,
     new_id: Callable[[], str],
 ) -> Decision:
-    """Return what follows from answers that have changed.
+    """Return what follows from changed answers.
 
     Args:
-        state: What is remembered; nothing is pending.
+        state: The stored state; no reaction is pending.
         seen: The answers that are not dealt with.
         me: This node.
         now: Seconds since 1970, UTC.
         waits: Whether a reaction waits for its run to start.
-        new_id: Makes a UUID.
+        new_id: Returns a new UUID.
     """
     dealt: dict[tuple[str, str], Watched] = {}
     lines: list[str] = []
@@ -166,7 +164,7 @@ def decide(
 def _verdicts(
     made: Sequence[Made], news: Sequence[Seen], *, me: NodeName, now: float, waits: bool
 ) -> dict[NodeName, _Verdict]:
-    """Return what may follow from each peer that changed something."""
+    """Return what may follow for each peer that changed an answer."""
     verdicts: dict[NodeName, _Verdict] = {}
     for one in news:
         for peer in one.peers:
@@ -218,7 +216,7 @@ def _why_not(one: Seen, verdicts: Mapping[NodeName, _Verdict]) -> str:
 
 def _line(why: str, one: Seen) -> str:
     question = one_line(one.watched.question.text)[:MAX_QUESTION]
-    return f"no reaction: {why}; the next run is told the new answer to {question}"
+    return f"no reaction: {why}; the next run receives the new answer to {question}"
 
 
 def _waiting(due: float | None, *, limited: bool) -> str:

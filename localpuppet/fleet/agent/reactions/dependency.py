@@ -1,8 +1,7 @@
-"""What a run depends on: an answer about other nodes that it was given, with a digest.
+"""Dependencies of a run: answers about other nodes with their digests, and the reactor's ports.
 
-Owns: the values, and the ports through which the reactor hears of them. Refuses to know: what is
-asked, and how. Questions are one kind (`questions`); whatever else a catalog takes from others and
-can digest is another `Source` beside it.
+- Queries are one kind (`questions`). Anything else that a catalog uses from other nodes and that
+  has a digest can be another `Source`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +16,12 @@ from localpuppet.fleet.triggers.cause import Cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """An answer, as far as it is compared with others.
+    """An answer, as far as the reactor compares it.
 
     Attributes:
-        digest: What tells it from other answers.
-        revision: Up to which revision of the bus everything is in it.
-        parts: What was told of which node; empty for one where that is not known.
+        digest: The digest of the answer.
+        revision: The revision of the bus up to which the answer is complete.
+        parts: The part of the answer about each node; empty for a node whose part is unknown.
     """
 
     digest: str
@@ -31,22 +30,22 @@ class Told:
 
     @property
     def explained(self) -> int:
-        """Return of how many nodes it is known what was told."""
+        """Return the number of nodes whose part is known."""
         return sum(map(bool, self.parts.values()))
 
     def within(self, most: int) -> "Told":
-        """Return the answer, with the names alone where more nodes than `most` are explained."""
+        """Return the answer, with node names only if it has the parts of more than `most` nodes."""
         if self.explained <= most:
             return self
         return replace(self, parts={node: {} for node in self.parts})
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Told":
-        """Return the answer in our own JSON.
+        """Read the JSON form.
 
         Raises:
             KeyError: A field is missing.
-            TypeError: A field is not what it must be.
+            TypeError: A field has the wrong type.
         """
         parts = {str(node): dict(about) for node, about in dict(raw["parts"]).items()}
         return cls(digest=str(raw["digest"]), revision=int(raw["revision"]), parts=parts)
@@ -59,12 +58,12 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
-    """One answer that a run was given.
+    """One answer that a run received.
 
     Attributes:
-        source: The `Source` that can ask again.
-        key: What makes it the same question for that source: text of at most some KiB.
-        text: The question, for people.
+        source: The name of the `Source` that can ask again.
+        key: Identifies the query for that source: text of some KiB at most.
+        text: The query, for people.
         told: The answer.
     """
 
@@ -75,18 +74,18 @@ class Dependency:
 
     @property
     def id(self) -> tuple[str, str]:
-        """Return what makes it the same dependency."""
+        """Return what identifies the dependency."""
         return self.source, self.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """A run that is over, of all that a release has.
+    """A finished run of a complete release.
 
     Attributes:
         run: Its id.
-        good: Whether it left the node as its release wants it.
-        told: The answers that it was given.
+        good: Whether it succeeded.
+        told: The answers that it received.
     """
 
     run: str
@@ -99,36 +98,36 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the word for it, as it stands in `Dependency.source`."""
+        """Return the name of the kind, as in `Dependency.source`."""
         ...
 
     def told(self, run: str) -> Sequence[Dependency]:
-        """Return what a run was told; nothing where its record does not say.
+        """Return the answers that a run received; empty if its record has none.
 
         Raises:
-            StateError: The record is damaged, or cannot be read.
+            StateError: The record is damaged or unreadable.
         """
         ...
 
     def ask(self, key: str) -> Told:
-        """Return what a run would be told now.
+        """Return the answer that a run would receive now.
 
         Raises:
-            UnavailableError: That cannot be told: what is known is too old, say.
-            InvalidInputError: The question is refused today.
+            UnavailableError: The answer is unknown, for example because the view is too old.
+            InvalidInputError: The query has become invalid.
         """
         ...
 
 
 class Peers(Protocol):
-    """What the other nodes say of themselves."""
+    """The entries of other nodes."""
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
-        """Return what a node said last; `None` where nothing of it counts."""
+        """Return a node's newest entry; `None` if it has none that counts."""
         ...
 
     def since(self, revision: int) -> set[str]:
-        """Return the nodes that said something after a revision of the bus."""
+        """Return the nodes that have published an entry after a revision of the bus."""
         ...
 
 
@@ -136,31 +135,31 @@ class Runs(Protocol):
     """The runs of this node."""
 
     def after(self, run: str | None) -> tuple[Sequence[EndedRun], bool]:
-        """Return the whole runs that ended after one, the oldest first, and whether one is on.
+        """Return the complete runs that ended after one, oldest first, and whether one is running.
 
         Args:
-            run: The last that is known; `None` for none: then the last good one and those after it.
+            run: The last known run; `None` means: return the last good run and all after it.
         """
         ...
 
 
 class Host(Protocol):
-    """What runs on this node: the agent."""
+    """The agent of this node."""
 
     @property
     def me(self) -> NodeName:
-        """Return the node."""
+        """Return the node's name."""
         ...
 
     @property
     def is_running(self) -> bool:
-        """Return whether a run of the agent's is on."""
+        """Return whether a run of the agent is in progress."""
         ...
 
     def owes(self, causes: Iterable[str]) -> bool:
-        """Return whether the cause with one of these ids waits for its run to start."""
+        """Return whether one of these causes waits for its run to start."""
         ...
 
     def react(self, causes: Sequence[Cause]) -> None:
-        """Take causes that this node has made; one that was taken before counts once."""
+        """Accept causes that this node has made; a repeated cause counts once."""
         ...

@@ -1,9 +1,7 @@
-"""The runs of this node as the reactor sees them: whole ones, and what they were told.
+"""The finished runs of this node that the reactor uses, with their dependencies.
 
-Owns: which runs count. Refuses to know: what they were told of (`dependency.Source`).
-
-A run with `--noop` or `--tags`, and one of a work tree, leave open what the next whole run does:
-they do not count.
+- Runs with `--noop` or `--tags` and runs of a work tree do not count: they do not show what the
+  next complete run does.
 """
 
 from collections.abc import Sequence
@@ -15,10 +13,10 @@ from localpuppet.node.runs.run import State, Status
 
 
 class EndedRuns:
-    """The runs on record.
+    """The recorded runs.
 
     Args:
-        records: Where they are.
+        records: The records of runs.
         sources: The kinds of dependencies.
     """
 
@@ -28,11 +26,11 @@ class EndedRuns:
         self._nothing: tuple[str | None, str | None] | None = None
 
     def after(self, run: str | None) -> tuple[list[EndedRun], bool]:
-        """Return the whole runs that ended after one, and whether one is on; see `Runs`."""
+        """Return the complete runs that ended after one, and whether one is running; see `Runs`."""
         ids = self._records.ids()
         newest = (run, ids[0] if ids else None)
         if newest == self._nothing:
-            return [], False  # asked at every turn of the agent, and most turns are not runs
+            return [], False  # the agent asks often, and usually no run has ended
         later: list[Status] = []
         for name in ids:
             if run is not None and name <= run:
@@ -57,5 +55,5 @@ class EndedRuns:
             for source in self._sources:
                 told += source.told(status.id)
         except StateError:
-            return EndedRun(run=status.id, good=False)  # nobody knows what it was told
+            return EndedRun(run=status.id, good=False)  # the answers that it received are unknown
         return EndedRun(run=status.id, good=status.good, told=tuple(told))

@@ -1,10 +1,8 @@
-"""How often a node reacts: in an hour, and to one peer.
+"""Limit how often a node reacts: in total per hour, and to one peer.
 
-Owns: the numbers. Refuses to know: answers, and why there is a reaction.
-
-- At most `HOURLY` reactions in an hour, to whatever they are.
-- A peer that changes again and again is waited for longer each time (`PAUSES`), so that it leaves
-  room for others. After an hour without a reaction to it, it begins anew.
+- At most `HOURLY` reactions follow within an hour.
+- If a peer changes repeatedly, the node waits longer each time (`PAUSES`), so other peers get their
+  share. An hour without a reaction to the peer resets its pause.
 """
 
 from collections.abc import Sequence
@@ -12,20 +10,21 @@ from dataclasses import dataclass
 
 HOUR = 3600.0
 HOURLY = 6
-# Seconds by which a clock is set back without anything being forgotten.
+# Seconds by which the clock may be set back before reactions are forgotten.
 SKEW = 60.0
-# Seconds to the next reaction to a peer, by how many there were within the hour: something may be
-# taken out and put back at once, and five in an hour leave one for others.
+# Seconds until the next reaction to a peer, by the number of its reactions within the hour. The
+# first two follow at once, for a value that is removed and added again; a limit of five leaves one
+# for others.
 PAUSES = (0.0, 0.0, 120.0, 600.0, 1800.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A reaction that was made.
+    """A reaction.
 
     Attributes:
-        at: When: seconds since 1970, UTC.
-        nodes: The peers that it was made for.
+        at: Its time in seconds since 1970, UTC.
+        nodes: The peers that caused it.
         causes: The ids of its causes.
     """
 
@@ -37,13 +36,13 @@ class Made:
 def recent(made: Sequence[Made], now: float) -> tuple[Made, ...]:
     """Return the reactions that still count.
 
-    Those that a clock made that was far ahead do not: it could keep the node waiting for ever.
+    Reactions with a time in the future do not count: a clock that was ahead would block the node.
     """
     return tuple(one for one in made if now - HOUR < one.at <= now + SKEW)
 
 
 def node_waits_until(made: Sequence[Made], now: float) -> float:
-    """Return when the node may react again; not later than `now` where it may at once."""
+    """Return when the node may react again; `now` or earlier means at once."""
     counted = recent(made, now)
     return now if len(counted) < HOURLY else counted[-HOURLY].at + HOUR
 

@@ -1,6 +1,6 @@
-"""What is remembered of reactions, on the disk: `agent/reactions.json` in the state directory.
+"""Store the reactor's state in `agent/reactions.json` of the state directory.
 
-Owns: the file; it is replaced, never written in place. Refuses to know: what is in it (`state`).
+- The file is replaced, never written in place.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ FILE = Path("agent", "reactions.json")
 
 
 class ReactionMemory:
-    """The file.
+    """The stored state.
 
     Args:
         state: The state directory.
@@ -25,10 +25,10 @@ class ReactionMemory:
         self._path = state / FILE
 
     def load(self) -> State:
-        """Return what is remembered; nothing before the first time.
+        """Return the state, empty before the first write.
 
         Raises:
-            StateError: It cannot be read, or is damaged.
+            StateError: The file is damaged or unreadable.
         """
         try:
             return State.from_dict(read_json(self._path))
@@ -42,11 +42,8 @@ class ReactionMemory:
             ) from error
 
     def save(self, state: State) -> None:
-        """Remember it.
-
-        Raises:
-            StateError: The disk refused; what was remembered stays.
-        """
+        """Write the state durably; on an error the old state remains."""
         make_private(self._path.parent)
-        # In one line: of ten thousand nodes each is another line, and written ten times as slowly.
+        # In one line: with one line per node, ten thousand nodes would make the write ten times
+        # slower.
         write_durably(self._path, f"{compact(state.to_dict())}\n".encode())

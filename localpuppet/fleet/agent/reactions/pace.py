@@ -1,12 +1,9 @@
-"""How often it is looked whether answers have changed.
+"""Decide when to look for changed answers.
 
-Owns: the debounce, and which share of the time looking may take. Refuses to know: clocks, and what
-looking is.
-
-- What changes within `DEBOUNCE` is looked at together, that long after the first of it.
-- Looking takes at most one part in `SHARE` of the time: where questions read ten thousand entries,
-  a fleet that changes all the time is looked at less often.
-- Nothing is told when an entry expires: it is looked again at the latest after `RECHECK`.
+- All changes within `DEBOUNCE` seconds after the first share one look.
+- Looking takes at most one part in `SHARE` of the time: with ten thousand entries and constant
+  changes, the looks are further apart.
+- An entry that expires sends no event, so a look follows after `RECHECK` seconds at the latest.
 """
 
 DEBOUNCE = 2.0
@@ -15,12 +12,10 @@ RECHECK = 600.0
 
 
 class Pace:
-    """When to look.
-
-    All times are seconds of a clock that never goes back.
+    """The times of the looks, in seconds of a clock that never goes back.
 
     Args:
-        now: The time.
+        now: The current time.
     """
 
     def __init__(self, now: float) -> None:
@@ -28,18 +23,18 @@ class Pace:
         self._free = now
 
     def changed(self, now: float) -> None:
-        """Take that something may have changed."""
+        """Record that something may have changed."""
         self.look_at(now + DEBOUNCE)
 
     def look_at(self, due: float) -> None:
-        """Have it looked at a time, at the latest."""
+        """Schedule a look for `due` at the latest."""
         self._due = min(self._due, due)
 
     def wait(self, now: float) -> float:
-        """Return for how many seconds there is nothing to do; 0 when it is time to look."""
+        """Return the seconds until the next look; 0 if it is due."""
         return max(0.0, self._due - now, self._free - now)
 
     def looked(self, *, begun: float, ended: float) -> None:
-        """Take that everything was looked at that had changed until `begun`."""
+        """Record a look that included all changes before `begun`."""
         self._due = ended + RECHECK
         self._free = ended + (ended - begun) * (SHARE - 1)

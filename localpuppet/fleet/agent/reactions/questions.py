@@ -1,7 +1,6 @@
-"""Questions as something that a run depends on: what it asked, and the answer today.
+"""Queries as dependencies of a run: compare their recorded answers with the answers now.
 
-Owns: how a question of `queries.json` becomes a `Dependency` and is asked again. Refuses to know:
-what follows from another answer.
+- A query in `queries.json` becomes a `Dependency`, and is asked again.
 """
 
 import json
@@ -16,13 +15,13 @@ from localpuppet.node.runs.records import Records
 
 
 class Questions:
-    """A `Source`.
+    """A `Source` of queries.
 
     Args:
         reader: The entries.
-        records: Where runs are recorded.
-        now: Seconds since 1970, UTC.
-        max_stale: For how many seconds an answer counts after the view was last current.
+        records: The records of runs.
+        now: Returns seconds since 1970, UTC.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
     """
 
     name = "query"
@@ -41,7 +40,7 @@ class Questions:
         self._max_stale = max_stale
 
     def told(self, run: str) -> Sequence[Dependency]:
-        """Return what a run was told; see `Source`."""
+        """Return the answers that a run received; see `Source`."""
         asked = read_queries(self._records.get(run))
         return [
             Dependency(
@@ -55,7 +54,7 @@ class Questions:
         ]
 
     def ask(self, key: str) -> Told:
-        """Return what a run would be told now; see `Source`."""
+        """Return the answer that a run would receive now; see `Source`."""
         function, *arguments = loads_again(key.encode())
         question = Question.of(function, arguments)
         found = must_ask(self._reader, question.answer, now=self._now(), max_stale=self._max_stale)
@@ -64,5 +63,5 @@ class Questions:
 
 
 def _parts(one: RecordedQuery) -> dict[str, dict[str, str]]:
-    """Return what was told of each node; the names at least, which older records have, too."""
+    """Return the part of each node; older records have node names only."""
     return {**{name: {} for name in one.names}, **{k: dict(v) for k, v in one.parts.items()}}

@@ -1,17 +1,13 @@
-"""Reacts: sees to it that a node runs again when what its last good run was told has changed.
+"""Request a run of this node when an answer that its last good run received has changed.
 
-    something changed -> wait for more of it -> ask again -> decide -> remember -> hand over
+    a change -> wait for more changes -> ask again -> decide -> store -> hand over
 
-Owns: the order of these steps. Refuses to know: the rules (`deciding`), how questions are asked
-(`Source`), the bus.
-
-Invariants:
-
-- Nothing is kept in memory that counts: what is owed follows from the answers today and from what
-  is remembered, so that a kill at any moment neither loses a reaction nor repeats one.
-- While a run is on nothing is decided: the run may have been told the new answer. When it is over
-  its record says so.
-- What cannot be asked is no change: an old view leads to nothing.
+- The decision follows from the stored state and the current answers only, so a kill at any moment
+  neither loses nor repeats a reaction.
+- While a run is in progress, the reactor decides nothing: the run may have received the new answer.
+  Its record shows that when it has ended.
+- If an answer is unknown, for example because the view is old, nothing has changed.
+- `deciding` has the rules.
 """
 
 import asyncio
@@ -35,14 +31,14 @@ AGAIN = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What the reactor asks.
+    """The ports of the reactor.
 
     Attributes:
-        host: What runs on this node.
-        runs: The runs that are over.
+        host: The agent of this node.
+        runs: The finished runs.
         sources: The kinds of dependencies.
-        peers: What the other nodes say of themselves.
-        refusal: Returns why this node does not react to a peer, if so: the policy.
+        peers: The entries of other nodes.
+        refusal: Returns why the policy forbids a reaction to a peer, or `None`.
     """
 
     host: Host
@@ -53,15 +49,13 @@ class World:
 
 
 class Reactor:
-    """The actor.
+    """Watches the answers and requests runs.
 
     Args:
-        world: What it asks.
-        memory: What it remembers.
-        clock: Time.
-        log: What it says.
-        new_id: Makes a UUID.
-        again: Seconds before it is tried again when the disk refused, or nothing could be asked.
+        world: Its ports.
+        memory: Stores its state.
+        new_id: Returns a new UUID.
+        again: Seconds until the next attempt after a disk error, or if no answer is known.
     """
 
     def __init__(
@@ -88,9 +82,9 @@ class Reactor:
         """React until `leave` is set.
 
         Args:
-            seen: Is set when what is known of other nodes may have changed.
-            changed: Is set when a run may have begun or ended.
-            leave: Ends it.
+            seen: Set when entries of other nodes may have changed.
+            changed: Set when a run may have begun or ended.
+            leave: Ends the loop.
         """
         pace = Pace(self._clock.monotonic())
         leaving = asyncio.create_task(leave.wait())
@@ -111,7 +105,7 @@ class Reactor:
             leaving.cancel()
 
     async def _turn(self, pace: Pace) -> float:
-        """Do what is due; return for how many seconds there is nothing to do, unless told."""
+        """Do what is due; return the seconds until the next look without an event."""
         try:
             news, busy = self.catch_up()
             begun = self._clock.monotonic()
@@ -121,7 +115,7 @@ class Reactor:
                 return self._again if busy else pace.wait(begun)
             seen = await asyncio.to_thread(self.look)
             pace.looked(begun=begun, ended=self._clock.monotonic())
-            # A run may have begun meanwhile: then it is looked again when it is over.
+            # A run may have begun meanwhile: then the next look follows its end.
             wait = 0.0 if self.catch_up()[1] else self.act(seen)
         except LocalpuppetError as error:
             self._say_once(f"no reactions for now: {error}")
@@ -132,7 +126,7 @@ class Reactor:
         return pace.wait(now)
 
     def catch_up(self) -> tuple[bool, bool]:
-        """Take in the runs that are over; return whether there were any, and whether one is on."""
+        """Take in finished runs; return whether there were any, and whether one is in progress."""
         state = self._known()
         ended, busy = self._world.runs.after(state.run)
         for run in ended:
@@ -142,10 +136,10 @@ class Reactor:
         return bool(ended), busy or self._world.host.is_running
 
     def look(self) -> list[Seen]:
-        """Return the answers that are not the ones that were dealt with.
+        """Return the answers that are not dealt with.
 
         Raises:
-            UnavailableError: They cannot be told.
+            UnavailableError: An answer is unknown.
         """
         seen = []
         left = MAX_PARTS
@@ -162,21 +156,22 @@ class Reactor:
             if now.digest == told.digest:
                 left -= told.explained
                 continue
-            # A bus that was set up anew counts from the beginning: anybody may have said something.
+            # A bus that was set up again restarts its revisions: any node may have published an
+            # entry.
             before = told.revision if told.revision <= now.revision else 0
             since = self._world.peers.since(before)
             found = changes(one.question.text, told, now, since=since, counts=self._counts)
             peers = tuple(self._peer(NodeName(node), by) for node, by in found.items())
-            now = now.within(left)  # by now it is known who changed it
+            now = now.within(left)  # the changed nodes are known by now
             left -= now.explained
             seen.append(Seen(watched=one, now=now, peers=peers))
         return seen
 
     def act(self, seen: Sequence[Seen]) -> float | None:
-        """Do what follows; return in how many seconds more of it does, `None` for never.
+        """Act on changed answers; return the seconds until the next action, `None` for no action.
 
         Raises:
-            StateError: The disk refused; whatever was remembered by then is done later.
+            StateError: A write failed; the stored part is continued later.
         """
         state = self._known()
         now = self._clock.now().timestamp()
@@ -188,18 +183,18 @@ class Reactor:
             waits=self._world.host.owes(cause for made in state.made for cause in made.causes),
             new_id=self._new_id,
         )
-        for line in decision.lines:  # rather twice than never, where we are killed in between
+        for line in decision.lines:  # a kill in between may repeat a line, but loses none
             self._log.info(line, kind=LineKind.CAUSE)
         if decision.state != state:
             self._remember(decision.state)
         self._say_once(decision.waiting)
         if decision.state.pending:
-            # It is struck out at the next turn, when the run has begun: one write less before it.
+            # The next turn removes it, when the run has begun: one write less before the run.
             self._world.host.react(decision.state.pending)
         return None if decision.due is None else max(0.0, decision.due - now)
 
     def _known(self) -> State:
-        """Return what is remembered; what an earlier agent left to be done is done first."""
+        """Return the stored state, and hand over what an earlier agent left pending."""
         if self._state is None:
             self._state = self._memory.load()
         if self._state.pending:
@@ -214,7 +209,7 @@ class Reactor:
     def _peer(self, node: NodeName, change: Change) -> Peer:
         entry = self._world.peers.entry(node)
         if entry is None:
-            # People took the node away, or time did: a chain begins there.
+            # The node was removed, or its entry has expired: a chain begins there.
             return Peer(node=node, paths=((),), refusal=None, change=change)
         return Peer(
             node=node,

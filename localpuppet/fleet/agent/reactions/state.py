@@ -1,12 +1,9 @@
-"""What a node remembers of its reactions: over restarts, kills and power cuts.
+"""The reactor's stored state, its JSON form (schema version 1), and how a run changes it.
 
-Owns: the value, its JSON form (schema version 1), and what a run that is over changes in it.
-Refuses to know: files, clocks, what a change of an answer leads to (`deciding`).
-
-- A good run replaces what is watched: its own questions, with the answers that it was given.
-- A run that failed was given its answers, too: what it was told has had its run.
-- A reaction that was decided stays in `pending` until its causes are in the inbox. Whoever finds it
-  there hands it over again; the inbox takes a cause once.
+- A good run replaces the watched queries by its own, with the answers that it received.
+- A failed run received its answers too: they are dealt with.
+- A decided reaction stays in `pending` until its causes are in the inbox. After a restart the agent
+  hands it over again, and the inbox accepts a cause once.
 """
 
 from collections.abc import Mapping
@@ -19,20 +16,19 @@ from localpuppet.fleet.agent.reactions.limits import Made
 from localpuppet.fleet.triggers.cause import Cause
 
 SCHEMA = 1
-# Answers to one question that are remembered as having had their run.
+# The limit of stored answers to one query that are dealt with.
 MAX_HAD = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A question of the last good run.
+    """A query of the last good run.
 
     Attributes:
-        question: It, and the last answer that is dealt with: a run was told it, or is to follow, or
-            a line has said why none does.
-        base: The digest of the answer that the last good run was given.
-        had: Digests of answers that have had their run, or their line, since.
-        tried: Whether a run has been told something since, or is to be.
+        question: The query, and the last answer that is dealt with.
+        base: The digest of the answer that the last good run received.
+        had: Digests of the answers since that are dealt with.
+        tried: Whether a run has received another answer since, or will.
     """
 
     question: Dependency
@@ -41,11 +37,11 @@ class Watched:
     tried: bool = False
 
     def dealt_with(self, told: Told, *, tried: bool) -> "Watched":
-        """Return the question with an answer that is dealt with.
+        """Return the query with an answer that is dealt with.
 
         Args:
             told: The answer.
-            tried: Whether a run was told it, or is to be.
+            tried: Whether a run received it, or will.
         """
         had = tuple(digest for digest in self.had if digest != told.digest)
         return replace(
@@ -58,12 +54,12 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What is remembered.
+    """The stored state.
 
     Attributes:
-        run: The last run that was looked at; `None` before the first.
-        watched: The questions of the last good run.
-        made: The reactions of the last hour, the oldest first.
+        run: The last run that was processed; `None` before the first.
+        watched: The queries of the last good run.
+        made: The reactions of the last hour, oldest first.
         pending: The causes of a reaction that may not be in the inbox yet.
     """
 
@@ -73,7 +69,7 @@ class State:
     pending: tuple[Cause, ...] = ()
 
     def after(self, run: EndedRun) -> "State":
-        """Return what is remembered after a run."""
+        """Return the state after a run."""
         told = {one.id: one for one in run.told}
         if run.good:
             watched = tuple(Watched(question=one, base=one.told.digest) for one in told.values())
@@ -112,10 +108,10 @@ class State:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "State":
-        """Return what is remembered.
+        """Read the JSON form.
 
         Raises:
-            StateError: It is not what this version wrote.
+            StateError: This version did not write it.
         """
         try:
             if raw["schema"] != SCHEMA:
@@ -138,22 +134,18 @@ class State:
 
 
 class Memory(Protocol):
-    """Where it is kept."""
+    """Stores the state."""
 
     def load(self) -> State:
-        """Return what is remembered; nothing before the first time.
+        """Return the state, empty before the first write.
 
         Raises:
-            StateError: It cannot be read, or is damaged.
+            StateError: The state is damaged or unreadable.
         """
         ...
 
     def save(self, state: State) -> None:
-        """Remember it, durably.
-
-        Raises:
-            StateError: The disk refused; what was remembered stays.
-        """
+        """Write the state durably; on an error the old state remains."""
         ...
 
 

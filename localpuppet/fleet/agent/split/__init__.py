@@ -1,4 +1,4 @@
-"""The agent in two processes: one that talks to the bus without rights, one that runs.
+"""The agent as two processes: an unprivileged one on the bus, and one that runs Puppet.
 
 decides: `protocol`.
 acts: `client`, `server`, `spool`.

@@ -1,12 +1,9 @@
-"""The network side's way to the run side: what came from the bus is verified and handed over.
+"""The network side's client of the run side: it verifies messages and hands them over.
 
-Owns: that nothing is handed over whose signature does not hold, and the spool's contents while it
-is. Refuses to know: policies, what was seen before, what a run is: the run side decides all of it
-again, and alone. Here a signature is looked at so that a stranger's bytes do not even come near
-root's parsers.
-
-Invariant: a message is in the spool before its id is told, and leaves it once there is an answer
-or none can come.
+- Messages without a valid signature are dropped here, so that root's parsers never read them. The
+  run side repeats the check and decides alone.
+- A message is in the spool before the run side gets its id. The client removes it after the answer,
+  or when no answer can come.
 """
 
 import asyncio
@@ -32,21 +29,20 @@ from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, Verifier
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-# Seconds until the run side is asked again whether something has changed, after it went away.
+# Seconds until the client asks again for changes after the run side was unreachable.
 AGAIN = 1.0
 
 Ask = Callable[[bytes], AsyncGenerator[bytes, None]]
 
 
 class RemoteRunSide:
-    """The run side, in another process; see `fleet.agent.run_side.RunSide`.
+    """The run side in another process; see `fleet.agent.run_side.RunSide`.
 
     Args:
-        ask: Puts a line before it and yields the lines that answer; raises `UnavailableError`.
-        verifier: Returns what verifies, given this node's own name and public key (`None` where it
-            has a certificate).
-        spool: Where messages are left for it.
-        log: What it says.
+        ask: Sends a line and yields the lines of the answer; raises `UnavailableError`.
+        verifier: Returns a verifier, given this node's name and public key (`None` if it has a
+            certificate).
+        spool: The directory for messages to the run side.
     """
 
     def __init__(
@@ -67,16 +63,16 @@ class RemoteRunSide:
 
     @property
     def me(self) -> NodeName:
-        """Return the node, once `hello` was said."""
+        """Return the node's name, known after `hello`."""
         if self._me is None:
-            raise RunSideAwayError("has not said who we are", where="run side")
+            raise RunSideAwayError("has not sent this node's name", where="run side")
         return self._me
 
     async def hello(self) -> None:
-        """Ask the run side who we are; to be repeated when it may be another process.
+        """Ask the run side for this node's identity; repeat this after each reconnection.
 
         Raises:
-            UnavailableError: It cannot be asked, or it is another node's now.
+            UnavailableError: The run side is unreachable, or belongs to another node now.
         """
         reply = await self._one(Message(word=Verb.HELLO))
         with _understood():
@@ -100,7 +96,7 @@ class RemoteRunSide:
                 answer = await self._one(Message(word=Verb.HEAR, ids=ids))
             with _understood():
                 refused = answer.mapping("refused")
-            if refused:  # not for what they say: it could not read what we wrote
+            if refused:  # their content does not matter here: the run side could not read the spool
                 raise RunSideAwayError(
                     f"could not read {len(refused)} messages", where="run side", hint="see its log"
                 )
@@ -118,20 +114,20 @@ class RemoteRunSide:
             return reply.text("caller"), reply.text("request"), reply.text("token").encode()
 
     async def describe(self) -> bytes:
-        """Return how the node is, signed by the run side."""
+        """Return the description of the node, signed by the run side."""
         reply = await self._one(Message(word=Verb.DESCRIBE))
         with _understood():
             return reply.text("token").encode()
 
     def subscribe(self) -> asyncio.Event:
-        """Return an event that is set at each change; see `RunSide`."""
+        """Return an event that is set on each change; see `RunSide`."""
         event = asyncio.Event()
         event.set()
         self._changed.append(event)
         return event
 
     async def follow(self) -> None:
-        """Have the run side say when something changes there, for ever."""
+        """Follow the changes of the run side, without end."""
         while True:
             try:
                 async with aclosing(self._ask(Message(word=Verb.FOLLOW).line())) as lines:
@@ -143,9 +139,9 @@ class RemoteRunSide:
             await asyncio.sleep(AGAIN)
 
     def _holds(self, token: bytes, kind: MessageKind) -> bool:
-        """Return whether a message is somebody's, and of that kind."""
+        """Return whether a message of this kind has a trusted signature."""
         if self._known is None:
-            raise RunSideAwayError("has not said who we are", where="run side")
+            raise RunSideAwayError("has not sent this node's name", where="run side")
         try:
             self._known.verify(token, kind)
         except LocalpuppetError as error:
@@ -169,7 +165,7 @@ class RemoteRunSide:
                 self._spool.remove(identifier)
 
     async def _one(self, question: Message) -> Fields:
-        """Ask for one line."""
+        """Send a line and return the one line of the answer."""
         try:
             async with aclosing(self._ask(question.line())) as lines:
                 line = await anext(lines)
@@ -185,12 +181,12 @@ class RemoteRunSide:
 
 @contextmanager
 def _understood() -> Iterator[None]:
-    """Turn an answer of another form into what it means: nobody there whom we know."""
+    """Treat an answer of another form as an unreachable run side."""
     try:
         yield
     except InvalidInputError as error:
         raise RunSideAwayError(
-            f"answers what we do not know: {error}",
+            f"sent an unknown answer: {error}",
             where="run side",
-            hint="have both sides one version?",
+            hint="run the same version on both sides",
         ) from error

@@ -1,10 +1,8 @@
-"""What the network side of an agent says to its run side: a word, and ids of messages.
+"""The lines that the network side of an agent sends to its run side: a verb and message ids.
 
-Owns: the grammar of that line. The run side is root, and what it reads here comes from somebody
-who talks to the network; so there is nothing in a line that it could act upon, only names of
-messages that it reads and verifies itself. Refuses to know: sockets, files, signatures.
-
-Invariant: an id is the SHA-256 of the message's bytes, and nothing else is one.
+- The run side is root, and the network side is exposed to the network. So a line has nothing to act
+  upon: only ids of messages that the run side reads and verifies itself.
+- An id is the SHA-256 of the message's bytes.
 """
 
 import hashlib
@@ -27,13 +25,13 @@ _WHERE = "network side"
 
 
 class Verb(StrEnum):
-    """What the network side wants."""
+    """The requests of the network side."""
 
-    HELLO = "hello"  # who are we?
-    HEAR = "hear"  # these triggers came
-    SERVE = "serve"  # this request came
-    DESCRIBE = "describe"  # how are we, signed?
-    FOLLOW = "follow"  # a line at each change of that, until the connection ends
+    HELLO = "hello"  # return the node's name and key
+    HEAR = "hear"  # take these triggers
+    SERVE = "serve"  # execute this request
+    DESCRIBE = "describe"  # return the signed description of the node
+    FOLLOW = "follow"  # send a line on each change of that, until the connection ends
 
 
 _IDS = {Verb.HEAR: MAX_IDS, Verb.SERVE: 1}
@@ -49,8 +47,8 @@ class Message:
     """One line.
 
     Attributes:
-        word: What is wanted.
-        ids: The messages that it is about: up to `MAX_IDS` to hear, one to serve, else none.
+        word: The verb.
+        ids: The ids of its messages: up to `MAX_IDS` for `hear`, one for `serve`, otherwise none.
     """
 
     word: Verb
@@ -58,10 +56,10 @@ class Message:
 
     @classmethod
     def parse(cls, line: bytes) -> "Message":
-        """Return the question in a line.
+        """Parse a line.
 
         Raises:
-            InvalidInputError: The line holds no message.
+            InvalidInputError: The line is malformed.
         """
         raw = parse_object(line, where=_WHERE, limit=MAX_LINE)
         said = raw.get("do")

@@ -1,11 +1,9 @@
-"""What the run side does for the network side, which is another process and user.
+"""The run side's server for the network side, which is another process of another user.
 
-Owns: the answers to the lines of `agent.split.protocol`. Refuses to know: sockets and who is at
-their other end (its adapter lets the network side's user in, nobody else), what a message says.
-
-Invariants: what comes through here names messages, and makes nothing happen by itself: each is
-read from the spool, verified, admitted and looked up among those seen as if it came from the bus;
-whatever a line holds, the answer is a line, and only our own disk can end the agent.
+- A line only names messages. The run side reads each from the spool, verifies it, admits it and
+  checks it for repetition, as if it came from the bus.
+- The answer to any line is a line. Only an error of the local disk ends the agent.
+- The adapter of the socket admits the network side's user only.
 """
 
 import asyncio
@@ -20,7 +18,7 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.run_side import RunSide
 from localpuppet.fleet.agent.split.protocol import Message, MessageId, Verb
 
-# A follower hears at least so often, so that one that has gone is noticed.
+# Seconds between two lines to a follower, to detect a follower that is gone.
 PULSE = 20.0
 
 Read = Callable[[MessageId], bytes]
@@ -32,9 +30,9 @@ class RunSideServer:
     Args:
         side: The run side.
         read: Returns a message of the spool.
-        key: This node's public key as PEM, `None` for a certificate: the network side may not read
-            the private one, and is to know our own messages.
-        log: What is said of what is refused here.
+        key: This node's public key as PEM, which the network side needs to recognise the node's own
+            messages; `None` with a certificate.
+        log: The agent's log, for rejected messages.
     """
 
     def __init__(self, side: RunSide, *, read: Read, key: str | None, log: Log) -> None:
@@ -47,7 +45,7 @@ class RunSideServer:
         self._follower = 0
 
     async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
-        """Yield the answer to a line, as lines."""
+        """Yield the lines that answer a line."""
         try:
             question = Message.parse(line)
             if question.word is Verb.FOLLOW:
@@ -62,10 +60,10 @@ class RunSideServer:
         yield _line(reply)
 
     async def guard(self) -> None:
-        """Wait until what was heard could not be written down.
+        """Wait until a message could not be written to disk.
 
         Raises:
-            StateError: So it is: the agent can keep no promise, and is to end.
+            StateError: A write failed; the agent must end, because it could lose messages.
         """
         await self._failed
 
@@ -104,14 +102,14 @@ class RunSideServer:
         return {"caller": caller, "request": request, "token": token.decode("ascii")}
 
     async def _follow(self) -> AsyncGenerator[None, None]:
-        """Yield at each change. There is one follower: a new one ends the one before."""
+        """Yield on each change. A new follower replaces the previous one."""
         self._follower += 1
         mine = self._follower
         self._changed.set()
         while mine == self._follower:
             self._changed.clear()
             yield None
-            # Not wait_for: see Session._tell.
+            # Not wait_for: see BusSession._tell.
             with suppress(TimeoutError):
                 async with asyncio.timeout(PULSE):
                     await self._changed.wait()

@@ -1,11 +1,9 @@
-"""The spool: where the network side leaves messages for the run side, and how root reads them.
+"""The spool: files through which the network side hands messages to the run side.
 
-Owns: the directory, the names in it, and what a file there must be. Refuses to know: what the
-messages say. It belongs to the network side's user and is as trustworthy as the network; nothing
-in it has to survive anything, since the bus keeps what was not taken.
-
-Invariants: the reader opens no symlink, FIFO or device, no file of another user or with a second
-name, reads no more than the limit, and returns bytes only if their SHA-256 is the name.
+- The directory belongs to the network side's user and is as trustworthy as the network. Its
+  contents may get lost: the bus keeps messages until the agent takes them.
+- The reader opens no symlink, FIFO or device, and no file of another user or with a second link. It
+  reads at most the size limit, and returns bytes only if their SHA-256 is the file's name.
 """
 
 import errno
@@ -23,26 +21,26 @@ class Spool:
     """The network side's end.
 
     Args:
-        directory: The spool; made if it is not there, 0700.
+        directory: The spool, created with mode 0700 if it is missing.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def empty(self) -> None:
-        """Make the directory, and remove what an earlier process left there."""
+        """Create the directory, and remove the files of an earlier process."""
         make_private(self._directory)
         for path in self._directory.iterdir():
             path.unlink(missing_ok=True)
 
     def add(self, message: bytes) -> MessageId:
-        """Leave a message; return its id."""
+        """Write a message; return its id."""
         identifier = message_id(message)
         replace_file(self._directory / identifier, message, mode=0o600)
         return identifier
 
     def remove(self, identifier: MessageId) -> None:
-        """Take a message away again; one that is not there is fine."""
+        """Remove a message if it exists."""
         (self._directory / identifier).unlink(missing_ok=True)
 
 
@@ -51,7 +49,7 @@ class SpoolReader:
 
     Args:
         directory: The spool.
-        owner: The network side's user id: nobody else's file is read.
+        owner: The user id of the network side; files of other users are rejected.
     """
 
     def __init__(self, directory: Path, owner: int) -> None:
@@ -62,8 +60,8 @@ class SpoolReader:
         """Return a message.
 
         Raises:
-            InvalidInputError: The file is not one that root reads.
-            IntegrityError: Its bytes are of another id.
+            InvalidInputError: The file is not acceptable.
+            IntegrityError: Its bytes do not match the id.
         """
         where = f"spool: {identifier[:12]}"
         try:
@@ -71,7 +69,7 @@ class SpoolReader:
                 self._directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             )
             try:
-                # NONBLOCK: a FIFO must not hold us up before fstat can tell that it is one.
+                # NONBLOCK: opening a FIFO must not block before fstat detects it.
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
                 fd = os.open(identifier, flags, dir_fd=directory)
             finally:

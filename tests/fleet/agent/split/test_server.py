@@ -267,7 +267,7 @@ def test_a_run_side_that_is_away_or_another_is_said(tmp_path: Path) -> None:
     peer = Peer(tmp_path / "spool")
     Spool(peer.spool).empty()
     made = gate(tmp_path, peer, b)
-    with pytest.raises(UnavailableError, match="has not said who we are"):
+    with pytest.raises(UnavailableError, match="has not sent this node's name"):
         asyncio.run(made.hear([trigger(b.signer)]))
     asyncio.run(made.hello())
     peer.away = True
@@ -319,5 +319,5 @@ def test_a_run_side_that_answers_something_else_is_away(
 ) -> None:
     peer = OddPeer(tmp_path / "spool")
     peer.answer = answer
-    with pytest.raises(UnavailableError, match=f"answers what we do not know: .*{text}"):
+    with pytest.raises(UnavailableError, match=f"sent an unknown answer: .*{text}"):
         asyncio.run(gate(tmp_path, peer).hello())
