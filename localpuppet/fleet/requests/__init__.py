@@ -1,4 +1,4 @@
-"""What a person or node asks of another node, signed, and the signed reply.
+"""Signed requests of a person or node to another node, and the signed replies.
 
 decides: `compile`, `confirmation`, `deploy`, `lifetime`, `reply`, `request`, `rollout`,
     `status`.

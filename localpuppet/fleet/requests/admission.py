@@ -1,10 +1,8 @@
-"""Admission of requests on the node that is asked.
+"""Accept or reject the requests that a node receives.
 
-Owns: the order in which a node looks at a request: size, signature, form, caller, audience,
-life, policy, and last whether it was seen before, which writes. Refuses to know: how the bytes
-came here and what is done with a request.
-
-Invariant: `receive` returns a request at most once, over restarts and in all processes.
+- The order of checks: size, signature, form, caller, audience, lifetime, policy, and last the
+  repetition check, which writes to disk.
+- `receive` returns a request at most once, across restarts and processes.
 """
 
 from dataclasses import dataclass
@@ -21,20 +19,20 @@ from localpuppet.fleet.trust.policy_file import read_policy
 from localpuppet.fleet.trust.seen import Seen
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
 
-# Ids are kept longer than their messages live: a clock that is set back by less than that
-# brings none of them back to life.
+# Seconds for which ids are kept, longer than the lifetime of messages: a clock that is set back by
+# less does not revive one.
 KEEP = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A request that is not done.
+    """A rejected request.
 
     Attributes:
-        reason: Why, one line; for the log.
-        request: What was asked, if its caller is to be told: it is signed by that caller, for
-            this node, and not admitted already. A message that comes twice has its answer; a
-            second one could overtake it.
+        reason: Why, in one line, for the log.
+        request: The request if its caller gets a reply: the caller signed it for this node, and it
+            was not accepted before. A repeated message has its reply already, and a second one
+            could overtake it.
     """
 
     reason: str
@@ -42,13 +40,13 @@ class Refusal:
 
 
 class RequestAdmission:
-    """Where the requests to this node are looked at.
+    """Checks the requests to this node.
 
     Args:
         me: This node.
-        verifier: Tells whose signatures hold.
-        policy: The policy file, read for each request; it need not exist.
-        seen: The ids that were admitted.
+        verifier: Verifies signatures.
+        policy: The path of the policy file, read for each request; it may be missing.
+        seen: The ids of accepted requests.
         clock: The node's clock.
     """
 
@@ -62,15 +60,15 @@ class RequestAdmission:
         self._clock = clock
 
     def refusal(self, caller: SignerName, action: str) -> str:
-        """Return why the policy denies a caller an action; empty where it allows it.
+        """Return why the policy denies a caller an action; empty if it allows it.
 
         Raises:
-            InvalidInputError: The policy is refused.
+            InvalidInputError: The policy is invalid.
         """
         return policy_file.refusal(self._policy, caller, action)
 
     def receive(self, token: bytes) -> Request | Refusal:
-        """Return a request that is to be done now, or why it is not. Blocks for a disk write."""
+        """Return an accepted request, or why it is rejected. Blocks for a disk write."""
         try:
             signed = self._verifier.verify(token, MessageKind.REQUEST)
             request = Request.parse(signed.payload)

@@ -1,7 +1,6 @@
-"""Asks nodes, many at a time, and returns what each of them answered.
+"""Send requests to many nodes at once and return the answer of each.
 
-Owns: how many are asked together, and that silence is an answer of its own. Refuses to know: what
-is asked, and who shows the answers.
+- A node without a reply in time has an answer too: it is unresponsive.
 """
 
 import asyncio
@@ -25,17 +24,17 @@ if TYPE_CHECKING:
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.fleet.trust.signing import Signer, Verifier
 
-AT_ONCE = 200  # one watch hears all of them
+AT_ONCE = 200  # one watch receives the replies of all
 NO_ANSWER = "did not answer in time: is its agent running? ('localpuppet nodes')"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of asking one node.
+    """The result of a request to one node.
 
     Attributes:
-        reply: The node's signed reply; `None` when it was silent.
-        problem: Why it counts as silent, one line; empty when there is a reply.
+        reply: The node's signed reply; `None` if the node is unresponsive.
+        problem: Why there is no reply, one line; empty with a reply.
     """
 
     reply: "Reply | None"
@@ -43,16 +42,16 @@ class Answer:
 
     @property
     def silent(self) -> bool:
-        """Whether the node gave no answer that can be believed."""
+        """Return whether the node sent no trusted reply."""
         return self.reply is None
 
     @property
     def ok(self) -> bool:
-        """Whether the node did what it was asked for."""
+        """Return whether the node executed the request."""
         return self.reply is not None and self.reply.ok
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form: `ok`, `result`, `error`, and `silent` where it was."""
+        """Return the JSON form: `ok`, `result`, `error`, and `silent` for an unresponsive node."""
         if self.reply is None:
             return {"ok": False, "silent": True, "result": {}, "error": self.problem}
         reply = self.reply
@@ -60,12 +59,12 @@ class Answer:
 
 
 class RequestClient:
-    """Asks nodes, signed with our own key.
+    """Sends requests signed with the caller's key.
 
     Args:
-        kv: The store, connected.
-        signer: Who asks.
-        verifier: Tells whose replies hold.
+        kv: The connected store.
+        signer: Signs as the caller.
+        verifier: Verifies the signatures of replies.
         clock: The caller's clock.
     """
 
@@ -81,16 +80,16 @@ class RequestClient:
 
     @property
     def caller(self) -> str:
-        """Who asks, a caller id."""
+        """Return the caller id."""
         return self._signer.name.caller
 
     def heed_refusals(self, heed: "Callable[[NodeName, Arguments], Awaitable[None]]") -> None:
-        """Have each refusal looked at before it is returned; what that raises, `ask` raises."""
+        """Call `heed` on each rejected reply before it is returned; `ask` raises its errors."""
         self._heed = heed
 
     @asynccontextmanager
     async def together(self) -> AsyncGenerator[None, None]:
-        """Hear the replies to all that is asked until the end of `async with` by one watch."""
+        """Use one watch for the replies to all requests within `async with`."""
         async with exchange.Replies(self._kv, self._signer.name) as self._replies:
             try:
                 yield
@@ -100,7 +99,7 @@ class RequestClient:
     async def ask_all(
         self, names: Sequence[NodeName], action: str, args: "Arguments", *, patience: float
     ) -> dict[str, Answer]:
-        """Return what each node answered within `patience` seconds; see `ask`."""
+        """Return each node's answer within `patience` seconds; see `ask`."""
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def one(name: NodeName, replies: exchange.Replies) -> Answer:
@@ -118,12 +117,12 @@ class RequestClient:
     async def ask(
         self, node: NodeName, action: str, args: "Arguments", *, patience: float
     ) -> Answer:
-        """Return what a node answered.
+        """Send a request to a node and return its answer.
 
         Args:
-            node: Who is asked.
+            node: The receiver.
             action: One of `fleet.trust.policy.REQUESTS`.
-            args: What the action needs.
+            args: The arguments of the action.
             patience: Seconds to wait for a reply.
         """
         if self._replies is not None:

@@ -1,9 +1,8 @@
-"""Asks nodes what another release would change on them: resources, and never a value.
+"""Ask nodes how another release would change their catalogs.
 
-Owns: how many are asked at a time, and how much is kept of what they tell. Refuses to know: which
-nodes, and how that is shown.
-
-Invariant: a node that refuses, is silent or tells nonsense is a problem, and never "no change".
+- The answer has resources and parameter names, never values. Its size is limited.
+- A node that rejects the request, is unresponsive or sends a malformed answer is a problem, never
+  "no change".
 """
 
 import asyncio
@@ -22,18 +21,18 @@ if TYPE_CHECKING:
     from localpuppet.fleet.requests.client import Answer, RequestClient
 
 AT_ONCE = 50
-MOST_TOLD = 2_000  # resources of one node that are looked at
-MOST_KEPT = 20_000  # of all nodes; of the others only how many they are
+MOST_TOLD = 2_000  # resources of one node that are read
+MOST_KEPT = 20_000  # of all nodes; above this limit only the number is kept
 MAX_NAME = 300  # characters of a reference, or of a parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What a node told.
+    """The answer of a node.
 
     Attributes:
-        changes: What would change; `None` where that is not known.
-        problem: Why not, one line.
+        changes: The changes; `None` if unknown.
+        problem: Why they are unknown, one line.
     """
 
     changes: CatalogChanges | None = None
@@ -47,13 +46,13 @@ async def compare_on(
     *,
     patience: float,
 ) -> dict["NodeName", Compared]:
-    """Return what a release would change on each node, in their order.
+    """Return the changes by a release on each node, in the order of the nodes.
 
     Args:
-        client: Asks.
-        nodes: Whom.
+        client: Sends the requests.
+        nodes: The nodes.
         release: The candidate.
-        patience: Seconds that a node has, which may have to fetch the release first.
+        patience: Seconds for each node, which may have to fetch the release first.
 
     Raises:
         InvalidInputError: The release is not a tag.
@@ -70,7 +69,7 @@ async def compare_on(
 
 
 def _kept(found: Sequence[Compared]) -> list[Compared]:
-    """Return what is kept of all that nodes told."""
+    """Return the answers, cut to the limit for all nodes."""
     kept, room = [], MOST_KEPT
     for one in found:
         if one.changes is not None and one.changes.told > room:
@@ -121,7 +120,7 @@ def _name(value: Json) -> str:
 def by_change(
     found: Mapping["NodeName", Compared],
 ) -> list[tuple[CatalogChanges, list["NodeName"]]]:
-    """Return nodes together on which the same changes, the most nodes first."""
+    """Group nodes with equal changes, the largest group first."""
     groups: dict[str, tuple[CatalogChanges, list[NodeName]]] = {}
     for node, one in found.items():
         if one.changes is not None:

@@ -1,7 +1,4 @@
-"""The arguments of `compile`: with which release a node compiles its catalog, to see what changes.
-
-Owns: their form. Refuses to know: what the node does with them (`runs.candidate`).
-"""
+"""The arguments of `compile`: the release with which a node compiles its catalog."""
 
 from dataclasses import dataclass
 
@@ -22,7 +19,7 @@ class Compile:
     release: ReleasePath
 
     def __post_init__(self) -> None:
-        """Refuse what no node compiles, before it is on the bus.
+        """Check the arguments before they are on the bus.
 
         Raises:
             InvalidInputError: The release is not a tag.
@@ -36,10 +33,10 @@ class Compile:
 
     @classmethod
     def read(cls, fields: Fields) -> "Compile":
-        """Return the arguments.
+        """Read the arguments from JSON fields.
 
         Raises:
-            InvalidInputError: They are refused.
+            InvalidInputError: They are invalid.
         """
         fields.only(("release",))
         return cls(release=fields.parsed("release", lambda text: ReleasePath.parse(text, where="")))

@@ -1,7 +1,6 @@
-"""What a node tells of the confirmation of a release that a signed request gave.
+"""The confirmation of an assigned release, as the node publishes it.
 
-Owns: its stages, and how those read it who confirm. Refuses to know: when a node begins one, and
-what it does without (`agent.confirming`).
+- `agent.confirming` has the node's side.
 """
 
 from collections.abc import Mapping
@@ -15,24 +14,24 @@ MAX_WHY = 300
 
 
 class Stage(StrEnum):
-    """Where a confirmation is."""
+    """The stages of a confirmation."""
 
     PENDING = "pending"
     CONFIRMED = "confirmed"
     GOING_BACK = "going back"
-    WENT_BACK = "went back"  # the run of the older release is over, and good
+    WENT_BACK = "went back"  # the run of the older release was successful
     NOT_BACK = "could not go back"
-    LEFT = "left"  # for another release, or by somebody's rollback
+    LEFT = "left"  # left for another release, or by a person's rollback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmationTold:
-    """What a node tells of a confirmation.
+    """A published confirmation.
 
     Attributes:
-        stage: Where it is; `None` where it is not begun.
-        nonce: What is to come back; empty where it cannot come back now.
-        why: One line more.
+        stage: Its stage; `None` if it has not begun.
+        nonce: The nonce that has to come back; empty if it cannot come back now.
+        why: A reason for people, one line.
     """
 
     stage: Stage | None = None
@@ -43,12 +42,12 @@ class ConfirmationTold:
 def confirmation_told(
     status: Mapping[str, Json], *, serial: int, rollout: str
 ) -> ConfirmationTold | None:
-    """Return what a node tells of the confirmation of an assignment; `None` where it needs none.
+    """Return the confirmation of an assignment from a node's status; `None` if it needs none.
 
     Args:
-        status: Its status.
-        serial: Of the assignment.
-        rollout: Who assigned it.
+        status: The node's status.
+        serial: The serial of the assignment.
+        rollout: The rollout that assigned the release.
     """
     assignment, told = mapping_of(status.get("assignment")), mapping_of(status.get("confirmation"))
     mine = (serial, rollout)

@@ -1,10 +1,8 @@
-"""The arguments of `deploy`: which release a node is to have, or to take, with which values.
+"""The arguments of `deploy`: the release that a node stages or applies, and its values.
 
-Owns: their form, their limits, which rights they need, and that nothing that looks like a secret
-crosses the bus, nor asks for what only the node knows. Refuses to know: what the node does with
-them (`runs.assigning`).
-
-Invariant: the side that asks and the node that is asked hold the arguments to the same rules.
+- The caller and the node check the arguments with the same rules.
+- Values that look like a secret, or that would interpolate data of the node, do not cross the bus.
+- `runs.assigning` executes the request.
 """
 
 import json
@@ -30,12 +28,12 @@ MAX_SERIAL = 2**53 - 1
 
 
 class Deed(StrEnum):
-    """What is to be done with the release."""
+    """The actions on a release."""
 
-    STAGE = "stage"  # have it, and say whether the node could take it
-    APPLY = "apply"  # take it, and run
-    BACK = "back"  # leave it again, for what ran before
-    CONFIRM = "confirm"  # the node's nonce came back: it need not go back by itself
+    STAGE = "stage"  # stage it, and report whether the node could apply it
+    APPLY = "apply"  # apply it, and run
+    BACK = "back"  # leave it, and return to what ran before
+    CONFIRM = "confirm"  # the node's nonce came back: it need not roll itself back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +42,13 @@ class Deploy:
 
     Attributes:
         release: The release, a tag.
-        deed: What is to be done.
-        serial: Of the assignment: one more than that of the one in force on the node.
-        layers: Layers of the release that the node takes; none for those that its input names.
-        classes: Classes and parameters over those of its input.
-        older: Whether the release may be older than what the node runs.
-        rollout: The rollout that asks; it holds the node then.
-        nonce: To confirm: what the node waits for; else empty.
+        deed: The action.
+        serial: The serial of the assignment: one above that of the assignment in force on the node.
+        layers: Layers of the release for the node; empty means the layers of its input.
+        classes: Classes and parameters that override those of its input.
+        older: Whether the release may be older than the node's current one.
+        rollout: The rollout that asks and holds the node.
+        nonce: For `CONFIRM`: the node's nonce; otherwise empty.
     """
 
     release: ReleasePath
@@ -63,11 +61,11 @@ class Deploy:
     nonce: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what no node takes, before it is on the bus.
+        """Check the arguments before they are on the bus.
 
         Raises:
-            InvalidInputError: The release is not a tag; the values are too large, one has the
-                name of a secret, or would be filled in with what the node's own input says.
+            InvalidInputError: The release is not a tag; the values are too large, one has the name
+                of a secret, or would interpolate data of the node's own input.
         """
         if not self.release.is_tag:
             raise InvalidInputError(
@@ -108,10 +106,10 @@ class Deploy:
 
     @classmethod
     def read(cls, fields: Fields) -> "Deploy":
-        """Return the arguments.
+        """Read the arguments from JSON fields.
 
         Raises:
-            InvalidInputError: They are refused.
+            InvalidInputError: They are invalid.
         """
         fields.only(("release", "do", "serial", "layers", "classes", "older", "rollout", "nonce"))
         classes = fields.mapping("classes") if "classes" in fields else {}
@@ -152,7 +150,7 @@ class Deploy:
 
     @property
     def rights(self) -> tuple[str, ...]:
-        """What the node's policy must allow its caller; all of it."""
+        """Return the rights that the caller needs, all of them."""
         return rights(self.release, values=bool(self.layers or self.classes), older=self.older)
 
 
@@ -161,8 +159,8 @@ def rights(release: str, *, values: bool, older: bool) -> tuple[str, ...]:
 
     Args:
         release: The release.
-        values: Whether layers or classes come with it.
-        older: Whether it may be older than what a node runs.
+        values: Whether it has layers or classes.
+        older: Whether it may be older than the node's current one.
     """
     return (
         f"{DEPLOYS}{release}",
@@ -180,7 +178,7 @@ def _layer(text: str) -> str:
 
 
 def _secrets(value: Json | Mapping[str, Json], place: str) -> Iterator[str]:
-    """Yield the places of keys that have the name of a secret."""
+    """Yield the places of keys with the name of a secret."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _secrets(item, at(place, index))

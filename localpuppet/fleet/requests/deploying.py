@@ -1,4 +1,4 @@
-"""Asks a node for a deployment until it is over: a node does not wait for git before it replies."""
+"""Send deployments to nodes and wait for their results."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -24,13 +24,13 @@ TOO_OLD = "its localpuppet is too old to take a release by request: update it"
 async def deployed(
     client: "RequestClient", node: "NodeName", args: "Deploy", *, patience: float
 ) -> Answer:
-    """Return what a node answered when the deployment was over, or refused.
+    """Return a node's answer after its deployment has ended or was rejected.
 
     Args:
-        client: Asks.
-        node: Whom.
-        args: For what.
-        patience: Seconds within which it must be over.
+        client: Sends the requests.
+        node: The node.
+        args: The deployment.
+        patience: Seconds within which it must end.
     """
     return await until_over(client, node, "deploy", args, patience=patience)
 
@@ -38,15 +38,15 @@ async def deployed(
 async def next_serials(
     client: "RequestClient", nodes: "Sequence[NodeName]", *, patience: float, rollout: str = ""
 ) -> tuple[dict[str, int], dict[str, Answer]]:
-    """Return a serial for each node that is newer than its own, and why some did not tell theirs.
+    """Return a new serial for each node, and the answers of nodes without one.
 
-    Each node has its own: one that tells of the highest there is spoils no other's.
+    Each node has its own serials, so a wrong serial of one node does not affect others.
 
     Args:
-        client: Asks.
-        nodes: Whom.
+        client: Sends the requests.
+        nodes: The nodes.
         patience: Seconds for a reply.
-        rollout: The rollout that wants it: what a node has taken of it already stays in force.
+        rollout: The rollout that assigns: its assignment keeps its serial on nodes that have it.
     """
     answers = await client.ask_all(nodes, "status", StatusRequest(), patience=patience)
     serials, problems = {}, {}
@@ -67,13 +67,13 @@ async def next_serials(
 async def deploy_to(
     client: "RequestClient", nodes: "Sequence[NodeName]", args: "Deploy", *, patience: float
 ) -> dict[str, Answer]:
-    """Return what each node answered when its deployment was over.
+    """Return each node's answer after its deployment has ended.
 
     Args:
-        client: Asks.
-        nodes: Whom.
-        args: For what; the serials are chosen here.
-        patience: Seconds within which it must be over on a node.
+        client: Sends the requests.
+        nodes: The nodes.
+        args: The deployment; this function chooses the serials.
+        patience: Seconds within which it must end on a node.
     """
     slots = asyncio.Semaphore(AT_ONCE)
     serials, problems = await next_serials(client, nodes, patience=min(REPLY, patience))
@@ -91,11 +91,11 @@ async def deploy_to(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a node tells of its assignment.
+    """A node's assignment by its status.
 
     Attributes:
-        serial: Its serial; 0 where it has none.
-        rollout: The rollout that gave it; empty for none.
+        serial: Its serial; 0 without an assignment.
+        rollout: The rollout that assigned it; empty for none.
     """
 
     serial: int = 0
@@ -103,7 +103,7 @@ class Told:
 
 
 def assignment_told(status: "Mapping[str, Json]") -> Told | None:
-    """Return what a node tells of its assignment; `None` where it knows no assignments."""
+    """Return the assignment in a status; `None` if the node's version has no assignments."""
     if "assignment" not in status:
         return None
     told = mapping_of(status["assignment"])

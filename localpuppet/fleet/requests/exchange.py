@@ -1,7 +1,6 @@
-"""Requests and their replies on the bus: which keys, in which order.
+"""Exchange requests and replies through keys of the bus.
 
-Owns: that a reply cannot be missed, and who of many that ask at a time gets it. Refuses to know:
-what the bytes say and who signed them (`requests.messages`).
+- The watch for replies begins before the request is written, so no reply is missed.
 """
 
 import asyncio
@@ -15,21 +14,21 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.bus.key_value import KeyValue, Listing, entries
 from localpuppet.fleet.bus.layout import replies_of, replies_to
 
-REPLY_TTL = 60.0  # whoever asked is watching
-# Values that are kept for one request and not yet looked at; whoever writes more may not be heard.
+REPLY_TTL = 60.0  # the caller is watching
+# Unread values that are kept per request; further ones are dropped.
 MOST_UNREAD = 16
 
 
 class Replies:
-    """Hears the replies to one caller, between `async with` and its end.
+    """Receives the replies to one caller, within `async with`.
 
-    One watch serves all who ask meanwhile: a store has more work with a watch than with a request.
-    After an outage the next request begins another one.
+    All requests share one watch, which costs the store more than a request. After an outage the
+    next request starts a new watch.
 
     Args:
         kv: The store.
-        caller: Who asks: a part of the keys.
-        node: The only one whose replies are wanted; `None` for all that the caller may ask.
+        caller: The caller, as a part of the keys.
+        node: Receive the replies of this node only; `None` for all nodes.
     """
 
     def __init__(
@@ -58,14 +57,14 @@ class Replies:
     async def ask(
         self, token: bytes, *, at: str, node: NodeName | SignerName, request: str, ttl: float
     ) -> AsyncGenerator[bytes, None]:
-        """Put a request before a node, and yield what comes as its reply: to be checked.
+        """Send a request to a node and yield its replies, which are not verified yet.
 
         Args:
             token: The signed request.
-            at: The key that it is put at.
-            node: Who is asked.
-            request: Its id.
-            ttl: Seconds that it stays there.
+            at: The key of the request.
+            node: The receiver.
+            request: The id of the request.
+            ttl: Seconds until the request expires on the bus.
         """
         key = replies_of(node, self._caller) + request
         unread = self._unread[key] = asyncio.Queue(MOST_UNREAD)
@@ -73,7 +72,7 @@ class Replies:
             if self._watching is None or self._watching.done():
                 self._begun.clear()
                 self._watching = asyncio.create_task(self._watch())
-            await self._begun.wait()  # watching by now: the reply cannot be missed
+            await self._begun.wait()  # the watch is active: the reply cannot be missed
             if not self._watching.done():
                 await self._kv.put(at, token, ttl=ttl)
             while True:
@@ -85,7 +84,7 @@ class Replies:
             del self._unread[key]
 
     async def _watch(self) -> None:
-        """Hand out what comes; where that ends, tell all who wait."""
+        """Distribute replies; when the watch ends, report that to all waiting callers."""
         problem = UnavailableError("the watch for replies has ended", where="bus")
         try:
             watching = self._kv.watch(self._prefix, parts=True)
@@ -111,9 +110,5 @@ class Replies:
 async def reply(
     kv: KeyValue, token: bytes, *, caller: str, node: NodeName | SignerName, request: str
 ) -> None:
-    """Put a node's reply where its caller looks; see `Replies.ask`.
-
-    Raises:
-        UnavailableError: The store cannot be reached.
-    """
+    """Write a node's reply to the key that its caller watches; see `Replies.ask`."""
     await kv.put(replies_of(node, caller) + request, token, ttl=REPLY_TTL)

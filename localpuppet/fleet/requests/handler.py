@@ -1,7 +1,7 @@
-"""Where requests to a node are done: its holds, its runs, and what it tells of itself.
+"""Execute the accepted requests of a node: holds, runs, deployments and reports.
 
-Owns: what each action does on this node, and that every request that is its caller's gets one
-signed reply. Refuses to know: how requests come here, and who may ask (`requests.admission`).
+- Each request with a valid signature of its caller gets one signed reply.
+- `requests.admission` decides which requests are accepted.
 """
 
 import asyncio
@@ -30,26 +30,25 @@ from localpuppet.node.runs.holds import Holds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actions:
-    """What a node can be asked for, besides its holds.
+    """The actions of a node, besides its holds.
 
     Attributes:
-        status: Returns how it is.
-        durations: Returns how many seconds the last good runs took, the newest first.
-        last_run: Returns the record of the last finished run; empty before the first.
-        report: Returns what a run did, or the newest for `None`; blocks, and may raise.
-        log: Returns what Puppet said during it; as `report`.
-        changes: Returns what a run with noop would have changed, marked with a salt; as `report`.
-            `None` where a site's own command runs: nobody knows that then.
-        run: Asks for a run in somebody's name, with noop or not and only some tags; returns why
-            that cannot be, if so.
+        status: Returns the node's status.
+        durations: Returns the seconds of the last successful runs, newest first.
+        last_run: Returns the record of the last finished run, empty before the first.
+        report: Returns the report of a run, or of the newest for `None`; blocks, and may raise.
+        log: Returns Puppet's log of a run; as `report`.
+        changes: Returns what a noop run would have changed, marked with a salt; as `report`. `None`
+            if the site uses its own command, whose changes are unknown.
+        run: Requests a run for a caller, optionally with noop and tags; returns why it is rejected,
+            or `None`.
         changed: Called after a hold began or ended.
-        deploy: Has a release, takes it or leaves it, in a caller's name; returns where that is, or
-            why it cannot be; may raise.
-        confirm: Takes the word of a rollout, a caller's, that what it deployed here is confirmed;
-            as `deploy`.
-        compile: Compiles the catalog with another release, in a caller's name; returns where that
-            is, what would change, or why it cannot be; may raise.
-        rollout: What a rollout may ask for besides.
+        deploy: Stages, applies or leaves a release for a caller; returns the progress, or the
+            error; may raise.
+        confirm: Accepts a rollout's confirmation of its deployment; as `deploy`.
+        compile: Compiles the catalog with another release for a caller; returns the progress, the
+            changes, or the error; may raise.
+        rollout: The further actions of rollouts.
     """
 
     status: Callable[[], Mapping[str, Json]]
@@ -67,39 +66,38 @@ class Actions:
 
 
 class RolloutActions(Protocol):
-    """What a rollout can ask of a node; callers are those of requests, owners those of holds."""
+    """The actions of rollouts; callers are those of requests, owners those of holds."""
 
     def awaits_entries(self) -> bool:
-        """Return whether the node can wait for entries of others."""
+        """Return whether the node can wait for entries of other nodes."""
         ...
 
     def hear(self, caller: str, rollout: OfRollout) -> None:
-        """Note that a rollout speaks; raises where a newer epoch of it, or speaker, is known."""
+        """Record the controller of a rollout; raises if a newer epoch or another one is known."""
         ...
 
     def speaks(self, owner: str) -> dict[str, Json]:
-        """Return who speaks for a rollout: epoch, who took it over, since when; or nothing."""
+        """Return the controller of a rollout: epoch, who took it over, since when; or nothing."""
         ...
 
     def check_hold(self, owner: str) -> None:
-        """Raise `OnHoldError` where somebody else holds the node."""
+        """Raise `OnHoldError` if another owner holds the node."""
         ...
 
     def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
-        """Take a step, or tell what became of it; raises where it is not taken."""
+        """Take a step, or return its result; raises if the step is rejected."""
         ...
 
 
 class RequestHandler:
-    """Does requests.
+    """Executes requests.
 
     Args:
-        reception: Admits them.
+        reception: Accepts or rejects them.
         signer: Signs the replies.
         holds: Returns the holds on this node.
-        actions: The rest of what it can be asked for.
+        actions: The node's actions.
         clock: The node's clock.
-        log: What is said of requests.
     """
 
     def __init__(
@@ -120,11 +118,11 @@ class RequestHandler:
         self._log = log
 
     async def serve(self, token: bytes) -> tuple[str, str, bytes] | None:
-        """Do what a message asks for.
+        """Execute a request.
 
         Returns:
-            The caller's name, the request's id and the signed reply; `None` where nobody who could
-            be believed is waiting for one.
+            The caller's name, the request's id and the signed reply; `None` if no trusted caller
+            waits for a reply.
         """
         received = await asyncio.to_thread(self._reception.receive, token)
         if isinstance(received, Refusal):
@@ -151,7 +149,7 @@ class RequestHandler:
         return request.caller, request.jti, token
 
     def _of_run(self, request: Request) -> Callable[[], Mapping[str, Json]] | None:
-        """Return what reads a record: large files, so not in the agent's own thread."""
+        """Return a function that reads a large record, which must not block the agent's thread."""
         args = request.args
         tells = {"report": self._actions.report, "log": self._actions.log}.get(request.action)
         if tells is None or not isinstance(args, OfRun):
@@ -161,9 +159,9 @@ class RequestHandler:
     async def _more(
         self, request: Request, done: Mapping[str, Json] | str
     ) -> Mapping[str, Json] | str:
-        """Return a result with what its step would have changed, where that is asked for.
+        """Return a result with the changes of its step, if the request asks for them.
 
-        The step is what was asked for: where the changes cannot be told, the reply says why.
+        If the changes are unknown, the reply has the step's result and the reason.
         """
         args, tell = request.args, self._actions.changes
         if isinstance(done, str) or not isinstance(args, RunOnce) or not args.changes:
@@ -216,9 +214,9 @@ class RequestHandler:
         return self._actions.confirm(caller, args)
 
     def _denied(self, request: Request) -> Mapping[str, Json]:
-        """Return which of the actions that the caller asks about the policy denies, and why.
+        """Return the actions in a status request that the policy denies, with the reasons.
 
-        Whoever asks that is about to have the node run, and wants to know how long that takes.
+        Callers ask this before a run, so the reply has the durations of runs too.
         """
         if not isinstance(request.args, StatusRequest) or not request.args.may:
             return {}
@@ -234,7 +232,7 @@ class RequestHandler:
         }
 
     def _speaks(self, request: Request) -> Mapping[str, Json]:
-        """Return who speaks to this node for the rollout that the caller asks about."""
+        """Return the controller of the rollout that the caller asks about."""
         if not isinstance(request.args, StatusRequest) or request.args.rollout is None:
             return {}
         owner = request.args.rollout.owner(request.caller.caller)
@@ -251,7 +249,7 @@ class RequestHandler:
         )
 
     def _renewed(self, hold: Hold, args: Disable) -> Hold:
-        """Return the hold; a rollout's that goes on has begun when it began."""
+        """Return the hold; a renewed hold of a rollout keeps its start time."""
         if args.rollout is None:
             return hold
         before = (one.since for one in self._holds().active() if one.owner == hold.owner)

@@ -1,6 +1,6 @@
-"""The times of a signed message: for how long requests and replies are taken."""
+"""The lifetime of signed requests and replies."""
 
-# The longest life of a message, by the receiver's own rule, and how far clocks may be apart.
+# The receiver's limits in seconds: the lifetime of a message, and the difference of clocks.
 MAX_LIFETIME = 300
 # Seconds that a person waits for replies.
 PATIENCE = 20.0
@@ -8,11 +8,11 @@ MAX_AHEAD = 30
 
 
 def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
-    """Return why a message with these times is not taken; empty when it is.
+    """Return why a message with these times is rejected; empty if it is accepted.
 
     Args:
         iat: When it was issued, seconds since 1970 by the sender's clock.
-        exp: When it expires; at that second it is expired.
+        exp: When it expires; it is expired in that second.
         now: The receiver's clock.
     """
     if exp <= iat:

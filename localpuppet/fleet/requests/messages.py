@@ -1,4 +1,4 @@
-"""Requests and replies as signed bytes: made by callers, and read again by them."""
+"""Convert requests and replies to signed messages, and read replies."""
 
 import json
 import uuid
@@ -15,7 +15,7 @@ from localpuppet.fleet.requests.reply import Asked, Reply
 from localpuppet.fleet.requests.request import Arguments, Request
 from localpuppet.fleet.trust.signing import MessageKind, Signer, Verifier
 
-# Seconds that a message is good for unless it is to be longer, in case clocks differ.
+# The default lifetime of a message in seconds, which allows for differing clocks.
 LIFE = 60
 MAX_ERROR = 900
 
@@ -23,15 +23,15 @@ MAX_ERROR = 900
 def ask(
     signer: Signer, node: NodeName, action: str, args: Arguments, *, clock: Clock, life: int = LIFE
 ) -> tuple[Request, bytes]:
-    """Return a new request and the message for it.
+    """Return a new request and its signed message.
 
     Args:
-        signer: Who asks.
-        node: Who is asked.
+        signer: Signs as the caller.
+        node: The receiver.
         action: One of `fleet.trust.policy.REQUESTS`.
-        args: What it needs.
+        args: The arguments of the action.
         clock: The caller's clock.
-        life: For how many seconds it is valid, at most `MAX_LIFETIME`.
+        life: The lifetime in seconds, at most `MAX_LIFETIME`.
     """
     now = int(clock.now().timestamp())
     request = Request(
@@ -54,14 +54,14 @@ def answer(
     clock: Clock,
     life: int = LIFE,
 ) -> bytes:
-    """Return the message that answers a request.
+    """Return the signed reply to a request.
 
     Args:
-        signer: The node.
-        request: What was asked.
-        outcome: The result, or the one line that says why there is none.
+        signer: Signs as the node.
+        request: The request.
+        outcome: The result, or the error as one line.
         clock: The node's clock.
-        life: For how many seconds it is valid, at most `MAX_LIFETIME`.
+        life: The lifetime in seconds, at most `MAX_LIFETIME`.
     """
     now = int(clock.now().timestamp())
     reply = Reply(
@@ -78,11 +78,11 @@ def answer(
 
 
 def read_answer(verifier: Verifier, token: bytes, request: Asked, *, clock: Clock) -> Reply:
-    """Return the reply in a message, if it is the one that a request waits for.
+    """Return the verified reply to a request.
 
     Raises:
-        IntegrityError: Its signature does not hold, or it answers something else.
-        InvalidInputError: It cannot be read.
+        IntegrityError: The signature is invalid, or the reply is for another request.
+        InvalidInputError: The reply is malformed.
     """
     signed = verifier.verify(token, MessageKind.REPLY)
     reply = Reply.parse(signed.payload)

@@ -1,4 +1,4 @@
-"""Asks a node for what takes long, again and again, until it is over."""
+"""Repeat a request for a long action until the action has ended."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from localpuppet.fleet.requests.request import Arguments
 
 REPLY = 20.0  # seconds for each reply
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0  # between asking a node and asking it again
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0  # seconds between two requests
 
 
 async def until_over(
     client: "RequestClient", node: "NodeName", action: str, args: "Arguments", *, patience: float
 ) -> Answer:
-    """Return what a node answered when what it was asked for was over, or refused.
+    """Return a node's answer after its action has ended or was rejected.
 
     Args:
-        client: Asks.
-        node: Whom.
-        action: For what.
-        args: What the action needs.
-        patience: Seconds within which it must be over.
+        client: Sends the requests.
+        node: The node.
+        action: The action.
+        args: The arguments of the action.
+        patience: Seconds within which it must end.
     """
     pause = FIRST_PAUSE
     try:
@@ -41,6 +41,6 @@ async def until_over(
 
 
 def working(answer: Answer) -> bool:
-    """Return whether a node is to be asked again."""
+    """Return whether the node is still working."""
     reply = answer.reply
     return reply is not None and reply.ok and reply.result.get("state") == "working"

@@ -1,8 +1,4 @@
-"""A node's answer to one request.
-
-Owns: the claims of replies, and whether one is the answer that a caller waits for. Refuses to
-know: signatures, time, what the result of an action holds.
-"""
+"""The reply of a node to one request: its claims, and whether it answers the request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,43 +12,43 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.lifetime import lifetime_problem
 
-# The longest is the end of a log; signed and in base64 it must fit into a value on the bus.
+# The largest reply is the end of a log; signed and in base64 it must fit into a value on the bus.
 MAX_REPLY = 320 * 1024
 _CLAIMS = ("iss", "aud", "iat", "exp", "in_reply_to", "ok", "result", "error")
 
 
 class Asked(Protocol):
-    """What a reply is to: a request to a node, or a word to who goes on with a rollout."""
+    """What a reply answers: a request to a node, or a command to a rollout controller."""
 
     @property
     def caller(self) -> SignerName:
-        """Who asked."""
+        """Return the sender."""
         ...
 
     @property
     def receiver(self) -> SignerName:
-        """Who was asked."""
+        """Return the receiver."""
         ...
 
     @property
     def jti(self) -> str:
-        """The id of what was asked, a UUID."""
+        """Return the id, a UUID."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a node answers.
+    """A node's reply.
 
     Attributes:
-        node: Who answers (claim `iss`, its caller id).
-        caller: Who asked (claim `aud`, its caller id).
+        node: The sender of the reply (claim `iss`, its caller id).
+        caller: The receiver of the reply (claim `aud`, its caller id).
         iat: When it was issued, seconds since 1970.
         exp: When it expires.
         in_reply_to: The id of the request.
-        ok: Whether the node did what was asked.
-        result: What came of it; empty when it did not.
-        error: Why it did not, one line; `None` when it did.
+        ok: Whether the node executed the request.
+        result: The result; empty after an error.
+        error: The error as one line; `None` after success.
     """
 
     node: SignerName
@@ -66,10 +62,10 @@ class Reply:
 
     @classmethod
     def parse(cls, payload: bytes) -> "Reply":
-        """Return the reply in verified bytes.
+        """Read the reply in verified bytes.
 
         Raises:
-            InvalidInputError: A claim is missing, unknown, not of its type, or `ok` and `error`
+            InvalidInputError: A claim is missing, unknown or of the wrong type, or `ok` and `error`
                 contradict each other.
         """
         fields = Fields.parse(payload, where="reply", limit=MAX_REPLY)
@@ -105,13 +101,13 @@ class Reply:
 
 
 def refusal(reply: Reply, *, signer: SignerName, request: Asked, now: int) -> str:
-    """Return why a reply does not answer a request; empty when it does.
+    """Return why a reply does not answer a request; empty if it does.
 
     Args:
-        reply: What was in the verified bytes.
-        signer: Whose signature it was.
-        request: What was asked, by us.
-        now: Our clock, seconds since 1970.
+        reply: The reply in the verified bytes.
+        signer: The signer of the bytes.
+        request: The request of this caller.
+        now: The caller's clock, seconds since 1970.
     """
     if reply.node != signer:
         return f"iss {reply.node.caller} is not the signer, {signer.caller}"

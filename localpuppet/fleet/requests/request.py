@@ -1,8 +1,7 @@
-"""Requests from one signer to one node: what they say, and whether a node does it.
+"""Requests from one signer to one node: their claims, and the decision to accept one.
 
-Owns: the claims of requests and replies and their admission. Refuses to know: signatures, time,
-the disk. Whoever calls has verified the bytes before they come here, and remembers the id of an
-admitted request before it is acted upon.
+- The caller of these functions verifies the bytes first, and records the id of an accepted request
+  before it acts.
 """
 
 from collections.abc import Mapping
@@ -40,10 +39,9 @@ class Disable:
     """The arguments of `disable`: put the node on hold.
 
     Attributes:
-        message: Why, in one line.
-        length: The time after which the hold ends by itself, as people write it (`2h`); `None`
-            for never.
-        rollout: The rollout whose hold it is, apart from the caller's own; it has a length, of at
+        message: The reason, one line.
+        length: The time until the hold ends, as people write it (`2h`); `None` for no end.
+        rollout: The rollout that owns the hold instead of the caller; its hold has a length of at
             most `MAX_HOLD` seconds.
     """
 
@@ -53,15 +51,15 @@ class Disable:
 
     @property
     def seconds(self) -> float | None:
-        """The length in seconds."""
+        """Return the length in seconds."""
         return None if self.length is None else parse_duration(self.length, what="length")
 
     @classmethod
     def read(cls, fields: Fields) -> "Disable":
-        """Return the arguments.
+        """Read the arguments from JSON fields.
 
         Raises:
-            InvalidInputError: They are refused.
+            InvalidInputError: They are invalid.
         """
         fields.only(("message", "for", "rollout"))
         found = cls(
@@ -86,17 +84,17 @@ class Enable:
     """The arguments of `enable`: end the caller's own hold.
 
     Attributes:
-        rollout: End that of this rollout in its place.
+        rollout: End this rollout's hold instead.
     """
 
     rollout: OfRollout | None = None
 
     @classmethod
     def read(cls, fields: Fields) -> "Enable":
-        """Return the arguments.
+        """Read the arguments from JSON fields.
 
         Raises:
-            InvalidInputError: They are refused.
+            InvalidInputError: They are invalid.
         """
         fields.only(("rollout",))
         return cls(rollout=OfRollout.read_if_there(fields, step=False))
@@ -111,15 +109,15 @@ class RunOnce:
     """The arguments of `runonce`: run Puppet now.
 
     Attributes:
-        noop: Only show what would change.
-        tags: Apply only what has one of these tags of Puppet's; empty for everything.
-        rollout: The step that the run is: it runs through this rollout's hold, alone, and once.
-        after: The entries that the node is to have in its view before it takes the step; nodes of
-            earlier versions refuse a request that names some.
-        changes: The salt with which the node tells what the run would change, once it is over;
-            empty where nobody wants to know. With noop in a rollout only; as `after`.
-        looked: The step of this rollout that was a noop run, and whose changes were approved: the
-            node begins only soon after it. 0 if that is not asked for.
+        noop: Only show the changes.
+        tags: Apply only resources with one of these Puppet tags; empty for all.
+        rollout: The rollout step of the run: it passes this rollout's hold, runs alone, and once.
+        after: The entries that the node must have in its view before it takes the step; nodes of
+            earlier versions reject a request with some.
+        changes: The salt with which the node reports the changes of the run; empty for no report.
+            With noop in a rollout only; otherwise as `after`.
+        looked: The step of this rollout that was a noop run and whose changes were approved: the
+            node starts only soon after it. 0 for none.
     """
 
     noop: bool = False
@@ -131,11 +129,11 @@ class RunOnce:
 
     @classmethod
     def read(cls, fields: Fields) -> "RunOnce":
-        """Return the arguments.
+        """Read the arguments from JSON fields.
 
         Raises:
-            InvalidInputError: They are refused; so is an empty list of tags, which somebody who
-                filtered too much would be surprised by.
+            InvalidInputError: They are invalid. An empty list of tags is invalid too, because a
+                complete run would surprise a caller whose filter removed all tags.
         """
         fields.only(("noop", "tags", "rollout", "after", "changes", "looked"))
         found = cls(
@@ -178,29 +176,29 @@ class RunOnce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfRun:
-    """The arguments of `report` and `log`: of which run.
+    """The arguments of `report` and `log`.
 
     Attributes:
-        run: Its id; `None` for the newest.
+        run: The id of the run; `None` for the newest.
     """
 
     run: RunId | None = None
 
     @classmethod
     def named(cls, run: str | None) -> "OfRun":
-        """Return the arguments for the run that a person names; the newest for `None`.
+        """Return the arguments for a run id from a person; `None` means the newest run.
 
         Raises:
-            InvalidInputError: It is not a whole id: another node's runs are not known here.
+            InvalidInputError: It is not a complete id: the runs of other nodes are not known here.
         """
         return cls(run=None if run is None else RunId.parse(run))
 
     @classmethod
     def read(cls, fields: Fields) -> "OfRun":
-        """Return the arguments.
+        """Read the arguments from JSON fields.
 
         Raises:
-            InvalidInputError: They are refused.
+            InvalidInputError: They are invalid.
         """
         fields.only(("run",))
         return cls(run=fields.parsed("run", RunId.parse) if "run" in fields else None)
@@ -212,11 +210,11 @@ class OfRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """The arguments of an action that takes none."""
+    """The arguments of an action without arguments."""
 
     @classmethod
     def read(cls, fields: Fields) -> "Nothing":
-        """Return them.
+        """Check that there are no JSON fields.
 
         Raises:
             InvalidInputError: There are some.
@@ -244,16 +242,16 @@ _ARGUMENTS: Mapping[str, type[Arguments]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What somebody asks of one node.
+    """A request to one node.
 
     Attributes:
-        caller: Who asks (claim `iss`, its caller id).
-        node: Who is asked (claim `aud`).
+        caller: The sender (claim `iss`, its caller id).
+        node: The receiver (claim `aud`).
         iat: When it was issued, seconds since 1970.
         exp: When it expires.
-        jti: Its id, a UUID; taken once.
+        jti: Its id, a UUID, accepted once.
         action: One of `fleet.trust.policy.REQUESTS`.
-        args: What the action needs.
+        args: The arguments of the action.
     """
 
     caller: SignerName
@@ -266,15 +264,15 @@ class Request:
 
     @property
     def receiver(self) -> SignerName:
-        """Who is asked, as a signer of replies."""
+        """Return the receiver as the signer of the reply."""
         return SignerName(self.node)
 
     @classmethod
     def parse(cls, payload: bytes) -> "Request":
-        """Return the request in verified bytes.
+        """Read the request in verified bytes.
 
         Raises:
-            InvalidInputError: A claim is missing, unknown, or not of its type.
+            InvalidInputError: A claim is missing, unknown, or of the wrong type.
         """
         fields = Fields.parse(payload, where="request", limit=MAX_REQUEST)
         fields.only(_CLAIMS)
@@ -316,11 +314,11 @@ def _length(text: str) -> str:
 
 
 def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:
-    """Return why a request is not its signer's, or not for this node; empty when it is both.
+    """Return why a request is not from its signer or not for this node; empty if it is both.
 
     Args:
-        request: What was in the verified bytes.
-        signer: Whose signature it was.
+        request: The request in the verified bytes.
+        signer: The signer of the bytes.
         me: The node.
     """
     if request.caller != signer:
@@ -334,7 +332,7 @@ _OF_ROLLOUTS = (Deploy, Disable, Enable, RunOnce, StatusRequest)
 
 
 def _rights(request: Request) -> tuple[str, ...]:
-    """Return what the node's policy must allow the caller; all of it."""
+    """Return the rights that the caller needs, all of them."""
     args = request.args
     found = args.rights if isinstance(args, Deploy) else (request.action,)
     rollout = args.rollout if isinstance(args, _OF_ROLLOUTS) else None
@@ -344,15 +342,15 @@ def _rights(request: Request) -> tuple[str, ...]:
 
 
 def refusal(request: Request, *, now: int, policy: Policy | None) -> str:
-    """Return why a node does not do what its caller asks; empty when it does.
+    """Return why a node rejects a request; empty if it accepts it.
 
-    What remains to be asked is whether the id was seen before: only what passes here may take
-    room in that memory.
+    The caller checks for repetition afterwards: only accepted requests may use space in that
+    record.
 
     Args:
-        request: A request that is its signer's and for this node.
+        request: A request from its signer to this node.
         now: The node's clock, seconds since 1970.
-        policy: Its policy; `None` where there is none.
+        policy: The node's policy; `None` without one.
     """
     problem = lifetime_problem(iat=request.iat, exp=request.exp, now=now)
     if problem:

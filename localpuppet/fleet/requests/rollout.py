@@ -1,8 +1,6 @@
-"""What a request says of the rollout that it is a part of.
+"""The rollout that a request is a part of.
 
-Owns: the claim and its form, and who is meant by it. Refuses to know: what a node does with it.
-
-Invariant: who names another caller's rollout speaks for that caller, and needs the right to.
+- A request for another caller's rollout acts for that caller, and needs the right `takeover`.
 """
 
 import uuid
@@ -13,25 +11,25 @@ from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.values import Json
 from localpuppet.node.runs.hold import rollout_owner
 
-MAX_STEP = 1_000_000_000  # each look before a run is a step of its own, in each epoch
+MAX_STEP = 1_000_000_000  # each noop run before a run is a separate step, in each epoch
 MAX_EPOCH = 100_000
-# The longest that a rollout holds a node without saying so again, in seconds: while it goes on it
-# needs minutes, and a node that failed can be kept for a day, to be looked into.
+# The longest hold of a rollout without renewal, in seconds. A running rollout needs minutes; a
+# failed node can be held for a day, for an inspection.
 MAX_HOLD = 86400.0
 _NAMESPACE = uuid.UUID("5a7d1f1e-54c8-4f5e-8f0a-6a8a4a0b2a16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfRollout:
-    """The rollout that a request belongs to.
+    """The rollout of a request.
 
     Attributes:
         id: The rollout.
-        epoch: How often the rollout was begun or resumed, from 1: a node does nothing for an
-            earlier epoch than the newest that it heard of.
-        step: The group whose run this is, from 1; 0 for what is not a run.
-        caller: Whose rollout it is, a caller id, where that is not the request's own caller, who
-            has taken it over; else empty.
+        epoch: How often the rollout was begun or resumed, from 1: a node rejects requests of an
+            epoch before the newest one that it knows.
+        step: The number of the run's step, from 1; 0 if the request is not a run.
+        caller: The caller id of the rollout's owner, if the request comes from another caller that
+            took the rollout over; otherwise empty.
     """
 
     id: RolloutId
@@ -41,14 +39,14 @@ class OfRollout:
 
     @classmethod
     def read(cls, fields: Fields, *, step: bool) -> "OfRollout":
-        """Return the claim.
+        """Read the claim from JSON fields.
 
         Args:
-            fields: It.
+            fields: The fields.
             step: Whether it names a step.
 
         Raises:
-            InvalidInputError: A field is missing, unknown, or not of its type.
+            InvalidInputError: A field is missing, unknown, or of the wrong type.
         """
         fields.only(("id", "epoch", "caller", *(("step",) if step else ())))
         return cls(
@@ -60,7 +58,7 @@ class OfRollout:
 
     @classmethod
     def read_if_there(cls, fields: Fields, *, step: bool) -> "OfRollout | None":
-        """Return the claim in the field `rollout`; `None` where there is none; see `read`."""
+        """Read the claim in the field `rollout`; `None` without the field; see `read`."""
         return cls.read(fields.inner("rollout"), step=step) if "rollout" in fields else None
 
     def to_dict(self) -> dict[str, Json]:
@@ -76,12 +74,12 @@ class OfRollout:
         """Return the owner of the rollout's holds.
 
         Args:
-            caller: Who asks, a caller id.
+            caller: The caller id of the request.
         """
         return rollout_owner(self.caller or caller, self.id)
 
     def taken_over_by(self, caller: str) -> str:
-        """Return who asks where it is another caller's rollout; empty where it is its own."""
+        """Return the caller if it took over another caller's rollout, otherwise empty."""
         return "" if self.caller in ("", caller) else caller
 
 
@@ -90,12 +88,12 @@ def _caller(text: str) -> str:
 
 
 def claimed(claim: OfRollout | None) -> dict[str, Json]:
-    """Return the field `rollout` of a request's arguments, where there is one."""
+    """Return the field `rollout` of a request's arguments, if there is a claim."""
     return {} if claim is None else {"rollout": claim.to_dict()}
 
 
 def step_uuid(owner: str, step: int) -> str:
-    """Return the id of the cause that a step is on a node: both sides make it by themselves.
+    """Return the id of a step's cause on a node, which both sides compute.
 
     Args:
         owner: The owner of the rollout's holds.

@@ -1,7 +1,4 @@
-"""The arguments of `status`: how a node is, what it would let its caller do, who speaks to it.
-
-Owns: the value and its form. Refuses to know: what a node answers.
-"""
+"""The arguments of `status`: ask for a node's state, the caller's rights, and a rollout."""
 
 from dataclasses import dataclass
 
@@ -12,7 +9,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.rollout import OfRollout, claimed
 from localpuppet.fleet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER
 
-# What a caller can ask about besides releases.
+# The rights that a caller can ask about besides releases.
 _RIGHTS = (*(action for action in REQUESTS if action != DEPLOY), "older", TAKEOVER, "values")
 
 
@@ -21,10 +18,10 @@ class StatusRequest:
     """The arguments of `status`.
 
     Attributes:
-        may: Actions and rights (`deploy:shop/tags/r7`, `values`); the node says which of them its
+        may: Actions and rights (`deploy:shop/tags/r7`, `values`); the node returns those that its
             policy denies the caller.
-        rollout: The node says who speaks to it for this rollout; nodes of earlier versions refuse
-            a request that names one.
+        rollout: The node returns the controller of this rollout; nodes of earlier versions reject a
+            request with one.
     """
 
     may: tuple[str, ...] = ()
@@ -32,10 +29,10 @@ class StatusRequest:
 
     @classmethod
     def read(cls, fields: Fields) -> "StatusRequest":
-        """Return the arguments.
+        """Read the arguments from JSON fields.
 
         Raises:
-            InvalidInputError: They are refused.
+            InvalidInputError: They are invalid.
         """
         fields.only(("may", "rollout"))
         return cls(
