@@ -28,6 +28,7 @@ def test_what_came_up_elsewhere_has_no_place_of_ours(capsys: pytest.CaptureFixtu
 def test_running_out_of_threads_is_not_called_a_bug(node: Node) -> None:
     """The stacks of threads are larger than the memory that the process may have."""
     limits = 'ulimit -s 8000000; ulimit -v 4000000; exec "$0" "$@"'
+    node.settings(bus="sqlite")
     node.inside = ["/bin/sh", "-c", limits]
     refused = node.run("facts", "os")
     assert refused.code == 1

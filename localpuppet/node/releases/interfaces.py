@@ -229,8 +229,8 @@ def check_document(
 
 
 def modules_in(directories: Iterable[Path]) -> set[str]:
-    """Return the names of the modules in the node's own directories."""
-    return {path.name for directory in directories for path in directory.iterdir()}
+    """Return the names of the modules in the node's own directories; those that exist count."""
+    return {path.name for directory in directories for path in directory.glob("*")}
 
 
 def _may_hold_data(file: Path) -> bool:
