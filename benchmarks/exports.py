@@ -19,7 +19,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
 from localpuppet.fleet.exports.bringing import MAX_TOGETHER, ExportsBaggage
-from localpuppet.fleet.exports.collecting import Collecting
+from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.document import pack, read, unpack
 from localpuppet.fleet.exports.held import HeldExports, NodeExports
 from localpuppet.fleet.exports.outbox import ExportsOutbox
@@ -91,7 +91,7 @@ def collecting(directory: Path, nodes: int) -> None:
     policy = directory / "collect.policy"
     policy.write_text("*\tHaproxy::Balancermember\t*\n")
     policy.chmod(0o644)
-    answering = Collecting(held, me="me.example.com", policy=policy)
+    answering = CollectorService(held, me="me.example.com", policy=policy)
     asked: list[tuple[Json, int]] = [(["tag", "==", "wanted"], MATCHING), (None, nodes * EACH)]
     for condition, count in asked:
         watch = Watch()

@@ -35,7 +35,7 @@ from localpuppet.fleet.exports.held import FILE, HeldExports
 from localpuppet.fleet.exports.outbox import ExportsOutbox
 from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.inventory.entry import ExportsSummary
-from localpuppet.fleet.inventory.publishing import Voice, publish
+from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
 from localpuppet.fleet.trust.keys import TrustedKeys
 from tests.doubles.identities import person, verifier
 from tests.fleet.inventory.entries import entry
@@ -73,7 +73,7 @@ async def publish_all(fleet: Fleet, member: Member, count: int, directory: Path)
             summary = ExportsSummary(
                 count=packed.count, digest=packed.digest, size=len(packed.data)
             )
-            voice = Voice(
+            voice = PublisherIdentity(
                 node=name,
                 signer=peer.signer,
                 verifier=trusted,

@@ -25,7 +25,7 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.triggers import sending as bus_sending
-from localpuppet.fleet.trust.signing import Signer
+from localpuppet.fleet.trust.signing import MessageSigner
 from tests.rigs.servers import OLD_NATS, EtcdServer, NatsServer, Server
 
 REPOSITORY = Path(__file__).parent.parent
@@ -150,7 +150,7 @@ class Sender:
     def __init__(self, kv: KeyValue | None, bare: Bare | None) -> None:
         self._kv = kv
         self._bare = bare
-        self._signer = Signer(SignerName.parse(SENDER), Ed25519PrivateKey.generate())
+        self._signer = MessageSigner(SignerName.parse(SENDER), Ed25519PrivateKey.generate())
         self._clock = SystemClock()
 
     async def send(self, nodes: Sequence[NodeName]) -> None:

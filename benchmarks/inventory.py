@@ -35,17 +35,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the servers of the 
 
 from engines import Store, store
 
-from localpuppet.base.formats.names import Environment, NodeName, RunId, SignerName
+from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.inventory.admission import EntryAdmission
-from localpuppet.fleet.inventory.facts import GoodRun, Selection, entry_of
+from localpuppet.fleet.inventory.facts import FactSelection, PublishedRun, entry_of
 from localpuppet.fleet.inventory.following import Sources, ViewFollower
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.keys import TrustedKeys, public_pem
-from localpuppet.fleet.trust.signing import MessageKind, Signer, Verifier
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from tests.doubles.inventory import NoCompanion
 from tests.doubles.ports import FakeLog
 from tests.rigs.reaching import servers_at
@@ -98,14 +98,14 @@ def facts_of(number: int, real: dict[str, Any], least: int) -> dict[str, Any]:
     return facts
 
 
-def run_of(number: int, real: dict[str, Any], least: int, *, roles: list[Any]) -> GoodRun:
+def run_of(number: int, real: dict[str, Any], least: int, *, roles: list[Any]) -> PublishedRun:
     """Return a good run of a node."""
-    return GoodRun(
+    return PublishedRun(
         node=name_of(number),
         at=time.time(),
         run=RunId("20260101T000000.000000Z-00aa"),
         release="app/tags/r1",
-        environment=Environment("production"),
+        environment=EnvironmentName("production"),
         parameters={"role": roles},
         facts=facts_of(number, real, least),
         withheld=(),
@@ -147,7 +147,7 @@ def follower(made: Made, view: View, kv: KeyValue) -> ViewFollower:
     return ViewFollower(view, sources, clock=SystemClock(), log=FakeLog())
 
 
-async def fill(made: Made, real: dict[str, Any], least: int) -> Signer:
+async def fill(made: Made, real: dict[str, Any], least: int) -> MessageSigner:
     """Write the entries of all nodes; return the first one's signer."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -159,11 +159,11 @@ async def fill(made: Made, real: dict[str, Any], least: int) -> Signer:
         writes = []
         for number in range(start, min(start + AT_ONCE, made.nodes)):
             key = Ed25519PrivateKey.generate()
-            signer = Signer(SignerName(name_of(number)), key)
+            signer = MessageSigner(SignerName(name_of(number)), key)
             signers.append(signer)
             (trusted / f"{signer.name}.pem").write_bytes(public_pem(key.public_key()))
             roles = ["rare"] if number % (made.nodes // 20 or 1) == 0 else [ROLES[number % 5]]
-            entry = entry_of(run_of(number, real, least, roles=roles), Selection())
+            entry = entry_of(run_of(number, real, least, roles=roles), FactSelection())
             token = signer.sign(entry.to_payload(), MessageKind.INVENTORY)
             writes.append(kv.put(f"{INVENTORY}{entry.node}", token))
         await asyncio.gather(*writes)
@@ -276,7 +276,7 @@ def listing(made: Made, rounds: int) -> None:
     bar("memory", max(one[2] for one in found["view"]), 96, " MiB")
 
 
-async def change(made: Made, first: Signer, real: dict[str, Any], least: int) -> None:
+async def change(made: Made, first: MessageSigner, real: dict[str, Any], least: int) -> None:
     """Print how soon a change is in a view, and what asking costs."""
     kv, other = await connected(made), await connected(made)
     view = View(made.directory / "view0.sqlite", now=time.time)
@@ -286,7 +286,7 @@ async def change(made: Made, first: Signer, real: dict[str, Any], least: int) ->
         await asyncio.sleep(0.05)
     taken = []
     for number in range(CHANGES):
-        entry = entry_of(run_of(0, real, least, roles=[f"r{number}"]), Selection())
+        entry = entry_of(run_of(0, real, least, roles=[f"r{number}"]), FactSelection())
         token = first.sign(entry.to_payload(), MessageKind.INVENTORY)
         began = time.monotonic()
         await other.put(f"{INVENTORY}{entry.node}", token)
@@ -320,15 +320,15 @@ def publish(made: Made, real: dict[str, Any], least: int) -> None:
             run = run_of(0, {}, 0, roles=[f"r{number}"])
             began = time.monotonic()
             facts = json.loads(file.read_text())
-            entry = entry_of(GoodRun(**{**_fields(run), "facts": facts}), Selection())
+            entry = entry_of(PublishedRun(**{**_fields(run), "facts": facts}), FactSelection())
             outbox.offer(entry, refresh=3600)
             values.append(time.monotonic() - began)
     bar("publishing, a run with news, p50", 1000 * statistics.median(news), 30, " ms")
     bar("publishing, a run without, p50", 1000 * statistics.median(same), 30, " ms")
 
 
-def _fields(run: GoodRun) -> dict[str, Any]:
-    return {name: getattr(run, name) for name in GoodRun.__slots__}
+def _fields(run: PublishedRun) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in PublishedRun.__slots__}
 
 
 def bar(what: str, found: float, most: float, unit: str) -> None:

@@ -20,7 +20,7 @@ from puppetdb_server import running
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from tests.doubles.inventory import MemoryInventory
 
 # Columns that only one of the two can know.
@@ -33,7 +33,7 @@ def ours(entries: Sequence[InventoryEntry], query: Json) -> list[dict[str, Json]
     try:
         exports = {str(entry.node): exports_of(entry) for entry in entries}
         reader = MemoryInventory(entries, exports=exports)
-        result = Question.of("puppetdb_query", [query]).answer(reader).result
+        result = FunctionCall.of("puppetdb_query", [query]).answer(reader).result
     except LocalpuppetError as error:
         return str(error)[:80]
     return [row for row in result if isinstance(row, dict)] if isinstance(result, list) else []

@@ -1,6 +1,6 @@
 """A fleet and queries that `puppetdb.py` gives to PuppetDB and to us."""
 
-from localpuppet.base.formats.names import ClassName, Environment, NodeName, RunId
+from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.inventory.entry import NO_EXPORTS, ExportsSummary, InventoryEntry
@@ -55,7 +55,7 @@ def _node(number: int) -> InventoryEntry:
         at=1_795_000_000.0 + number,
         run=_RUN,
         release="foo/tags/r1",
-        environment=Environment("production" if number % 6 else "testing"),
+        environment=EnvironmentName("production" if number % 6 else "testing"),
         facts=facts,
         roles=(role,) if role else (),
         classes=tuple(ClassName(one) for one in ("settings", *classes)),

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the inventory of th
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.resource import ExportedResource
-from localpuppet.fleet.inventory.brief import WholeNode
+from localpuppet.fleet.inventory.brief import UnpackedNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.rows import NodeRows, capitalized
 from localpuppet.fleet.inventory.query.tree import Entity
@@ -72,7 +72,7 @@ class PuppetDb:
 
     def load(self, entry: InventoryEntry, exported: Sequence[ExportedResource] = ()) -> None:
         """Give it a node's facts, and a catalog with its classes and what it exports."""
-        (row,) = NodeRows(WholeNode(entry), MemoryInventory([])).rows(Entity.INVENTORY)
+        (row,) = NodeRows(UnpackedNode(entry), MemoryInventory([])).rows(Entity.INVENTORY)
         facts = row.at("facts")
         common: dict[str, Json] = {
             "certname": str(entry.node),

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the servers of the 
 from engines import Store, store
 from real_agents import Node, wait_until
 
-from localpuppet.base.formats.names import Environment, NodeName, RunId, SignerName
+from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId, SignerName
 from localpuppet.fleet.agent.reactions.limits import HOURLY
 from localpuppet.fleet.agent.reactions.pace import DEBOUNCE
 from localpuppet.fleet.bus.layout import INVENTORY
@@ -45,7 +45,7 @@ def said(name: str, address: str) -> InventoryEntry:
         at=time.time(),
         run=RunId("20260101T000000.000000Z-00aa"),
         release="app/tags/r1",
-        environment=Environment("production"),
+        environment=EnvironmentName("production"),
         facts={"fqdn": name, "networking": {"ip": address, "fqdn": name}},
         roles=("web",),
         paths=((),),

@@ -30,7 +30,7 @@ from localpuppet.fleet.requests.request import Request, RunOnce
 from localpuppet.fleet.requests.rollout import step_uuid
 from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
 from localpuppet.fleet.triggers.step_table import StepState
-from localpuppet.fleet.trust.signing import MessageKind, Signer, claimed_payload
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
 from localpuppet.node.runs.hold import rollout_owner
 
 CLOCK = SystemClock()
@@ -49,7 +49,7 @@ class SimulatedNode:
 
     def __init__(self, me: NodeName, key: Ed25519PrivateKey, seconds: float) -> None:
         self.me = me
-        self._signer = Signer(SignerName.parse(me), key)
+        self._signer = MessageSigner(SignerName.parse(me), key)
         self._seconds = seconds
         self._changed = asyncio.Event()
         self._steps: dict[str, bool] = {}  # the id of a step's cause → whether it is over

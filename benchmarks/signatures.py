@@ -24,8 +24,8 @@ sys.path.insert(0, str(REPOSITORY))
 from localpuppet.base.formats.names import SignerName  # noqa: E402
 from localpuppet.fleet.trust.authority import Authority  # noqa: E402 - the clone's, wherever it is
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys  # noqa: E402
-from localpuppet.fleet.trust.seen import Seen  # noqa: E402
-from localpuppet.fleet.trust.signing import MessageKind, Signer, Verifier  # noqa: E402
+from localpuppet.fleet.trust.seen import SeenIds  # noqa: E402
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier  # noqa: E402
 from tests.doubles.certificates import Ca, rsa_key, write  # noqa: E402
 from tests.doubles.ports import FakeClock  # noqa: E402
 
@@ -75,7 +75,7 @@ def pinned(directory: Path, rounds: int) -> Iterator[str]:
     key = OwnKey(directory / "keys" / "node.pem").make()
     trusted = TrustedKeys(directory / "trusted")
     trusted.pin(ALICE, key.public_key())
-    signer, verifier = Signer(ALICE, key), Verifier(trusted, None, FakeClock())
+    signer, verifier = MessageSigner(ALICE, key), Verifier(trusted, None, FakeClock())
     token = signer.sign(PAYLOAD, MessageKind.TRIGGER)
     raw, public = key.sign(token), key.public_key()
     yield row("Ed25519, bare", lambda: key.sign(token), lambda: public.verify(raw, token), rounds)
@@ -97,7 +97,7 @@ def certified(directory: Path, rounds: int) -> Iterator[str]:
         issued = ca.issue(ALICE, key=key)
         files = write(directory / "ca.pem", ca.text), write(directory / "crl.pem", ca.revoke())
         verifier = Verifier(TrustedKeys(directory / "none"), Authority(*files), FakeClock())
-        signer = Signer(ALICE, issued.key, certificate=issued.der)
+        signer = MessageSigner(ALICE, issued.key, certificate=issued.der)
         token = signer.sign(PAYLOAD, MessageKind.TRIGGER)
         yield row(
             f"{name} ({len(token)} bytes)",
@@ -114,7 +114,7 @@ def row(name: str, sign: Callable[[], object], verify: Callable[[], object], rou
 
 def remembered(directory: Path, rounds: int) -> Iterator[str]:
     """Yield lines for the memory of ids, and for one write with fsync on the same disk."""
-    seen = Seen(directory / "state" / "seen.sqlite", FakeClock())
+    seen = SeenIds(directory / "state" / "seen.sqlite", FakeClock())
     numbers = itertools.count()
     far = 2**40
 

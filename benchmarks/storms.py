@@ -21,7 +21,7 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus.layout import triggers_for
 from localpuppet.fleet.triggers.trigger import Trigger
-from localpuppet.fleet.trust.signing import MessageKind, Signer
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 
 SENDERS = 100
 EACH = 100
@@ -45,7 +45,7 @@ async def storm(node: Node, engine: str, url: str) -> Storm:
     keys = {SignerName.parse(f"s{n:03}.example.com"): _key() for n in range(SENDERS)}
     for name, key in keys.items():
         node.parts.identity.trusted.pin(name, key.public_key())
-    messages = _messages([Signer(name, key) for name, key in keys.items()], node.name)
+    messages = _messages([MessageSigner(name, key) for name, key in keys.items()], node.name)
     kv = await open_store(engine, url)
     try:
         node.gate.touch()
@@ -81,7 +81,7 @@ def _key() -> Ed25519PrivateKey:
     return Ed25519PrivateKey.generate()
 
 
-def _messages(signers: list[Signer], node: str) -> list[tuple[str, bytes]]:
+def _messages(signers: list[MessageSigner], node: str) -> list[tuple[str, bytes]]:
     """Return keys and values, sender after sender in turn."""
     clock = SystemClock()
     me = NodeName.parse(node)

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.fleet.agent.fork_runner import ForkRunner
-from localpuppet.fleet.agent.runner import Order
+from localpuppet.fleet.agent.runner import RunOrder
 from localpuppet.fleet.wiring.agent_child import run_order, warm
 from localpuppet.fleet.wiring.neighbours import FleetNeighbours
 from localpuppet.fleet.wiring.warming import start_server
@@ -64,7 +64,7 @@ class Host:
     def run(self, *, noop: bool) -> dict[str, object]:
         """Do a run; return what it took."""
         before, began = self._cpu(), time.perf_counter()
-        end = asyncio.run(self._runner.run(Order(causes={}, text="benchmark", noop=noop)))
+        end = asyncio.run(self._runner.run(RunOrder(causes={}, text="benchmark", noop=noop)))
         wall = time.perf_counter() - began
         status = json.loads(
             (self._node.settings.state / "runs" / str(end.run) / "status.json").read_text()

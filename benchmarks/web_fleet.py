@@ -24,10 +24,10 @@ from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.trust.keys import public_pem
-from localpuppet.fleet.trust.signing import MessageKind, Signer
-from localpuppet.web.dashboard.ended import Ended
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
+from localpuppet.web.dashboard.ended import RunResult
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.memory import FILE, Memory
+from localpuppet.web.dashboard.memory import FILE, DashboardStore
 from tests.fleet.inventory.entries import entry
 from tests.rigs.node import Node
 from tests.rigs.reaching import servers_at
@@ -88,7 +88,7 @@ class Told:
             await asyncio.gather(*map(self.present, some), *map(self.list_, some))
 
     def _signed(self, node: str, payload: bytes, kind: MessageKind) -> bytes:
-        return Signer(SignerName.parse(node), self._key).sign(payload, kind)
+        return MessageSigner(SignerName.parse(node), self._key).sign(payload, kind)
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ def root_of(directory: Path, settings: Mapping[str, Any], told: Told) -> Node:
     return node
 
 
-def ends(nodes: list[str], now: float, days: float) -> Iterator[Ended]:
+def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
     """Yield the ends of all runs but the last ones, the oldest first; one in twenty failed.
 
     Each node has its own release of five, and its own second of the half hour.
@@ -122,7 +122,7 @@ def ends(nodes: list[str], now: float, days: float) -> Iterator[Ended]:
         for number, node in enumerate(nodes):
             at = now - step * EVERY + EVERY * number / len(nodes)
             kind = (Kind.FAILED, Kind.CHANGED, Kind.UNCHANGED)[min(2, (step + number) % 20)]
-            one = Ended(
+            one = RunResult(
                 node=node,
                 run=run_id(at),
                 at=at,
@@ -139,9 +139,9 @@ def ends(nodes: list[str], now: float, days: float) -> Iterator[Ended]:
 
 def remember(state: Path, nodes: list[str], days: float) -> tuple[int, float]:
     """Write all ends of runs as the page does; return how many, and in how many seconds."""
-    memory = Memory(state / FILE, now=time.time)
+    memory = DashboardStore(state / FILE, now=time.time)
     begun = time.perf_counter()
-    batch: list[Ended] = []
+    batch: list[RunResult] = []
     count = 0
     for one in ends(nodes, time.time() - EVERY, days):
         batch.append(one)

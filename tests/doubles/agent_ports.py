@@ -2,23 +2,23 @@
 
 import asyncio
 
-from localpuppet.fleet.agent.runner import Fate, Order, RunEnd
-from localpuppet.fleet.leases.book import Noted
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
+from localpuppet.fleet.leases.book import LeaseRecord
 
 
 class FakeBook:
     """Leases that are noted, in memory."""
 
     def __init__(self) -> None:
-        self.noted: dict[str, Noted] = {}
+        self.noted: dict[str, LeaseRecord] = {}
 
-    def note(self, noted: Noted) -> None:
+    def note(self, noted: LeaseRecord) -> None:
         self.noted[noted.name] = noted
 
     def strike(self, name: str) -> None:
         self.noted.pop(name, None)
 
-    def entries(self) -> list[Noted]:
+    def entries(self) -> list[LeaseRecord]:
         return list(self.noted.values())
 
 
@@ -26,12 +26,12 @@ class FakeRunner:
     """Runs that begin when the agent says and end when the test says."""
 
     def __init__(self) -> None:
-        self.orders: asyncio.Queue[Order] = asyncio.Queue()
-        self.ends: asyncio.Queue[RunEnd | Exception] = asyncio.Queue()
+        self.orders: asyncio.Queue[RunOrder] = asyncio.Queue()
+        self.ends: asyncio.Queue[RunCompletion | Exception] = asyncio.Queue()
         self.on = False
         self.ended_by_us = 0
 
-    async def run(self, order: Order) -> RunEnd:
+    async def run(self, order: RunOrder) -> RunCompletion:
         assert not self.on, "never two at once"
         self.on = True
         self.orders.put_nowait(order)
@@ -46,5 +46,7 @@ class FakeRunner:
     def end(self) -> None:
         self.ended_by_us += 1
         if self.on:
-            end = RunEnd(fate=Fate.OVER, outcome="interrupted", reason="it was asked to end")
+            end = RunCompletion(
+                fate=RequestedRunResult.OVER, outcome="interrupted", reason="it was asked to end"
+            )
             self.ends.put_nowait(end)

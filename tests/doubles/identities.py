@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.trust.authority import Authority
 from localpuppet.fleet.trust.keys import TrustedKeys
-from localpuppet.fleet.trust.signing import Signer, Verifier
+from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 from tests.doubles.certificates import Issued
 from tests.doubles.ports import FakeClock
 
@@ -27,16 +27,16 @@ class Person:
     key: Ed25519PrivateKey
 
     @property
-    def signer(self) -> Signer:
-        return Signer(self.name, self.key)
+    def signer(self) -> MessageSigner:
+        return MessageSigner(self.name, self.key)
 
 
 def person(name: str) -> Person:
     return Person(SignerName.parse(name), Ed25519PrivateKey.generate())
 
 
-def certified(issued: Issued, name: str) -> Signer:
-    return Signer(SignerName.parse(name), issued.key, certificate=issued.der)
+def certified(issued: Issued, name: str) -> MessageSigner:
+    return MessageSigner(SignerName.parse(name), issued.key, certificate=issued.der)
 
 
 def trusting(directory: Path, *people: Person) -> TrustedKeys:

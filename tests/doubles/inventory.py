@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.inventory.brief import KnownNode, WholeNode
+from localpuppet.fleet.inventory.brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.reading import Equal, Exported
+from localpuppet.fleet.inventory.reading import Equal, ResourceOffer
 
 
 class MemoryInventory:
@@ -23,7 +23,7 @@ class MemoryInventory:
         entries: Sequence[InventoryEntry],
         *,
         current: float | None = 0.0,
-        exports: Mapping[str, Sequence[Exported]] | None = None,
+        exports: Mapping[str, Sequence[ResourceOffer]] | None = None,
     ) -> None:
         self.listed = list(entries)
         self.current = current
@@ -41,8 +41,8 @@ class MemoryInventory:
         self.hints.append(equal)
         return iter(self.listed)
 
-    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
-        return map(WholeNode, self.entries(equal))
+    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
+        return map(UnpackedNode, self.entries(equal))
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         return next((entry for entry in self.listed if entry.node == node), None)
@@ -50,7 +50,7 @@ class MemoryInventory:
     def exporting(self, kind: str | None) -> set[str]:
         return {node for node in self.exports if list(self.exported(node, kind))}
 
-    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+    def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
         return (one for one in self.exports.get(node, ()) if kind in (None, one.type))
 
 

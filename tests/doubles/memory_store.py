@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.checked_store import CheckedStore, Following
-from localpuppet.fleet.bus.key_value import Change, Entry, Gone, Listing, Put
+from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValueEntry, KeyWrite
 
 
 @dataclass
 class _Kept:
-    entry: Entry
+    entry: KeyValueEntry
     until: float | None
 
 
@@ -35,7 +35,7 @@ class MemoryStore:
     log: list[tuple[int, str]] = field(default_factory=list)
     watchers: set[asyncio.Event] = field(default_factory=set)
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> KeyValueEntry | None:
         kept = self.kept.get(key)
         if kept is None or (kept.until is not None and self.now() >= kept.until):
             self.kept.pop(key, None)
@@ -45,7 +45,7 @@ class MemoryStore:
     def write(self, key: str, value: bytes, ttl: float | None) -> int:
         self.revision += 1
         until = None if ttl is None else self.now() + ttl
-        self.kept[key] = _Kept(Entry(key=key, value=value, revision=self.revision), until)
+        self.kept[key] = _Kept(KeyValueEntry(key=key, value=value, revision=self.revision), until)
         self._tell(key)
         return self.revision
 
@@ -63,9 +63,9 @@ class MemoryStore:
         for event in self.watchers:
             event.set()
 
-    def below(self, prefix: str) -> Listing:
+    def below(self, prefix: str) -> KeyListing:
         found = [self.get(key) for key in sorted(self.kept) if key.startswith(prefix)]
-        return Listing(
+        return KeyListing(
             entries=tuple(entry for entry in found if entry is not None), revision=self.revision
         )
 
@@ -78,9 +78,9 @@ class MemoryStore:
                 continue
             entry = self.get(key)
             if entry is not None:
-                changes.append((number, Put(entry=entry)))
+                changes.append((number, KeyWrite(entry=entry)))
             elif key not in self.kept:
-                changes.append((number, Gone(key=key, revision=number)))
+                changes.append((number, KeyRemoval(key=key, revision=number)))
         return [change for _, change in sorted(changes, key=lambda pair: pair[0])]
 
 
@@ -100,15 +100,15 @@ class MemoryKeyValue(CheckedStore):
     def warnings(self) -> tuple[str, ...]:
         return self.store.warnings
 
-    async def _get(self, key: str) -> Entry | None:
+    async def _get(self, key: str) -> KeyValueEntry | None:
         await self._reach()
         return self.store.get(key)
 
-    async def _list(self, prefix: str, largest: int) -> Listing:
+    async def _list(self, prefix: str, largest: int) -> KeyListing:
         await self._reach()
         return self._of_use(self.store.below(prefix), largest)
 
-    def _of_use(self, listing: Listing, largest: int) -> Listing:
+    def _of_use(self, listing: KeyListing, largest: int) -> KeyListing:
         return replace(
             listing, entries=tuple(one for one in listing.entries if len(one.value) <= largest)
         )
@@ -132,7 +132,7 @@ class MemoryKeyValue(CheckedStore):
         entry = self.store.get(key)
         return 0 if entry is None else entry.revision
 
-    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+    async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
         await self._reach()
         news = asyncio.Event()
         self.store.watchers.add(news)
@@ -146,7 +146,7 @@ class MemoryKeyValue(CheckedStore):
                 changes = self.store.since(prefix, seen)
                 seen = self.store.revision
                 for change in changes:
-                    if not isinstance(change, Put) or len(change.entry.value) <= how.largest:
+                    if not isinstance(change, KeyWrite) or len(change.entry.value) <= how.largest:
                         yield change
                 if seen == self.store.revision:
                     await news.wait()

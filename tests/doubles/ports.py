@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.machine.ports import Ended, LineKind, Output, ProcessId
+from localpuppet.base.machine.ports import LineKind, Output, ProcessEnd, ProcessId
 
-EXIT_0 = Ended(code=0, signal=None)
+EXIT_0 = ProcessEnd(code=0, signal=None)
 
 
 class FakeClock:
@@ -57,7 +57,7 @@ class FakeChild:
         self,
         output: Iterable[bytes] = (),
         *,
-        ended: Ended = EXIT_0,
+        ended: ProcessEnd = EXIT_0,
         lasts: float | None = 0.0,
         dies_of: Sequence[int] = (signal.SIGTERM, signal.SIGKILL),
     ) -> None:
@@ -68,7 +68,7 @@ class FakeChild:
         self._ended = ended
         self._lasts = lasts
         self._dies_of = dies_of
-        self._end: Ended | None = None
+        self._end: ProcessEnd | None = None
         self._kept = -1
         self._clock = FakeClock()
         self._begun = 0.0
@@ -84,13 +84,13 @@ class FakeChild:
     def lives(self) -> bool:
         return self._end is None
 
-    def die(self, ended: Ended) -> None:
+    def die(self, ended: ProcessEnd) -> None:
         """End, whatever was written of its life."""
         if self._end is None:
             self._end = ended
             os.close(self._kept)
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> ProcessEnd | None:
         if self._end is None and self._lasts is not None:
             left = self._begun + self._lasts - self._clock.monotonic()
             if left <= seconds:
@@ -113,7 +113,7 @@ class FakeChild:
         """Take a signal."""
         self.signals.append(number)
         if number in self._dies_of:
-            self.die(Ended(code=None, signal=number))
+            self.die(ProcessEnd(code=None, signal=number))
 
     def release(self) -> None:
         self.released = True
@@ -197,7 +197,7 @@ class FakeProcesses:
     def close(self) -> None:
         """End every child that still lives."""
         for child in self.children:
-            child.die(Ended(code=None, signal=signal.SIGKILL))
+            child.die(ProcessEnd(code=None, signal=signal.SIGKILL))
 
 
 class FakeObserver:

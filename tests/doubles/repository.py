@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
-from localpuppet.node.releases.git.signer import Countersignature, Signer
+from localpuppet.node.releases.git.signer import Countersignature, TagSigner
 from localpuppet.node.releases.git.tags import TagObject
 from localpuppet.node.releases.limits import Budget
 
@@ -146,7 +146,7 @@ class FakeRepository:
             raise UnavailableError("was not fetched", where=f"{url} tag {tag}")
         return self._mirror[url, tag]
 
-    def verify_signature(self, url: str, tag: str, *, signers: Path) -> Signer:
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> TagSigner:
         published = self._known(url, tag)
         trusted = signers.read_text().split()
         if not published.found.annotated or published.signer not in trusted:
@@ -228,8 +228,8 @@ class FakeRepository:
         }
 
 
-def _signer(name: str) -> Signer:
-    return Signer(name=name, marks=frozenset({name}))
+def _signer(name: str) -> TagSigner:
+    return TagSigner(name=name, marks=frozenset({name}))
 
 
 def _id(kind: str, *parts: bytes) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import FLEET
 from tests.rigs.agent_peer import Answer
@@ -16,7 +16,7 @@ from tests.rigs.bench import Bench
 
 def answering(question: Asked) -> Answer:
     """Answer as the agent does, from the small fleet."""
-    asked = Question.of(question["function"], question["arguments"])
+    asked = FunctionCall.of(question["function"], question["arguments"])
     reply = asked.answer(MemoryInventory(FLEET))
     return {"ok": True, "answer": reply.result, "warnings": list(reply.warnings)}
 

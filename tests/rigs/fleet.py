@@ -24,7 +24,7 @@ from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.keys import TrustedKeys
-from localpuppet.fleet.trust.signing import MessageKind, Signer, claimed_payload
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
 from tests.rigs.buses import TIMEOUT, Bus
 from tests.rigs.member import RUN_COMMAND, Member
 from tests.rigs.node import Node, make_node
@@ -32,7 +32,9 @@ from tests.rigs.waiting import PATIENCE, wait_until
 from tests.simulation.history import check, check_arrivals
 
 
-async def _until_taken(call: sending.Outgoing, kv: KeyValue, signer: Signer) -> sending.Sent:
+async def _until_taken(
+    call: sending.Outgoing, kv: KeyValue, signer: MessageSigner
+) -> sending.SendResult:
     while True:
         try:
             return await sending.send(
@@ -149,7 +151,7 @@ class Fleet:
             keyprefix=KEYPREFIX,
             keyttl=ttl,
         )
-        signer = Signer(SignerName(sender.name), sender.key.load())
+        signer = MessageSigner(SignerName(sender.name), sender.key.load())
         slots = asyncio.Semaphore(sending.AT_ONCE)
         async with asyncio.timeout(PATIENCE), self.bus.open(timeout=TIMEOUT) as kv:
 
@@ -179,7 +181,7 @@ class Fleet:
                     await asyncio.sleep(0.01)
                 before = Trigger.parse(claimed_payload(entry.value))
                 after = replace(before, uuid=str(uuid.uuid4()))
-                signer = Signer(SignerName(sender.name), sender.key.load())
+                signer = MessageSigner(SignerName(sender.name), sender.key.load())
                 token = signer.sign(after.to_payload(), MessageKind.TRIGGER)
                 await kv.put(key, token, ttl=after.ttl)
                 return after.uuid

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.fleet.bus.key_value import Change, Gone, KeyValue, Listing, Put
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValue, KeyWrite
 from tests.rigs.servers import Server
 
 
@@ -36,14 +36,14 @@ class Follower:
 
     def _take(self, change: Change) -> None:
         self.changes.append(change)
-        if isinstance(change, Listing):
+        if isinstance(change, KeyListing):
             self.state = {entry.key: entry.value for entry in change.entries}
             self.revision = change.revision
             return
-        revision = change.entry.revision if isinstance(change, Put) else change.revision
+        revision = change.entry.revision if isinstance(change, KeyWrite) else change.revision
         assert revision > self.revision, "out of order, or told twice"
         self.revision = revision
-        if isinstance(change, Put):
+        if isinstance(change, KeyWrite):
             self.state[change.entry.key] = change.entry.value
         else:
             self.state.pop(change.key, None)
@@ -64,10 +64,10 @@ class Follower:
         """Wait for so many keys."""
         await self.until(lambda: len(self.state) == count)
 
-    async def listed(self) -> Listing:
+    async def listed(self) -> KeyListing:
         """Return the first listing."""
-        await self.until(lambda: any(isinstance(change, Listing) for change in self.changes))
-        return next(change for change in self.changes if isinstance(change, Listing))
+        await self.until(lambda: any(isinstance(change, KeyListing) for change in self.changes))
+        return next(change for change in self.changes if isinstance(change, KeyListing))
 
     async def failed(self) -> Exception:
         """Return the error that ends the watch."""
@@ -77,12 +77,12 @@ class Follower:
         return self.error
 
     @property
-    def puts(self) -> list[Put]:
-        return [change for change in self.changes if isinstance(change, Put)]
+    def puts(self) -> list[KeyWrite]:
+        return [change for change in self.changes if isinstance(change, KeyWrite)]
 
     @property
-    def gone(self) -> list[Gone]:
-        return [change for change in self.changes if isinstance(change, Gone)]
+    def gone(self) -> list[KeyRemoval]:
+        return [change for change in self.changes if isinstance(change, KeyRemoval)]
 
     async def stop(self) -> None:
         """End the watch."""

@@ -8,7 +8,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.runs.good_runs import GoodRuns
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import Outcome, RunRequest, State, Status
+from localpuppet.node.runs.run import Outcome, RunRequest, RunState, Status
 from tests.doubles.ports import FakeClock, FakeProcesses
 
 SUPERVISOR = ProcessId(pid=7, boot_id="b", started=3)
@@ -48,7 +48,7 @@ class Recorded:
     def status(self, run: RunDirectory, **more: Any) -> Status:
         fields: dict[str, Any] = {
             "id": run.id,
-            "state": State.RUNNING,
+            "state": RunState.RUNNING,
             "app": "app/tags/r1",
             "started_at": show_time(self.clock.now()),
             "supervisor": asdict(SUPERVISOR),
@@ -64,7 +64,7 @@ class Recorded:
         return run
 
     def finish(self, run: RunDirectory, outcome: Outcome = Outcome.CHANGED) -> RunDirectory:
-        run.close(self.status(run, state=State.FINISHED, outcome=outcome))
+        run.close(self.status(run, state=RunState.FINISHED, outcome=outcome))
         return run
 
     def ran(self, app: str, outcome: Outcome = Outcome.CHANGED, **more: Any) -> Status:
@@ -72,7 +72,7 @@ class Recorded:
         run = self.records.create(self.clock)
         document = {"classes": {"web": {"run": run.id}}}
         run.open(self.request(run, app=app, node_document=document), self.status(run, app=app))
-        status = self.status(run, app=app, state=State.FINISHED, outcome=outcome, **more)
+        status = self.status(run, app=app, state=RunState.FINISHED, outcome=outcome, **more)
         run.close(status)
         self.clock.advance(1800)
         return status

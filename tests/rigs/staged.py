@@ -13,8 +13,8 @@ from localpuppet.node.releases.lock import Lock, Pin
 from localpuppet.node.releases.lockfile import to_text
 from localpuppet.node.releases.release import Release, resolve
 from localpuppet.node.releases.release_files import ReleaseFiles
-from localpuppet.node.releases.source import Source
-from localpuppet.node.releases.staging import Approve, Staging
+from localpuppet.node.releases.source import ReleaseSource
+from localpuppet.node.releases.staging import Approve, ReleaseStaging
 from localpuppet.node.releases.store import Store
 from localpuppet.node.releases.supply import Supply
 from localpuppet.node.releases.tree import TreeEntry, digest
@@ -73,8 +73,8 @@ class ReleaseSite:
         self.servers.publish(url("ntp"), "v1", self.ntp)
         self.servers.publish(url("dist"), "r7", self.dist)
 
-    def source(self, name: str, signers: Path | None = None) -> Source:
-        return Source(name=name, url=url(name), signers=signers)
+    def source(self, name: str, signers: Path | None = None) -> ReleaseSource:
+        return ReleaseSource(name=name, url=url(name), signers=signers)
 
     def lock(self) -> Lock:
         """Return the lock of a release that needs what is published now."""
@@ -116,8 +116,8 @@ class ReleaseSite:
             store=self.store, sources=self.sources, files=self.release_files, forge=_no_forge
         )
 
-    def staging(self, approve: Approve | None = None) -> Staging:
-        return Staging(
+    def staging(self, approve: Approve | None = None) -> ReleaseStaging:
+        return ReleaseStaging(
             state=self.state,
             modules=self.modules,
             supply=self.supply(),

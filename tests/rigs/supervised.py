@@ -11,7 +11,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.ports import Ended
+from localpuppet.base.machine.ports import ProcessEnd
 from localpuppet.node.enc.document import NodeDocument, ReleaseEnc
 from localpuppet.node.enc.input import InputReader, LoadedInput
 from localpuppet.node.puppet.command import ApplyCommand, Compilation
@@ -172,7 +172,7 @@ class Site:
             },
         }
         run.report.write_text(json.dumps(report))
-        return FakeChild(output, ended=Ended(code=code, signal=None))
+        return FakeChild(output, ended=ProcessEnd(code=code, signal=None))
 
     def run_directory(self) -> RunDirectory:
         """Return the newest run's."""

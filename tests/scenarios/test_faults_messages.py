@@ -13,7 +13,7 @@ from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import MAX_VALUE
 from localpuppet.fleet.bus.layout import KEYPREFIX
 from localpuppet.fleet.triggers.trigger import Trigger
-from localpuppet.fleet.trust.signing import MessageKind, Signer
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.doubles.identities import forge, person
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
@@ -21,8 +21,8 @@ from tests.rigs.member import Member
 UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 
 
-def signer(member: Member) -> Signer:
-    return Signer(SignerName(member.name), member.key.load())
+def signer(member: Member) -> MessageSigner:
+    return MessageSigner(SignerName(member.name), member.key.load())
 
 
 def trigger(sender: Member, to: Member, **other: object) -> bytes:
@@ -98,7 +98,7 @@ POISON: dict[str, tuple[Callable[[Member, Member], bytes], str]] = {
         "no valid signature: .*typ",
     ),
     "an unknown key": (
-        lambda a, b: Signer(SignerName(a.name), person("x").key).sign(
+        lambda a, b: MessageSigner(SignerName(a.name), person("x").key).sign(
             trigger(a, b), MessageKind.TRIGGER
         ),
         "no valid signature",

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.inventory import presence
-from localpuppet.fleet.trust.signing import MessageKind, Signer
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 
@@ -18,7 +18,7 @@ ESCAPE = "\x1b]0;owned\x07\nweb99.example.com  idle"
 
 def announce(fleet: Fleet, member: Member, said: dict[str, Any]) -> None:
     """Tell others, as the agent of `member` would, what it never does."""
-    signer = Signer(SignerName(member.name), member.key.load())
+    signer = MessageSigner(SignerName(member.name), member.key.load())
     token = signer.sign(json.dumps({"node": member.name, **said}).encode(), MessageKind.PRESENCE)
 
     async def write() -> None:

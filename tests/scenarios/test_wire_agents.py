@@ -18,10 +18,10 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.requests import exchange, messages
-from localpuppet.fleet.requests.request import Nothing
+from localpuppet.fleet.requests.request import NoArguments
 from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
-from localpuppet.fleet.trust.signing import MessageKind, Signer, Verifier
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from tests.rigs.bus.raw import raw
 from tests.rigs.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire
 from tests.rigs.node import COMMAND, Done, Node
@@ -63,7 +63,7 @@ class Site:
     def __init__(self, directory: Path, wire: NatsWire | EtcdWire) -> None:
         self.wire = wire
         self.nodes = {name: Node(directory / name) for name in NAMES}
-        self.signers: dict[str, Signer] = {}
+        self.signers: dict[str, MessageSigner] = {}
         public = {}
         for name, node in self.nodes.items():
             node.settings(
@@ -77,7 +77,7 @@ class Site:
             assert node.run("keys", "init").code == 0
             public[name] = node.write("public.pem", node.run("keys", "show").out)
             key = OwnKey(node.state / "keys" / "node.pem").load()
-            self.signers[name] = Signer(SignerName(name), key)
+            self.signers[name] = MessageSigner(SignerName(name), key)
         for node in self.nodes.values():
             for name, file in public.items():
                 node.run("keys", "trust", name, str(file))
@@ -215,7 +215,7 @@ async def test_a_reply_that_an_admin_forges_is_not_believed(site: Site) -> None:
     """Nobody runs web02's agent, so the admin answers in its name."""
     clock = SystemClock()
     signer = site.signers[ALICE]
-    request, token = messages.ask(signer, NodeName(WEB02), "status", Nothing(), clock=clock)
+    request, token = messages.ask(signer, NodeName(WEB02), "status", NoArguments(), clock=clock)
     forged = messages.answer(site.signers[WEB01], request, {"state": "idle"}, clock=clock)
     alice = await site.wire.connect(ALICE)
     async with exchange.Replies(alice, ALICE, NodeName(WEB02)) as replies:

@@ -21,7 +21,7 @@ from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.leases.lease import Leases
 from localpuppet.fleet.requests import exchange
 from localpuppet.fleet.triggers import sending
-from localpuppet.fleet.trust.signing import Signer
+from localpuppet.fleet.trust.signing import MessageSigner
 from tests.doubles.identities import person
 from tests.rigs.bus.raw import raw
 from tests.rigs.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire, Site, Wire
@@ -64,7 +64,7 @@ async def store(wire: Wire, name: str) -> AsyncGenerator[KeyValue, None]:
         await kv.close()
 
 
-def signer(name: str) -> Signer:
+def signer(name: str) -> MessageSigner:
     return person(name).signer
 
 
@@ -78,7 +78,7 @@ def call(*hosts: str) -> sending.Outgoing:
     )
 
 
-async def send(kv: KeyValue, sender: str, *hosts: str) -> sending.Sent:
+async def send(kv: KeyValue, sender: str, *hosts: str) -> sending.SendResult:
     return await sending.send(
         call(*hosts),
         kv=kv,

@@ -12,10 +12,10 @@ from typing import Any
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.id_table import ALWAYS
-from localpuppet.fleet.triggers.admission import Admission, Admitted
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.admission import Admission, AdmittedTrigger
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.chain import Loop, next_path
-from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, Drop, Path
+from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause, Path
 from localpuppet.fleet.triggers.trigger import Trigger
 
 START = 1_795_000_000
@@ -40,7 +40,7 @@ class Simulated:
     receivers: list[NodeName]
     skew: int = 0
     hold: str | None = None
-    inbox: dict[str, Cause] = field(default_factory=dict)
+    inbox: dict[str, RunCause] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     run: Run | None = None
     agent: Coalescer | None = None
@@ -105,7 +105,7 @@ class Fleet:
         if node.agent is None:
             return
         now = int(self.clock(node))
-        cause = Cause(
+        cause = RunCause(
             kind=kind, sender=node.name, uuid=self.fresh_uuid(), timestamp=now, expires=now + 1800
         )
         self._accept(node, cause, die=False)
@@ -125,7 +125,7 @@ class Fleet:
         )
         sender = Trigger.parse(message.payload).hostname
         verdict = admission.admit(message.payload, now=now, signer=lambda: sender)
-        if not isinstance(verdict, Admitted):
+        if not isinstance(verdict, AdmittedTrigger):
             self.say(node, "refused", reason=verdict.reason)
             return
         problem = node.agent.problem(verdict.cause)
@@ -135,9 +135,9 @@ class Fleet:
         node.seen[verdict.cause.id] = verdict.remember_until
         self._accept(node, verdict.cause, die=die)
 
-    def _accept(self, node: Simulated, cause: Cause, *, die: bool) -> None:
+    def _accept(self, node: Simulated, cause: RunCause, *, die: bool) -> None:
         assert node.agent is not None
-        node.inbox[cause.id] = Cause.from_dict(cause.to_dict())
+        node.inbox[cause.id] = RunCause.from_dict(cause.to_dict())
         self.say(node, "accepted", id=cause.id, path=cause.path, expires=cause.expires)
         if die:
             self.kill(node, run_too=False)
@@ -195,7 +195,9 @@ class Fleet:
             self.say(node, "started", run=run.id, causes=batch.ids)
             node.run, node.agent_has_run = run, True
 
-    def _log(self, node: Simulated, drops: tuple[Drop, ...], *, die: bool, **more: Any) -> None:
+    def _log(
+        self, node: Simulated, drops: tuple[DroppedCause, ...], *, die: bool, **more: Any
+    ) -> None:
         """Log drops, then forget them; `die`: the agent is killed between the two."""
         for drop in drops:
             self.say(node, "dropped", id=drop.id, reason=drop.reason, **more)

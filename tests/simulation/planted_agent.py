@@ -10,9 +10,9 @@ from typing import Any
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.command_runner import CommandRunner
 from localpuppet.fleet.bus import key_value
-from localpuppet.fleet.bus.key_value import Change, Entry, Listing
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValueEntry
 from localpuppet.fleet.triggers import sending
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.coalescing import Coalescer, Path
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.main import main
@@ -21,7 +21,7 @@ from localpuppet.main import main
 def nothing_on_the_disk() -> None:
     """It says that it has accepted a cause, and writes nothing down."""
 
-    def accept(_self: Inbox, _causes: Sequence[tuple[Cause, int]]) -> None:
+    def accept(_self: Inbox, _causes: Sequence[tuple[RunCause, int]]) -> None:
         return
 
     _plant(Inbox, "accept", accept)
@@ -31,7 +31,7 @@ def deaf_while_it_runs() -> None:
     """It takes what comes during a run for part of that run."""
     wait = Coalescer._wait
 
-    def accept(self: Coalescer, cause: Cause) -> None:
+    def accept(self: Coalescer, cause: RunCause) -> None:
         if self.running is None:
             wait(self, cause)
 
@@ -42,8 +42,8 @@ def no_listing() -> None:
     """It hears what comes, and not what came while it was away."""
     entries = key_value.entries
 
-    def only_news(change: Change) -> Sequence[Entry]:
-        return [] if isinstance(change, Listing) else entries(change)
+    def only_news(change: Change) -> Sequence[KeyValueEntry]:
+        return [] if isinstance(change, KeyListing) else entries(change)
 
     _plant(key_value, "entries", only_news)
 
@@ -52,7 +52,7 @@ def forgets_too_early() -> None:
     """It forgets one cause of several when their run starts."""
     hear = Inbox.causes
 
-    def causes(self: Inbox) -> list[Cause]:
+    def causes(self: Inbox) -> list[RunCause]:
         return hear(self)[:-1]
 
     _plant(Inbox, "causes", causes)

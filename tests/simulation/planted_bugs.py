@@ -1,15 +1,21 @@
 """Bugs of coalescing and of chains that somebody might write: the tests must find each."""
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.chain import Loop, next_path
-from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, CoalescerStep, Drop, Path
+from localpuppet.fleet.triggers.coalescing import (
+    Batch,
+    Coalescer,
+    CoalescerStep,
+    DroppedCause,
+    Path,
+)
 
 
 class ForgetsWhatArrivesDuringARun(Coalescer):
     """Takes the run that is on for an answer."""
 
-    def accept(self, cause: Cause) -> None:
+    def accept(self, cause: RunCause) -> None:
         if self.running is not None:
             self.running.add(cause)
         else:
@@ -72,7 +78,7 @@ class ExpiresAllAtOnce(Coalescer):
         step = super().step(now, held=held)
         if not step.dropped or self.waiting is None:
             return step
-        others = tuple(Drop(id=cause, reason="late") for cause in self.waiting.ids)
+        others = tuple(DroppedCause(id=cause, reason="late") for cause in self.waiting.ids)
         self.waiting = None
         return CoalescerStep(dropped=step.dropped + others)
 

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from localpuppet.fleet.agent.reactions import deciding, reactor
-from localpuppet.fleet.agent.reactions.dependency import EndedRun
+from localpuppet.fleet.agent.reactions.dependency import FinishedRun
 from localpuppet.fleet.agent.reactions.reactor import Reactor
-from localpuppet.fleet.agent.reactions.state import State, Watched
+from localpuppet.fleet.agent.reactions.state import ReactionState, WatchedQuery
 
 Plant = pytest.MonkeyPatch
 
 
 def forgets_what_had_its_run(plant: Plant) -> None:
     """Reacts again and again where the catalog fails."""
-    dealt_with = Watched.dealt_with
+    dealt_with = WatchedQuery.dealt_with
 
-    def forgetful(self: Watched, told: Any, *, tried: bool) -> Watched:
+    def forgetful(self: WatchedQuery, told: Any, *, tried: bool) -> WatchedQuery:
         return replace(dealt_with(self, told, tried=tried), had=())
 
-    plant.setattr(Watched, "dealt_with", forgetful)
+    plant.setattr(WatchedQuery, "dealt_with", forgetful)
 
 
 def begins_a_chain_each_time(plant: Plant) -> None:
@@ -45,7 +45,7 @@ def hands_over_before_it_remembers(plant: Plant) -> None:
     """Is killed in between, and reacts again."""
     remember = Reactor._remember
 
-    def late(self: Reactor, state: State) -> None:
+    def late(self: Reactor, state: ReactionState) -> None:
         if state.pending:
             self._world.host.react(state.pending)
             state = replace(state, pending=())
@@ -56,12 +56,12 @@ def hands_over_before_it_remembers(plant: Plant) -> None:
 
 def forgets_what_is_pending(plant: Plant) -> None:
     """Is killed before it has handed over, and the next one does not."""
-    read = State.from_dict
+    read = ReactionState.from_dict
 
-    def less(raw: Any) -> State:
+    def less(raw: Any) -> ReactionState:
         return replace(read(raw), pending=())
 
-    plant.setattr(State, "from_dict", less)
+    plant.setattr(ReactionState, "from_dict", less)
 
 
 def says_nothing(plant: Plant) -> None:
@@ -73,9 +73,9 @@ def says_nothing(plant: Plant) -> None:
 
 def takes_today_for_what_a_run_was_told(plant: Plant) -> None:
     """Loses what changed during the run."""
-    after = State.after
+    after = ReactionState.after
 
-    def wrong(self: State, run: EndedRun) -> State:
+    def wrong(self: ReactionState, run: FinishedRun) -> ReactionState:
         return after(self, replace(run, told=tuple(_today(one) for one in run.told)))
 
     asked: list[Callable[[str], Any]] = []
@@ -89,39 +89,39 @@ def takes_today_for_what_a_run_was_told(plant: Plant) -> None:
         asked.append(self._world.sources[0].ask)
         return catch_up(self)
 
-    plant.setattr(State, "after", wrong)
+    plant.setattr(ReactionState, "after", wrong)
     plant.setattr(Reactor, "catch_up", noting)
 
 
 def forgets_over_a_restart(plant: Plant) -> None:
     """Keeps in memory only what had its run."""
-    to_dict = State.to_dict
+    to_dict = ReactionState.to_dict
 
-    def less(self: State) -> dict[str, Any]:
+    def less(self: ReactionState) -> dict[str, Any]:
         bare = tuple(replace(one, had=()) for one in self.watched)
         return to_dict(replace(self, watched=bare))
 
-    plant.setattr(State, "to_dict", less)
+    plant.setattr(ReactionState, "to_dict", less)
 
 
 def thinks_that_nothing_was_tried(plant: Plant) -> None:
     """Takes the way back from a failed run for no change."""
-    dealt_with = Watched.dealt_with
+    dealt_with = WatchedQuery.dealt_with
 
-    def untried(self: Watched, told: Any, *, tried: bool) -> Watched:
+    def untried(self: WatchedQuery, told: Any, *, tried: bool) -> WatchedQuery:
         return replace(dealt_with(self, told, tried=tried), tried=False)
 
-    plant.setattr(Watched, "dealt_with", untried)
+    plant.setattr(WatchedQuery, "dealt_with", untried)
 
 
 def overlooks_runs_that_failed(plant: Plant) -> None:
     """Reacts to what a run by the timer was told, and failed with."""
-    after = State.after
+    after = ReactionState.after
 
-    def only_good(self: State, run: EndedRun) -> State:
+    def only_good(self: ReactionState, run: FinishedRun) -> ReactionState:
         return after(self, run) if run.good else replace(self, run=run.run)
 
-    plant.setattr(State, "after", only_good)
+    plant.setattr(ReactionState, "after", only_good)
 
 
 BUGS: Sequence[Callable[[Plant], None]] = (

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.reactions.dependency import Dependency, EndedRun, Told
-from localpuppet.fleet.agent.reactions.reactor import Reactor, World
-from localpuppet.fleet.agent.reactions.state import State
+from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
+from localpuppet.fleet.agent.reactions.reactor import ReactionPorts, Reactor
+from localpuppet.fleet.agent.reactions.state import ReactionState
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import Coalescer, Path
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeLog
@@ -52,14 +52,14 @@ class Node:
 
     fleet: "ReactingFleet"
     me: NodeName
-    questions: list[Question]
+    questions: list[FunctionCall]
     feeds_back: bool
     role: str = "web"
     value: int = 0
     view: dict[str, tuple[InventoryEntry, int]] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     disk: str = ""
-    inbox: dict[str, Cause] = field(default_factory=dict)
+    inbox: dict[str, RunCause] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     agent: Coalescer | None = None
     reactor: Reactor | None = None
@@ -82,7 +82,7 @@ class Node:
         waiting = None if self.agent is None else self.agent.waiting
         return waiting is not None and any(one in waiting for one in causes)
 
-    def react(self, causes: Sequence[Cause]) -> None:
+    def react(self, causes: Sequence[RunCause]) -> None:
         fresh = [one for one in causes if one.id not in self.taken]
         for one in fresh:
             self.taken.add(one.id)
@@ -96,12 +96,12 @@ class Node:
             assert self.agent is not None
             self.agent.accept(one)
 
-    def after(self, run: str | None) -> tuple[list[EndedRun], bool]:
+    def after(self, run: str | None) -> tuple[list[FinishedRun], bool]:
         whole = [one for one in self.runs if one.over and (run is None or one.id > run)]
         if run is None:
             good = [index for index, one in enumerate(whole) if one.good]
             whole = whole[good[-1] :] if good else whole
-        ended = [EndedRun(run=one.id, good=one.good, told=one.told) for one in whole]
+        ended = [FinishedRun(run=one.id, good=one.good, told=one.told) for one in whole]
         return ended, self.on is not None
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
@@ -114,12 +114,12 @@ class Node:
     def told(self, run: str) -> Sequence[Dependency]:
         return next(one.told for one in self.runs if one.id == run)
 
-    def ask(self, key: str) -> Told:
+    def ask(self, key: str) -> AnswerDigest:
         function, *arguments = json.loads(key)
         entries = [one for _, (one, _) in sorted(self.view.items())]
-        reply = Question.of(function, arguments).answer(MemoryInventory(entries))
+        reply = FunctionCall.of(function, arguments).answer(MemoryInventory(entries))
         revision = max((came for _, came in self.view.values()), default=0)
-        return Told(digest=reply.digest, revision=revision, parts=reply.parts)
+        return AnswerDigest(digest=reply.digest, revision=revision, parts=reply.parts)
 
     def answers(self) -> tuple[Dependency, ...]:
         """Return what a run would be told now."""
@@ -135,10 +135,10 @@ class Node:
         for one in good[-1].told if good else ():
             yield replace(one, told=self.ask(one.key))
 
-    def load(self) -> State:
-        return State.from_dict(json.loads(self.disk)) if self.disk else State()
+    def load(self) -> ReactionState:
+        return ReactionState.from_dict(json.loads(self.disk)) if self.disk else ReactionState()
 
-    def save(self, state: State) -> None:
+    def save(self, state: ReactionState) -> None:
         self._die("before")
         self.disk = json.dumps(state.to_dict())
         if state.pending:
@@ -160,7 +160,9 @@ class ReactingFleet:
         feeds_back: Of each node, whether its runs publish something of what they were told.
     """
 
-    def __init__(self, questions: Sequence[Sequence[Question]], feeds_back: Sequence[bool]) -> None:
+    def __init__(
+        self, questions: Sequence[Sequence[FunctionCall]], feeds_back: Sequence[bool]
+    ) -> None:
         self.time = START
         self.log = FakeLog()
         self.history: list[dict[str, Any]] = []
@@ -196,7 +198,7 @@ class ReactingFleet:
         event = {"at": len(self.history), "time": self.time, "node": node.me, "what": what}
         self.history.append(event | more)
 
-    def decided(self, node: Node, causes: Sequence[Cause]) -> None:
+    def decided(self, node: Node, causes: Sequence[RunCause]) -> None:
         """Note what a reaction is for, and what led to it."""
         for cause in causes:
             said = node.entry(cause.path[-1])
@@ -209,7 +211,7 @@ class ReactingFleet:
                 },
             }
 
-    def described(self, node: Node, cause: Cause) -> dict[str, Any]:
+    def described(self, node: Node, cause: RunCause) -> dict[str, Any]:
         if cause.id not in self._causes:
             self.decided(node, [cause])
         return self._causes[cause.id]
@@ -226,7 +228,9 @@ class ReactingFleet:
         if node.agent is not None:
             return
         node.agent = Coalescer.restore(node.inbox.values())
-        world = World(host=node, runs=node, sources=[node], peers=node, refusal=lambda _: None)
+        world = ReactionPorts(
+            host=node, runs=node, sources=[node], peers=node, refusal=lambda _: None
+        )
         log = _NodeLog(self, node)
         node.reactor = Reactor(
             world, node, clock=self, log=log, new_id=lambda: str(uuid.UUID(int=self.number()))
@@ -236,7 +240,7 @@ class ReactingFleet:
         """The node's own run is due."""
         if node.agent is None:
             return
-        cause = Cause(
+        cause = RunCause(
             kind=CauseKind.TIMER,
             sender=node.me,
             uuid=str(uuid.UUID(int=self.number())),

@@ -7,19 +7,19 @@ from random import Random
 
 import pytest
 
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from tests.simulation.planted_reactions import BUGS
 from tests.simulation.reacting import Node, ReactingFleet
 from tests.simulation.reaction_history import check
 
 QUESTIONS = [
-    Question.of("servers_with_role", ["web"]),
-    Question.of("server_with_role", ["db", {"hostname": "none"}]),
-    Question.of("query_nodes", ["role=web", "value"]),
-    Question.of("query_facts", ["role=db or role=web", ["value", "said"]]),
-    Question.of("puppetdb_query", ["inventory[certname, facts.said] { facts.role = 'db' }"]),
-    Question.of("puppetdb_query", ["inventory[count()] { facts.value > 1 }"]),
-    Question.of(
+    FunctionCall.of("servers_with_role", ["web"]),
+    FunctionCall.of("server_with_role", ["db", {"hostname": "none"}]),
+    FunctionCall.of("query_nodes", ["role=web", "value"]),
+    FunctionCall.of("query_facts", ["role=db or role=web", ["value", "said"]]),
+    FunctionCall.of("puppetdb_query", ["inventory[certname, facts.said] { facts.role = 'db' }"]),
+    FunctionCall.of("puppetdb_query", ["inventory[count()] { facts.value > 1 }"]),
+    FunctionCall.of(
         "puppetdb_query",
         ["nodes[certname] { certname in facts[certname] { name = 'role' and value = 'web' } }"],
     ),

@@ -200,13 +200,13 @@ def is_class_name(text: str) -> bool:
     return _CLASS.match(text) is not None
 
 
-class Environment(str):
+class EnvironmentName(str):
     """The name of a Puppet environment."""
 
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str, *, where: str) -> "Environment":
+    def parse(cls, text: str, *, where: str) -> "EnvironmentName":
         """Return the name."""
         if not _ENVIRONMENT.match(text) or text in _RESERVED_ENVIRONMENTS:
             raise InvalidInputError(

@@ -41,7 +41,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class ProgramResult:
     """The result of a program.
 
     Attributes:
@@ -66,7 +66,7 @@ def run(
     cwd: Path,
     bounds: Bounds,
     stdin: bytes = b"",
-) -> Done:
+) -> ProgramResult:
     """Run a program within its bounds and return its result.
 
     Args:
@@ -93,7 +93,7 @@ def run(
             ):
                 resource.prlimit(process.pid, what, _limit(what, most))
             in_time = _listen(process.pid, out, err, time.monotonic() + bounds.seconds)
-        return Done(
+        return ProgramResult(
             code=process.returncode,
             out=out.data,
             err=err.data,

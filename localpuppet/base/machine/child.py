@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from localpuppet.base.machine.cgroup import Cgroup
-from localpuppet.base.machine.ports import Ended, ProcessId
+from localpuppet.base.machine.ports import ProcessEnd, ProcessId
 
 CHUNK = 65536
 
@@ -40,7 +40,7 @@ class Signaller(Protocol):
         ...
 
 
-class Group(Protocol):
+class ProcessGroup(Protocol):
     """A process group and its leader."""
 
     @property
@@ -53,7 +53,7 @@ class Group(Protocol):
         """Return the descriptors that become readable when the leader ends without SIGCHLD."""
         ...
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ProcessEnd | None:
         """Return how the leader ended; `None` while it runs."""
         ...
 
@@ -83,16 +83,16 @@ class OwnGroup:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.watched: tuple[int, ...] = ()  # SIGCHLD arrives
-        self.ended: Ended | None = None
+        self.ended: ProcessEnd | None = None
 
-    def poll(self, *, block: bool = False) -> Ended | None:
+    def poll(self, *, block: bool = False) -> ProcessEnd | None:
         """Return how the leader ended; `None` while it runs, unless `block` waits for the end."""
         if self.ended is None:
             options = os.WEXITED | os.WNOWAIT | (0 if block else os.WNOHANG)
             result = os.waitid(os.P_PID, self.pid, options)
             if result:
                 by_exit = result.si_code == os.CLD_EXITED
-                self.ended = Ended(
+                self.ended = ProcessEnd(
                     code=result.si_status if by_exit else None,
                     signal=None if by_exit else result.si_status,
                 )
@@ -121,7 +121,7 @@ class SystemChild:
     """
 
     def __init__(
-        self, processes: "Signaller", group: Group, output: int, cgroup: Cgroup | None
+        self, processes: "Signaller", group: ProcessGroup, output: int, cgroup: Cgroup | None
     ) -> None:
         self._processes = processes
         self._group = group
@@ -134,7 +134,7 @@ class SystemChild:
         if cgroup:
             cgroup.add(group.pid)
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> ProcessEnd | None:
         """Return how the child ended; `None` if it still runs."""
         if self._group.poll() is None:
             self._processes.sleep(seconds, watching=self._group.watched)

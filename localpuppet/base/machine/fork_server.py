@@ -27,7 +27,7 @@ from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.machine.cgroup import Cgroup
 from localpuppet.base.machine.child import SystemChild, make_output
 from localpuppet.base.machine.files import write_durably
-from localpuppet.base.machine.ports import NOBODY, Child, Ended, ProcessId
+from localpuppet.base.machine.ports import NOBODY, Child, ProcessEnd, ProcessId
 from localpuppet.base.machine.processes import SystemProcesses
 
 # Seconds until a child must connect and begin, on a loaded machine too.
@@ -44,7 +44,7 @@ MAX_PATH = 107
 _LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
 
 
-class ForkServer:
+class ForkServerClient:
     """Requests children from a fork server.
 
     Args:
@@ -154,7 +154,7 @@ class _Forked:
         self._dead_since: float | None = None
         self.pid = 0
         self._identity = processes.identify(0)
-        self.ended: Ended | None = None
+        self.ended: ProcessEnd | None = None
 
     def greet(self) -> None:
         """Wait until the child connects.
@@ -207,14 +207,16 @@ class _Forked:
         told = () if self._over else (self._connection.fileno(),)
         return told if self._dead_since is not None else (*told, self._leader)
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ProcessEnd | None:
         """Return how the child ended, once its parent has reported it or no longer can."""
         if self.ended is None:
             self._listen()
             words = self._words()
             told = next((one for one in map(_told, words) if one), None)
             if told is None and self._is_dead() and self._nobody_tells():
-                told = next((one for one in map(_own, words) if one), Ended(code=None, signal=None))
+                told = next(
+                    (one for one in map(_own, words) if one), ProcessEnd(code=None, signal=None)
+                )
             self.ended = told
         return self.ended
 
@@ -283,20 +285,22 @@ class _Forked:
         return False
 
 
-def _told(word: str) -> Ended | None:
+def _told(word: str) -> ProcessEnd | None:
     """Return how a child ended, from its parent's report."""
     how, _, number = word.partition(" ")
     if how not in ("exited", "killed") or not number.isdigit():
         return None
     if how == "exited":
-        return Ended(code=int(number), signal=None)
-    return Ended(code=None, signal=int(number))
+        return ProcessEnd(code=int(number), signal=None)
+    return ProcessEnd(code=None, signal=int(number))
 
 
-def _own(word: str) -> Ended | None:
+def _own(word: str) -> ProcessEnd | None:
     """Return the exit code that a child announced."""
     how, _, number = word.partition(" ")
-    return Ended(code=int(number), signal=None) if how == "exiting" and number.isdigit() else None
+    return (
+        ProcessEnd(code=int(number), signal=None) if how == "exiting" and number.isdigit() else None
+    )
 
 
 def _peer(connection: socket.socket) -> tuple[int, int]:

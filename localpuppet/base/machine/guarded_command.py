@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Guarded:
+class GuardedProcess:
     """A guarded command, not started yet.
 
     Create it before the program has threads: it forks.

@@ -50,7 +50,7 @@ NOBODY = ProcessId(pid=0, boot_id="", started=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class ProcessEnd:
     """How a child ended: an exit code, or the signal that killed it."""
 
     code: int | None
@@ -65,7 +65,7 @@ class Child(Protocol):
         """Return the identity of the process."""
         ...
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> ProcessEnd | None:
         """Return how the child ended; `None` if it still runs after `seconds` or a signal."""
         ...
 
@@ -90,7 +90,7 @@ class Child(Protocol):
 class Output:
     """The result of a finished command."""
 
-    ended: Ended
+    ended: ProcessEnd
     stdout: bytes
     stderr: bytes
 

@@ -27,7 +27,7 @@ Address = tuple[int, tuple[object, ...]]  # its family, and what `connect` takes
 LookUp = Callable[[str, int], Awaitable[list[Address]]]
 
 
-class Reaching:
+class ServerSelector:
     """Probes servers.
 
     Args:

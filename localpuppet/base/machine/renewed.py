@@ -12,7 +12,7 @@ from localpuppet.base.errors import InvalidInputError
 T = TypeVar("T")
 
 
-class Renewed(Generic[T]):
+class ReloadedFiles(Generic[T]):
     """A value made from files.
 
     Args:

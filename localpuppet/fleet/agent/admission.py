@@ -7,7 +7,12 @@
 from localpuppet.base.errors import IntegrityError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.triggers.admission import Admission, Admitted, Dropped, Unsigned
+from localpuppet.fleet.triggers.admission import (
+    Admission,
+    AdmittedTrigger,
+    DroppedTrigger,
+    UnsignedMessage,
+)
 from localpuppet.fleet.trust.signing import MessageKind, Verifier, claimed_payload
 
 
@@ -30,20 +35,20 @@ class SignedAdmission:
         """Return the node's name."""
         return self._admission.me
 
-    def admit(self, token: bytes) -> Admitted | Dropped:
+    def admit(self, token: bytes) -> AdmittedTrigger | DroppedTrigger:
         """Decide on one message; a malformed message is dropped, not raised as an error."""
         try:
             payload = claimed_payload(token)
         except IntegrityError as error:
-            return Dropped(reason=str(error))
+            return DroppedTrigger(reason=str(error))
 
-        def signer() -> str | Unsigned:
+        def signer() -> str | UnsignedMessage:
             try:
                 signed = self._verifier.verify(token, MessageKind.TRIGGER)
             except LocalpuppetError as error:
-                return Unsigned(reason=str(error))
+                return UnsignedMessage(reason=str(error))
             if signed.payload != payload:
-                return Unsigned(reason="it is of other bytes")
+                return UnsignedMessage(reason="it is of other bytes")
             return signed.signer
 
         return self._admission.admit(payload, now=self._clock.now().timestamp(), signer=signer)

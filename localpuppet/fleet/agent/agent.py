@@ -20,14 +20,20 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.restored_steps import RestoredSteps
-from localpuppet.fleet.agent.runner import Fate, Obstacles, Order, RunEnd, Runner
-from localpuppet.fleet.triggers.admission import Admitted, Dropped
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
-from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, Drop
+from localpuppet.fleet.agent.runner import (
+    RequestedRunResult,
+    RunCompletion,
+    Runner,
+    RunObstacles,
+    RunOrder,
+)
+from localpuppet.fleet.triggers.admission import AdmittedTrigger, DroppedTrigger
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
+from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.outcome import DROPPED, MOST, TriggerOutcome, of_run
 from localpuppet.fleet.triggers.steps import Steps
-from localpuppet.node.runs.hold import Held
+from localpuppet.node.runs.hold import HoldStatus
 
 # Seconds until the agent tries a run again while another run uses the node, and until it notices
 # the end of a hold.
@@ -60,7 +66,7 @@ class Agent:
         admission: SignedAdmission,
         inbox: Inbox,
         runner: Runner,
-        obstacles: Obstacles,
+        obstacles: RunObstacles,
         clock: Clock,
         log: Log,
     ) -> None:
@@ -83,9 +89,9 @@ class Agent:
         self._wake = asyncio.Event()
         self._again_at = 0.0
         self._blocked = False  # the node was busy when the agent last tried a run
-        self._was_held: Held | None = None
+        self._was_held: HoldStatus | None = None
         self._changed: list[asyncio.Event] = []
-        self.last: RunEnd | None = None
+        self.last: RunCompletion | None = None
         # This includes causes that an earlier agent settled: a run may have restarted the agent
         # while others wait for the result.
         self.settled: deque[TriggerOutcome] = deque(inbox.settled(), maxlen=MOST)
@@ -112,10 +118,10 @@ class Agent:
 
     def receive_triggers(self, tokens: Sequence[bytes]) -> None:
         """Admit signed triggers from the bus and write the admitted ones to disk."""
-        admitted: dict[str, Admitted] = {}
+        admitted: dict[str, AdmittedTrigger] = {}
         for token in tokens:
             verdict = self._admission.admit(token)
-            if isinstance(verdict, Dropped):
+            if isinstance(verdict, DroppedTrigger):
                 say = self._log.debug if verdict.quiet else self._log.warning
                 trigger = verdict.trigger
                 which = f" of {trigger.hostname} ({trigger.uuid})" if trigger else ""
@@ -152,7 +158,7 @@ class Agent:
             Why the agent rejects the cause, or `None`.
         """
         now = int(self._clock.now().timestamp())
-        cause = Cause(
+        cause = RunCause(
             kind=kind,
             sender=sender or self.me,
             uuid=str(uuid.uuid4()),
@@ -166,7 +172,7 @@ class Agent:
             self._accept([(cause, now)])
         return problem
 
-    def react(self, causes: Sequence[Cause]) -> None:
+    def react(self, causes: Sequence[RunCause]) -> None:
         """Accept causes that this node made from changes on other nodes; see `Host`."""
         fresh = [cause for cause in causes if not self._inbox.seen(cause.id)]
         taken = []
@@ -178,7 +184,7 @@ class Agent:
                 self._log.warning(f"dropped a {_shown(cause)}: {problem}", kind=LineKind.CAUSE)
         self._accept(taken)
 
-    def take_step(self, cause: Cause) -> None:
+    def take_step(self, cause: RunCause) -> None:
         """Accept a rollout step that is in the inbox already: the step runs alone, and once."""
         self._steps.add(cause)
         self._log.info(f"accepted {_shown(cause)}", kind=LineKind.ACCEPTED)
@@ -198,7 +204,7 @@ class Agent:
         waiting = self.waiting
         return waiting is not None and any(cause in waiting for cause in causes)
 
-    def _accept(self, causes: Sequence[tuple[Cause, int]]) -> None:
+    def _accept(self, causes: Sequence[tuple[RunCause, int]]) -> None:
         if not causes:
             return
         self._inbox.accept(causes)
@@ -233,7 +239,7 @@ class Agent:
             alive: Called at least every `pulse` seconds, as a sign of life.
             pulse: The longest time in seconds between two calls of `alive` and two checks of holds.
         """
-        run: asyncio.Task[RunEnd] | None = None
+        run: asyncio.Task[RunCompletion] | None = None
         stopping = asyncio.create_task(stop.wait())
         try:
             while True:
@@ -251,7 +257,7 @@ class Agent:
         finally:
             stopping.cancel()
 
-    def _next(self, held: Held | None) -> Batch | None:
+    def _next(self, held: HoldStatus | None) -> Batch | None:
         """Return the batch that is due, and drop expired causes."""
         look = self._steps.look(held, now=self._clock.now().timestamp())
         self._drop(look.dropped)
@@ -266,14 +272,14 @@ class Agent:
         self._drop(step.dropped)
         return step.start
 
-    def _step(self, held: Held | None) -> "asyncio.Task[RunEnd] | None":
+    def _step(self, held: HoldStatus | None) -> "asyncio.Task[RunCompletion] | None":
         """Start the run that is due, and drop expired causes."""
         if self._clock.monotonic() < self._again_at:
             return None
         batch = self._next(held)
         if batch is None:
             return None
-        order = Order(
+        order = RunOrder(
             causes={**batch.to_dict(), "paths": [list(path) for path in batch.paths]},
             text=str(batch),
             noop=batch.noop,
@@ -290,25 +296,25 @@ class Agent:
         self._tell()
         return asyncio.create_task(self._runner.run(order))
 
-    def _look_at_holds(self) -> Held | None:
+    def _look_at_holds(self) -> HoldStatus | None:
         """Return what blocks runs now, or `None`; notify subscribers when it changes."""
         try:
             held = self._held()
         except LocalpuppetError as error:
-            held = Held(reason=str(error))  # an unreadable hold counts as a hold
+            held = HoldStatus(reason=str(error))  # an unreadable hold counts as a hold
         if held != self._was_held:
             self._was_held = held
             self._tell()
         return held
 
-    def _settle(self, end: RunEnd) -> None:
+    def _settle(self, end: RunCompletion) -> None:
         batch = self.running
-        if end.fate is Fate.BUSY:
+        if end.fate is RequestedRunResult.BUSY:
             say = self._log.debug if self._blocked else self._log.info
             say(f"not now, again soon: {end.reason}", kind=LineKind.RUN)
             self._put_back(batch)
             self._again_at = self._clock.monotonic() + AGAIN
-        elif end.fate is Fate.IMPOSSIBLE:
+        elif end.fate is RequestedRunResult.IMPOSSIBLE:
             self._log.warning(f"no run for {batch}: {end.reason}", kind=LineKind.RUN)
             self._drop(self._coalescer.give_up(end.reason))
         else:
@@ -321,7 +327,7 @@ class Agent:
             self._log.info(
                 f"run {end.run or '(no record)'} {end.outcome}{reason}", kind=LineKind.RUN
             )
-        self._blocked = end.fate is Fate.BUSY
+        self._blocked = end.fate is RequestedRunResult.BUSY
         self.last = self.last if self._blocked else end
         self._tell()
 
@@ -333,7 +339,7 @@ class Agent:
         for cause_id in self._coalescer.ended():  # a rollout step waits with the other steps
             self._inbox.set_began(cause_id, began=False)
 
-    def _drop(self, dropped: Sequence[Drop]) -> None:
+    def _drop(self, dropped: Sequence[DroppedCause]) -> None:
         reasons = Counter(drop.reason for drop in dropped)
         for reason, count in reasons.items():
             if count > MANY:
@@ -362,7 +368,7 @@ class Agent:
 
     async def _sleep(
         self,
-        run: "asyncio.Task[RunEnd] | None",
+        run: "asyncio.Task[RunCompletion] | None",
         stopping: "asyncio.Task[bool]",
         pulse: float,
     ) -> None:
@@ -384,7 +390,7 @@ class Agent:
         self._wake.clear()
 
 
-def _shown(cause: Cause) -> str:
+def _shown(cause: RunCause) -> str:
     """Return a cause as the log shows it: `trigger from b (UUID)`, with its path if it has one."""
     way = f" along {' -> '.join(cause.path)}" if len(cause.path) > 1 else ""
     return f"{cause} ({cause.uuid}){way}"

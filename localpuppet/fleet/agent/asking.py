@@ -10,7 +10,12 @@ from typing import TypeVar
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.inventory.reading import CouldNotAsk, Found, InventoryReader, ask
+from localpuppet.fleet.inventory.reading import (
+    InventoryAnswer,
+    InventoryReader,
+    UnansweredQuery,
+    ask,
+)
 
 T = TypeVar("T")
 # Lends the entries for the run that asks, or for a query outside of a run.
@@ -22,7 +27,7 @@ HINT = "'inventory: {max_stale: TIME}' in localpuppet.yaml accepts an older answ
 SHARED = 60.0
 
 
-class Asking:
+class RequestService:
     """Answers queries from lent entries.
 
     Args:
@@ -38,8 +43,8 @@ class Asking:
 
     async def ask(
         self, question: Callable[[InventoryReader], T], *, run: RunId | None
-    ) -> Found[T] | CouldNotAsk:
-        """Return the answer to a query, or `CouldNotAsk`.
+    ) -> InventoryAnswer[T] | UnansweredQuery:
+        """Return the answer to a query, or `UnansweredQuery`.
 
         Args:
             question: Reads the entries and returns the answer.

@@ -11,9 +11,9 @@ from typing import Protocol
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.inventory.awaited import Awaited, Seen, lacking
+from localpuppet.fleet.inventory.awaited import AwaitedEntry, ViewedNode, lacking
 from localpuppet.fleet.inventory.view import View
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.cause import RunCause
 
 
 class Exports(Protocol):
@@ -39,7 +39,7 @@ class AwaitedEntries:
         self._exports = exports
         self._clock = clock
         self._max_stale = max_stale
-        self._known: dict[NodeName, Seen] = {}  # an older entry is unpacked once
+        self._known: dict[NodeName, ViewedNode] = {}  # an older entry is unpacked once
 
     def come(self) -> bool:
         """Return whether this node receives entries; the bus may deny it read access.
@@ -54,14 +54,14 @@ class AwaitedEntries:
         now = self._clock.now().timestamp()
         return current is not None and now - current <= self._max_stale
 
-    def lacking(self, cause: Cause) -> str:
+    def lacking(self, cause: RunCause) -> str:
         """Return the missing entries as one line, empty if none is missing."""
         try:
             return self._lacking(cause)
         except StateError as error:
             return f"any node: {error}"  # the agent rebuilds the view from the bus
 
-    def _lacking(self, cause: Cause) -> str:
+    def _lacking(self, cause: RunCause) -> str:
         standing = self._view.standing([one.node for one in cause.after])
         exports = {node: one.exports for node, one in standing.items() if one.exports is not None}
         coming = self._exports.missing(exports)
@@ -73,12 +73,12 @@ class AwaitedEntries:
         refused = {node: one.refused for node, one in standing.items() if one.refused}
         return lacking(cause.after, seen, refused)
 
-    def _seen(self, awaited: Awaited, at: float) -> Seen:
+    def _seen(self, awaited: AwaitedEntry, at: float) -> ViewedNode:
         if at >= awaited.at:
-            return Seen(digest="", at=at)
+            return ViewedNode(digest="", at=at)
         before = self._known.get(awaited.node)
         if before is None or before.at != at:
             entry = self._view.entry(awaited.node)
-            before = Seen(digest="" if entry is None else entry.digest, at=at)
+            before = ViewedNode(digest="" if entry is None else entry.digest, at=at)
             self._known[awaited.node] = before
         return before

@@ -16,7 +16,7 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.run_side import RunSide, RunSideAwayError
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.backoff import Backoff
-from localpuppet.fleet.bus.key_value import Entry, KeyValue, Listing
+from localpuppet.fleet.bus.key_value import KeyListing, KeyValue, KeyValueEntry
 from localpuppet.fleet.bus.outage import close, ours, unending
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.requests import exchange
@@ -142,7 +142,7 @@ class BusSession:
     async def _listen(self, kv: KeyValue, stop: asyncio.Event) -> None:
         self._warn(kv)
         heard: asyncio.Queue[bytes] = asyncio.Queue(BACKLOG)
-        asked: asyncio.Queue[Entry] = asyncio.Queue(BACKLOG)
+        asked: asyncio.Queue[KeyValueEntry] = asyncio.Queue(BACKLOG)
         async with asyncio.TaskGroup() as group:
             for work in (
                 self._watch_triggers(kv, heard),
@@ -179,17 +179,17 @@ class BusSession:
                 async for change in changes:
                     for entry in key_value.entries(change):
                         await heard.put(entry.value)
-                    if isinstance(change, Listing) and not change.more:
+                    if isinstance(change, KeyListing) and not change.more:
                         break
 
-    async def _watch_requests(self, kv: KeyValue, asked: asyncio.Queue[Entry]) -> None:
+    async def _watch_requests(self, kv: KeyValue, asked: asyncio.Queue[KeyValueEntry]) -> None:
         following = kv.watch(self._requests, largest=layout.MAX_ASKING, parts=True)
         async with aclosing(following) as changes:
             async for change in changes:
                 for entry in key_value.entries(change):
                     await asked.put(entry)
 
-    async def _answer(self, kv: KeyValue, asked: asyncio.Queue[Entry]) -> None:
+    async def _answer(self, kv: KeyValue, asked: asyncio.Queue[KeyValueEntry]) -> None:
         while True:
             entry = await asked.get()
             answer = await self._side.serve(entry.value)

@@ -12,7 +12,7 @@ from typing import Protocol
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.jobs import Jobs
-from localpuppet.fleet.agent.runner import Fate, RunEnd
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
 from localpuppet.fleet.requests.compile import Compile
 
 MOST, EACH = 8, 2
@@ -22,12 +22,12 @@ WORKING: Mapping[str, Json] = {"state": "working"}
 class CompilingRunner(Protocol):
     """Compiles catalogs; see `agent.fork_runner`."""
 
-    async def run(self, order: Compile) -> RunEnd:
+    async def run(self, order: Compile) -> RunCompletion:
         """Compile the catalogs and return the differences in `told`, with fate `OVER`."""
         ...
 
 
-class Candidates:
+class CompilationJobs:
     """Accepts and queues requests for compilations.
 
     Args:
@@ -53,7 +53,7 @@ class Candidates:
     async def _do(self, args: Compile) -> Mapping[str, Json] | str:
         async with self._one:
             end = await self._runner.run(args)
-        if end.fate is not Fate.OVER:
+        if end.fate is not RequestedRunResult.OVER:
             self._log.warning(f"not compiled: {args.release}", kind=LineKind.REQUEST)
             return end.reason or "the catalog was not compiled"
         return {"state": "done", **end.told}

@@ -10,7 +10,7 @@ from pathlib import Path
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.agent.fork_runner import ended, not_started
-from localpuppet.fleet.agent.runner import Fate, Order, RunEnd
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
 
 
 class CommandRunner:
@@ -40,12 +40,15 @@ class CommandRunner:
         self._grace = grace
         self._pid = 0
 
-    async def run(self, order: Order) -> RunEnd:
+    async def run(self, order: RunOrder) -> RunCompletion:
         """Execute a run; see `fleet.agent.runner.Runner`. The exit code is the only result."""
         make_private(self._lock.parent)
         lock = Flock.take(self._lock)
         if lock is None:
-            return RunEnd(fate=Fate.BUSY, reason="the command of an earlier agent is still running")
+            return RunCompletion(
+                fate=RequestedRunResult.BUSY,
+                reason="the command of an earlier agent is still running",
+            )
         try:
             # Not asyncio's subprocess: it kills the command if the agent ends with an error.
             process = subprocess.Popen(
@@ -67,9 +70,11 @@ class CommandRunner:
         lock.release()  # not on cancellation: the command keeps running and has the lock
         if not in_time:
             reason = f"did not end within {self._timeout:g} s"
-            return RunEnd(fate=Fate.OVER, outcome="timed_out", reason=reason)
-        return RunEnd(
-            fate=Fate.OVER, outcome="ended" if code == 0 else "failed", reason=f"exit code {code}"
+            return RunCompletion(fate=RequestedRunResult.OVER, outcome="timed_out", reason=reason)
+        return RunCompletion(
+            fate=RequestedRunResult.OVER,
+            outcome="ended" if code == 0 else "failed",
+            reason=f"exit code {code}",
         )
 
     async def _over(self, pid: int) -> bool:

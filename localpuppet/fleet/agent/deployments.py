@@ -20,11 +20,11 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.jobs import Jobs
-from localpuppet.fleet.agent.runner import Fate, RunEnd
-from localpuppet.fleet.requests.deploy import Deed, Deploy
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
-from localpuppet.fleet.triggers.step_table import Voice
+from localpuppet.fleet.triggers.step_table import RolloutCaller
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.runs.holds import Holds
 
@@ -80,7 +80,7 @@ class Deployment:
 class DeploymentRunner(Protocol):
     """Executes deployments; see `agent.fork_runner`."""
 
-    async def run(self, order: Deployment) -> RunEnd:
+    async def run(self, order: Deployment) -> RunCompletion:
         """Execute a deployment and return its result, with fate `OVER` if it succeeded."""
         ...
 
@@ -127,7 +127,7 @@ class Deployments:
         if args.rollout is not None and wanted.owner is not None:
             rollout = args.rollout
             speaker = rollout.taken_over_by(caller)
-            voice = Voice(owner=wanted.owner, epoch=rollout.epoch, speaker=speaker)
+            voice = RolloutCaller(owner=wanted.owner, epoch=rollout.epoch, speaker=speaker)
             self._inbox.hear_rollout(voice)
         self._check_holds(wanted)
         found = self._jobs.ask(wanted.key, caller, lambda: self._do(wanted))
@@ -135,7 +135,7 @@ class Deployments:
 
     def _check_holds(self, wanted: Deployment) -> None:
         """Reject a change of the release if another rollout holds the node."""
-        if wanted.args.deed is Deed.STAGE:
+        if wanted.args.deed is DeployAction.STAGE:
             return
         holds = self._holds().active()
         owner = wanted.owner
@@ -154,20 +154,24 @@ class Deployments:
                 self._check_holds(wanted)  # holds may have changed while it waited
                 end = await self._run(wanted)
             except LocalpuppetError as error:
-                end = RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
-            if end.fate is Fate.OVER:
+                end = RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+            if end.fate is RequestedRunResult.OVER:
                 self._log.info(f"done: {what}", kind=LineKind.REQUEST)
-                if args.deed is not Deed.STAGE and args.rollout is None:
+                if args.deed is not DeployAction.STAGE and args.rollout is None:
                     self._agent.request_run(CauseKind.REQUEST, sender=wanted.caller)
             else:
                 self._log.warning(f"refused to {what}: {end.reason}", kind=LineKind.REQUEST)
         self._agent.recheck()
-        return "" if end.fate is Fate.OVER else end.reason or "the deployment was refused"
+        return (
+            ""
+            if end.fate is RequestedRunResult.OVER
+            else end.reason or "the deployment was refused"
+        )
 
-    async def _run(self, wanted: Deployment) -> RunEnd:
+    async def _run(self, wanted: Deployment) -> RunCompletion:
         end = await self._runner.run(wanted)
         for _ in range(BUSY_TRIES):
-            if end.fate is not Fate.BUSY:
+            if end.fate is not RequestedRunResult.BUSY:
                 break
             await asyncio.sleep(self._busy_again)
             end = await self._runner.run(wanted)

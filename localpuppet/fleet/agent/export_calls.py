@@ -16,11 +16,11 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.agent.asking import HINT, Asking, Lend
-from localpuppet.fleet.exports.choosing import Choice, Taken
-from localpuppet.fleet.exports.collecting import Collecting
+from localpuppet.fleet.agent.asking import HINT, Lend, RequestService
+from localpuppet.fleet.exports.choosing import CollectorResult, TakenResource
+from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.recording import (
-    Collected,
+    CollectorRecord,
     answered,
     collector_text,
     note_collected,
@@ -28,7 +28,7 @@ from localpuppet.fleet.exports.recording import (
 )
 from localpuppet.fleet.exports.resource import named_type
 from localpuppet.fleet.exports.search import Search
-from localpuppet.fleet.inventory.reading import CouldNotAsk, Found
+from localpuppet.fleet.inventory.reading import InventoryAnswer, UnansweredQuery
 from localpuppet.node.runs.records import Records, RunDirectory
 
 
@@ -46,13 +46,13 @@ class ExportCalls:
     def __init__(
         self,
         lend: Lend,
-        collecting: Collecting,
+        collecting: CollectorService,
         *,
         max_stale: float,
         records: Records,
         clock: Clock,
     ) -> None:
-        self._asking = Asking(lend, max_stale=max_stale, clock=clock)
+        self._asking = RequestService(lend, max_stale=max_stale, clock=clock)
         self._collecting = collecting
         self._records = records
         self._clock = clock
@@ -82,7 +82,7 @@ class ExportCalls:
         condition: Json = fields.values_or_none("filter")
         search = Search.parse(condition)
         directory = self._records.on(run)
-        asked = Collected(type=kind, filter=condition, at=show_time(self._clock.now()))
+        asked = CollectorRecord(type=kind, filter=condition, at=show_time(self._clock.now()))
         where = one_line(collector_text(kind, condition))[:200]
         try:
             found = await self._ask(kind, search, run=None if directory is None else directory.id)
@@ -100,18 +100,20 @@ class ExportCalls:
             "warnings": await asyncio.to_thread(self._collecting.warnings, choice),
         }
 
-    async def _ask(self, kind: str, search: Search, *, run: RunId | None) -> Found[Choice]:
+    async def _ask(
+        self, kind: str, search: Search, *, run: RunId | None
+    ) -> InventoryAnswer[CollectorResult]:
         found = await self._asking.ask(lambda _: self._collecting.collect(kind, search), run=run)
-        if isinstance(found, CouldNotAsk):
+        if isinstance(found, UnansweredQuery):
             raise UnavailableError(f"could not ask: {one_line(found.reason)}", hint=HINT)
         return found
 
-    def _note(self, run: RunDirectory | None, collected: Collected) -> None:
+    def _note(self, run: RunDirectory | None, collected: CollectorRecord) -> None:
         if run is not None:
             note_collected(run, collected)
 
 
-def _told(one: Taken) -> dict[str, Json]:
+def _told(one: TakenResource) -> dict[str, Json]:
     """Return a resource in the form that the terminus expects."""
     resource = one.resource
     return {

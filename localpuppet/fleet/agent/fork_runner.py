@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 
 from localpuppet.base.errors import thread_shortage
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.fleet.agent.runner import Fate, RunEnd
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
 
 _MAX_WORD = 64 * 1024
 _REPORT = 3
@@ -44,13 +44,13 @@ class ForkRunner(Generic[Work]):
             the run begins.
     """
 
-    def __init__(self, work: Callable[[Work, Begun], RunEnd]) -> None:
+    def __init__(self, work: Callable[[Work, Begun], RunCompletion]) -> None:
         self._work = work
         self._pid = 0
         gc.collect()
         gc.freeze()  # the children share the memory of existing objects
 
-    async def run(self, order: Work) -> RunEnd:
+    async def run(self, order: Work) -> RunCompletion:
         """Execute a run; see `fleet.agent.runner.Runner`."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -96,7 +96,7 @@ async def ended(pid: int) -> None:
         os.close(fd)
 
 
-def _child(work: Callable[[Work, Begun], RunEnd], order: Work, writer: int) -> None:
+def _child(work: Callable[[Work, Begun], RunCompletion], order: Work, writer: int) -> None:
     """Execute the run in the child; never return."""
     code = 70
     try:
@@ -119,10 +119,10 @@ def _child(work: Callable[[Work, Begun], RunEnd], order: Work, writer: int) -> N
         os._exit(code)
 
 
-def not_started(error: OSError, what: str) -> RunEnd:
+def not_started(error: OSError, what: str) -> RunCompletion:
     """Return the result of a run whose process could not start."""
-    fate = Fate.BUSY if error.errno in _SCARCE else Fate.IMPOSSIBLE
-    return RunEnd(fate=fate, reason=f"{what}: {error.strerror or error}")
+    fate = RequestedRunResult.BUSY if error.errno in _SCARCE else RequestedRunResult.IMPOSSIBLE
+    return RunCompletion(fate=fate, reason=f"{what}: {error.strerror or error}")
 
 
 def _tell(word: bytes) -> None:
@@ -131,15 +131,19 @@ def _tell(word: bytes) -> None:
         os.write(_REPORT, word)
 
 
-def _understand(said: bytes, code: int) -> RunEnd:
+def _understand(said: bytes, code: int) -> RunCompletion:
     try:
         raw = loads(said)
-        return RunEnd(**{**raw, "fate": Fate(raw["fate"])})
+        return RunCompletion(**{**raw, "fate": RequestedRunResult(raw["fate"])})
     except (ValueError, KeyError, TypeError):
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
     if said.startswith(_BEGUN):
-        return RunEnd(fate=Fate.OVER, outcome="interrupted", reason=f"its supervisor died ({how})")
+        return RunCompletion(
+            fate=RequestedRunResult.OVER,
+            outcome="interrupted",
+            reason=f"its supervisor died ({how})",
+        )
     # Nothing ran. After a kill the agent tries the run again, because the run did not cause the
     # kill.
-    fate = Fate.BUSY if code < 0 else Fate.IMPOSSIBLE
-    return RunEnd(fate=fate, reason=f"its supervisor died before it began ({how})")
+    fate = RequestedRunResult.BUSY if code < 0 else RequestedRunResult.IMPOSSIBLE
+    return RunCompletion(fate=fate, reason=f"its supervisor died before it began ({how})")

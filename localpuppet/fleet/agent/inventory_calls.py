@@ -16,9 +16,9 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.agent.asking import HINT, Asking, Lend
-from localpuppet.fleet.inventory.query.functions import Question, Reply
-from localpuppet.fleet.inventory.reading import CouldNotAsk, Found
+from localpuppet.fleet.agent.asking import HINT, Lend, RequestService
+from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
+from localpuppet.fleet.inventory.reading import InventoryAnswer, UnansweredQuery
 from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_queries
 from localpuppet.node.runs.records import Records, RunDirectory
 
@@ -37,7 +37,7 @@ class InventoryCalls:
     """
 
     def __init__(self, lend: Lend, *, max_stale: float, records: Records, clock: Clock) -> None:
-        self._asking = Asking(lend, max_stale=max_stale, clock=clock)
+        self._asking = RequestService(lend, max_stale=max_stale, clock=clock)
         self._records = records
         self._clock = clock
 
@@ -51,10 +51,10 @@ class InventoryCalls:
         Raises:
             InvalidInputError: The query is invalid.
         """
-        question = Question.of(fields.text("function"), fields.values("arguments"))
+        question = FunctionCall.of(fields.text("function"), fields.values("arguments"))
         directory = self._records.on(run)
         found = await self.ask(question, run=None if directory is None else directory.id)
-        if isinstance(found, CouldNotAsk):
+        if isinstance(found, UnansweredQuery):
             if directory is not None:
                 note_query(directory, self._failed(question, found.reason))
             raise UnavailableError(
@@ -70,13 +70,13 @@ class InventoryCalls:
         return {"ok": True, "answer": JsonText(reply.text), "warnings": list(reply.warnings)}
 
     async def ask(
-        self, question: Question, *, run: RunId | None = None
-    ) -> Found[Reply] | CouldNotAsk:
-        """Return the answer to a query, or `CouldNotAsk`.
+        self, question: FunctionCall, *, run: RunId | None = None
+    ) -> InventoryAnswer[FunctionReply] | UnansweredQuery:
+        """Return the answer to a query, or `UnansweredQuery`.
 
         Args:
             question: The query.
-            run: The run whose catalog needs the answer; see `Asking`.
+            run: The run whose catalog needs the answer; see `RequestService`.
 
         Raises:
             InvalidInputError: The query is invalid.
@@ -84,9 +84,9 @@ class InventoryCalls:
         try:
             return await self._asking.ask(question.answer, run=run)
         except (StateError, UnavailableError) as error:
-            return CouldNotAsk(reason=str(error), current_until=None)
+            return UnansweredQuery(reason=str(error), current_until=None)
 
-    def _failed(self, question: Question, reason: str) -> RecordedQuery:
+    def _failed(self, question: FunctionCall, reason: str) -> RecordedQuery:
         return RecordedQuery(
             function=question.function,
             arguments=question.arguments,
@@ -95,7 +95,9 @@ class InventoryCalls:
             reason=reason,
         )
 
-    def _answered(self, question: Question, found: Found[Reply]) -> RecordedQuery:
+    def _answered(
+        self, question: FunctionCall, found: InventoryAnswer[FunctionReply]
+    ) -> RecordedQuery:
         return replace(
             self._failed(question, ""),
             digest=found.answer.digest,
@@ -105,7 +107,7 @@ class InventoryCalls:
             age=found.age,
         )
 
-    def _before(self, question: Question) -> str:
+    def _before(self, question: FunctionCall) -> str:
         """Return the last recorded answer to a query, as an addition to the error."""
         for name in islice(self._records.ids(), LOOKED_BACK):
             run = RunDirectory(self._records.directory / name)

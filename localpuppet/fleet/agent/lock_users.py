@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.ports import LineKind, ProcessId
-from localpuppet.node.runs.run import State, Status
+from localpuppet.node.runs.run import RunState, Status
 
 if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Log, Processes
@@ -48,7 +48,7 @@ class LockUsers:
             self._log.warning(f"keeping the locks of {user}: {error}", kind=LineKind.LEASE)
             return True
         if status is not None:
-            return status.state is not State.FINISHED or self._records.orphaned(status)
+            return status.state is not RunState.FINISHED or self._records.orphaned(status)
         return user.process is not None and self._processes.alive(user.process)
 
     def end(self, user: "LockUser") -> None:

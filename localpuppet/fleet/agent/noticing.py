@@ -9,7 +9,7 @@ from pathlib import Path
 LOOK = 5.0
 
 
-class Traces:
+class RunTraces:
     """The modification times below the state directory that a run or a hold changes.
 
     Args:
@@ -35,7 +35,7 @@ class Traces:
         return times
 
 
-async def notice(traces: Traces, changed: asyncio.Event, notify: Callable[[], None]) -> None:
+async def notice(traces: RunTraces, changed: asyncio.Event, notify: Callable[[], None]) -> None:
     """Call `notify` when `traces` change; check at once when `changed` is set."""
     while True:
         # Not wait_for: up to Python 3.11, it loses a cancellation if the awaited event arrives at

@@ -6,13 +6,15 @@
 
 from collections.abc import Callable
 
-from localpuppet.fleet.agent.runner import Fate, RunEnd
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.outcome import INTERRUPTED
 from localpuppet.node.runs.records import Records
-from localpuppet.node.runs.run import State
+from localpuppet.node.runs.run import RunState
 
-_UNKNOWN = RunEnd(fate=Fate.OVER, outcome=INTERRUPTED, reason="the agent was killed during the run")
+_UNKNOWN = RunCompletion(
+    fate=RequestedRunResult.OVER, outcome=INTERRUPTED, reason="the agent was killed during the run"
+)
 
 
 class RestoredSteps:
@@ -22,29 +24,29 @@ class RestoredSteps:
         begun: Returns the state of the run of a cause; `None` without a record.
     """
 
-    def __init__(self, begun: Callable[[Cause], RunEnd | None]) -> None:
+    def __init__(self, begun: Callable[[RunCause], RunCompletion | None]) -> None:
         self._begun = begun
-        self._running: list[Cause] = []
+        self._running: list[RunCause] = []
 
-    def add(self, cause: Cause) -> None:
+    def add(self, cause: RunCause) -> None:
         """Add a step that began."""
         self._running.append(cause)
 
-    def take_ended(self) -> list[tuple[Cause, RunEnd]]:
+    def take_ended(self) -> list[tuple[RunCause, RunCompletion]]:
         """Return each step whose run has ended, once."""
         found = [(cause, self._begun(cause) or _UNKNOWN) for cause in self._running]
-        self._running = [cause for cause, end in found if end.fate is Fate.BUSY]
-        return [(cause, end) for cause, end in found if end.fate is not Fate.BUSY]
+        self._running = [cause for cause, end in found if end.fate is RequestedRunResult.BUSY]
+        return [(cause, end) for cause, end in found if end.fate is not RequestedRunResult.BUSY]
 
 
-def recorded_end(records: Records, cause: Cause) -> RunEnd | None:
+def recorded_end(records: Records, cause: RunCause) -> RunCompletion | None:
     """Return the recorded result of the run of a cause; `BUSY` while it is running."""
     status = records.caused_by(cause.sender, cause.uuid)
     if status is None:
         return None
-    over = status.state is State.FINISHED
-    return RunEnd(
-        fate=Fate.OVER if over else Fate.BUSY,
+    over = status.state is RunState.FINISHED
+    return RunCompletion(
+        fate=RequestedRunResult.OVER if over else RequestedRunResult.BUSY,
         run=status.id,
         outcome=str(status.outcome or ""),
         reason=status.reason,

@@ -12,13 +12,13 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.inventory.awaited import Awaited
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
 from localpuppet.fleet.requests.request import RunOnce
-from localpuppet.fleet.requests.rollout import OfRollout, step_uuid
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.outcome import succeeded
-from localpuppet.fleet.triggers.step_table import Step, StepState, Voice
+from localpuppet.fleet.triggers.step_table import RolloutCaller, Step, StepState
 from localpuppet.node.runs.holds import Holds
 
 # Seconds after a noop run in which the node starts the run whose changes were approved.
@@ -48,7 +48,7 @@ class RolloutSteps:
         inbox: Inbox,
         holds: Callable[[], Holds],
         clock: Clock,
-        entry: Callable[[], Awaited | None],
+        entry: Callable[[], AwaitedEntry | None],
         awaits: Callable[[], bool],
     ) -> None:
         self._agent = agent
@@ -62,7 +62,7 @@ class RolloutSteps:
         """Return whether this node can wait for entries of other nodes."""
         return self._awaits()
 
-    def hear(self, caller: str, rollout: OfRollout) -> None:
+    def hear(self, caller: str, rollout: RolloutReference) -> None:
         """Record that a rollout sent a request, with its epoch and its current controller.
 
         Raises:
@@ -89,7 +89,7 @@ class RolloutSteps:
         if holds and all(hold.owner != owner for hold in holds):
             raise OnHoldError(f"on hold: {holds[0]}")
 
-    def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
+    def run(self, caller: str, args: RunOnce, rollout: RolloutReference) -> Mapping[str, Json]:
         """Take a step, or return its result: a step runs once.
 
         A step that relies on a noop run must follow soon after it. Otherwise the answer is
@@ -101,7 +101,7 @@ class RolloutSteps:
                 controller in this epoch.
         """
         owner = rollout.owner(caller)
-        cause = Cause(
+        cause = RunCause(
             kind=CauseKind.ROLLOUT,
             sender=owner,
             uuid=step_uuid(owner, rollout.step),
@@ -147,7 +147,7 @@ class RolloutSteps:
         return OnHoldError(f"on hold: {others[0]}") if others else None
 
 
-def _voice(caller: str, rollout: OfRollout) -> Voice:
-    return Voice(
+def _voice(caller: str, rollout: RolloutReference) -> RolloutCaller:
+    return RolloutCaller(
         owner=rollout.owner(caller), epoch=rollout.epoch, speaker=rollout.taken_over_by(caller)
     )

@@ -14,7 +14,7 @@ from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, Log, ProcessId, ServiceStatus
 from localpuppet.fleet.agent.agent import LONGEST_SLEEP, Agent
-from localpuppet.fleet.agent.noticing import Traces, notice
+from localpuppet.fleet.agent.noticing import RunTraces, notice
 from localpuppet.fleet.agent.puppet_calls import PuppetCalls
 from localpuppet.fleet.agent.run_side import LocalRunSide
 from localpuppet.fleet.agent.runner import Runner
@@ -133,9 +133,9 @@ class RunService:
     async def _answer(self, line: bytes, pid: int) -> bytes:
         return await self.parts.calls.answer(line, self.parts.identify(pid))
 
-    def _watched(self) -> tuple[Traces, asyncio.Event, Callable[[], None]]:
+    def _watched(self) -> tuple[RunTraces, asyncio.Event, Callable[[], None]]:
         agent = self.parts.agent
-        return Traces(self.parts.state), agent.subscribe(), agent.recheck
+        return RunTraces(self.parts.state), agent.subscribe(), agent.recheck
 
     def _timer(self, every: float) -> Timer:
         agent = self.parts.agent

@@ -10,11 +10,11 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.triggers.cause import Cause
-from localpuppet.node.runs.hold import Held
+from localpuppet.fleet.triggers.cause import RunCause
+from localpuppet.node.runs.hold import HoldStatus
 
 
-class Fate(StrEnum):
+class RequestedRunResult(StrEnum):
     """Whether a requested run started and ended."""
 
     OVER = "over"  # it started and has ended
@@ -23,7 +23,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnd:
+class RunCompletion:
     """The result of a run.
 
     Attributes:
@@ -34,7 +34,7 @@ class RunEnd:
         told: Further results.
     """
 
-    fate: Fate
+    fate: RequestedRunResult
     run: str | None = None
     outcome: str = ""
     reason: str = ""
@@ -42,7 +42,7 @@ class RunEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class RunOrder:
     """What a run is for.
 
     Attributes:
@@ -61,7 +61,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Obstacles:
+class RunObstacles:
     """What prevents a due run from starting.
 
     Attributes:
@@ -72,15 +72,15 @@ class Obstacles:
             `restored_steps.RestoredSteps`.
     """
 
-    held: Callable[[], Held | None]
-    lacking: Callable[[Cause], str] = lambda _: ""
-    begun: "Callable[[Cause], RunEnd | None]" = lambda _: None
+    held: Callable[[], HoldStatus | None]
+    lacking: Callable[[RunCause], str] = lambda _: ""
+    begun: "Callable[[RunCause], RunCompletion | None]" = lambda _: None
 
 
 class Runner(Protocol):
     """Executes runs, one at a time."""
 
-    async def run(self, order: Order) -> RunEnd:
+    async def run(self, order: RunOrder) -> RunCompletion:
         """Execute a run and return its result; exceptions are bugs."""
         ...
 

@@ -14,13 +14,13 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.trust.signing import MessageKind, Signer
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.reason import category, public_reason, published
 from localpuppet.node.runs.records import Records
-from localpuppet.node.runs.run import State, Status
+from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.runs.telling import told_log, told_report
 
 DURATIONS = 5  # of successful runs, which a rollout receives
@@ -28,7 +28,7 @@ LOOKED_AT = 50  # runs that are searched for these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class NodeRecords:
     """The node's own records, which the agent's description includes.
 
     Attributes:
@@ -60,7 +60,9 @@ class Describer:
         clock: The clock.
     """
 
-    def __init__(self, agent: Agent, kept: Kept, *, signer: Signer, clock: Clock) -> None:
+    def __init__(
+        self, agent: Agent, kept: NodeRecords, *, signer: MessageSigner, clock: Clock
+    ) -> None:
         self._agent = agent
         self._kept = kept
         self._signer = signer
@@ -144,7 +146,7 @@ class Describer:
 
     def _last(self) -> Status | None:
         for status in self._kept.records.history():
-            if status.state is State.FINISHED:
+            if status.state is RunState.FINISHED:
                 return status
         return None
 

@@ -19,13 +19,13 @@ from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.inventory_calls import InventoryCalls
 from localpuppet.fleet.bus.key_value import KeyValue, check_key
 from localpuppet.fleet.bus.servers import ENGINES
-from localpuppet.fleet.inventory.reading import CouldNotAsk
+from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.triggers.chain import Loop, next_path
 from localpuppet.fleet.triggers.held_kicks import MAX_LIFE, MAX_RECEIVERS, HeldKicks
 from localpuppet.fleet.triggers.kick import Kick
 from localpuppet.fleet.triggers.trigger import MAX_TAGS, MAX_TTL
-from localpuppet.fleet.trust.signing import Signer
+from localpuppet.fleet.trust.signing import MessageSigner
 
 Paths = Callable[[str | None], Iterable[tuple[NodeName, ...]]]
 # Seconds for which a kick is valid and the bus keeps it, unless the resource gives another time.
@@ -45,7 +45,7 @@ class Sender:
     """
 
     store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
-    signer: Signer
+    signer: MessageSigner
     paths: Paths
     keyprefix: str
     clock: Clock
@@ -122,7 +122,7 @@ class TriggerCalls:
 
     async def _receivers(self, kick: Kick) -> tuple[NodeName, ...]:
         found = await self._inventory.ask(kick.question)
-        if isinstance(found, CouldNotAsk):
+        if isinstance(found, UnansweredQuery):
             raise UnavailableError(
                 f"could not ask who is to run: {one_line(found.reason)}",
                 where="kick",

@@ -23,7 +23,7 @@ LONGEST = 300.0
 PATIENCE = 10.0
 
 
-class Server(Protocol):
+class StartedForkServer(Protocol):
     """A running fork server: `base.machine.kept_process.KeptProcess`."""
 
     @property
@@ -40,7 +40,7 @@ class Server(Protocol):
         ...
 
 
-class Runs(Protocol):
+class RunActivity(Protocol):
     """Returns whether a run is in progress: `fleet.agent.agent.Agent`."""
 
     @property
@@ -53,7 +53,7 @@ class Runs(Protocol):
         ...
 
 
-class Warming:
+class ForkServerKeeper:
     """Keeps a fork server running.
 
     Args:
@@ -65,9 +65,9 @@ class Warming:
 
     def __init__(
         self,
-        runs: Runs,
+        runs: RunActivity,
         *,
-        start: Callable[[], Server],
+        start: Callable[[], StartedForkServer],
         log: Log,
         first: float = FIRST,
     ) -> None:

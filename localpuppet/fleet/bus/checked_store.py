@@ -16,8 +16,8 @@ from localpuppet.fleet.bus.key_value import (
     MAX_LISTING,
     MAX_VALUE,
     Change,
-    Entry,
-    Listing,
+    KeyListing,
+    KeyValueEntry,
     check_key,
     check_prefix,
     check_value,
@@ -25,7 +25,7 @@ from localpuppet.fleet.bus.key_value import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
+class WatchOptions:
     """The options of a watch; see `KeyValue.watch`."""
 
     after: int | None
@@ -49,12 +49,12 @@ class CheckedStore(ABC):
         return ()
 
     @in_time
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> KeyValueEntry | None:
         """See `KeyValue.get`."""
         return await self._get(check_key(key))
 
     @in_time
-    async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> Listing:
+    async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> KeyListing:
         """See `KeyValue.list`."""
         return await self._list(check_prefix(prefix), largest)
 
@@ -95,7 +95,7 @@ class CheckedStore(ABC):
         parts: bool = False,
     ) -> AsyncGenerator[Change, None]:
         """See `KeyValue.watch`."""
-        how = Following(after=after, largest=largest, parts=parts)
+        how = WatchOptions(after=after, largest=largest, parts=parts)
         async with aclosing(self._watch(check_prefix(prefix), how)) as changes:
             async for change in changes:
                 yield change
@@ -105,11 +105,11 @@ class CheckedStore(ABC):
         """See `KeyValue.close`."""
 
     @abstractmethod
-    async def _get(self, key: str) -> Entry | None:
+    async def _get(self, key: str) -> KeyValueEntry | None:
         """Return the newest value of a key."""
 
     @abstractmethod
-    async def _list(self, prefix: str, largest: int) -> Listing:
+    async def _list(self, prefix: str, largest: int) -> KeyListing:
         """Return the entries below a prefix at one revision, except those larger than `largest`."""
 
     @abstractmethod
@@ -134,11 +134,11 @@ class CheckedStore(ABC):
         """Remove a key if it has the given revision; return whether it had."""
 
     @abstractmethod
-    def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+    def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
         """Yield the changes below a prefix; see `KeyValue.watch`."""
 
 
-class Collected:
+class ListingEntries:
     """The entries of a listing, collected in memory up to a limit.
 
     Args:
@@ -152,9 +152,9 @@ class Collected:
         self._prefix = prefix
         self._where = where
         self._size = 0
-        self.entries: list[Entry] = []
+        self.entries: list[KeyValueEntry] = []
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[KeyValueEntry]) -> None:
         """Add entries.
 
         Raises:

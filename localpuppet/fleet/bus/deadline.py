@@ -16,7 +16,7 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 
-class Timed(Protocol):
+class DeadlineCalls(Protocol):
     """A store whose calls have a deadline."""
 
     @property
@@ -25,7 +25,7 @@ class Timed(Protocol):
         ...
 
 
-_Store = TypeVar("_Store", bound=Timed)
+_Store = TypeVar("_Store", bound=DeadlineCalls)
 
 
 def end_of_step(seconds: float) -> float:

@@ -49,7 +49,7 @@ class RefusedError(UnavailableError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class KeyValueEntry:
     """A key with its value.
 
     Attributes:
@@ -64,7 +64,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class KeyListing:
     """All entries below a prefix at one moment; a watcher discards earlier knowledge.
 
     Attributes:
@@ -73,27 +73,27 @@ class Listing:
         more: Whether more parts follow; see `KeyValue.watch`.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[KeyValueEntry, ...]
     revision: int
     more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Put:
+class KeyWrite:
     """A value was written."""
 
-    entry: Entry
+    entry: KeyValueEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
+class KeyRemoval:
     """A key was removed or has expired: not every store can distinguish the two."""
 
     key: str
     revision: int
 
 
-Change = Listing | Put | Gone
+Change = KeyListing | KeyWrite | KeyRemoval
 
 
 class KeyValue(Protocol):
@@ -113,11 +113,11 @@ class KeyValue(Protocol):
         """Return warnings about this server for the operator (such as a weak version)."""
         ...
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> KeyValueEntry | None:
         """Return the newest value of a key; `None` if the key does not exist."""
         ...
 
-    async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> Listing:
+    async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> KeyListing:
         """Return all entries below a prefix, at one revision.
 
         Args:
@@ -165,8 +165,8 @@ class KeyValue(Protocol):
 
         Args:
             prefix: The prefix.
-            after: The last revision seen: of a `Listing`, a `Put` or a `Gone`. `None` requests a
-                `Listing` first.
+            after: The last revision seen: of a `KeyListing`, a `KeyWrite` or a `KeyRemoval`. `None`
+                requests a `KeyListing` first.
             largest: Maximum bytes of a value; writes of larger values are skipped. Others can write
                 as much as a store accepts, so a watcher passes what its kind of key needs.
             parts: Whether listings may come in parts of about `PART` bytes, all but the last with
@@ -175,11 +175,11 @@ class KeyValue(Protocol):
                 before its last part.
 
         Yields:
-            A `Listing`, or the changes after `after` in the order of their revisions. If those
+            A `KeyListing`, or the changes after `after` in the order of their revisions. If those
                 changes are no longer available (compacted, another store, a server that lost them),
-                a `Listing` comes instead. It may come again at any time, for instance after a lost
-                connection. Of several changes of one key, only the last may be reported. An expiry
-                is reported as `Gone`, or not at all.
+                a `KeyListing` comes instead. It may come again at any time, for instance after a
+                lost connection. Of several changes of one key, only the last may be reported. An
+                expiry is reported as `KeyRemoval`, or not at all.
 
         Raises:
             UnavailableError: The connection is lost, detected within the deadline. Call again with
@@ -204,7 +204,7 @@ def check_key(key: str) -> str:
     return key
 
 
-def is_ours(entry: Entry) -> bool:
+def is_ours(entry: KeyValueEntry) -> bool:
     """Return whether a localpuppet client could have written an entry.
 
     Other clients of the server can write other keys and larger values below their prefixes. Stores
@@ -249,8 +249,8 @@ def check_value(value: bytes, ttl: float | None) -> bytes:
     return value
 
 
-def entries(change: Change) -> Sequence[Entry]:
+def entries(change: Change) -> Sequence[KeyValueEntry]:
     """Return the entries that a change contains."""
-    if isinstance(change, Listing):
+    if isinstance(change, KeyListing):
         return change.entries
-    return [change.entry] if isinstance(change, Put) else []
+    return [change.entry] if isinstance(change, KeyWrite) else []

@@ -16,7 +16,7 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.ports import CommandAddition, CommandAdditions
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.exports.choosing import LeftOut
+    from localpuppet.fleet.exports.choosing import RejectedResource
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.node.runs.records import RunDirectory
 
@@ -98,7 +98,7 @@ def _arguments(action: str, values: Mapping[str, str | None]) -> "Arguments":
     Raises:
         InvalidInputError: One is refused.
     """
-    from localpuppet.fleet.requests.request import Disable, Enable, OfRun
+    from localpuppet.fleet.requests.request import Disable, Enable, RunArguments
     from localpuppet.fleet.requests.status import StatusRequest
 
     if action == "status":
@@ -106,10 +106,10 @@ def _arguments(action: str, values: Mapping[str, str | None]) -> "Arguments":
     if action == "disable":
         message = parse_line(values["message"] or "", what="message")
         return Disable(message=message, length=values["length"])
-    return Enable() if action == "enable" else OfRun.named(values["run"])
+    return Enable() if action == "enable" else RunArguments.named(values["run"])
 
 
-def _left_out(run: "RunDirectory | None") -> "tuple[list[LeftOut], int]":
+def _left_out(run: "RunDirectory | None") -> "tuple[list[RejectedResource], int]":
     """Return which resources the collectors of a run left out, and how many more."""
     # Most runs have none, and reading one takes 20 ms of imports.
     if run is None or not run.collected.exists():
@@ -121,7 +121,7 @@ def _left_out(run: "RunDirectory | None") -> "tuple[list[LeftOut], int]":
     return named, sum(one.more_left_out for one in collected)
 
 
-def _named(left_out: "Sequence[LeftOut]", more: int) -> str:
+def _named(left_out: "Sequence[RejectedResource]", more: int) -> str:
     named = [f"{one_line(one.ref)} of {one.node}" for one in left_out[:SHOWN]]
     rest = len(left_out[SHOWN:]) + more
     if rest:

@@ -11,7 +11,7 @@ from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.requests.client import Answer
+    from localpuppet.fleet.requests.client import NodeAnswer
     from localpuppet.fleet.requests.request import Arguments
 
 
@@ -36,7 +36,7 @@ def ask_nodes(
     fleet = FleetWiring(node)
     observer = render.observer(quiet=as_json, title=f"asking {whom(names)}")
 
-    async def ask() -> "dict[str, Answer]":
+    async def ask() -> "dict[str, NodeAnswer]":
         async with shown(observer), fleet.connected() as kv:
             return await fleet.requests(kv).ask_all(names, action, args, patience=patience)
 

@@ -13,7 +13,7 @@ from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.requests.client import Answer
+    from localpuppet.fleet.requests.client import NodeAnswer
     from localpuppet.fleet.requests.deploy import Deploy
     from localpuppet.node.enc.document import Classes
 
@@ -66,7 +66,7 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
     before anything changes. Each node's policy must allow you `status` and
     `deploy:SOURCE/tags/PATTERN`; `values` for --values, `older` for --older.
     """
-    from localpuppet.fleet.requests.deploy import Deed, Deploy
+    from localpuppet.fleet.requests.deploy import Deploy, DeployAction
     from localpuppet.fleet.requests.deploying import deploy_to
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run
@@ -75,7 +75,7 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
     layers, classes = read_values(node, given["values"])
     args = Deploy(
         release=ReleasePath.parse(given["release"], where="RELEASE"),
-        deed=Deed.STAGE if given["stage"] else Deed.APPLY,
+        deed=DeployAction.STAGE if given["stage"] else DeployAction.APPLY,
         serial=1,
         layers=layers,
         classes=classes,
@@ -85,7 +85,7 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
     fleet = FleetWiring(node)
     observer = render.observer(quiet=as_json, title=f"{args.release} for {whom(names)}")
 
-    async def ask() -> "dict[str, Answer]":
+    async def ask() -> "dict[str, NodeAnswer]":
         async with shown(observer), fleet.connected() as kv:
             return await deploy_to(fleet.requests(kv), names, args, patience=patience)
 
@@ -117,13 +117,13 @@ def read_values(node: NodeWiring, file: Path | None) -> "tuple[tuple[str, ...], 
     return layers, EncData.from_dict(raw, where=str(file)).classes
 
 
-def _show(name: str, answer: "Answer", args: "Deploy") -> None:
-    from localpuppet.fleet.requests.deploy import Deed
+def _show(name: str, answer: "NodeAnswer", args: "Deploy") -> None:
+    from localpuppet.fleet.requests.deploy import DeployAction
 
     if not answer.ok:
         error = render.user_text(str(answer.to_dict()["error"]))
         render.say(f"{name}: {render.word('failed')}: {error}", err=True)
-    elif args.deed is Deed.STAGE:
+    elif args.deed is DeployAction.STAGE:
         render.emit(f"{name}: has {args.release}, and could take it")
     else:
         render.emit(f"{name}: took {args.release}; its run follows")

@@ -22,7 +22,7 @@ def call_command(node: NodeWiring) -> None:
     from localpuppet.fleet.wiring.run_async import run
 
     fleet = FleetWiring(node)
-    inventory, note = InventoryWiring(node, fleet=fleet), render.Silent().note
+    inventory, note = InventoryWiring(node, fleet=fleet), render.QuietObserver().note
     calls = puppet_calls(
         fleet,
         inventory.calls(note),

@@ -15,7 +15,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.leases.command import GuardedCommand
-    from localpuppet.fleet.leases.lease import Held, Leases
+    from localpuppet.fleet.leases.lease import HeldLease, Leases
     from localpuppet.fleet.wiring.fleet import FleetWiring
 
 TTL = 30.0
@@ -79,12 +79,12 @@ async def _with_lease(
             program=program,
             clock=clock,
             fail=render.fail,
-            note=render.Silent().note,
+            note=render.QuietObserver().note,
         )
         return await leased.run(held)
 
 
-async def _wait(leases: "Leases", name: str, patience: float) -> "Held":
+async def _wait(leases: "Leases", name: str, patience: float) -> "HeldLease":
     observer = render.observer(quiet=patience == 0, title=f"waiting for the lease {name}")
     observer.begin()
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.inventory.entry import InventoryEntry
-    from localpuppet.fleet.inventory.reading import Found
+    from localpuppet.fleet.inventory.reading import InventoryAnswer
     from localpuppet.fleet.trust.signing import Verifier
     from localpuppet.fleet.wiring.inventory import InventoryWiring
 
@@ -108,10 +108,10 @@ def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> N
 
 async def _with_roles(
     inventory: "InventoryWiring", roles: tuple[str, ...]
-) -> "Found[list[InventoryEntry]]":
+) -> "InventoryAnswer[list[InventoryEntry]]":
     from localpuppet.fleet.inventory.summary import with_roles
 
-    async with inventory.reader(render.Silent().note) as view:
+    async with inventory.reader(render.QuietObserver().note) as view:
         return inventory.ask(
             view, lambda reader: with_roles(reader.entries({"role": roles}), roles)
         )

@@ -14,7 +14,7 @@ import click
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus import key_value, layout
-from localpuppet.fleet.bus.key_value import Gone, Listing
+from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.inventory.presence_following import listen
 from localpuppet.node.cli import render
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from localpuppet.base.machine.ports import Clock
-    from localpuppet.fleet.bus.key_value import Change, Entry, KeyValue
+    from localpuppet.fleet.bus.key_value import Change, KeyValue, KeyValueEntry
     from localpuppet.fleet.trust.signing import Verifier
 
 AGAIN = 0.5
@@ -76,19 +76,19 @@ class Board:
         if self._away:
             render.say("# the bus is reachable again", err=True)
         self._away = False
-        if isinstance(change, Listing):
+        if isinstance(change, KeyListing):
             self._begin(change)
         for entry in key_value.entries(change):
             self._put(entry)
-        if isinstance(change, Listing):
+        if isinstance(change, KeyListing):
             # Whatever the revisions: it may be another store.
             for name in self._known.keys() - {_name(entry.key) for entry in change.entries}:
                 self._gone(name)
-        elif isinstance(change, Gone):
+        elif isinstance(change, KeyRemoval):
             self._gone(_name(change.key))
         sys.stdout.flush()
 
-    def miss(self, listing: "Listing") -> None:
+    def miss(self, listing: "KeyListing") -> None:
         """Show as gone what is not in a listing, unless it was written after that."""
         there = {_name(entry.key) for entry in listing.entries}
         for name in sorted(self._known.keys() - there):
@@ -104,17 +104,17 @@ class Board:
             render.say(f"# the bus is unreachable, still trying: {error}", err=True)
         self._away = True
 
-    def _begin(self, listing: "Listing") -> None:
+    def _begin(self, listing: "KeyListing") -> None:
         if not self._begun and not self._as_json:
             for entry in listing.entries:
                 self._widen(["", *cells(self._believe(entry))])
             self._emit([click.style(cell, bold=True) for cell in HEAD])
         self._begun = True
 
-    def _believe(self, entry: "Entry") -> dict[str, Any]:
+    def _believe(self, entry: "KeyValueEntry") -> dict[str, Any]:
         return believe(self._verifier, _name(entry.key), entry.value)
 
-    def _put(self, entry: "Entry") -> None:
+    def _put(self, entry: "KeyValueEntry") -> None:
         name = _name(entry.key)
         node_status = self._believe(entry)
         row = cells(node_status)

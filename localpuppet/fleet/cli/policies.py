@@ -1,7 +1,7 @@
 """What `check` reports about the policies of a node, and what they let its collectors take."""
 
 from localpuppet.fleet.exports.collecting import read_collect_policy
-from localpuppet.fleet.exports.recording import Collected
+from localpuppet.fleet.exports.recording import CollectorRecord
 from localpuppet.fleet.inventory.admission import read_claims
 from localpuppet.fleet.trust.policy_file import read_policy
 from localpuppet.fleet.wiring.exports import ExportsWiring
@@ -19,7 +19,7 @@ def warnings(node: NodeWiring) -> list[str]:
     return [*_claims(node), *_collects(node), *_reacts(node)]
 
 
-def would_collect(node: NodeWiring) -> list[Collected]:
+def would_collect(node: NodeWiring) -> list[CollectorRecord]:
     """Return what the collectors of the newest run would get now; the bus is not asked.
 
     Raises:

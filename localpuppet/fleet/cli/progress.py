@@ -10,7 +10,7 @@ TICK = 0.25
 
 
 @asynccontextmanager
-async def shown(observer: render.Silent) -> AsyncGenerator[None, None]:
+async def shown(observer: render.QuietObserver) -> AsyncGenerator[None, None]:
     """Show an observer's progress line, with the seconds that went by, as long as this lasts."""
     observer.begin()
     ticking = asyncio.create_task(_tick(observer))
@@ -26,7 +26,7 @@ def whom(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else render.counted(len(names), "node")
 
 
-async def _tick(observer: render.Silent) -> None:
+async def _tick(observer: render.QuietObserver) -> None:
     clock = asyncio.get_running_loop().time
     begun = clock()
     while True:

@@ -10,7 +10,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.render_resources import SECTIONS, sections
-from localpuppet.node.puppet.resources import Event, ReportedResource
+from localpuppet.node.puppet.resources import ReportedResource, ResourceEvent
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.run import Status
 
@@ -72,7 +72,7 @@ def _report(said: Mapping[str, Any], now: datetime) -> str:
             place="",
             seconds=raw["seconds"],
             time="",
-            events=tuple(Event(**event) for event in raw["events"]),
+            events=tuple(ResourceEvent(**event) for event in raw["events"]),
         )
         for fate, _, _ in SECTIONS
         for raw in said[fate.value]

@@ -79,6 +79,8 @@ def last_run_command(
 ) -> int:
     """Ask each node for the record of its last finished run."""
     from localpuppet.fleet.cli.asking import ask_nodes
-    from localpuppet.fleet.requests.request import Nothing
+    from localpuppet.fleet.requests.request import NoArguments
 
-    return ask_nodes(node, nodes, "last_run_summary", Nothing(), as_json=as_json, patience=patience)
+    return ask_nodes(
+        node, nodes, "last_run_summary", NoArguments(), as_json=as_json, patience=patience
+    )

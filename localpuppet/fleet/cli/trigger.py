@@ -19,7 +19,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.triggers.sending import Outgoing, Sent
+    from localpuppet.fleet.triggers.sending import Outgoing, SendResult
     from localpuppet.fleet.wiring.fleet import FleetWiring
 
 TTL = 180
@@ -97,15 +97,15 @@ def trigger_command(
 
 async def _trigger(
     fleet: "FleetWiring", call: "Outgoing", patience: float | None, *, quiet: bool
-) -> "tuple[Sent, dict[str, dict[str, Any] | None]]":
+) -> "tuple[SendResult, dict[str, dict[str, Any] | None]]":
     from localpuppet.fleet.cli.progress import shown, whom
-    from localpuppet.fleet.triggers.awaiting import Expected, doubts, ends
+    from localpuppet.fleet.triggers.awaiting import ExpectedTrigger, doubts, ends
 
     async with fleet.connected() as kv:
         clock = fleet.node.clock
         begun = int(clock.now().timestamp())
         sent = await _send(fleet, kv, call)
-        expected = Expected(
+        expected = ExpectedTrigger(
             sent=sent,
             sender=fleet.signer.name,
             sent_in=range(begun, int(clock.now().timestamp()) + 1),
@@ -125,7 +125,7 @@ async def _trigger(
             return sent, await ends(expected, kv, fleet.verifier, patience=patience, told=told)
 
 
-async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "Sent":
+async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "SendResult":
     """Send it; in a run of this node's, along the paths of that run's causes.
 
     A program that a run starts must not begin a new chain: two nodes whose Puppet code does would
@@ -138,16 +138,16 @@ async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "Sent
     return await fleet.send(call, kv, run=run)
 
 
-async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Outgoing") -> "Sent":
+async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Outgoing") -> "SendResult":
     """Have the agent send it, which knows the causes of the command that it runs (`run_cmd`)."""
     from localpuppet.fleet.agent.puppet_calls import trigger_line
-    from localpuppet.fleet.triggers.sending import Sent
+    from localpuppet.fleet.triggers.sending import SendResult
 
     async with aclosing(fleet.ask_agent(socket, trigger_line(call), patience=PATIENCE)) as lines:
         answer = loads(await anext(lines))
     if not answer["ok"]:
         raise UnavailableError(str(answer["error"]), where=str(socket))
-    return Sent(
+    return SendResult(
         uuid=answer["uuid"],
         sent=tuple(NodeName(name) for name in answer["sent"]),
         dropped={NodeName(drop["node"]): drop["reason"] for drop in answer["dropped"]},
@@ -161,7 +161,7 @@ def _good(end: dict[str, Any]) -> bool:
 
 
 def _show(
-    sent: "Sent", ends: dict[str, dict[str, Any] | None] | None, *, me: NodeName | None
+    sent: "SendResult", ends: dict[str, dict[str, Any] | None] | None, *, me: NodeName | None
 ) -> None:
     """Show what is not shown yet: ends are, as they are heard."""
     for node in sent.sent:

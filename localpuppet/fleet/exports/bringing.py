@@ -31,7 +31,7 @@ from localpuppet.fleet.bus.layout import exports_of
 from localpuppet.fleet.exports.document import (
     CHUNK,
     MAX_PACKED,
-    Packed,
+    PackedResources,
     chunks_of,
     digest_of,
     unpack,
@@ -75,7 +75,7 @@ class ExportsBaggage:
         data = self._outbox.read(digest)
         self._slot = await self._slot_for(kv, digest, on_bus)
         for number, chunk in enumerate(
-            Packed(data=data, digest=digest, count=entry.exports.count).chunks
+            PackedResources(data=data, digest=digest, count=entry.exports.count).chunks
         ):
             key, value = _key(self._node, self._slot, number), _value(digest, chunk)
             found = await _get(kv, key)

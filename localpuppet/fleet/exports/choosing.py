@@ -20,7 +20,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.guarding import guard
-from localpuppet.fleet.exports.policy import CollectPolicy, How, line_for
+from localpuppet.fleet.exports.policy import CollectMode, CollectPolicy, line_for
 from localpuppet.fleet.exports.resource import ExportedResource, Offer
 from localpuppet.fleet.exports.search import Search
 
@@ -32,7 +32,7 @@ MAX_LEFT_OUT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class TakenResource:
     """A resource that is taken.
 
     Attributes:
@@ -44,12 +44,12 @@ class Taken:
 
     node: str
     resource: ExportedResource
-    how: How
+    how: CollectMode
     dropped: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class RejectedResource:
     """A resource that is not.
 
     Attributes:
@@ -64,7 +64,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class CollectorResult:
     """What a collector gets.
 
     Attributes:
@@ -73,14 +73,14 @@ class Choice:
         more_left_out: How many others are left out, too.
     """
 
-    taken: tuple[Taken, ...]
-    left_out: tuple[LeftOut, ...]
+    taken: tuple[TakenResource, ...]
+    left_out: tuple[RejectedResource, ...]
     more_left_out: int = 0
 
 
 def choose(
     offers: Iterable[Offer], kind: str, search: Search, *, me: str, policy: CollectPolicy
-) -> Choice:
+) -> CollectorResult:
     """Return what a collector of this node gets.
 
     Args:
@@ -94,8 +94,8 @@ def choose(
         InvalidInputError: No line names the type, two nodes export one title, or what is taken is
             too large.
     """
-    taken: list[Taken] = []
-    left_out: list[LeftOut] = []
+    taken: list[TakenResource] = []
+    left_out: list[RejectedResource] = []
     more_left_out = 0
     size, sizes = 0, Counter[str]()
     named = search.named()
@@ -111,7 +111,7 @@ def choose(
                 + line_for([offer.node], kind).replace("\t", "<TAB>"),
             )
         found = _taken(offer, policy, named)
-        if isinstance(found, Taken):
+        if isinstance(found, TakenResource):
             taken.append(found)
             sizes[offer.node] += offer.size
             size += offer.size
@@ -122,26 +122,32 @@ def choose(
         else:
             more_left_out += 1
     _refuse_clash(taken)
-    return Choice(taken=tuple(taken), left_out=tuple(left_out), more_left_out=more_left_out)
+    return CollectorResult(
+        taken=tuple(taken), left_out=tuple(left_out), more_left_out=more_left_out
+    )
 
 
-def _taken(offer: Offer, policy: CollectPolicy, named: Mapping[str, Json]) -> Taken | LeftOut:
+def _taken(
+    offer: Offer, policy: CollectPolicy, named: Mapping[str, Json]
+) -> TakenResource | RejectedResource:
     node, resource = offer.node, offer.resource
     how = policy.decide(node, resource.type, resource.title)
     if how is None:
-        return LeftOut(node=node, ref=resource.ref, reason="no line is about this signer and title")
-    if how is How.AS_IS:
-        return Taken(node=node, resource=resource, how=how, dropped=())
+        return RejectedResource(
+            node=node, ref=resource.ref, reason="no line is about this signer and title"
+        )
+    if how is CollectMode.AS_IS:
+        return TakenResource(node=node, resource=resource, how=how, dropped=())
     guarded = guard(resource, named)
     if guarded.reason is not None:
         reason = f"{guarded.reason}, which a guarded line does not take (an as-is line does)"
-        return LeftOut(node=node, ref=resource.ref, reason=reason)
+        return RejectedResource(node=node, ref=resource.ref, reason=reason)
     kept = replace(resource, parameters=guarded.parameters)
-    return Taken(node=node, resource=kept, how=how, dropped=guarded.dropped)
+    return TakenResource(node=node, resource=kept, how=how, dropped=guarded.dropped)
 
 
-def _refuse_clash(taken: Sequence[Taken]) -> None:
-    seen: dict[str, Taken] = {}
+def _refuse_clash(taken: Sequence[TakenResource]) -> None:
+    seen: dict[str, TakenResource] = {}
     for one in taken:
         other = seen.setdefault(one.resource.title, one)
         if other is not one:
@@ -161,7 +167,7 @@ def _too_large(kind: str, sizes: Counter[str]) -> InvalidInputError:
     )
 
 
-def _who(one: Taken) -> str:
+def _who(one: TakenResource) -> str:
     return f"{one.node} ({one.resource.place})" if one.resource.place else one.node
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.exports.choosing import Choice, choose
+from localpuppet.fleet.exports.choosing import CollectorResult, choose
 from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy
-from localpuppet.fleet.exports.recording import Collected, answered
+from localpuppet.fleet.exports.recording import CollectorRecord, answered
 from localpuppet.fleet.exports.search import Search
 from localpuppet.fleet.trust.policy_file import policy_bytes
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_WARNED = 3
 
 
-class Collecting:
+class CollectorService:
     """Answers collectors.
 
     Args:
@@ -38,7 +38,7 @@ class Collecting:
         self._me = me
         self._policy = policy
 
-    def collect(self, kind: str, search: Search) -> Choice:
+    def collect(self, kind: str, search: Search) -> CollectorResult:
         """Return what a collector gets; see `choose`.
 
         Args:
@@ -54,7 +54,7 @@ class Collecting:
         with closing(self._held.find(kind=kind, tag=search.tag())) as offers:
             return choose(offers, kind, search, me=self._me, policy=policy)
 
-    def again(self, before: Sequence[Collected]) -> list[Collected]:
+    def again(self, before: Sequence[CollectorRecord]) -> list[CollectorRecord]:
         """Return what the collectors of a run would get now, of what is held of other nodes.
 
         One that would stop the run, or had no answer then, has a `reason` and no digest.
@@ -64,14 +64,14 @@ class Collecting:
         """
         return [self._again(one) for one in before]
 
-    def _again(self, before: Collected) -> Collected:
-        asked = Collected(type=before.type, filter=before.filter, at=before.at)
+    def _again(self, before: CollectorRecord) -> CollectorRecord:
+        asked = CollectorRecord(type=before.type, filter=before.filter, at=before.at)
         try:
             return answered(asked, self.collect(asked.type, Search.parse(asked.filter)))
         except (InvalidInputError, StateError, UnavailableError) as error:
             return replace(asked, reason=one_line(str(error)))
 
-    def warnings(self, choice: Choice) -> list[str]:
+    def warnings(self, choice: CollectorResult) -> list[str]:
         """Return what the author of a manifest should know of an answer, each in one line."""
         said = [
             f"{one.ref} of {one.node} is left out: {one.reason}"

@@ -37,7 +37,7 @@ _WHERE = "exports"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
+class PackedResources:
     """Resources as others get them.
 
     Attributes:
@@ -61,7 +61,7 @@ def chunks_of(size: int) -> int:
     return -(-size // CHUNK)
 
 
-def pack(resources: Iterable[ExportedResource]) -> Packed:
+def pack(resources: Iterable[ExportedResource]) -> PackedResources:
     """Return resources as others get them.
 
     Raises:
@@ -69,14 +69,14 @@ def pack(resources: Iterable[ExportedResource]) -> Packed:
     """
     found = sorted(resources, key=lambda one: (one.type, one.title))
     if not found:
-        return Packed(data=b"", digest="", count=0)
+        return PackedResources(data=b"", digest="", count=0)
     _check_count(len(found))
     listed = [one.to_dict() for one in found]
     data = json.dumps({"schema": SCHEMA, "resources": listed}, separators=(",", ":")).encode()
     _check_size(len(data), MAX_INFLATED, "as JSON")
     packed = zlib.compress(data)
     _check_size(len(packed), MAX_PACKED, "packed")
-    return Packed(data=packed, digest=digest_of(packed), count=len(found))
+    return PackedResources(data=packed, digest=digest_of(packed), count=len(found))
 
 
 def unpack(data: bytes) -> tuple[ExportedResource, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.files import make_private, remove, state_problem, write_durably
-from localpuppet.fleet.exports.document import Packed, digest_of
+from localpuppet.fleet.exports.document import PackedResources, digest_of
 
 DIRECTORY = Path("exports", "offered")
 LANDED = Path("exports", "landed")
@@ -30,7 +30,7 @@ class ExportsOutbox:
         self._directory = state / DIRECTORY
         self._landed = state / LANDED
 
-    def write(self, packed: Packed) -> None:
+    def write(self, packed: PackedResources) -> None:
         """Write down what the bus is to hold."""
         path = self._directory / packed.digest
         if packed.count and not path.exists():

@@ -67,7 +67,7 @@ DANGEROUS = frozenset(
 )
 
 
-class How(StrEnum):
+class CollectMode(StrEnum):
     """What of a resource is taken."""
 
     GUARDED = "guarded"
@@ -88,7 +88,7 @@ class CollectLine:
     signers: Signers
     types: frozenset[str]
     title: re.Pattern[str]
-    how: How
+    how: CollectMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class CollectPolicy:
         """Return whether a line is about a type."""
         return any(kind in line.types for line in self.lines)
 
-    def types(self, how: How) -> frozenset[str]:
+    def types(self, how: CollectMode) -> frozenset[str]:
         """Return the types of the lines of one kind."""
         return frozenset().union(*(line.types for line in self.lines if line.how is how))
 
@@ -127,7 +127,7 @@ class CollectPolicy:
 
         Of guarded lines, also for types of Puppet whose own parameters reach beyond the title.
         """
-        whole, guarded = self.types(How.AS_IS), self.types(How.GUARDED)
+        whole, guarded = self.types(CollectMode.AS_IS), self.types(CollectMode.GUARDED)
         texts = {
             kind: f"takes {kind} guarded: its title and what guarded keeps of it are the signer's"
             " choice (see docs/guarded.md, and name titles)"
@@ -137,7 +137,7 @@ class CollectPolicy:
             texts[kind] = f"takes {kind} as it is: whoever signs for it has root here"
         return [texts[kind] for kind in sorted(texts)]
 
-    def decide(self, signer: str, kind: str, title: str) -> How | None:
+    def decide(self, signer: str, kind: str, title: str) -> CollectMode | None:
         """Return how a resource is taken; `None` where no line is about it."""
         for line in self.lines:
             if (
@@ -155,13 +155,15 @@ DEFAULT = CollectPolicy(
             signers=Signers(names=None),
             types=frozenset((SERVER,)),
             title=re.compile(".*"),
-            how=How.GUARDED,
+            how=CollectMode.GUARDED,
         ),
     )
 )
 
 
-def line_for(signers: Iterable[str], kind: str, title: str = ANY, how: How = How.GUARDED) -> str:
+def line_for(
+    signers: Iterable[str], kind: str, title: str = ANY, how: CollectMode = CollectMode.GUARDED
+) -> str:
     """Return the line that allows resources, as one writes it into the file."""
     return "\t".join((" ".join(signers), kind, title, how))
 
@@ -180,7 +182,9 @@ def _parse_line(line: str, _number: int) -> CollectLine:
         types=frozenset(map(named_type, types)),
         title=re.compile(fnmatch.translate(_literal(parse_title(found[2])))),
         how=parse_choice(
-            How, found[3] if len(found) == 4 else How.GUARDED, what="a way to take a resource"
+            CollectMode,
+            found[3] if len(found) == 4 else CollectMode.GUARDED,
+            what="a way to take a resource",
         ),
     )
 

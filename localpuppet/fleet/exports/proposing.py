@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from localpuppet.fleet.exports.guarding import UNREPORTED, guard
-from localpuppet.fleet.exports.policy import DANGEROUS, CollectPolicy, How, line_for
+from localpuppet.fleet.exports.policy import DANGEROUS, CollectMode, CollectPolicy, line_for
 from localpuppet.fleet.exports.resource import Offer
 from localpuppet.fleet.trust.policy_lines import ANY
 
@@ -76,14 +76,14 @@ def _lines(kind: str, title: str, signers: Mapping[str, _GuardLoss]) -> list[str
     lines: list[str] = []
     whole = {node: loss for node, loss in signers.items() if loss.left_out and kind in NEEDS_AS_IS}
     guarded = {node: loss for node, loss in signers.items() if node not in whole}
-    for how, losses in ((How.AS_IS, whole), (How.GUARDED, guarded)):
+    for how, losses in ((CollectMode.AS_IS, whole), (CollectMode.GUARDED, guarded)):
         if losses:
             lines += _comments(losses.values(), how)
             lines.append(line_for(sorted(losses), kind, title, how))
     return lines
 
 
-def _comments(losses: Collection[_GuardLoss], how: How) -> Iterator[str]:
+def _comments(losses: Collection[_GuardLoss], how: CollectMode) -> Iterator[str]:
     dropped = sorted({name for loss in losses for name in loss.dropped})
     left_out = sorted(text for loss in losses for text in loss.left_out)
     if dropped:
@@ -92,5 +92,5 @@ def _comments(losses: Collection[_GuardLoss], how: How) -> Iterator[str]:
         yield f"# guarded leaves out {text}"
     if len(left_out) > MAX_NAMED:
         yield f"# guarded leaves out {len(left_out) - MAX_NAMED} more"
-    if how is How.AS_IS:
+    if how is CollectMode.AS_IS:
         yield "# as-is trusts these signers with every parameter: read the type before you allow it"

@@ -20,7 +20,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import state_problem, write_json
-from localpuppet.fleet.exports.choosing import Choice, LeftOut, Taken
+from localpuppet.fleet.exports.choosing import CollectorResult, RejectedResource, TakenResource
 from localpuppet.fleet.exports.document import SCHEMA, pack, parse_resources, read
 from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.exports.search import show
@@ -55,7 +55,7 @@ class CollectedResource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class CollectorRecord:
     """A collector and what it got.
 
     Attributes:
@@ -80,7 +80,7 @@ class Collected:
     age: float | None = None
     resources: tuple[CollectedResource, ...] = ()
     parts: Parts = field(default_factory=dict)
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[RejectedResource, ...] = ()
     more_left_out: int = 0
     reason: str = ""
 
@@ -104,7 +104,7 @@ class Collected:
         return tuple(sorted({one.node for one in self.resources}))
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Collected":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "CollectorRecord":
         """Return the collector in our own JSON.
 
         Raises:
@@ -119,7 +119,7 @@ class Collected:
                     for one in raw["resources"]
                 ),
                 parts={node: dict(about) for node, about in raw["parts"].items()},
-                left_out=tuple(LeftOut(**one) for one in raw["left_out"]),
+                left_out=tuple(RejectedResource(**one) for one in raw["left_out"]),
                 more_left_out=raw.get("more_left_out", 0),
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -135,7 +135,7 @@ def collector_text(kind: str, condition: Json) -> str:
     return f"{kind} <<| {show(condition)} |>>".replace("<<|  |>>", "<<| |>>")
 
 
-def taken_refs(taken: Sequence[Taken]) -> tuple[CollectedResource, ...]:
+def taken_refs(taken: Sequence[TakenResource]) -> tuple[CollectedResource, ...]:
     """Return what a record says of resources that were taken."""
     return tuple(
         CollectedResource(
@@ -145,7 +145,7 @@ def taken_refs(taken: Sequence[Taken]) -> tuple[CollectedResource, ...]:
     )
 
 
-def answered(asked: Collected, choice: Choice) -> Collected:
+def answered(asked: CollectorRecord, choice: CollectorResult) -> CollectorRecord:
     """Return a collector with what it got."""
     return replace(
         asked,
@@ -158,29 +158,29 @@ def answered(asked: Collected, choice: Choice) -> Collected:
     )
 
 
-def digest_of_choice(choice: Choice) -> str:
+def digest_of_choice(choice: CollectorResult) -> str:
     """Return the digest of what a collector got: nodes, titles, parameters."""
     said = [[one.node, one.resource.title, dict(one.resource.parameters)] for one in choice.taken]
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
     return hashlib.sha256(canonical).hexdigest()
 
 
-def parts_of_choice(choice: Choice) -> dict[str, dict[str, str]]:
+def parts_of_choice(choice: CollectorResult) -> dict[str, dict[str, str]]:
     """Return what was taken of which node, so that two answers can be told apart node by node."""
     told = ((one.node, {one.resource.ref: dict(one.resource.parameters)}) for one in choice.taken)
     return parts_of(sorted({one.node for one in choice.taken}), told)
 
 
-def read_collected(run: RunDirectory) -> list[Collected]:
+def read_collected(run: RunDirectory) -> list[CollectorRecord]:
     """Return what a run collected, in order.
 
     Raises:
         StateError: The file is damaged, or cannot be read.
     """
-    return read_listed(run.collected, "collectors", Collected.from_dict)
+    return read_listed(run.collected, "collectors", CollectorRecord.from_dict)
 
 
-def note_collected(run: RunDirectory, collected: Collected) -> None:
+def note_collected(run: RunDirectory, collected: CollectorRecord) -> None:
     """Write down what a collector of a run got.
 
     Raises:

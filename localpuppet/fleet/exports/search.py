@@ -60,7 +60,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class JoinedConditions:
     """Two conditions.
 
     Attributes:
@@ -79,7 +79,7 @@ class Joined:
         return self.left.matches(resource) or self.right.matches(resource)
 
 
-Condition = Comparison | Joined
+Condition = Comparison | JoinedConditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ def _parse(raw: Json, depth: int, counted: list[int]) -> Condition:
         raise InvalidInputError("is not a condition of a collector", where=_WHERE)
     left, operator, right = raw
     if operator in tuple(Join):
-        return Joined(
+        return JoinedConditions(
             left=_parse(left, depth + 1, counted),
             join=Join(str(operator)),
             right=_parse(right, depth + 1, counted),
@@ -194,7 +194,7 @@ def _parse(raw: Json, depth: int, counted: list[int]) -> Condition:
 
 
 def _named(condition: Condition | None) -> dict[str, Json]:
-    if isinstance(condition, Joined):
+    if isinstance(condition, JoinedConditions):
         if condition.join is Join.OR:
             return {}
         return {**_named(condition.left), **_named(condition.right)}
@@ -204,7 +204,7 @@ def _named(condition: Condition | None) -> dict[str, Json]:
 
 
 def _tag(condition: Condition | None) -> str | None:
-    if isinstance(condition, Joined):
+    if isinstance(condition, JoinedConditions):
         if condition.join is Join.OR:
             return None
         return _tag(condition.left) or _tag(condition.right)

@@ -27,7 +27,7 @@ from localpuppet.fleet.trust.signing import MessageKind, Verifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class EntryRefusal:
     """A rejected entry or tombstone.
 
     Attributes:
@@ -38,7 +38,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedEntry:
     """A node whose entry on the bus was rejected.
 
     Attributes:
@@ -70,7 +70,7 @@ class EntryAdmission:
         self._policy = policy
         self._now = now
 
-    def entry(self, name: str, token: bytes) -> InventoryEntry | Refusal:
+    def entry(self, name: str, token: bytes) -> InventoryEntry | EntryRefusal:
         """Return the entry in a message, or why it is rejected.
 
         Args:
@@ -80,17 +80,17 @@ class EntryAdmission:
         try:
             signed = self._verifier.verify(token, MessageKind.INVENTORY)
         except LocalpuppetError as error:
-            return Refusal(reason=one_line(str(error)))
+            return EntryRefusal(reason=one_line(str(error)))
         if signed.signer != name:
-            return Refusal(reason=f"signed by {signed.signer}, but found at the key of {name}")
+            return EntryRefusal(reason=f"signed by {signed.signer}, but found at the key of {name}")
         try:
             entry = InventoryEntry.parse(signed.payload)
             problem = refusal(entry, signed.signer, read_claims(self._claims))
         except LocalpuppetError as error:
-            return Refusal(reason=one_line(str(error)))
+            return EntryRefusal(reason=one_line(str(error)))
         if entry.at > self._now() + AHEAD:
             problem = problem or "is from the future: is its node's clock right?"
-        return entry if problem is None else Refusal(reason=problem)
+        return entry if problem is None else EntryRefusal(reason=problem)
 
     def distrust(self, name: str, token: bytes) -> str | None:
         """Return why an entry that was accepted is no longer trusted; `None` if it still is.
@@ -110,7 +110,7 @@ class EntryAdmission:
         except IntegrityError as error:
             return one_line(str(error))
 
-    def tombstone(self, name: str, token: bytes) -> tuple[Tombstone, SignerName] | Refusal:
+    def tombstone(self, name: str, token: bytes) -> tuple[Tombstone, SignerName] | EntryRefusal:
         """Return a tombstone and its signer, or why it is rejected.
 
         Args:
@@ -122,12 +122,12 @@ class EntryAdmission:
             found = Tombstone.parse(signed.payload)
             decision = decide(read_policy(self._policy), signed.signer.caller, "forget")
         except LocalpuppetError as error:
-            return Refusal(reason=one_line(str(error)))
+            return EntryRefusal(reason=one_line(str(error)))
         if found.node != name:
-            return Refusal(reason=f"is about {found.node}, but found at the key of {name}")
+            return EntryRefusal(reason=f"is about {found.node}, but found at the key of {name}")
         if found.at > self._now() + AHEAD:
-            return Refusal(reason="is from the future: is its signer's clock right?")
-        return (found, signed.signer) if decision.allowed else Refusal(reason=decision.reason)
+            return EntryRefusal(reason="is from the future: is its signer's clock right?")
+        return (found, signed.signer) if decision.allowed else EntryRefusal(reason=decision.reason)
 
 
 def read_claims(path: Path) -> ClaimPolicy | None:

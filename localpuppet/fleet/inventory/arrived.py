@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from localpuppet.fleet.inventory.admission import Refusal
-from localpuppet.fleet.inventory.brief import Brief, WholeNode
+from localpuppet.fleet.inventory.admission import EntryRefusal
+from localpuppet.fleet.inventory.brief import EntryBrief, UnpackedNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.index import words_of
-from localpuppet.fleet.inventory.query.node_facts import NodeFacts
+from localpuppet.fleet.inventory.query.node_facts import PackedFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
+class ReceivedEntry:
     """An entry from the bus.
 
     Attributes:
@@ -22,12 +22,12 @@ class Arrived:
 
     node: str
     token: bytes
-    found: InventoryEntry | Refusal
+    found: InventoryEntry | EntryRefusal
     revision: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoredEntry:
     """The stored part of an entry; a hundred unpacked entries would fill the memory.
 
     Attributes:
@@ -46,13 +46,13 @@ class Kept:
     at: float = 0.0
     revision: int = 0
     words: tuple[tuple[str, str], ...] = ()
-    brief: Brief | None = None
+    brief: EntryBrief | None = None
 
     @classmethod
-    def of(cls, one: Arrived) -> "Kept":
+    def of(cls, one: ReceivedEntry) -> "StoredEntry":
         """Return the stored part of an entry."""
         node, token, found = one.node, one.token, one.found
-        if isinstance(found, Refusal):
+        if isinstance(found, EntryRefusal):
             return cls(node=node, token=token, refusal=found.reason)
         return cls(
             node=node,
@@ -60,5 +60,5 @@ class Kept:
             at=found.at,
             revision=one.revision,
             words=tuple(words_of(found)),
-            brief=Brief.of(found, NodeFacts(WholeNode(found)).told()),
+            brief=EntryBrief.of(found, PackedFacts(UnpackedNode(found)).told()),
         )

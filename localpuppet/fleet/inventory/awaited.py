@@ -20,7 +20,7 @@ _DIGITS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Awaited:
+class AwaitedEntry:
     """A reference to an entry that a run waits for.
 
     Attributes:
@@ -34,7 +34,7 @@ class Awaited:
     at: float
 
     @classmethod
-    def read(cls, fields: Fields) -> "Awaited":
+    def read(cls, fields: Fields) -> "AwaitedEntry":
         """Read the reference from JSON fields.
 
         Raises:
@@ -48,7 +48,7 @@ class Awaited:
         )
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Awaited":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "AwaitedEntry":
         """Read what `to_dict` wrote; see `read`."""
         return cls.read(Fields(raw, where="awaited entry"))
 
@@ -58,7 +58,7 @@ class Awaited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ViewedNode:
     """The entry of a node in a view.
 
     Attributes:
@@ -71,7 +71,9 @@ class Seen:
 
 
 def lacking(
-    awaited: tuple[Awaited, ...], seen: Mapping[NodeName, Seen], refused: Mapping[NodeName, str]
+    awaited: tuple[AwaitedEntry, ...],
+    seen: Mapping[NodeName, ViewedNode],
+    refused: Mapping[NodeName, str],
 ) -> str:
     """Return the awaited entries that a view does not have as one line, empty if it has all.
 
@@ -88,7 +90,7 @@ def lacking(
     return shown_names(named) if named else ""
 
 
-def _has(seen: Seen | None, awaited: Awaited) -> bool:
+def _has(seen: ViewedNode | None, awaited: AwaitedEntry) -> bool:
     return seen is not None and (seen.at >= awaited.at or seen.digest == awaited.digest)
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localpuppet.base.formats.json_text import compact
-from localpuppet.base.formats.names import Environment, NodeName
+from localpuppet.base.formats.names import EnvironmentName, NodeName
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
 
 
-class KnownNode(Protocol):
+class InventoryNode(Protocol):
     """A node of the inventory; its entry is unpacked on demand."""
 
     @property
@@ -30,7 +30,7 @@ class KnownNode(Protocol):
         ...
 
     @property
-    def environment(self) -> Environment | None:
+    def environment(self) -> EnvironmentName | None:
         """Return Puppet's environment; `None` if the input has none."""
         ...
 
@@ -57,8 +57,8 @@ class KnownNode(Protocol):
         ...
 
 
-class WholeNode:
-    """A `KnownNode` with an unpacked entry.
+class UnpackedNode:
+    """A `InventoryNode` with an unpacked entry.
 
     Args:
         entry: The entry.
@@ -81,13 +81,13 @@ class WholeNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brief:
+class EntryBrief:
     """What the view stores of a node beside its packed entry.
 
     Attributes:
         environment: Puppet's environment; `None` if the input has none.
         roles: A JSON list.
-        told: A JSON object, see `KnownNode.told`.
+        told: A JSON object, see `InventoryNode.told`.
     """
 
     environment: str | None
@@ -95,14 +95,14 @@ class Brief:
     told: str
 
     @classmethod
-    def of(cls, entry: InventoryEntry, told: Mapping[str, Json]) -> "Brief":
+    def of(cls, entry: InventoryEntry, told: Mapping[str, Json]) -> "EntryBrief":
         """Return the brief of an entry."""
         return cls(environment=entry.environment, roles=compact(entry.roles), told=compact(told))
 
 
 @functools.lru_cache(maxsize=1024)
 def read_roles(text: str) -> tuple[str, ...]:
-    """Return the roles in a `Brief`; nodes share equal ones.
+    """Return the roles in a `EntryBrief`; nodes share equal ones.
 
     Raises:
         ValueError: The text is damaged.

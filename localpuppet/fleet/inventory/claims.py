@@ -33,7 +33,7 @@ _ADDRESS_KEYS = frozenset(("ip", "ip6", "address"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ClaimLine:
     """What the signers of one line may claim.
 
     Attributes:
@@ -55,7 +55,7 @@ class ClaimPolicy:
         lines: The lines of the file.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[ClaimLine, ...]
 
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> "ClaimPolicy":
@@ -164,14 +164,14 @@ def _is_nobodys(address: IPv4Address | IPv6Address) -> bool:
     return address.is_loopback or address.is_link_local
 
 
-def _parse_line(line: str, _number: int) -> Line:
+def _parse_line(line: str, _number: int) -> ClaimLine:
     found = columns(line)
     if len(found) != 3:
         raise InvalidInputError(
             "is not a line of a policy", hint=f"three columns with tabs between them: {_COLUMNS}"
         )
     signers, roles, addresses = map(words, found)
-    return Line(
+    return ClaimLine(
         signers=Signers.parse(signers),
         roles=None if roles is None else frozenset(map(parse_role, roles)),
         addresses=None if addresses is None else tuple(map(_network, addresses)),

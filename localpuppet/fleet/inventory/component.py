@@ -20,7 +20,7 @@ _REFERENCE = re.compile(r"([^:\[]+)[^\[]*(\[.+\])\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
+class NodeComponent:
     """A part of an application on the node.
 
     Attributes:
@@ -36,7 +36,7 @@ class Component:
     consumes: tuple[str, ...]
 
     @classmethod
-    def parse(cls, fields: Fields) -> "Component":
+    def parse(cls, fields: Fields) -> "NodeComponent":
         """Read the component in an entry, or in a node's own records.
 
         Raises:
@@ -54,7 +54,7 @@ class Component:
         )
 
     @classmethod
-    def parse_again(cls, raw: Mapping[str, Any]) -> "Component":
+    def parse_again(cls, raw: Mapping[str, Any]) -> "NodeComponent":
         """Read a component that `parse` has accepted before.
 
         Raises:
@@ -83,7 +83,7 @@ def application_of(name: str) -> str:
     return name if reference is None else f"{reference[1]}{reference[2]}"
 
 
-def read_components(noted: Sequence[Fields]) -> tuple[Component, ...]:
+def read_components(noted: Sequence[Fields]) -> tuple[NodeComponent, ...]:
     """Return the components of a catalog, sorted.
 
     Raises:
@@ -95,7 +95,9 @@ def read_components(noted: Sequence[Fields]) -> tuple[Component, ...]:
             f"has {len(noted)} components; others hear of at most {MAX_COMPONENTS}",
             where="components of the catalog",
         )
-    return tuple(sorted(map(Component.parse, noted), key=lambda one: (one.application, one.name)))
+    return tuple(
+        sorted(map(NodeComponent.parse, noted), key=lambda one: (one.application, one.name))
+    )
 
 
 def _line(text: str) -> str:

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.names import ClassName, Environment, NodeName, RunId
+from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.packed import TooMuchError, unpacked
 from localpuppet.base.formats.strict_json import loads_again, parse_object
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.component import MAX_COMPONENTS, Component
+from localpuppet.fleet.inventory.component import MAX_COMPONENTS, NodeComponent
 from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer
 from localpuppet.node.releases.git.names import parse_object_id
 
@@ -49,7 +49,7 @@ _NOT_DIGESTED = ("at", "run", "paths", "digest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedQuery:
+class CatalogQuery:
     """A query of the node's catalog.
 
     Attributes:
@@ -108,13 +108,13 @@ class InventoryEntry:
     at: float
     run: RunId
     release: str | None
-    environment: Environment | None
+    environment: EnvironmentName | None
     facts: Mapping[str, Json]
     roles: tuple[str, ...]
     classes: tuple[ClassName, ...] = ()
-    components: tuple[Component, ...] = ()
+    components: tuple[NodeComponent, ...] = ()
     kicks: tuple[str, ...] = ()
-    queries: tuple[AskedQuery, ...] = ()
+    queries: tuple[CatalogQuery, ...] = ()
     exports: ExportsSummary = NO_EXPORTS
     paths: tuple[tuple[NodeName, ...], ...] = ()
     servers: tuple[ExportedServer, ...] = ()
@@ -156,10 +156,10 @@ class InventoryEntry:
                 facts=raw["facts"],
                 roles=tuple(raw["roles"]),
                 classes=tuple(map(ClassName, raw["classes"])),
-                components=tuple(Component.parse_again(one) for one in raw["components"]),
+                components=tuple(NodeComponent.parse_again(one) for one in raw["components"]),
                 kicks=tuple(raw["kicks"]),
                 queries=tuple(
-                    AskedQuery(text=one["text"], digest=one["digest"]) for one in raw["queries"]
+                    CatalogQuery(text=one["text"], digest=one["digest"]) for one in raw["queries"]
                 ),
                 exports=ExportsSummary(
                     count=exports["count"],
@@ -197,12 +197,12 @@ class InventoryEntry:
             roles=fields.parsed_list("roles", parse_role, maximum=MAX_ROLES),
             classes=fields.parsed_list("classes", _class_name, maximum=MAX_CLASSES),
             components=tuple(
-                Component.parse(one)
+                NodeComponent.parse(one)
                 for one in fields.inner_list("components", maximum=MAX_COMPONENTS)
             ),
             kicks=fields.parsed_list("kicks", _text, maximum=MAX_KICKS),
             queries=tuple(
-                AskedQuery(text=one.text("text"), digest=one.text("digest"))
+                CatalogQuery(text=one.text("text"), digest=one.text("digest"))
                 for one in fields.inner_list("queries", maximum=MAX_QUERIES)
             ),
             exports=ExportsSummary(
@@ -326,11 +326,11 @@ def _commit(fields: Fields) -> str | None:
     return fields.parsed("commit", lambda text: parse_object_id(text, where=""))
 
 
-def _environment(fields: Fields) -> Environment | None:
+def _environment(fields: Fields) -> EnvironmentName | None:
     if fields.text_or_none("environment") is None:
         return None
-    return fields.parsed("environment", lambda text: Environment.parse(text, where=""))
+    return fields.parsed("environment", lambda text: EnvironmentName.parse(text, where=""))
 
 
-def _environment_again(name: str | None) -> Environment | None:
-    return None if name is None else Environment(name)
+def _environment_again(name: str | None) -> EnvironmentName | None:
+    return None if name is None else EnvironmentName(name)

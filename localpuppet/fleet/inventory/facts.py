@@ -18,9 +18,15 @@ from fnmatch import translate
 from functools import lru_cache
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import ClassName, Environment, NodeName, RunId, is_class_name
+from localpuppet.base.formats.names import (
+    ClassName,
+    EnvironmentName,
+    NodeName,
+    RunId,
+    is_class_name,
+)
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.component import Component
+from localpuppet.fleet.inventory.component import NodeComponent
 from localpuppet.fleet.inventory.entry import (
     MAX_CLASSES,
     MAX_KICKS,
@@ -28,7 +34,7 @@ from localpuppet.fleet.inventory.entry import (
     MAX_QUERIES,
     MAX_ROLES,
     NO_EXPORTS,
-    AskedQuery,
+    CatalogQuery,
     ExportsSummary,
     InventoryEntry,
     parse_role,
@@ -75,7 +81,7 @@ _SEPARATORS = str.maketrans("", "", "_-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class FactSelection:
     """The facts that a site publishes.
 
     Attributes:
@@ -202,7 +208,7 @@ def roles_of(parameters: Mapping[str, Json], facts: Mapping[str, Json]) -> tuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoodRun:
+class PublishedRun:
     """A node's last good run, as the source of its entry.
 
     Attributes:
@@ -229,22 +235,22 @@ class GoodRun:
     at: float
     run: RunId
     release: str
-    environment: Environment
+    environment: EnvironmentName
     parameters: Mapping[str, Json]
     facts: Mapping[str, Json]
     withheld: Collection[str]
     classes: Iterable[str]
     paths: tuple[tuple[NodeName, ...], ...]
-    queries: tuple[AskedQuery, ...] = ()
+    queries: tuple[CatalogQuery, ...] = ()
     kicks: tuple[str, ...] = ()
-    components: tuple[Component, ...] = ()
+    components: tuple[NodeComponent, ...] = ()
     tagged_at: int | None = None
     commit: str | None = None
     exports: ExportsSummary = NO_EXPORTS
     servers: tuple[ExportedServer, ...] = ()
 
 
-def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
+def entry_of(run: PublishedRun, selection: FactSelection) -> InventoryEntry:
     """Return the entry for a run.
 
     Args:

@@ -19,15 +19,15 @@ from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import (
     MAX_VALUE,
     Change,
-    Entry,
+    KeyListing,
     KeyValue,
-    Listing,
+    KeyValueEntry,
     RefusedError,
 )
 from localpuppet.fleet.bus.layout import FORGOTTEN, INVENTORY, MAX_TOMBSTONE
 from localpuppet.fleet.bus.outage import ours, unending
-from localpuppet.fleet.inventory.admission import EntryAdmission, Refusal
-from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.view import View
 
 # Changes that wait between the connection and the disk and are then processed together; a part of a
@@ -166,7 +166,7 @@ class ViewFollower:
                 async with aclosing(watch) as changes:
                     async for change in changes:
                         await self._take(kv, prefix, [change])
-                        if isinstance(change, Listing) and not change.more:
+                        if isinstance(change, KeyListing) and not change.more:
                             break
             self._view.note(current=begun)
         finally:
@@ -244,22 +244,22 @@ class ViewFollower:
         await self._sources.companion.update(kv)
         self._changed()
         last = changes[-1]
-        if isinstance(last, Listing) and last.more:
+        if isinstance(last, KeyListing) and last.more:
             return
         self._after[prefix] = _revision(last)
         # A change may have arrived right after the listing, and was processed with it.
-        if any(isinstance(one, Listing) and not one.more for one in changes):
+        if any(isinstance(one, KeyListing) and not one.more for one in changes):
             self._listed.add(prefix)
             if prefix == INVENTORY:
                 self._view.note(revision=_revision(last))
 
-    def _take_entries(self, entries: Sequence[Entry]) -> None:
+    def _take_entries(self, entries: Sequence[KeyValueEntry]) -> None:
         named = {one.key.removeprefix(INVENTORY): one for one in entries}
         unknown = self._view.unknown({node: one.value for node, one in named.items()})
         admission = self._sources.admission
         self._view.take(
             (
-                Arrived(
+                ReceivedEntry(
                     node=node,
                     token=named[node].value,
                     found=admission.entry(node, named[node].value),
@@ -270,11 +270,11 @@ class ViewFollower:
             revision=max((one.revision for one in entries), default=None),
         )
 
-    def _take_tombstones(self, entries: Sequence[Entry]) -> None:
+    def _take_tombstones(self, entries: Sequence[KeyValueEntry]) -> None:
         for one in entries:
             node = one.key.removeprefix(FORGOTTEN)
             found = self._sources.admission.tombstone(node, one.value)
-            if isinstance(found, Refusal):
+            if isinstance(found, EntryRefusal):
                 self._log.warning(
                     f"{node} is not forgotten: {found.reason}", kind=LineKind.STRANGER
                 )
@@ -329,4 +329,4 @@ def _largest(prefix: str) -> int:
 
 
 def _revision(change: Change) -> int:
-    return change.entry.revision if isinstance(change, key_value.Put) else change.revision
+    return change.entry.revision if isinstance(change, key_value.KeyWrite) else change.revision

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import make_private, state_problem, write_durably
-from localpuppet.fleet.inventory.awaited import Awaited
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
 from localpuppet.fleet.inventory.entry import AHEAD, InventoryEntry
 
 FILE = Path("inventory", "entry")
@@ -92,9 +92,11 @@ class Outbox:
             return None  # of another version or damaged: the next entry replaces it
 
 
-def awaited(entry: InventoryEntry | None) -> Awaited | None:
+def awaited(entry: InventoryEntry | None) -> AwaitedEntry | None:
     """Return the reference by which other nodes wait for an entry; `None` without an entry."""
-    return None if entry is None else Awaited(node=entry.node, digest=entry.digest, at=entry.at)
+    return (
+        None if entry is None else AwaitedEntry(node=entry.node, digest=entry.digest, at=entry.at)
+    )
 
 
 def _digest(payload: bytes) -> str:

@@ -7,7 +7,7 @@ import asyncio
 from contextlib import aclosing
 from typing import Protocol
 
-from localpuppet.fleet.bus.key_value import Change, KeyValue, Listing
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.bus.outage import unending
 
@@ -22,7 +22,7 @@ class PresenceBoard(Protocol):
         """Process a change."""
         ...
 
-    def miss(self, listing: Listing) -> None:
+    def miss(self, listing: KeyListing) -> None:
         """Remove nodes that are not in a listing, unless their entry is newer than the listing."""
         ...
 

@@ -24,7 +24,7 @@ from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.outage import ours
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.outbox import Outbox
-from localpuppet.fleet.trust.signing import MessageKind, Signer, Verifier
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 
 # Seconds between two checks for an entry from a run that the agent did not start.
 LOOK = 2.0
@@ -33,7 +33,7 @@ RECHECK = 3600.0
 _CHANCE = SystemRandom().random
 
 
-class Baggage(Protocol):
+class EntryAttachments(Protocol):
     """Publishes what an entry points to."""
 
     async def bring(self, kv: KeyValue, entry: InventoryEntry, on_bus: str | None) -> None:
@@ -56,7 +56,7 @@ class Baggage(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Voice:
+class PublisherIdentity:
     """The identity of a publishing node, and what accompanies its entry.
 
     Attributes:
@@ -67,9 +67,9 @@ class Voice:
     """
 
     node: NodeName
-    signer: Signer
+    signer: MessageSigner
     verifier: Verifier
-    baggage: Baggage
+    baggage: EntryAttachments
 
 
 class Publisher:
@@ -85,7 +85,7 @@ class Publisher:
     def __init__(
         self,
         outbox: Outbox,
-        voice: Voice,
+        voice: PublisherIdentity,
         *,
         store: Callable[[], Awaitable[KeyValue]],
         log: Log,
@@ -143,7 +143,7 @@ class Publisher:
         return True
 
 
-async def publish(kv: KeyValue, payload: bytes, voice: Voice) -> bool:
+async def publish(kv: KeyValue, payload: bytes, voice: PublisherIdentity) -> bool:
     """Publish an entry unless the bus has it; return whether it was written.
 
     Args:
@@ -177,7 +177,7 @@ def _exports_in(payload: bytes) -> str | None:
         return None  # of another version
 
 
-def _ours(token: bytes, voice: Voice) -> bytes | None:
+def _ours(token: bytes, voice: PublisherIdentity) -> bytes | None:
     """Return the payload of an entry that this node signed; `None` for any other."""
     try:
         signed = voice.verifier.verify(token, MessageKind.INVENTORY)

@@ -1,7 +1,7 @@
 """The ports to read the inventory, and the difference between "none" and "could not ask".
 
-- A query results in `Found`, whose answer may be empty, or in `CouldNotAsk`. A view that is stale
-  or unreadable never looks like an empty one.
+- A query results in `InventoryAnswer`, whose answer may be empty, or in `UnansweredQuery`. A view
+  that is stale or unreadable never looks like an empty one.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,7 +12,7 @@ from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.brief import KnownNode
+from localpuppet.fleet.inventory.brief import InventoryNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ Scalar = str | int | float | bool
 Equal = Mapping[str, Collection[Scalar]]
 
 
-class Exported(Protocol):
+class ResourceOffer(Protocol):
     """An exported resource of a node."""
 
     @property
@@ -71,7 +71,7 @@ class ExportsReader(Protocol):
         """
         ...
 
-    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+    def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
         """Yield a node's exported resources, sorted by type and title.
 
         Args:
@@ -105,7 +105,7 @@ class InventoryReader(ExportsReader, Protocol):
         """
         ...
 
-    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
         """Yield the same nodes as `entries`, with their entries still packed.
 
         A node's entry can be read until the iterator ends.
@@ -121,7 +121,7 @@ class InventoryReader(ExportsReader, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found(Generic[T]):
+class InventoryAnswer(Generic[T]):
     """An answer.
 
     Attributes:
@@ -136,7 +136,7 @@ class Found(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CouldNotAsk:
+class UnansweredQuery:
     """No answer, not even an empty one.
 
     Attributes:
@@ -154,8 +154,8 @@ def ask(
     *,
     now: float,
     max_stale: float,
-) -> Found[T] | CouldNotAsk:
-    """Return the answer to a query, or `CouldNotAsk`.
+) -> InventoryAnswer[T] | UnansweredQuery:
+    """Return the answer to a query, or `UnansweredQuery`.
 
     Args:
         reader: The entries.
@@ -167,25 +167,25 @@ def ask(
     try:
         current = reader.current_until()
         if current is None:
-            return CouldNotAsk(
+            return UnansweredQuery(
                 reason="the inventory was not read from the bus yet", current_until=None
             )
         age = now - current
         if age < -SKEW:
-            return CouldNotAsk(
+            return UnansweredQuery(
                 reason=f"the clock was set back by {show_duration(-age)}: the age of the inventory "
                 "is unknown",
                 current_until=current,
             )
         if age > max_stale:
-            return CouldNotAsk(
+            return UnansweredQuery(
                 reason=f"the inventory was last current {show_duration(age)} ago; "
                 f"inventory.max_stale is {show_duration(max_stale)}",
                 current_until=current,
             )
-        return Found(revision=reader.revision, age=max(0.0, age), answer=question(reader))
+        return InventoryAnswer(revision=reader.revision, age=max(0.0, age), answer=question(reader))
     except (StateError, UnavailableError) as error:
-        return CouldNotAsk(reason=str(error), current_until=current)
+        return UnansweredQuery(reason=str(error), current_until=current)
 
 
 def must_ask(
@@ -195,7 +195,7 @@ def must_ask(
     now: float,
     max_stale: float,
     hint: str = "",
-) -> Found[T]:
+) -> InventoryAnswer[T]:
     """Return the answer to a query or raise an error; see `ask`.
 
     Args:
@@ -206,6 +206,6 @@ def must_ask(
         hint: The cure in the message of the error.
     """
     found = ask(reader, question, now=now, max_stale=max_stale)
-    if isinstance(found, CouldNotAsk):
+    if isinstance(found, UnansweredQuery):
         raise UnavailableError(f"could not be asked: {found.reason}", where="inventory", hint=hint)
     return found

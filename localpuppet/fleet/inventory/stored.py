@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from localpuppet.base.errors import IntegrityError, StateError
-from localpuppet.base.formats.names import Environment, NodeName
+from localpuppet.base.formats.names import EnvironmentName, NodeName
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.database import DamagedError
-from localpuppet.fleet.inventory.brief import Brief, read_roles
+from localpuppet.fleet.inventory.brief import EntryBrief, read_roles
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word
 from localpuppet.fleet.inventory.reading import Equal
-from localpuppet.fleet.inventory.written import Written
+from localpuppet.fleet.inventory.written import TextCache
 from localpuppet.fleet.trust.signing import claimed_payload
 
 S = TypeVar("S")
@@ -34,7 +34,7 @@ FILL = "INSERT INTO briefs SELECT node, at, NULL, NULL, NULL, NULL FROM entries"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class NodeState:
     """A node's state in the view, without its entry.
 
     Attributes:
@@ -48,7 +48,7 @@ class Standing:
     refused: str
 
 
-class Unpacking:
+class EntryReader:
     """Reads and unpacks stored entries.
 
     Args:
@@ -59,7 +59,7 @@ class Unpacking:
     def __init__(self, where: Path, problem: Callable[[sqlite3.Error], StateError]) -> None:
         self._where = str(where)
         self._problem = problem
-        self.written = Written()
+        self.written = TextCache()
 
     def token(self, connection: sqlite3.Connection, node: str) -> bytes:
         """Return the token of a node in the view.
@@ -110,7 +110,7 @@ class StoredNode:
         self,
         row: tuple[str, float, str | None, str | None, str | None, bytes | None],
         connection: sqlite3.Connection,
-        unpacking: Unpacking,
+        unpacking: EntryReader,
     ) -> None:
         self._row = row
         self._connection = connection
@@ -122,11 +122,11 @@ class StoredNode:
         self.roles = self.entry().roles if row[3] is None else unpacking.read(row[3], read_roles)
 
     @property
-    def environment(self) -> Environment | None:
+    def environment(self) -> EnvironmentName | None:
         """Return Puppet's environment; see `KnownNode`."""
         if self._row[3] is None:
             return self.entry().environment
-        return None if self._row[2] is None else Environment(self._row[2])
+        return None if self._row[2] is None else EnvironmentName(self._row[2])
 
     @property
     def told(self) -> Mapping[str, Json]:
@@ -159,7 +159,7 @@ def _object(text: bytes) -> Mapping[str, Json]:
 
 
 def nodes(
-    connection: sqlite3.Connection, where: str, values: Sequence[object], unpacking: Unpacking
+    connection: sqlite3.Connection, where: str, values: Sequence[object], unpacking: EntryReader
 ) -> Iterator[StoredNode]:
     """Yield nodes, sorted by name.
 
@@ -178,7 +178,7 @@ def nodes(
 
 def standing(
     connection: sqlite3.Connection, nodes: Collection[NodeName]
-) -> dict[NodeName, Standing]:
+) -> dict[NodeName, NodeState]:
     """Return the state of nodes in the view."""
     asked = connection.execute(
         "SELECT asked.value, entries.at, word, reason FROM json_each(?) AS asked"
@@ -188,13 +188,13 @@ def standing(
         (json.dumps(list(nodes)), EXPORTS),
     )
     return {
-        NodeName(node): Standing(at=at, exports=exports, refused=reason or "")
+        NodeName(node): NodeState(at=at, exports=exports, refused=reason or "")
         for node, at, exports, reason in asked
     }
 
 
 def keep(
-    connection: sqlite3.Connection, node: str, at: float, brief: Brief, *, token: bytes
+    connection: sqlite3.Connection, node: str, at: float, brief: EntryBrief, *, token: bytes
 ) -> None:
     """Write or replace a node's brief."""
     connection.execute(

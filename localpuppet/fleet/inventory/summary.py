@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.brief import KnownNode
+from localpuppet.fleet.inventory.brief import InventoryNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.index import ROLE
-from localpuppet.fleet.inventory.query.node_facts import NodeFacts
+from localpuppet.fleet.inventory.query.node_facts import PackedFacts
 from localpuppet.fleet.inventory.query.tree import parse_step
 
 # Shown for a missing fact.
 NOTHING = "-"
 
 
-def counts(nodes: Iterable[KnownNode], path: str) -> list[tuple[str, int]]:
+def counts(nodes: Iterable[InventoryNode], path: str) -> list[tuple[str, int]]:
     """Return each value of a fact with its number of nodes, the most frequent first.
 
     Args:
@@ -30,7 +30,7 @@ def counts(nodes: Iterable[KnownNode], path: str) -> list[tuple[str, int]]:
         if path == ROLE:
             found.update(known.roles or (NOTHING,))
         else:
-            found[text_of(NodeFacts(known).at(steps))] += 1
+            found[text_of(PackedFacts(known).at(steps))] += 1
     return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
 
 

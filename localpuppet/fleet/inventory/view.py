@@ -18,13 +18,13 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.fleet.inventory import stored
-from localpuppet.fleet.inventory.admission import Refused
-from localpuppet.fleet.inventory.arrived import Arrived, Kept
-from localpuppet.fleet.inventory.brief import KnownNode
+from localpuppet.fleet.inventory.admission import RefusedEntry
+from localpuppet.fleet.inventory.arrived import ReceivedEntry, StoredEntry
+from localpuppet.fleet.inventory.brief import InventoryNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.index import EXPORTS
-from localpuppet.fleet.inventory.reading import Equal, Exported, ExportsReader
-from localpuppet.fleet.inventory.stored import Standing, narrowed
+from localpuppet.fleet.inventory.reading import Equal, ExportsReader, ResourceOffer
+from localpuppet.fleet.inventory.stored import NodeState, narrowed
 from localpuppet.fleet.inventory.tombstone import Tombstone
 
 FILE = Path("inventory", "view.sqlite")
@@ -91,7 +91,7 @@ class View:
         self._exports = exports
         self._most = most
         self._refusals = refusals
-        self._unpacking = stored.Unpacking(path, self._database.problem)
+        self._unpacking = stored.EntryReader(path, self._database.problem)
 
     @property
     def revision(self) -> int:
@@ -119,7 +119,7 @@ class View:
             for (token,) in rows:
                 yield self._unpacking.entry(token)
 
-    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
         """Yield nodes with packed entries; see `InventoryReader`."""
         where, values = self._narrowed(equal or {})
         with self._database.snapshot() as connection:
@@ -139,7 +139,7 @@ class View:
             newer = "SELECT node FROM entries WHERE ?1 IS NULL OR revision > ?1"
             return {node for (node,) in connection.execute(newer, (revision,))}
 
-    def standing(self, nodes: Collection[NodeName]) -> dict[NodeName, Standing]:
+    def standing(self, nodes: Collection[NodeName]) -> dict[NodeName, NodeState]:
         """Return the state of the given nodes, all at one moment."""
         with self._database.snapshot() as connection:
             return stored.standing(connection, nodes)
@@ -154,15 +154,15 @@ class View:
         """Return the nodes that export resources; see `ExportsReader`."""
         return self._kept_exports().exporting(kind)
 
-    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+    def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
         """Yield a node's exported resources; see `ExportsReader`."""
         return self._kept_exports().exported(node, kind)
 
-    def refused(self) -> list[Refused]:
+    def refused(self) -> list[RefusedEntry]:
         """Return the nodes whose entries on the bus were rejected, sorted by name."""
         with self._database.snapshot() as connection:
             rows = connection.execute("SELECT node, reason, since FROM refused ORDER BY node")
-            return [Refused(node=node, reason=why, since=since) for node, why, since in rows]
+            return [RefusedEntry(node=node, reason=why, since=since) for node, why, since in rows]
 
     def unknown(self, tokens: Mapping[str, bytes]) -> set[str]:
         """Return the nodes whose tokens differ from the accepted ones."""
@@ -181,14 +181,14 @@ class View:
         with self._database.snapshot() as connection:
             yield from connection.execute("SELECT node, token FROM entries ORDER BY node")
 
-    def take(self, arrived: Iterable[Arrived], *, revision: int | None = None) -> None:
+    def take(self, arrived: Iterable[ReceivedEntry], *, revision: int | None = None) -> None:
         """Store entries from the bus in one transaction; the module lists the rules.
 
         Args:
             arrived: New entries; each is released before the next.
             revision: The revision of the bus up to which the view is complete afterwards.
         """
-        kept = [Kept.of(one) for one in arrived]
+        kept = [StoredEntry.of(one) for one in arrived]
         if not kept and revision is None:
             return
         with self._database.transaction() as connection:
@@ -263,7 +263,7 @@ class View:
         """Close the database; the next call opens it again."""
         self._database.close()
 
-    def _take(self, connection: sqlite3.Connection, one: Kept) -> str | None:
+    def _take(self, connection: sqlite3.Connection, one: StoredEntry) -> str | None:
         """Store an entry; return why it is rejected, or `None`."""
         if one.refusal is not None:
             return one.refusal

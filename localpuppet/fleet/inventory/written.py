@@ -12,7 +12,7 @@ from collections.abc import Callable
 MAX_KEPT = 4 * 1024 * 1024
 
 
-class Written:
+class TextCache:
     """Texts by their entries; safe for use from several threads.
 
     Args:

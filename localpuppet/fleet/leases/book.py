@@ -48,7 +48,7 @@ class LockUser:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
+class LeaseRecord:
     """A lease in the book.
 
     Attributes:
@@ -66,10 +66,10 @@ class Noted:
     user: LockUser | None
 
 
-class Book(Protocol):
+class LeaseStorage(Protocol):
     """The port of `LeaseBook`."""
 
-    def note(self, noted: Noted) -> None:
+    def note(self, noted: LeaseRecord) -> None:
         """Write a lease, or overwrite it."""
         ...
 
@@ -77,7 +77,7 @@ class Book(Protocol):
         """Delete a lease."""
         ...
 
-    def entries(self) -> Sequence[Noted]:
+    def entries(self) -> Sequence[LeaseRecord]:
         """Return all leases."""
         ...
 
@@ -98,7 +98,7 @@ class LeaseBook:
         )
         self._boot_id = boot_id
 
-    def note(self, noted: Noted) -> None:
+    def note(self, noted: LeaseRecord) -> None:
         """Write a lease, or overwrite it."""
         user = noted.user or LockUser()
         process = user.process
@@ -123,7 +123,7 @@ class LeaseBook:
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM leases WHERE name = ?", (name,))
 
-    def entries(self) -> list[Noted]:
+    def entries(self) -> list[LeaseRecord]:
         """Return all leases."""
         if not self._database.path.exists():
             return []  # most agents never have a lease
@@ -135,12 +135,12 @@ class LeaseBook:
         """Close the file; the next call opens it again."""
         self._database.close()
 
-    def _noted(self, row: tuple[Any, ...]) -> Noted:
+    def _noted(self, row: tuple[Any, ...]) -> LeaseRecord:
         name, value, ttl, until, boot, asked, run, pid, started = row
         process = None
         if pid is not None and started is not None:
             process = ProcessId(pid=pid, boot_id=boot, started=started)
-        return Noted(
+        return LeaseRecord(
             name=name,
             value=value,
             ttl=ttl,

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.leases.lease import Held, Leases
+from localpuppet.fleet.leases.lease import HeldLease, Leases
 
 RETRY = 1.0
 # If the renewal fails, the command gets TERM when this part of the ttl is left, and KILL a second
@@ -78,7 +78,7 @@ class LeasedCommand:
         self._fail = fail
         self._note = note
 
-    async def run(self, held: Held) -> int:
+    async def run(self, held: HeldLease) -> int:
         """Run the command; return its exit code, or 1 if the lease was lost meanwhile.
 
         Raises:
@@ -120,7 +120,7 @@ class LeasedCommand:
             return 1
         return code if code >= 0 else 128 - code
 
-    async def _renew(self, held: Held) -> Held | None:
+    async def _renew(self, held: HeldLease) -> HeldLease | None:
         """Renew the lease in the time that is left for it, but wait at least `RETRY` seconds."""
         left = held.until - held.ttl * MARGIN - self._clock.monotonic()
         try:
@@ -128,7 +128,7 @@ class LeasedCommand:
         except TimeoutError as error:
             raise UnavailableError("the bus does not answer", where="bus") from error
 
-    async def _give_back(self, held: Held) -> bool:
+    async def _give_back(self, held: HeldLease) -> bool:
         """Release the lease; return whether this node held it to the end."""
         try:
             return await self._leases.give_back(held)

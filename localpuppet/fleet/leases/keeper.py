@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.base.machine.ports import Clock, LineKind, Log
-from localpuppet.fleet.leases.book import Book, LockUser, Noted
-from localpuppet.fleet.leases.lease import Held, Leases, Use
+from localpuppet.fleet.leases.book import LeaseRecord, LeaseStorage, LockUser
+from localpuppet.fleet.leases.lease import HeldLease, Leases, Use
 
 LOCK_TTL = 60.0
 STEP = 1.0
@@ -43,7 +43,7 @@ class _Kept:
         turn: Held while writing it on the bus.
     """
 
-    held: Held
+    held: HeldLease
     user: LockUser | None
     sure: bool = True
     confirmed: bool = True
@@ -73,7 +73,7 @@ class Keeper:
         clock: Clock,
         log: Log,
         *,
-        book: Book,
+        book: LeaseStorage,
         relies: Callable[[LockUser], bool],
         lost: Callable[[LockUser], None],
     ) -> None:
@@ -90,7 +90,7 @@ class Keeper:
         """Resume the leases of an earlier agent; call it once, when no other agent can run."""
         soon = self._clock.monotonic() + LOOK_AGAIN
         for noted in self._book.entries():
-            held = Held(
+            held = HeldLease(
                 name=noted.name, value=noted.value, revision=0, until=noted.until, ttl=noted.ttl
             )
             give_up_at = max(_give_up_at(held), soon)
@@ -236,7 +236,7 @@ class Keeper:
             self._strike(name)
             ending = self._kept[name] = replace(kept, ending=True, sure=False)
             leases = await self._leases()
-            found: Held | None = kept.held if kept.sure else await leases.find(kept.held)
+            found: HeldLease | None = kept.held if kept.sure else await leases.find(kept.held)
             mine = found is not None and await leases.give_back(found)
             if self._kept.get(name) is ending:  # or a waiting task has taken it by now
                 del self._kept[name]
@@ -253,7 +253,7 @@ class Keeper:
             problem = "another node has it, or it has expired"
             try:
                 leases = await self._leases()
-                found: Held | None = kept.held if kept.sure else await leases.find(kept.held)
+                found: HeldLease | None = kept.held if kept.sure else await leases.find(kept.held)
                 found = None if found is None else await leases.renew(found)
             except UnavailableError as error:
                 if self._clock.monotonic() < kept.give_up_at:
@@ -275,7 +275,9 @@ class Keeper:
                 del self._kept[name]
                 self._strike(name)
 
-    def _keep(self, held: Held, *, user: LockUser | None, turn: asyncio.Lock | None = None) -> None:
+    def _keep(
+        self, held: HeldLease, *, user: LockUser | None, turn: asyncio.Lock | None = None
+    ) -> None:
         self._kept[held.name] = _Kept(
             held=held, user=user, give_up_at=_give_up_at(held), turn=turn or asyncio.Lock()
         )
@@ -306,14 +308,16 @@ class Keeper:
         return self._clock.monotonic() < _give_up_at(kept.held)
 
 
-def _renew_at(held: Held) -> float:
+def _renew_at(held: HeldLease) -> float:
     return held.until - held.ttl * (1 - RENEW_AT)
 
 
-def _give_up_at(held: Held) -> float:
+def _give_up_at(held: HeldLease) -> float:
     return held.until - held.ttl * (1 - GIVE_UP_AT)
 
 
-def _noted(kept: _Kept) -> Noted:
+def _noted(kept: _Kept) -> LeaseRecord:
     held = kept.held
-    return Noted(name=held.name, value=held.value, ttl=held.ttl, until=held.until, user=kept.user)
+    return LeaseRecord(
+        name=held.name, value=held.value, ttl=held.ttl, until=held.until, user=kept.user
+    )

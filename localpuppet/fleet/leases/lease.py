@@ -16,7 +16,7 @@ from enum import StrEnum
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.bus.key_value import Gone, KeyValue, Listing
+from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValue
 from localpuppet.fleet.bus.layout import LEASES, MAX_LEASE, parse_lease_name
 
 
@@ -29,7 +29,7 @@ class Use(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldLease:
     """A lease that this process holds.
 
     Attributes:
@@ -55,8 +55,8 @@ class Held:
 class Leases:
     """Takes and releases leases.
 
-    A holder relies on its lease only until `Held.until`, counted from before the write, by its own
-    monotonic clock; the store frees the lease no earlier. After a pause, a holder finds that
+    A holder relies on its lease only until `HeldLease.until`, counted from before the write, by its
+    own monotonic clock; the store frees the lease no earlier. After a pause, a holder finds that
     `until` has passed, or that the store has another revision.
 
     Args:
@@ -87,7 +87,7 @@ class Leases:
 
     async def take(
         self, name: str, *, ttl: float, use: Use = Use.COMMAND, over: bool = False
-    ) -> Held | None:
+    ) -> HeldLease | None:
         """Take a lease; `None` if it is not free.
 
         Args:
@@ -106,11 +106,11 @@ class Leases:
                 revision = await self._kv.set_if_revision(entry.key, value, entry.revision, ttl=ttl)
         if revision is None:
             return None
-        return Held(name=name, value=value, revision=revision, until=begun + ttl, ttl=ttl)
+        return HeldLease(name=name, value=value, revision=revision, until=begun + ttl, ttl=ttl)
 
     async def wait(
         self, name: str, *, ttl: float, patience: float, use: Use = Use.COMMAND
-    ) -> Held | None:
+    ) -> HeldLease | None:
         """Take a lease when it becomes free; `None` if it is not free within `patience` seconds."""
         deadline = self._clock.monotonic() + patience
         while True:
@@ -126,16 +126,16 @@ class Leases:
             async with asyncio.timeout(seconds):
                 async with aclosing(self._kv.watch(LEASES, largest=MAX_LEASE)) as changes:
                     async for change in changes:
-                        if isinstance(change, Gone) and change.key == _key(name):
+                        if isinstance(change, KeyRemoval) and change.key == _key(name):
                             return
-                        if isinstance(change, Listing) and all(
+                        if isinstance(change, KeyListing) and all(
                             entry.key != _key(name) for entry in change.entries
                         ):
                             return
         except TimeoutError:
             return
 
-    async def find(self, held: Held) -> Held | None:
+    async def find(self, held: HeldLease) -> HeldLease | None:
         """Return the lease with the store's revision; `None` if another holder has it.
 
         For a write with an unknown result, and for the process that resumes a lease. The value
@@ -144,7 +144,7 @@ class Leases:
         entry = await self._kv.get(_key(held.name))
         if entry is None or entry.value != held.value:
             return None
-        return Held(
+        return HeldLease(
             name=held.name,
             value=held.value,
             revision=entry.revision,
@@ -152,7 +152,7 @@ class Leases:
             ttl=held.ttl,
         )
 
-    async def renew(self, held: Held) -> Held | None:
+    async def renew(self, held: HeldLease) -> HeldLease | None:
         """Renew the lease; `None` if another holder has it.
 
         Raises:
@@ -164,7 +164,7 @@ class Leases:
         )
         if revision is None:
             return None
-        return Held(
+        return HeldLease(
             name=held.name,
             value=held.value,
             revision=revision,
@@ -172,7 +172,7 @@ class Leases:
             ttl=held.ttl,
         )
 
-    async def give_back(self, held: Held) -> bool:
+    async def give_back(self, held: HeldLease) -> bool:
         """Release a lease; return whether this process held it to the end.
 
         Raises:

@@ -16,7 +16,7 @@ from localpuppet.fleet.requests import request as requests
 from localpuppet.fleet.requests.request import Request
 from localpuppet.fleet.trust import policy_file
 from localpuppet.fleet.trust.policy_file import read_policy
-from localpuppet.fleet.trust.seen import Seen
+from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
 
 # Seconds for which ids are kept, longer than the lifetime of messages: a clock that is set back by
@@ -25,7 +25,7 @@ KEEP = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RequestRefusal:
     """A rejected request.
 
     Attributes:
@@ -51,7 +51,7 @@ class RequestAdmission:
     """
 
     def __init__(
-        self, *, me: NodeName, verifier: Verifier, policy: Path, seen: Seen, clock: Clock
+        self, *, me: NodeName, verifier: Verifier, policy: Path, seen: SeenIds, clock: Clock
     ) -> None:
         self._me = me
         self._verifier = verifier
@@ -67,23 +67,23 @@ class RequestAdmission:
         """
         return policy_file.refusal(self._policy, caller, action)
 
-    def receive(self, token: bytes) -> Request | Refusal:
+    def receive(self, token: bytes) -> Request | RequestRefusal:
         """Return an accepted request, or why it is rejected. Blocks for a disk write."""
         try:
             signed = self._verifier.verify(token, MessageKind.REQUEST)
             request = Request.parse(signed.payload)
             reason = requests.misdirection(request, signer=signed.signer, me=self._me)
             if reason:
-                return Refusal(reason=reason, request=None)
+                return RequestRefusal(reason=reason, request=None)
         except LocalpuppetError as error:
-            return Refusal(reason=one_line(str(error)), request=None)
+            return RequestRefusal(reason=one_line(str(error)), request=None)
         try:
             now = int(self._clock.now().timestamp())
             reason = requests.refusal(request, now=now, policy=read_policy(self._policy))
             if reason:
-                return Refusal(reason=reason, request=request)
+                return RequestRefusal(reason=reason, request=request)
             if self._seen.add(request.caller, request.jti, request.exp + KEEP):
                 return request
         except LocalpuppetError as error:
-            return Refusal(reason=one_line(str(error)), request=request)
-        return Refusal(reason=f"replay: {request.jti} was admitted already", request=None)
+            return RequestRefusal(reason=one_line(str(error)), request=request)
+        return RequestRefusal(reason=f"replay: {request.jti} was admitted already", request=None)

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     from localpuppet.base.machine.ports import Clock
     from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.requests.reply import Reply
+    from localpuppet.fleet.requests.reply import NodeReply
     from localpuppet.fleet.requests.request import Arguments
-    from localpuppet.fleet.trust.signing import Signer, Verifier
+    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 AT_ONCE = 200  # one watch receives the replies of all
 NO_ANSWER = "did not answer in time: is its agent running? ('localpuppet nodes')"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class NodeAnswer:
     """The result of a request to one node.
 
     Attributes:
@@ -37,7 +37,7 @@ class Answer:
         problem: Why there is no reply, one line; empty with a reply.
     """
 
-    reply: "Reply | None"
+    reply: "NodeReply | None"
     problem: str = ""
 
     @property
@@ -69,7 +69,7 @@ class RequestClient:
     """
 
     def __init__(
-        self, kv: "KeyValue", *, signer: "Signer", verifier: "Verifier", clock: "Clock"
+        self, kv: "KeyValue", *, signer: "MessageSigner", verifier: "Verifier", clock: "Clock"
     ) -> None:
         self._kv = kv
         self._signer = signer
@@ -98,11 +98,11 @@ class RequestClient:
 
     async def ask_all(
         self, names: Sequence[NodeName], action: str, args: "Arguments", *, patience: float
-    ) -> dict[str, Answer]:
+    ) -> dict[str, NodeAnswer]:
         """Return each node's answer within `patience` seconds; see `ask`."""
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def one(name: NodeName, replies: exchange.Replies) -> Answer:
+        async def one(name: NodeName, replies: exchange.Replies) -> NodeAnswer:
             async with slots:
                 return await self._ask(name, action, args, patience, replies)
 
@@ -116,7 +116,7 @@ class RequestClient:
 
     async def ask(
         self, node: NodeName, action: str, args: "Arguments", *, patience: float
-    ) -> Answer:
+    ) -> NodeAnswer:
         """Send a request to a node and return its answer.
 
         Args:
@@ -137,12 +137,12 @@ class RequestClient:
         args: "Arguments",
         patience: float,
         replies: exchange.Replies,
-    ) -> Answer:
+    ) -> NodeAnswer:
         life = max(messages.LIFE, math.ceil(patience))
         request, token = messages.ask(
             self._signer, node, action, args, clock=self._clock, life=life
         )
-        answer = Answer(reply=None, problem=NO_ANSWER)
+        answer = NodeAnswer(reply=None, problem=NO_ANSWER)
         place = layout.requests_of(self._signer.name, node) + request.jti
         asking = replies.ask(token, at=place, node=node, request=request.jti, ttl=life)
         with suppress(TimeoutError):
@@ -154,9 +154,9 @@ class RequestClient:
                         )
                     except LocalpuppetError as error:
                         problem = f"something answered that is not to be believed: {error}"
-                        answer = Answer(reply=None, problem=problem)
+                        answer = NodeAnswer(reply=None, problem=problem)
                         continue
-                    answer = Answer(reply=reply)
+                    answer = NodeAnswer(reply=reply)
                     break
         if self._heed is not None and answer.reply is not None and not answer.ok:
             await self._heed(node, args)

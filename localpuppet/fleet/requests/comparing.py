@@ -18,7 +18,7 @@ from localpuppet.node.releases.difference import CatalogChanges
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName, ReleasePath
-    from localpuppet.fleet.requests.client import Answer, RequestClient
+    from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
 
 AT_ONCE = 50
 MOST_TOLD = 2_000  # resources of one node that are read
@@ -27,7 +27,7 @@ MAX_NAME = 300  # characters of a reference, or of a parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class CatalogComparison:
     """The answer of a node.
 
     Attributes:
@@ -45,7 +45,7 @@ async def compare_on(
     release: "ReleasePath",
     *,
     patience: float,
-) -> dict["NodeName", Compared]:
+) -> dict["NodeName", CatalogComparison]:
     """Return the changes by a release on each node, in the order of the nodes.
 
     Args:
@@ -60,7 +60,7 @@ async def compare_on(
     slots = asyncio.Semaphore(AT_ONCE)
     args = Compile(release=release)
 
-    async def one(node: "NodeName") -> Compared:
+    async def one(node: "NodeName") -> CatalogComparison:
         async with slots:
             return _understood(await until_over(client, node, "compile", args, patience=patience))
 
@@ -68,22 +68,22 @@ async def compare_on(
     return dict(zip(nodes, _kept(found), strict=True))
 
 
-def _kept(found: Sequence[Compared]) -> list[Compared]:
+def _kept(found: Sequence[CatalogComparison]) -> list[CatalogComparison]:
     """Return the answers, cut to the limit for all nodes."""
     kept, room = [], MOST_KEPT
     for one in found:
         if one.changes is not None and one.changes.told > room:
-            one = Compared(changes=CatalogChanges(left_out=one.changes.count))
+            one = CatalogComparison(changes=CatalogChanges(left_out=one.changes.count))
         room -= one.changes.told if one.changes is not None else 0
         kept.append(one)
     return kept
 
 
-def _understood(answer: "Answer") -> Compared:
+def _understood(answer: "NodeAnswer") -> CatalogComparison:
     if answer.reply is None:
-        return Compared(problem=answer.problem)
+        return CatalogComparison(problem=answer.problem)
     if not answer.ok:
-        return Compared(problem=one_line(answer.reply.error or "it refuses"))
+        return CatalogComparison(problem=one_line(answer.reply.error or "it refuses"))
     told = answer.reply.result
     added, removed, changed = (told.get(name) for name in ("added", "removed", "changed"))
     left_out = told.get("left_out")
@@ -95,8 +95,10 @@ def _understood(answer: "Answer") -> Compared:
         or left_out < 0
         or len(added) + len(removed) + len(changed) > MOST_TOLD
     ):
-        return Compared(problem="told nothing that can be understood: is its localpuppet too old?")
-    return Compared(
+        return CatalogComparison(
+            problem="told nothing that can be understood: is its localpuppet too old?"
+        )
+    return CatalogComparison(
         changes=CatalogChanges(
             added=_names(added),
             removed=_names(removed),
@@ -118,7 +120,7 @@ def _name(value: Json) -> str:
 
 
 def by_change(
-    found: Mapping["NodeName", Compared],
+    found: Mapping["NodeName", CatalogComparison],
 ) -> list[tuple[CatalogChanges, list["NodeName"]]]:
     """Group nodes with equal changes, the largest group first."""
     groups: dict[str, tuple[CatalogChanges, list[NodeName]]] = {}

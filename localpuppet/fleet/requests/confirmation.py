@@ -25,7 +25,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfirmationTold:
+class ConfirmationReport:
     """A published confirmation.
 
     Attributes:
@@ -41,7 +41,7 @@ class ConfirmationTold:
 
 def confirmation_told(
     status: Mapping[str, Json], *, serial: int, rollout: str
-) -> ConfirmationTold | None:
+) -> ConfirmationReport | None:
     """Return the confirmation of an assignment from a node's status; `None` if it needs none.
 
     Args:
@@ -55,12 +55,12 @@ def confirmation_told(
     if not asked or not assignment.get("confirm"):
         return None
     if (told.get("serial"), told.get("rollout")) != mine:
-        return ConfirmationTold()
+        return ConfirmationReport()
     try:
         stage = Stage(_text(told, "stage"))
     except ValueError:
-        return ConfirmationTold()
-    return ConfirmationTold(stage=stage, nonce=_text(told, "nonce"), why=_text(told, "why"))
+        return ConfirmationReport()
+    return ConfirmationReport(stage=stage, nonce=_text(told, "nonce"), why=_text(told, "why"))
 
 
 def _text(told: Mapping[str, Json], key: str) -> str:

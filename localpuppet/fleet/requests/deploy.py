@@ -17,7 +17,7 @@ from localpuppet.base.formats.names import ReleasePath, parse_uuid
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json, at
 from localpuppet.fleet.inventory.facts import is_secret
-from localpuppet.fleet.requests.rollout import OfRollout, claimed
+from localpuppet.fleet.requests.rollout import RolloutReference, claimed
 from localpuppet.fleet.trust.policy import DEPLOYS
 from localpuppet.node.enc.document import Classes, EncData
 from localpuppet.node.enc.interpolation import references
@@ -27,7 +27,7 @@ MAX_VALUES = 32 * 1024  # bytes of layers and classes in JSON
 MAX_SERIAL = 2**53 - 1
 
 
-class Deed(StrEnum):
+class DeployAction(StrEnum):
     """The actions on a release."""
 
     STAGE = "stage"  # stage it, and report whether the node could apply it
@@ -52,12 +52,12 @@ class Deploy:
     """
 
     release: ReleasePath
-    deed: Deed
+    deed: DeployAction
     serial: int
     layers: tuple[str, ...] = ()
     classes: Classes = field(default_factory=dict)
     older: bool = False
-    rollout: OfRollout | None = None
+    rollout: RolloutReference | None = None
     nonce: str = ""
 
     def __post_init__(self) -> None:
@@ -73,13 +73,15 @@ class Deploy:
                 where="release",
                 hint="name SOURCE/tags/TAG",
             )
-        if self.deed is Deed.BACK and self.rollout is None:
+        if self.deed is DeployAction.BACK and self.rollout is None:
             raise InvalidInputError(
                 "only a rollout takes a release back",
                 where="do",
                 hint="'localpuppet rollback' on the node does it by hand",
             )
-        if (self.deed is Deed.CONFIRM) != bool(self.nonce) or (self.nonce and not self.rollout):
+        if (self.deed is DeployAction.CONFIRM) != bool(self.nonce) or (
+            self.nonce and not self.rollout
+        ):
             raise InvalidInputError(
                 "a rollout confirms with a nonce, and nothing else has one", where="nonce"
             )
@@ -125,7 +127,7 @@ class Deploy:
             else (),
             classes=EncData.from_dict({"classes": classes}, where="request.args").classes,
             older=fields.boolean("older") if "older" in fields else False,
-            rollout=OfRollout.read_if_there(fields, step=False),
+            rollout=RolloutReference.read_if_there(fields, step=False),
             nonce=fields.parsed("nonce", parse_uuid) if "nonce" in fields else "",
         )
 
@@ -169,8 +171,8 @@ def rights(release: str, *, values: bool, older: bool) -> tuple[str, ...]:
     )
 
 
-def _deed(text: str) -> Deed:
-    return parse_choice(Deed, text, what="something that is done with a release")
+def _deed(text: str) -> DeployAction:
+    return parse_choice(DeployAction, text, what="something that is done with a release")
 
 
 def _layer(text: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from localpuppet.base.formats.values import mapping_of
-from localpuppet.fleet.requests.client import AT_ONCE, Answer
+from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer
 from localpuppet.fleet.requests.deploy import MAX_SERIAL
 from localpuppet.fleet.requests.repeating import REPLY, until_over
 from localpuppet.fleet.requests.status import StatusRequest
@@ -23,7 +23,7 @@ TOO_OLD = "its localpuppet is too old to take a release by request: update it"
 
 async def deployed(
     client: "RequestClient", node: "NodeName", args: "Deploy", *, patience: float
-) -> Answer:
+) -> NodeAnswer:
     """Return a node's answer after its deployment has ended or was rejected.
 
     Args:
@@ -37,7 +37,7 @@ async def deployed(
 
 async def next_serials(
     client: "RequestClient", nodes: "Sequence[NodeName]", *, patience: float, rollout: str = ""
-) -> tuple[dict[str, int], dict[str, Answer]]:
+) -> tuple[dict[str, int], dict[str, NodeAnswer]]:
     """Return a new serial for each node, and the answers of nodes without one.
 
     Each node has its own serials, so a wrong serial of one node does not affect others.
@@ -66,7 +66,7 @@ async def next_serials(
 
 async def deploy_to(
     client: "RequestClient", nodes: "Sequence[NodeName]", args: "Deploy", *, patience: float
-) -> dict[str, Answer]:
+) -> dict[str, NodeAnswer]:
     """Return each node's answer after its deployment has ended.
 
     Args:
@@ -78,7 +78,7 @@ async def deploy_to(
     slots = asyncio.Semaphore(AT_ONCE)
     serials, problems = await next_serials(client, nodes, patience=min(REPLY, patience))
 
-    async def one(node: "NodeName") -> Answer:
+    async def one(node: "NodeName") -> NodeAnswer:
         if node in problems:
             return problems[node]
         async with slots:
@@ -90,7 +90,7 @@ async def deploy_to(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class AssignmentReport:
     """A node's assignment by its status.
 
     Attributes:
@@ -102,13 +102,13 @@ class Told:
     rollout: str = ""
 
 
-def assignment_told(status: "Mapping[str, Json]") -> Told | None:
+def assignment_told(status: "Mapping[str, Json]") -> AssignmentReport | None:
     """Return the assignment in a status; `None` if the node's version has no assignments."""
     if "assignment" not in status:
         return None
     told = mapping_of(status["assignment"])
     serial, rollout = told.get("serial"), told.get("rollout")
-    return Told(
+    return AssignmentReport(
         serial=max(serial, 0) if isinstance(serial, int) and not isinstance(serial, bool) else 0,
         rollout=rollout if isinstance(rollout, str) else "",
     )

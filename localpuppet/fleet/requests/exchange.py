@@ -11,7 +11,7 @@ from typing import Self
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.fleet.bus.key_value import KeyValue, Listing, entries
+from localpuppet.fleet.bus.key_value import KeyListing, KeyValue, entries
 from localpuppet.fleet.bus.layout import replies_of, replies_to
 
 REPLY_TTL = 60.0  # the caller is watching
@@ -92,7 +92,7 @@ class Replies:
                 async for change in changes:
                     for entry in entries(change):
                         self._hand_out(entry.key, entry.value)
-                    if not (isinstance(change, Listing) and change.more):
+                    if not (isinstance(change, KeyListing) and change.more):
                         self._begun.set()
         except UnavailableError as error:
             problem = error

@@ -16,14 +16,14 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
-from localpuppet.fleet.requests.admission import Refusal, RequestAdmission
+from localpuppet.fleet.requests.admission import RequestAdmission, RequestRefusal
 from localpuppet.fleet.requests.compile import Compile
-from localpuppet.fleet.requests.deploy import Deed, Deploy
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.messages import answer
-from localpuppet.fleet.requests.request import Disable, Enable, OfRun, Request, RunOnce
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.request import Disable, Enable, Request, RunArguments, RunOnce
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
-from localpuppet.fleet.trust.signing import Signer
+from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.holds import Holds
 
@@ -72,7 +72,7 @@ class RolloutActions(Protocol):
         """Return whether the node can wait for entries of other nodes."""
         ...
 
-    def hear(self, caller: str, rollout: OfRollout) -> None:
+    def hear(self, caller: str, rollout: RolloutReference) -> None:
         """Record the controller of a rollout; raises if a newer epoch or another one is known."""
         ...
 
@@ -84,7 +84,7 @@ class RolloutActions(Protocol):
         """Raise `OnHoldError` if another owner holds the node."""
         ...
 
-    def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
+    def run(self, caller: str, args: RunOnce, rollout: RolloutReference) -> Mapping[str, Json]:
         """Take a step, or return its result; raises if the step is rejected."""
         ...
 
@@ -104,7 +104,7 @@ class RequestHandler:
         self,
         *,
         reception: RequestAdmission,
-        signer: Signer,
+        signer: MessageSigner,
         holds: Callable[[], Holds],
         actions: Actions,
         clock: Clock,
@@ -125,7 +125,7 @@ class RequestHandler:
             waits for a reply.
         """
         received = await asyncio.to_thread(self._reception.receive, token)
-        if isinstance(received, Refusal):
+        if isinstance(received, RequestRefusal):
             self._log.warning(f"refused a request: {received.reason}", kind=LineKind.STRANGER)
             if received.request is None:
                 return None
@@ -152,7 +152,7 @@ class RequestHandler:
         """Return a function that reads a large record, which must not block the agent's thread."""
         args = request.args
         tells = {"report": self._actions.report, "log": self._actions.log}.get(request.action)
-        if tells is None or not isinstance(args, OfRun):
+        if tells is None or not isinstance(args, RunArguments):
             return None
         return partial(tells, args.run)
 
@@ -208,7 +208,7 @@ class RequestHandler:
         return {"ended": ended_now, "holds": others}
 
     def _deploy(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
-        if args.deed is not Deed.CONFIRM or args.rollout is None:
+        if args.deed is not DeployAction.CONFIRM or args.rollout is None:
             return self._actions.deploy(caller, args)
         self._actions.rollout.hear(caller, args.rollout)
         return self._actions.confirm(caller, args)

@@ -11,9 +11,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.requests import reply as replies
 from localpuppet.fleet.requests.lifetime import MAX_LIFETIME
-from localpuppet.fleet.requests.reply import Asked, Reply
+from localpuppet.fleet.requests.reply import NodeReply, ReplySubject
 from localpuppet.fleet.requests.request import Arguments, Request
-from localpuppet.fleet.trust.signing import MessageKind, Signer, Verifier
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 
 # The default lifetime of a message in seconds, which allows for differing clocks.
 LIFE = 60
@@ -21,7 +21,13 @@ MAX_ERROR = 900
 
 
 def ask(
-    signer: Signer, node: NodeName, action: str, args: Arguments, *, clock: Clock, life: int = LIFE
+    signer: MessageSigner,
+    node: NodeName,
+    action: str,
+    args: Arguments,
+    *,
+    clock: Clock,
+    life: int = LIFE,
 ) -> tuple[Request, bytes]:
     """Return a new request and its signed message.
 
@@ -47,8 +53,8 @@ def ask(
 
 
 def answer(
-    signer: Signer,
-    request: Asked,
+    signer: MessageSigner,
+    request: ReplySubject,
     outcome: Mapping[str, Json] | str,
     *,
     clock: Clock,
@@ -64,7 +70,7 @@ def answer(
         life: The lifetime in seconds, at most `MAX_LIFETIME`.
     """
     now = int(clock.now().timestamp())
-    reply = Reply(
+    reply = NodeReply(
         node=signer.name,
         caller=request.caller,
         iat=now,
@@ -77,7 +83,9 @@ def answer(
     return signer.sign(_bytes(reply.to_dict()), MessageKind.REPLY)
 
 
-def read_answer(verifier: Verifier, token: bytes, request: Asked, *, clock: Clock) -> Reply:
+def read_answer(
+    verifier: Verifier, token: bytes, request: ReplySubject, *, clock: Clock
+) -> NodeReply:
     """Return the verified reply to a request.
 
     Raises:
@@ -85,7 +93,7 @@ def read_answer(verifier: Verifier, token: bytes, request: Asked, *, clock: Cloc
         InvalidInputError: The reply is malformed.
     """
     signed = verifier.verify(token, MessageKind.REPLY)
-    reply = Reply.parse(signed.payload)
+    reply = NodeReply.parse(signed.payload)
     now = int(clock.now().timestamp())
     problem = replies.refusal(reply, signer=signed.signer, request=request, now=now)
     if problem:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from localpuppet.fleet.requests.client import Answer
+from localpuppet.fleet.requests.client import NodeAnswer
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
@@ -16,7 +16,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0  # seconds between two requests
 
 async def until_over(
     client: "RequestClient", node: "NodeName", action: str, args: "Arguments", *, patience: float
-) -> Answer:
+) -> NodeAnswer:
     """Return a node's answer after its action has ended or was rejected.
 
     Args:
@@ -37,10 +37,10 @@ async def until_over(
                 pause = min(2 * pause, LONGEST_PAUSE)
     except TimeoutError:
         problem = f"was still at it after {patience:g} s: asked again, it goes on from there"
-        return Answer(reply=None, problem=problem)
+        return NodeAnswer(reply=None, problem=problem)
 
 
-def working(answer: Answer) -> bool:
+def working(answer: NodeAnswer) -> bool:
     """Return whether the node is still working."""
     reply = answer.reply
     return reply is not None and reply.ok and reply.result.get("state") == "working"

@@ -17,7 +17,7 @@ MAX_REPLY = 320 * 1024
 _CLAIMS = ("iss", "aud", "iat", "exp", "in_reply_to", "ok", "result", "error")
 
 
-class Asked(Protocol):
+class ReplySubject(Protocol):
     """What a reply answers: a request to a node, or a command to a rollout controller."""
 
     @property
@@ -37,7 +37,7 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class NodeReply:
     """A node's reply.
 
     Attributes:
@@ -61,7 +61,7 @@ class Reply:
     error: str | None
 
     @classmethod
-    def parse(cls, payload: bytes) -> "Reply":
+    def parse(cls, payload: bytes) -> "NodeReply":
         """Read the reply in verified bytes.
 
         Raises:
@@ -100,7 +100,7 @@ class Reply:
         }
 
 
-def refusal(reply: Reply, *, signer: SignerName, request: Asked, now: int) -> str:
+def refusal(reply: NodeReply, *, signer: SignerName, request: ReplySubject, now: int) -> str:
     """Return why a reply does not answer a request; empty if it does.
 
     Args:

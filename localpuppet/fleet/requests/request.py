@@ -20,11 +20,11 @@ from localpuppet.base.formats.names import (
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.awaited import MAX_AWAITED, Awaited
+from localpuppet.fleet.inventory.awaited import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import Deploy
 from localpuppet.fleet.requests.lifetime import lifetime_problem
-from localpuppet.fleet.requests.rollout import MAX_HOLD, MAX_STEP, OfRollout, claimed
+from localpuppet.fleet.requests.rollout import MAX_HOLD, MAX_STEP, RolloutReference, claimed
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.trust.policy import REQUESTS, TAKEOVER, Policy, decide
 from localpuppet.node.puppet.changes import parse_salt
@@ -47,7 +47,7 @@ class Disable:
 
     message: str
     length: str | None = None
-    rollout: OfRollout | None = None
+    rollout: RolloutReference | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -65,7 +65,7 @@ class Disable:
         found = cls(
             message=fields.parsed("message", partial(parse_line, what="message")),
             length=fields.parsed("for", _length) if "for" in fields else None,
-            rollout=OfRollout.read_if_there(fields, step=False),
+            rollout=RolloutReference.read_if_there(fields, step=False),
         )
         if found.rollout is not None and not 0 < (found.seconds or 0) <= MAX_HOLD:
             raise InvalidInputError(
@@ -87,7 +87,7 @@ class Enable:
         rollout: End this rollout's hold instead.
     """
 
-    rollout: OfRollout | None = None
+    rollout: RolloutReference | None = None
 
     @classmethod
     def read(cls, fields: Fields) -> "Enable":
@@ -97,7 +97,7 @@ class Enable:
             InvalidInputError: They are invalid.
         """
         fields.only(("rollout",))
-        return cls(rollout=OfRollout.read_if_there(fields, step=False))
+        return cls(rollout=RolloutReference.read_if_there(fields, step=False))
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
@@ -122,8 +122,8 @@ class RunOnce:
 
     noop: bool = False
     tags: tuple[str, ...] = ()
-    rollout: OfRollout | None = None
-    after: tuple[Awaited, ...] = ()
+    rollout: RolloutReference | None = None
+    after: tuple[AwaitedEntry, ...] = ()
     changes: str = ""
     looked: int = 0
 
@@ -141,8 +141,8 @@ class RunOnce:
             tags=fields.parsed_list("tags", parse_tag, minimum=1, maximum=MAX_TAGS)
             if "tags" in fields
             else (),
-            rollout=OfRollout.read_if_there(fields, step=True),
-            after=tuple(map(Awaited.read, fields.inner_list("after", maximum=MAX_AWAITED)))
+            rollout=RolloutReference.read_if_there(fields, step=True),
+            after=tuple(map(AwaitedEntry.read, fields.inner_list("after", maximum=MAX_AWAITED)))
             if "after" in fields
             else (),
             changes=fields.parsed("changes", parse_salt) if "changes" in fields else "",
@@ -175,7 +175,7 @@ class RunOnce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfRun:
+class RunArguments:
     """The arguments of `report` and `log`.
 
     Attributes:
@@ -185,7 +185,7 @@ class OfRun:
     run: RunId | None = None
 
     @classmethod
-    def named(cls, run: str | None) -> "OfRun":
+    def named(cls, run: str | None) -> "RunArguments":
         """Return the arguments for a run id from a person; `None` means the newest run.
 
         Raises:
@@ -194,7 +194,7 @@ class OfRun:
         return cls(run=None if run is None else RunId.parse(run))
 
     @classmethod
-    def read(cls, fields: Fields) -> "OfRun":
+    def read(cls, fields: Fields) -> "RunArguments":
         """Read the arguments from JSON fields.
 
         Raises:
@@ -209,11 +209,11 @@ class OfRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
+class NoArguments:
     """The arguments of an action without arguments."""
 
     @classmethod
-    def read(cls, fields: Fields) -> "Nothing":
+    def read(cls, fields: Fields) -> "NoArguments":
         """Check that there are no JSON fields.
 
         Raises:
@@ -227,14 +227,16 @@ class Nothing:
         return {}
 
 
-Arguments = Compile | Deploy | Disable | Enable | RunOnce | OfRun | StatusRequest | Nothing
+Arguments = (
+    Compile | Deploy | Disable | Enable | RunOnce | RunArguments | StatusRequest | NoArguments
+)
 _ARGUMENTS: Mapping[str, type[Arguments]] = {
     "compile": Compile,
     "deploy": Deploy,
     "disable": Disable,
     "enable": Enable,
-    "log": OfRun,
-    "report": OfRun,
+    "log": RunArguments,
+    "report": RunArguments,
     "runonce": RunOnce,
     "status": StatusRequest,
 }
@@ -284,7 +286,7 @@ class Request:
             exp=fields.integer("exp", minimum=0),
             jti=fields.parsed("jti", parse_uuid),
             action=action,
-            args=_ARGUMENTS.get(action, Nothing).read(fields.inner("args")),
+            args=_ARGUMENTS.get(action, NoArguments).read(fields.inner("args")),
         )
 
     def to_dict(self) -> dict[str, Json]:

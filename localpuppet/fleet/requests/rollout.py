@@ -20,7 +20,7 @@ _NAMESPACE = uuid.UUID("5a7d1f1e-54c8-4f5e-8f0a-6a8a4a0b2a16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfRollout:
+class RolloutReference:
     """The rollout of a request.
 
     Attributes:
@@ -38,7 +38,7 @@ class OfRollout:
     caller: str = ""
 
     @classmethod
-    def read(cls, fields: Fields, *, step: bool) -> "OfRollout":
+    def read(cls, fields: Fields, *, step: bool) -> "RolloutReference":
         """Read the claim from JSON fields.
 
         Args:
@@ -57,7 +57,7 @@ class OfRollout:
         )
 
     @classmethod
-    def read_if_there(cls, fields: Fields, *, step: bool) -> "OfRollout | None":
+    def read_if_there(cls, fields: Fields, *, step: bool) -> "RolloutReference | None":
         """Read the claim in the field `rollout`; `None` without the field; see `read`."""
         return cls.read(fields.inner("rollout"), step=step) if "rollout" in fields else None
 
@@ -87,7 +87,7 @@ def _caller(text: str) -> str:
     return SignerName.parse_caller(text).caller
 
 
-def claimed(claim: OfRollout | None) -> dict[str, Json]:
+def claimed(claim: RolloutReference | None) -> dict[str, Json]:
     """Return the field `rollout` of a request's arguments, if there is a claim."""
     return {} if claim is None else {"rollout": claim.to_dict()}
 

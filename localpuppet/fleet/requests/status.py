@@ -6,7 +6,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.rollout import OfRollout, claimed
+from localpuppet.fleet.requests.rollout import RolloutReference, claimed
 from localpuppet.fleet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER
 
 # The rights that a caller can ask about besides releases.
@@ -25,7 +25,7 @@ class StatusRequest:
     """
 
     may: tuple[str, ...] = ()
-    rollout: OfRollout | None = None
+    rollout: RolloutReference | None = None
 
     @classmethod
     def read(cls, fields: Fields) -> "StatusRequest":
@@ -39,7 +39,7 @@ class StatusRequest:
             may=fields.parsed_list("may", _right, minimum=1, maximum=len(_RIGHTS))
             if "may" in fields
             else (),
-            rollout=OfRollout.read_if_there(fields, step=False),
+            rollout=RolloutReference.read_if_there(fields, step=False),
         )
 
     def to_dict(self) -> dict[str, Json]:

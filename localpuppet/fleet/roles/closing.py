@@ -7,7 +7,7 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.roles.cycles import Cycle
 from localpuppet.fleet.roles.links import links_of
-from localpuppet.fleet.roles.readers import WithEntry
+from localpuppet.fleet.roles.readers import SubstitutedReader
 from localpuppet.fleet.roles.relations import Relations, relations, role_of
 
 
@@ -34,11 +34,15 @@ def closed_cycles(
         StateError: The inventory cannot be read.
     """
     mine = role_of(now.node, now.roles)
-    cycles = [one for one in _relations(WithEntry(reader, now), enough).cycles if mine in one.path]
+    cycles = [
+        one for one in _relations(SubstitutedReader(reader, now), enough).cycles if mine in one.path
+    ]
     if not cycles:
         return []
     silent = replace(now, kicks=(), queries=(), paths=())
-    known = {one.path for one in _relations(WithEntry(reader, before or silent), enough).cycles}
+    known = {
+        one.path for one in _relations(SubstitutedReader(reader, before or silent), enough).cycles
+    }
     if enough():  # what was there before may be missing, too, and would pass for new
         return []
     return [one for one in cycles if one.path not in known]

@@ -19,11 +19,11 @@ from itertools import pairwise
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.roles.graph import JUNCTION, Graph, several_places, strong_components
-from localpuppet.fleet.roles.links import ANSWERS, By, Link
+from localpuppet.fleet.roles.links import ANSWERS, LinkReason, NodeLink
 
 MAX_CYCLES = 50
 # Roles → the roles that they make run, and why.
-_Steps = dict[str, dict[str, frozenset[By]]]
+_Steps = dict[str, dict[str, frozenset[LinkReason]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Cycle:
     """
 
     path: tuple[str, ...]
-    by: tuple[frozenset[By], ...]
+    by: tuple[frozenset[LinkReason], ...]
 
     @property
     def shown(self) -> str:
@@ -57,7 +57,7 @@ class Cycle:
         }
 
 
-def cycles_of(links: Sequence[Link], names: Mapping[NodeName, str]) -> tuple[Cycle, ...]:
+def cycles_of(links: Sequence[NodeLink], names: Mapping[NodeName, str]) -> tuple[Cycle, ...]:
     """Return the cycles of some links, the shortest first.
 
     Args:
@@ -89,7 +89,7 @@ def cycles_of(links: Sequence[Link], names: Mapping[NodeName, str]) -> tuple[Cyc
 
 
 def _steps(
-    links: Sequence[Link], inside: frozenset[NodeName], names: Mapping[NodeName, str]
+    links: Sequence[NodeLink], inside: frozenset[NodeName], names: Mapping[NodeName, str]
 ) -> _Steps:
     """Return the steps between roles within a tangle of nodes."""
     found: _Steps = {}

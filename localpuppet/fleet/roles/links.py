@@ -28,10 +28,10 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.recording import COLLECT, collector_text
 from localpuppet.fleet.exports.search import as_query
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.query.tree import check_nesting
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.fleet.roles.readers import EnoughError, Until
+from localpuppet.fleet.roles.readers import BoundedReader, EnoughError
 
 # Different questions that are asked in one look; each may read every entry.
 MAX_QUESTIONS = 1000
@@ -39,7 +39,7 @@ MAX_SHOWN = 60
 _CALL = re.compile(r"([a-z_]+)\((.*)\)\Z", re.DOTALL)
 
 
-class By(StrEnum):
+class LinkReason(StrEnum):
     """Why a node runs when another one changes."""
 
     KICK = "kick"
@@ -49,11 +49,11 @@ class By(StrEnum):
 
 
 # A node runs for these by itself, when an answer is another one.
-ANSWERS = frozenset((By.QUERY, By.COLLECT))
+ANSWERS = frozenset((LinkReason.QUERY, LinkReason.COLLECT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class NodeLink:
     """Nodes that make other nodes run.
 
     Attributes:
@@ -63,7 +63,7 @@ class Link:
         text: The kick or the question as it was written; empty for a trigger.
     """
 
-    by: By
+    by: LinkReason
     starts: frozenset[NodeName]
     ends: frozenset[NodeName]
     text: str = ""
@@ -71,7 +71,7 @@ class Link:
     @property
     def written(self) -> str:
         """The kick or the question in one line; a collector is written as Puppet has it."""
-        if self.by is By.COLLECT:
+        if self.by is LinkReason.COLLECT:
             kind, condition = _call(self.text)[1]
             return one_line(collector_text(str(kind), condition))
         return one_line(self.text)
@@ -95,7 +95,7 @@ class Links:
     """
 
     nodes: dict[NodeName, tuple[str, ...]]
-    links: tuple[Link, ...]
+    links: tuple[NodeLink, ...]
     lost: tuple[tuple[str, frozenset[NodeName]], ...]
     notes: tuple[str, ...]
     left: int = 0
@@ -106,7 +106,7 @@ class _Said:
     """What the entries say of others, each different text once."""
 
     nodes: dict[NodeName, tuple[str, ...]]
-    questions: dict[tuple[By, str], set[NodeName]]
+    questions: dict[tuple[LinkReason, str], set[NodeName]]
     steps: set[tuple[NodeName, NodeName]]
 
 
@@ -125,7 +125,7 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
             left = len(said.questions) - looked
             break
         try:
-            answer = _names(by, text, Until(reader, enough))
+            answer = _names(by, text, BoundedReader(reader, enough))
         except EnoughError:
             left = len(said.questions) - looked
             break
@@ -134,11 +134,11 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
             notes.append(f"{shown} of {shown_names(sorted(asking))} is not understood: {error}")
             continue
         there = answer & said.nodes.keys()
-        starts, ends = (asking, there) if by is By.KICK else (there, asking)
-        link = Link(by=by, starts=frozenset(starts), ends=frozenset(ends), text=text)
+        starts, ends = (asking, there) if by is LinkReason.KICK else (there, asking)
+        link = NodeLink(by=by, starts=frozenset(starts), ends=frozenset(ends), text=text)
         if not link.is_empty:
             found.append(link)
-        elif by is By.KICK and not answer:
+        elif by is LinkReason.KICK and not answer:
             lost.append((text, frozenset(asking)))
     return Links(
         nodes=said.nodes,
@@ -151,14 +151,14 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
 
 def _said(entries: Iterable[InventoryEntry]) -> _Said:
     nodes: dict[NodeName, tuple[str, ...]] = {}
-    questions: dict[tuple[By, str], set[NodeName]] = {}
+    questions: dict[tuple[LinkReason, str], set[NodeName]] = {}
     steps: set[tuple[NodeName, NodeName]] = set()
     for entry in entries:
         nodes[entry.node] = entry.roles
         for text in entry.kicks:
-            questions.setdefault((By.KICK, text), set()).add(entry.node)
+            questions.setdefault((LinkReason.KICK, text), set()).add(entry.node)
         for query in entry.queries:
-            by = By.COLLECT if query.text.startswith(f"{COLLECT}(") else By.QUERY
+            by = LinkReason.COLLECT if query.text.startswith(f"{COLLECT}(") else LinkReason.QUERY
             questions.setdefault((by, query.text), set()).add(entry.node)
         for path in entry.paths:
             chain = (*path, entry.node)
@@ -166,9 +166,9 @@ def _said(entries: Iterable[InventoryEntry]) -> _Said:
     return _Said(nodes=nodes, questions=questions, steps=steps)
 
 
-def _triggers(said: _Said, explained: list[Link]) -> Iterator[Link]:
+def _triggers(said: _Said, explained: list[NodeLink]) -> Iterator[NodeLink]:
     """Yield the triggers that no kick and no query explains, by who sent them."""
-    of_start: dict[NodeName, list[Link]] = {}
+    of_start: dict[NodeName, list[NodeLink]] = {}
     for link in explained:
         for start in link.starts:
             of_start.setdefault(start, []).append(link)
@@ -178,23 +178,23 @@ def _triggers(said: _Said, explained: list[Link]) -> Iterator[Link]:
         if known and not any(end in link.ends for link in of_start.get(start, ())):
             ends.setdefault(start, set()).add(end)
     for start, triggered in sorted(ends.items()):
-        yield Link(by=By.TRIGGER, starts=frozenset((start,)), ends=frozenset(triggered))
+        yield NodeLink(by=LinkReason.TRIGGER, starts=frozenset((start,)), ends=frozenset(triggered))
 
 
-def _names(by: By, text: str, reader: InventoryReader) -> frozenset[NodeName]:
-    question = Question.of("query_nodes", [text]) if by is By.KICK else _question(text)
+def _names(by: LinkReason, text: str, reader: InventoryReader) -> frozenset[NodeName]:
+    question = FunctionCall.of("query_nodes", [text]) if by is LinkReason.KICK else _question(text)
     return frozenset(map(NodeName, question.answer(reader).names))
 
 
-def _question(text: str) -> Question:
-    """Return the question that `Question.text` wrote, or `collect_text` for a collector."""
+def _question(text: str) -> FunctionCall:
+    """Return the question that `FunctionCall.text` wrote, or `collect_text` for a collector."""
     name, arguments = _call(text)
     if name != COLLECT:
-        return Question.of(name, arguments)
+        return FunctionCall.of(name, arguments)
     if len(arguments) != 2 or not isinstance(arguments[0], str):
         raise InvalidInputError("is not a collector")
     check_nesting(arguments)
-    return Question.of("query_resources", [False, as_query(arguments[0], arguments[1])])
+    return FunctionCall.of("query_resources", [False, as_query(arguments[0], arguments[1])])
 
 
 def _call(text: str) -> tuple[str, list[Json]]:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.brief import KnownNode, WholeNode
+from localpuppet.fleet.inventory.brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.reading import Equal, Exported, InventoryReader
+from localpuppet.fleet.inventory.reading import Equal, InventoryReader, ResourceOffer
 
 T = TypeVar("T")
-Named = TypeVar("Named", InventoryEntry, KnownNode)
+Named = TypeVar("Named", InventoryEntry, InventoryNode)
 
 
 class EnoughError(Exception):
@@ -42,7 +42,7 @@ class _Wrapped:
         """Yield entries, sorted by name."""
         return self._reader.entries(equal)
 
-    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
         """Yield the same, each entry not unpacked yet."""
         return self._reader.nodes(equal)
 
@@ -54,12 +54,12 @@ class _Wrapped:
         """Return the nodes that export something."""
         return self._reader.exporting(kind)
 
-    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+    def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
         """Yield what a node exports."""
         return self._reader.exported(node, kind)
 
 
-class WithEntry(_Wrapped):
+class SubstitutedReader(_Wrapped):
     """An inventory in which one node says something else; of its exports nothing else.
 
     Args:
@@ -75,16 +75,16 @@ class WithEntry(_Wrapped):
         """Yield entries, sorted by name; the one is always among them."""
         return _with(self._reader.entries(equal), self._entry)
 
-    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
         """Yield the same, each entry not unpacked yet."""
-        return _with(self._reader.nodes(equal), WholeNode(self._entry))
+        return _with(self._reader.nodes(equal), UnpackedNode(self._entry))
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node."""
         return self._entry if node == self._entry.node else self._reader.entry(node)
 
 
-class Until(_Wrapped):
+class BoundedReader(_Wrapped):
     """An inventory that is read until it is enough: also one question of one node may take long.
 
     Args:
@@ -104,7 +104,7 @@ class Until(_Wrapped):
         """
         return self._until(self._reader.entries(equal))
 
-    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
         """Yield the same, each entry not unpacked yet.
 
         Raises:

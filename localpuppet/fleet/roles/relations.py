@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.roles.cycles import Cycle, cycles_of
-from localpuppet.fleet.roles.links import By, Link, Links
+from localpuppet.fleet.roles.links import LinkReason, Links, NodeLink
 
 # Before a kick that finds nobody, where else a role's name stands.
 NOBODY = "nobody: "
@@ -32,7 +32,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class RoleEdge:
     """A role that makes another one run.
 
     Attributes:
@@ -44,7 +44,7 @@ class Edge:
 
     start: str
     end: str
-    by: By
+    by: LinkReason
     texts: tuple[str, ...]
 
 
@@ -61,7 +61,7 @@ class Relations:
     """
 
     roles: tuple[Role, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[RoleEdge, ...]
     cycles: tuple[Cycle, ...]
     notes: tuple[str, ...]
     left: int = 0
@@ -81,7 +81,7 @@ class Relations:
         }
 
 
-def relations(links: Links, *, by: Collection[By] = tuple(By)) -> Relations:
+def relations(links: Links, *, by: Collection[LinkReason] = tuple(LinkReason)) -> Relations:
     """Return who makes whom run, role by role.
 
     Args:
@@ -93,21 +93,21 @@ def relations(links: Links, *, by: Collection[By] = tuple(By)) -> Relations:
     members: dict[str, list[NodeName]] = {}
     for node, name in names.items():
         members.setdefault(name, []).append(node)
-    texts: dict[tuple[str, str, By], list[str]] = {}
+    texts: dict[tuple[str, str, LinkReason], list[str]] = {}
     for link in wanted:
         for start, end in _pairs(link, names):
             texts.setdefault((start, end, link.by), []).append(link.text)
-    lost = links.lost if By.KICK in by else ()
+    lost = links.lost if LinkReason.KICK in by else ()
     for text, kicking in lost:
         missing = f"{NOBODY}{text}"
         members.setdefault(missing, [])
         for start in {names[node] for node in kicking}:
-            texts.setdefault((start, missing, By.KICK), []).append(text)
+            texts.setdefault((start, missing, LinkReason.KICK), []).append(text)
     involved = {name for start, end, _ in texts for name in (start, end)}
     return Relations(
         roles=tuple(Role(name=name, nodes=tuple(members[name])) for name in sorted(involved)),
         edges=tuple(
-            Edge(start=start, end=end, by=why, texts=_few(found))
+            RoleEdge(start=start, end=end, by=why, texts=_few(found))
             for (start, end, why), found in sorted(texts.items())
         ),
         cycles=cycles_of(wanted, names),
@@ -121,7 +121,7 @@ def role_of(node: NodeName, roles: Sequence[str]) -> str:
     return ",".join(roles) or str(node)
 
 
-def _pairs(link: Link, names: dict[NodeName, str]) -> Iterable[tuple[str, str]]:
+def _pairs(link: NodeLink, names: dict[NodeName, str]) -> Iterable[tuple[str, str]]:
     """Return the roles that a link leads from and to; a node alone does not make itself run."""
     ends: dict[str, set[NodeName]] = {}
     for end in link.ends:

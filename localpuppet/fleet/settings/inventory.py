@@ -19,7 +19,7 @@ from localpuppet.base.formats.times import parse_duration
 
 if TYPE_CHECKING:
     # Every verb reads the settings; only those that publish select facts.
-    from localpuppet.fleet.inventory.facts import Selection
+    from localpuppet.fleet.inventory.facts import FactSelection
 
 REFRESH = "12h"
 MAX_STALE = "15m"
@@ -47,11 +47,11 @@ class InventorySettings:
     policy: Path
 
     @property
-    def selection(self) -> "Selection":
+    def selection(self) -> "FactSelection":
         """Which facts leave the node."""
-        from localpuppet.fleet.inventory.facts import Selection
+        from localpuppet.fleet.inventory.facts import FactSelection
 
-        return Selection(facts=self.facts, hide=self.hide)
+        return FactSelection(facts=self.facts, hide=self.hide)
 
 
 def inventory_settings(raw: Mapping[str, Any], root: Path, file: Path) -> InventorySettings:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.trigger import MAX_HOPS, MAX_TTL, Trigger
 
 MAX_SKEW = 30  # seconds that a sender's clock may be ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unsigned:
+class UnsignedMessage:
     """A message without a valid signature.
 
     Attributes:
@@ -31,7 +31,7 @@ class Unsigned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
+class AdmittedTrigger:
     """A trigger that leads to a run.
 
     Attributes:
@@ -40,12 +40,12 @@ class Admitted:
             local clock. Otherwise the same message could be admitted again.
     """
 
-    cause: Cause
+    cause: RunCause
     remember_until: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class DroppedTrigger:
     """A trigger that leads to no run.
 
     Attributes:
@@ -75,8 +75,8 @@ class Admission:
     seen: Callable[[str], bool]
 
     def admit(
-        self, payload: bytes, *, now: float, signer: Callable[[], str | Unsigned]
-    ) -> Admitted | Dropped:
+        self, payload: bytes, *, now: float, signer: Callable[[], str | UnsignedMessage]
+    ) -> AdmittedTrigger | DroppedTrigger:
         """Decide on one message.
 
         Args:
@@ -88,16 +88,20 @@ class Admission:
         try:
             trigger = Trigger.parse(payload)
         except InvalidInputError as error:
-            return Dropped(reason=one_line(str(error)))
-        cause = Cause.of_trigger(trigger)
+            return DroppedTrigger(reason=one_line(str(error)))
+        cause = RunCause.of_trigger(trigger)
         for reason, quiet in self._problems(trigger, cause, int(now), signer):
             if reason:
-                return Dropped(reason=one_line(reason), quiet=quiet, trigger=trigger)
+                return DroppedTrigger(reason=one_line(reason), quiet=quiet, trigger=trigger)
         last = trigger.timestamp + trigger.ttl
-        return Admitted(cause=cause, remember_until=last + MAX_SKEW + 1)
+        return AdmittedTrigger(cause=cause, remember_until=last + MAX_SKEW + 1)
 
     def _problems(
-        self, trigger: Trigger, cause: Cause, now: int, signer: Callable[[], str | Unsigned]
+        self,
+        trigger: Trigger,
+        cause: RunCause,
+        now: int,
+        signer: Callable[[], str | UnsignedMessage],
     ) -> Iterator[tuple[str | None, bool]]:
         """Yield for each check, in order, a reason or `None`, and whether it is quiet."""
         yield _signature_problem(trigger, signer()), False
@@ -123,7 +127,7 @@ class Admission:
             return None
         return f"the loop ends here: {self.me} is in the path {show_path(trigger.path)}"
 
-    def _duplicate_problem(self, cause: Cause) -> str | None:
+    def _duplicate_problem(self, cause: RunCause) -> str | None:
         if not self.seen(cause.id):
             return None
         return f"a duplicate: uuid {cause.uuid} was accepted before"
@@ -134,8 +138,8 @@ def show_path(path: tuple[NodeName, ...]) -> str:
     return " -> ".join(path)
 
 
-def _signature_problem(trigger: Trigger, signer: str | Unsigned) -> str | None:
-    if isinstance(signer, Unsigned):
+def _signature_problem(trigger: Trigger, signer: str | UnsignedMessage) -> str | None:
+    if isinstance(signer, UnsignedMessage):
         return f"no valid signature: {signer.reason}"
     if signer != trigger.hostname:
         return f"the signature is {signer}'s, but the trigger says it is from {trigger.hostname}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.triggers.sending import Sent
+    from localpuppet.fleet.triggers.sending import SendResult
     from localpuppet.fleet.trust.signing import Verifier
 
 AGAIN = 0.5
@@ -30,7 +30,7 @@ Ends = dict[str, End | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedTrigger:
     """A trigger whose outcomes are awaited.
 
     Attributes:
@@ -40,14 +40,14 @@ class Expected:
         ttl: Seconds for which it is valid.
     """
 
-    sent: "Sent"
+    sent: "SendResult"
     sender: str
     sent_in: range
     ttl: int
 
 
 async def ends(
-    expected: "Expected",
+    expected: "ExpectedTrigger",
     kv: "KeyValue",
     verifier: "Verifier",
     *,
@@ -88,7 +88,7 @@ async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
 
 class _Waiting:
     def __init__(
-        self, expected: Expected, verifier: "Verifier", *, told: "Callable[[str, End], None]"
+        self, expected: ExpectedTrigger, verifier: "Verifier", *, told: "Callable[[str, End], None]"
     ) -> None:
         self._sent = expected.sent
         self._sender = expected.sender
@@ -163,7 +163,9 @@ async def _look(kv: "KeyValue", waiting: _Waiting) -> None:
                 return
 
 
-async def doubts(kv: "KeyValue", verifier: "Verifier", sent: "Sent", *, ttl: int) -> list[str]:
+async def doubts(
+    kv: "KeyValue", verifier: "Verifier", sent: "SendResult", *, ttl: int
+) -> list[str]:
     """Return why some receivers may report no outcome; empty if the store is unreachable."""
     try:
         entries = await asyncio.gather(*(kv.get(f"{layout.PRESENCE}{name}") for name in sent.sent))

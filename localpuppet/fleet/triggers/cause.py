@@ -1,6 +1,6 @@
 """A cause: the reason for a run, kept until the run is over and in the run's record.
 
-- `Cause.from_dict(cause.to_dict()) == cause`.
+- `RunCause.from_dict(cause.to_dict()) == cause`.
 - The cause of a trigger, or of another node's change, has the path along which it came, with that
   node last. Every other cause begins a chain and has no path.
 """
@@ -13,8 +13,8 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.base.formats.text import parse_line
-from localpuppet.fleet.inventory.awaited import Awaited
-from localpuppet.fleet.triggers.change import Change
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.fleet.triggers.change import AnswerChange
 from localpuppet.fleet.triggers.trigger import Trigger
 
 
@@ -34,7 +34,7 @@ _ALONG_A_PATH = (CauseKind.TRIGGER, CauseKind.QUERY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class RunCause:
     """One reason to run.
 
     Attributes:
@@ -62,11 +62,11 @@ class Cause:
     expires: int | None
     noop: bool = False
     puppet_tags: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-    after: tuple[Awaited, ...] = ()
+    changes: tuple[AnswerChange, ...] = ()
+    after: tuple[AwaitedEntry, ...] = ()
 
     @classmethod
-    def of_trigger(cls, trigger: Trigger) -> "Cause":
+    def of_trigger(cls, trigger: Trigger) -> "RunCause":
         """Return the cause of an admitted trigger."""
         return cls(
             kind=CauseKind.TRIGGER,
@@ -103,7 +103,7 @@ class Cause:
         }
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Cause":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "RunCause":
         """Return the cause.
 
         Raises:
@@ -122,8 +122,8 @@ class Cause:
                     "tags": tuple(parse_tag(tag, where="tags") for tag in raw["tags"]),
                     "path": tuple(NodeName.parse(name) for name in raw["path"]),
                     "puppet_tags": tuple(parse_tag(tag, where="only") for tag in raw["only"]),
-                    "changes": tuple(Change.from_dict(one) for one in raw.get("changes", [])),
-                    "after": tuple(Awaited.from_dict(one) for one in raw.get("after", [])),
+                    "changes": tuple(AnswerChange.from_dict(one) for one in raw.get("changes", [])),
+                    "after": tuple(AwaitedEntry.from_dict(one) for one in raw.get("after", [])),
                 }
             )
             parse_line(cause.sender, what="sender")

@@ -16,7 +16,7 @@ MAX_FACTS = 16
 MAX_QUESTION = 200
 
 
-class How(StrEnum):
+class ChangeKind(StrEnum):
     """How the node's part of the answer changed."""
 
     JOINED = "joined"  # the node is in the answer now
@@ -26,7 +26,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AnswerChange:
     """The change of one answer by one node.
 
     Attributes:
@@ -36,11 +36,11 @@ class Change:
     """
 
     question: str
-    how: How
+    how: ChangeKind
     facts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, question: str, how: How, facts: tuple[str, ...] = ()) -> "Change":
+    def of(cls, question: str, how: ChangeKind, facts: tuple[str, ...] = ()) -> "AnswerChange":
         """Return a change, truncated to its limits."""
         line = one_line(question)
         return cls(
@@ -50,7 +50,7 @@ class Change:
         )
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Change":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "AnswerChange":
         """Return the change in localpuppet's JSON.
 
         Raises:
@@ -61,7 +61,9 @@ class Change:
         facts = raw["facts"]
         if not isinstance(raw["question"], str) or not isinstance(facts, list):
             raise TypeError("a change has a question and a list of facts")
-        return cls(question=raw["question"], how=How(raw["how"]), facts=tuple(map(str, facts)))
+        return cls(
+            question=raw["question"], how=ChangeKind(raw["how"]), facts=tuple(map(str, facts))
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

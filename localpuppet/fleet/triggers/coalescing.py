@@ -3,14 +3,14 @@
 On disk are the accepted causes that are not settled (the inbox). The inbox's owner
 
 - writes a cause, with its id as seen, before `accept` and before the bus forgets the message;
-- logs a `Drop` before it deletes the cause;
+- logs a `DroppedCause` before it deletes the cause;
 - deletes a run's causes when `ended` returns their ids, not when the run starts.
 
 After a crash, `restore` makes all causes in the inbox wait. A cause whose run started without a
 recorded end leads to another run: when in doubt, run again.
 
 - A cause is in one of the two batches until it is settled, by a run that started after its
-  acceptance or by one `Drop`.
+  acceptance or by one `DroppedCause`.
 - A run takes every waiting cause.
 - Causes expire only on hold, never while they wait for a run to end.
 - Memory is bounded (`WAITING`, `PATHS` and `SPELT` for each of the two batches), and one sender
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.trust.quota import Quota
 
 MAX_WAITING = 20_000
@@ -38,7 +38,7 @@ Wanted = tuple[bool, tuple[str, ...]]  # Cause.noop, Cause.puppet_tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
+class DroppedCause:
     """A cause that leads to no run: log it once, then forget it.
 
     Attributes:
@@ -69,7 +69,7 @@ class Batch:
     def __init__(self) -> None:
         self._owed: dict[str, _Owed] = {}
         self._paths: dict[Path, Path] = {}
-        self._spelt: dict[str, Cause] = {}
+        self._spelt: dict[str, RunCause] = {}
         self._earliest: int | None = None  # no cause expires before this second has passed
         self._wanted: set[Wanted] = set()
         self._sent: Counter[str] = Counter()  # sender → causes
@@ -117,7 +117,7 @@ class Batch:
         decide = [tags for noop, tags in self._wanted if noop == self.noop]
         return tuple(sorted({tag for tags in decide for tag in tags})) if all(decide) else ()
 
-    def problem(self, cause: Cause) -> str | None:
+    def problem(self, cause: RunCause) -> str | None:
         """Return why a cause cannot be added; `None` if it can."""
         if not WAITING.has_room(own=self._sent[cause.sender], total=len(self._owed)):
             return f"{len(self._owed)} causes wait for a run already"
@@ -127,7 +127,7 @@ class Batch:
             return f"causes with {len(self._paths)} different paths wait for a run already"
         return None
 
-    def add(self, cause: Cause) -> None:
+    def add(self, cause: RunCause) -> None:
         """Add a cause."""
         if cause.path not in self._paths:
             self._paths[cause.path] = cause.path
@@ -208,7 +208,7 @@ class CoalescerStep:
     """
 
     start: Batch | None = None
-    dropped: tuple[Drop, ...] = ()
+    dropped: tuple[DroppedCause, ...] = ()
 
 
 class Coalescer:
@@ -222,7 +222,7 @@ class Coalescer:
         self.waiting: Batch | None = None
 
     @classmethod
-    def restore(cls, causes: Iterable[Cause]) -> "Coalescer":
+    def restore(cls, causes: Iterable[RunCause]) -> "Coalescer":
         """Return the state after a restart.
 
         Args:
@@ -233,13 +233,13 @@ class Coalescer:
             coalescer._wait(cause)
         return coalescer
 
-    def problem(self, cause: Cause) -> str | None:
+    def problem(self, cause: RunCause) -> str | None:
         """Return why a cause cannot be accepted; call it before the inbox stores the cause."""
         if any(cause.id in batch for batch in self._batches()):
             return f"a duplicate: uuid {cause.uuid} waits for its run already"
         return self.waiting.problem(cause) if self.waiting else None
 
-    def accept(self, cause: Cause) -> None:
+    def accept(self, cause: RunCause) -> None:
         """Add a cause, which the inbox has stored, to the waiting run."""
         self._wait(cause)
 
@@ -260,7 +260,7 @@ class Coalescer:
         self.running, self.waiting = self.waiting, None
         return CoalescerStep(start=self.running)
 
-    def run_alone(self, cause: Cause) -> Batch:
+    def run_alone(self, cause: RunCause) -> Batch:
         """Start a run for one cause: a step of a rollout settles no other cause.
 
         End it by `ended` or `give_up`; it is not put back.
@@ -289,7 +289,7 @@ class Coalescer:
         batch, self.running = self._taken(), None
         self.waiting = batch.before(self.waiting) if self.waiting else batch
 
-    def give_up(self, reason: str) -> tuple[Drop, ...]:
+    def give_up(self, reason: str) -> tuple[DroppedCause, ...]:
         """Drop the causes of the run: it cannot be started.
 
         Args:
@@ -297,21 +297,21 @@ class Coalescer:
         """
         batch, self.running = self._taken(), None
         text = f"no run could be started: {reason}"
-        return tuple(Drop(id=cause_id, reason=text) for cause_id in batch.ids)
+        return tuple(DroppedCause(id=cause_id, reason=text) for cause_id in batch.ids)
 
-    def _wait(self, cause: Cause) -> None:
+    def _wait(self, cause: RunCause) -> None:
         if self.waiting is None:
             self.waiting = Batch()
         self.waiting.add(cause)
 
-    def _expire(self, now: float, held: str) -> tuple[Drop, ...]:
+    def _expire(self, now: float, held: str) -> tuple[DroppedCause, ...]:
         if self.waiting is None:
             return ()
         late = self.waiting.expire(now)
         if not self.waiting:
             self.waiting = None
         reason = f"expired while the node was on hold: {held}"
-        return tuple(Drop(id=cause_id, reason=reason) for cause_id in late)
+        return tuple(DroppedCause(id=cause_id, reason=reason) for cause_id in late)
 
     def _batches(self) -> Iterator[Batch]:
         return (batch for batch in (self.running, self.waiting) if batch is not None)

@@ -23,7 +23,7 @@ from localpuppet.base.machine.files import make_private, remove, state_problem, 
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.triggers.trigger import MAX_TAGS
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import State
+from localpuppet.node.runs.run import RunState
 
 if TYPE_CHECKING:
     from localpuppet.fleet.triggers.sending import Outgoing
@@ -213,7 +213,7 @@ class HeldKicks:
     def _is_dead(self, run: RunId) -> bool:
         """Return whether a run ended without a release of its kicks: its supervisor crashed."""
         status = self._records.status(RunDirectory(self._records.directory / run))
-        if status.state is not State.FINISHED:
+        if status.state is not RunState.FINISHED:
             return False
         ended = status.finished_at
         return ended is None or self._now() - parse_time(ended).timestamp() > SETTLING

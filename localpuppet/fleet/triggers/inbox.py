@@ -20,9 +20,9 @@ from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.triggers import step_table
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
-from localpuppet.fleet.triggers.step_table import Step, StepState, Voice
+from localpuppet.fleet.triggers.step_table import RolloutCaller, Step, StepState
 from localpuppet.fleet.trust.quota import Quota
 
 _VERSION = 2
@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS settled (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedStep:
+class StepRequest:
     """The answer to a request for a step.
 
     Attributes:
@@ -78,7 +78,7 @@ class Inbox:
         with self._database.use() as connection:
             return self._ids.has(connection, _EVERYBODY, identifier)
 
-    def accept(self, causes: Sequence[tuple[Cause, int]]) -> None:
+    def accept(self, causes: Sequence[tuple[RunCause, int]]) -> None:
         """Store causes, all or none.
 
         Args:
@@ -94,7 +94,7 @@ class Inbox:
                 self._ids.add(connection, _EVERYBODY, cause.id, until)
             self._ids.forget(connection, now)
 
-    def hear_rollout(self, voice: Voice) -> None:
+    def hear_rollout(self, voice: RolloutCaller) -> None:
         """Record the controller of a rollout; see `step_table.hear`.
 
         Raises:
@@ -104,19 +104,19 @@ class Inbox:
             now = int(self._clock.now().timestamp())
             step_table.hear(connection, voice, now=now, quota=self._quota)
 
-    def speaks(self, owner: str) -> tuple[Voice, int] | None:
+    def speaks(self, owner: str) -> tuple[RolloutCaller, int] | None:
         """Return the last controller of a rollout, and since when; see `step_table.speaks`."""
         with self._database.use() as connection:
             return step_table.speaks(connection, owner)
 
     def step(
         self,
-        cause: Cause,
+        cause: RunCause,
         number: int,
         *,
-        voice: Voice,
+        voice: RolloutCaller,
         problem: Callable[[], LocalpuppetError | None],
-    ) -> AskedStep:
+    ) -> StepRequest:
         """Store a step of a rollout with its cause, unless it was requested before.
 
         Args:
@@ -135,7 +135,7 @@ class Inbox:
             step_table.hear(connection, voice, now=now, quota=self._quota)
             known = step_table.known(connection, owner, number)
             if known and not step_table.may_begin_anew(connection, owner, number, epoch):
-                return AskedStep(step=known, new=False)
+                return StepRequest(step=known, new=False)
             if (error := problem()) is not None:
                 raise error
             step_table.add(connection, cause, number, epoch=epoch, now=now, quota=self._quota)
@@ -143,7 +143,7 @@ class Inbox:
                 "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
                 (cause.id, json.dumps(cause.to_dict())),
             )
-        return AskedStep(step=Step(state=StepState.WAITING), new=True)
+        return StepRequest(step=Step(state=StepState.WAITING), new=True)
 
     def ended(self, owner: str, number: int) -> int | None:
         """Return when a step of a rollout ended; see `step_table.ended`."""
@@ -204,12 +204,12 @@ class Inbox:
             ) from error
         return [outcome for outcome in read if outcome is not None]
 
-    def causes(self) -> list[Cause]:
+    def causes(self) -> list[RunCause]:
         """Return the causes in the order of their acceptance."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT cause FROM causes ORDER BY number").fetchall()
         try:
-            return [Cause.from_dict(loads(text)) for (text,) in rows]
+            return [RunCause.from_dict(loads(text)) for (text,) in rows]
         except (ValueError, StateError) as error:
             raise StateError(
                 f"holds a damaged cause: {error}", where=str(self._database.path)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.fleet.inventory.entry import MAX_ROLES, parse_role
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 
 _QUOTED, _ESCAPED = re.compile(r'(["\\])'), r"\\\1"
 
@@ -55,6 +55,6 @@ class Kick:
         return tuple(f'role="{_QUOTED.sub(_ESCAPED, role)}"' for role in self.roles)
 
     @property
-    def question(self) -> Question:
+    def question(self) -> FunctionCall:
         """Return the inventory query for the receivers."""
-        return Question.of("query_nodes", [" or ".join(self.texts)])
+        return FunctionCall.of("query_nodes", [" or ".join(self.texts)])

@@ -9,8 +9,8 @@ from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import ours
 from localpuppet.fleet.triggers.held_kicks import HeldKick, HeldKicks
-from localpuppet.fleet.triggers.sending import Sent, send
-from localpuppet.fleet.trust.signing import Signer
+from localpuppet.fleet.triggers.sending import SendResult, send
+from localpuppet.fleet.trust.signing import MessageSigner
 
 # Seconds after a run for which its kicks wait for the publication of its changes.
 PATIENCE = 10.0
@@ -31,7 +31,7 @@ class KickSending:
         self,
         held: HeldKicks,
         *,
-        signer: Signer,
+        signer: MessageSigner,
         store: Callable[[], Awaitable[KeyValue]],
         clock: Clock,
         log: Log,
@@ -90,7 +90,7 @@ class KickSending:
             self._tell(kick, sent)
         self._held.drop(kick)
 
-    def _tell(self, kick: HeldKick, sent: Sent) -> None:
+    def _tell(self, kick: HeldKick, sent: SendResult) -> None:
         if sent.sent:
             names = shown_names(sent.sent)
             self._log.info(f"run {kick.run} kicks {names} ({sent.uuid})", kind=LineKind.KICK)

@@ -13,7 +13,7 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import triggers_for
 from localpuppet.fleet.triggers.chain import Loop, next_path
 from localpuppet.fleet.triggers.trigger import Trigger
-from localpuppet.fleet.trust.signing import MessageKind, Signer
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.records import Records
@@ -45,7 +45,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SendResult:
     """The result of a call.
 
     Attributes:
@@ -63,11 +63,11 @@ async def send(
     call: Outgoing,
     *,
     kv: KeyValue,
-    signer: Signer,
+    signer: MessageSigner,
     paths: Iterable[tuple[NodeName, ...]],
     clock: Clock,
     uuid: str,
-) -> Sent:
+) -> SendResult:
     """Send a trigger to each of its receivers.
 
     Args:
@@ -119,7 +119,7 @@ async def send(
         for problem in done:
             if isinstance(problem, BaseException):
                 raise problem
-    return Sent(
+    return SendResult(
         uuid=uuid,
         sent=tuple(host for host in dict.fromkeys(call.hosts) if host not in dropped),
         dropped=dropped,

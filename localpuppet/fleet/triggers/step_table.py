@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.outcome import DROPPED, TriggerOutcome
 from localpuppet.fleet.trust.quota import Quota
 
@@ -65,7 +65,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Voice:
+class RolloutCaller:
     """The controller of a rollout.
 
     Attributes:
@@ -87,7 +87,7 @@ def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
     return int(found.fetchone()[0])
 
 
-def hear(connection: sqlite3.Connection, voice: Voice, *, now: int, quota: Quota) -> None:
+def hear(connection: sqlite3.Connection, voice: RolloutCaller, *, now: int, quota: Quota) -> None:
     """Record the controller and the epoch of a rollout, as the reason of its step 0.
 
     Raises:
@@ -107,7 +107,7 @@ def hear(connection: sqlite3.Connection, voice: Voice, *, now: int, quota: Quota
         raise BusyError(f"another controller continues this rollout in the same epoch {epoch}")
 
 
-def speaks(connection: sqlite3.Connection, owner: str) -> tuple[Voice, int] | None:
+def speaks(connection: sqlite3.Connection, owner: str) -> tuple[RolloutCaller, int] | None:
     """Return the last controller of a rollout, and since when; `None` without one.
 
     Returns:
@@ -116,7 +116,9 @@ def speaks(connection: sqlite3.Connection, owner: str) -> tuple[Voice, int] | No
     row = connection.execute(
         "SELECT epoch, reason, asked FROM steps WHERE owner = ? AND step = 0", (owner,)
     ).fetchone()
-    return None if row is None else (Voice(owner=owner, epoch=row[0], speaker=row[1]), row[2])
+    return (
+        None if row is None else (RolloutCaller(owner=owner, epoch=row[0], speaker=row[1]), row[2])
+    )
 
 
 def known(connection: sqlite3.Connection, owner: str, step: int) -> Step | None:
@@ -145,7 +147,13 @@ def may_begin_anew(connection: sqlite3.Connection, owner: str, step: int, epoch:
 
 
 def add(
-    connection: sqlite3.Connection, cause: Cause, step: int, *, epoch: int, now: int, quota: Quota
+    connection: sqlite3.Connection,
+    cause: RunCause,
+    step: int,
+    *,
+    epoch: int,
+    now: int,
+    quota: Quota,
 ) -> None:
     """Store a requested step, whose run has this cause.
 

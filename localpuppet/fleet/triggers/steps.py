@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localpuppet.base.formats.times import show_duration
-from localpuppet.fleet.triggers.cause import Cause
-from localpuppet.fleet.triggers.coalescing import Drop
-from localpuppet.node.runs.hold import Held
+from localpuppet.fleet.triggers.cause import RunCause
+from localpuppet.fleet.triggers.coalescing import DroppedCause
+from localpuppet.node.runs.hold import HoldStatus
 
 # Seconds for which a step waits for entries of other nodes.
 PATIENCE = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class StepAction:
     """The next actions.
 
     Attributes:
@@ -25,8 +25,8 @@ class Look:
         dropped: Log these, then forget them.
     """
 
-    due: Cause | None = None
-    dropped: tuple[Drop, ...] = ()
+    due: RunCause | None = None
+    dropped: tuple[DroppedCause, ...] = ()
 
 
 class Steps:
@@ -37,9 +37,9 @@ class Steps:
             none missing.
     """
 
-    def __init__(self, lacking: Callable[[Cause], str]) -> None:
+    def __init__(self, lacking: Callable[[RunCause], str]) -> None:
         self._lacking = lacking
-        self._waiting: dict[str, Cause] = {}
+        self._waiting: dict[str, RunCause] = {}
 
     @property
     def await_entries(self) -> bool:
@@ -49,7 +49,7 @@ class Steps:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, cause: Cause) -> None:
+    def add(self, cause: RunCause) -> None:
         """Add a step, which the inbox has stored."""
         self._waiting[cause.id] = cause
 
@@ -57,7 +57,7 @@ class Steps:
         """Forget a cause that is over, if it was a step."""
         self._waiting.pop(identifier, None)
 
-    def look(self, held: Held | None, *, now: float) -> Look:
+    def look(self, held: HoldStatus | None, *, now: float) -> StepAction:
         """Return the next actions; call it while no run is active.
 
         Args:
@@ -70,12 +70,12 @@ class Steps:
         if held is not None and held.alone:
             due = next((one for one in self._waiting.values() if one.sender in owners), None)
         reason = "its rollout does not hold this node any more"
-        dropped = [Drop(id=one.id, reason=reason) for one in late]
+        dropped = [DroppedCause(id=one.id, reason=reason) for one in late]
         if due is not None and due.after and (missing := self._lacking(due)):
             if now - due.timestamp >= PATIENCE:
-                dropped.append(Drop(id=due.id, reason=_unknown(missing)))
+                dropped.append(DroppedCause(id=due.id, reason=_unknown(missing)))
             due = None
-        return Look(due=due, dropped=tuple(dropped))
+        return StepAction(due=due, dropped=tuple(dropped))
 
 
 def _unknown(missing: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import IntegrityError, InvalidInputError, NotInForceError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.anchors import read_anchor
-from localpuppet.base.machine.renewed import Renewed
+from localpuppet.base.machine.renewed import ReloadedFiles
 from localpuppet.fleet.trust.constraints import check_constraints
 from localpuppet.fleet.trust.revocation import RevocationLists
 
@@ -41,7 +41,7 @@ class Authority:
         self._crl = crl
         self._certificates: list[Certificate] = []
         self._lists: RevocationLists | None = None
-        self._renew = Renewed([path for path in (ca, crl) if path is not None], self._load)
+        self._renew = ReloadedFiles([path for path in (ca, crl) if path is not None], self._load)
 
     def identify(self, der: bytes, *, now: datetime) -> "tuple[SignerName, PublicKeyTypes]":
         """Return whom a certificate names, and the public key in it.

@@ -57,7 +57,7 @@ _COLUMNS = "allow|deny, callers, actions, facts, classes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class PolicyDecision:
     """Whether a caller may do something, and because of what.
 
     Attributes:
@@ -237,7 +237,7 @@ def _fits(release: str, pattern: str) -> bool:
     return place <= end and release.startswith(first) and release.endswith(last)
 
 
-def decide(policy: Policy | None, caller: str, action: str) -> Decision:
+def decide(policy: Policy | None, caller: str, action: str) -> PolicyDecision:
     """Return whether a caller may do something.
 
     Args:
@@ -246,7 +246,7 @@ def decide(policy: Policy | None, caller: str, action: str) -> Decision:
         action: One of `ACTIONS`, or `deploy:` and a release.
     """
     if policy is None:
-        return Decision(
+        return PolicyDecision(
             allowed=False,
             reason="denied: this node has no policy; its policies/puppet.policy says who may what",
         )
@@ -257,6 +257,6 @@ def decide(policy: Policy | None, caller: str, action: str) -> Decision:
     return _decision(allow, f"line {policy.default_line} (default)", caller, action)
 
 
-def _decision(allow: bool, line: str, caller: str, action: str) -> Decision:
+def _decision(allow: bool, line: str, caller: str, action: str) -> PolicyDecision:
     verdict = "allowed" if allow else "denied"
-    return Decision(allowed=allow, reason=f"{verdict} by policy {line}: {caller} {action}")
+    return PolicyDecision(allowed=allow, reason=f"{verdict} by policy {line}: {caller} {action}")

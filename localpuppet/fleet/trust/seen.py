@@ -27,7 +27,7 @@ _VERSION = 2
 _FIRST = from_first_format("substr(id, 1, instr(id, ' ') - 1), substr(id, instr(id, ' ') + 1)")
 
 
-class Seen:
+class SeenIds:
     """A durable set of ids, each with its owner and the time until which it is kept.
 
     Args:

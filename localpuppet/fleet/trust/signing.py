@@ -92,7 +92,7 @@ class _Key:
     algorithms: tuple[str, ...]
 
 
-class Signer:
+class MessageSigner:
     """Signs in one name.
 
     Args:

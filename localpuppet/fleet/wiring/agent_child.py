@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.fleet.agent.confirming.retreating import Retreat
+from localpuppet.fleet.agent.confirming.retreating import RetreatOrder
 from localpuppet.fleet.agent.deployments import Deployment
-from localpuppet.fleet.agent.runner import Fate, Order, RunEnd
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.requests.compile import Compile
-from localpuppet.fleet.requests.deploy import Deed
+from localpuppet.fleet.requests.deploy import DeployAction
 from localpuppet.fleet.wiring.confirmations import is_confirmed
 from localpuppet.fleet.wiring.settings import fleet_settings
-from localpuppet.node.runs.observer import Unseen
+from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.reason import public_reason
 from localpuppet.node.runs.run import Status
@@ -23,13 +23,13 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.run import RunWiring
 
 if TYPE_CHECKING:
-    from localpuppet.node.runs.assigning import Assigning
+    from localpuppet.node.runs.assigning import AssignmentService
 
 # Bytes of what differs between two catalogs; a child has 64 KiB for all that it tells.
 MAX_CHANGES = 40 * 1024
 
 
-class _Begins(Unseen):
+class _Begins(SilentObserver):
     """Watches a run for its beginning."""
 
     def __init__(self, begun: Callable[[], None]) -> None:
@@ -41,7 +41,7 @@ class _Begins(Unseen):
         self._begun()
 
 
-def run_order(node: NodeWiring, order: Order, begun: Callable[[], None]) -> RunEnd:
+def run_order(node: NodeWiring, order: RunOrder, begun: Callable[[], None]) -> RunCompletion:
     """Do what `localpuppet apply` does, and return how it went.
 
     Args:
@@ -66,13 +66,13 @@ def run_order(node: NodeWiring, order: Order, begun: Callable[[], None]) -> RunE
                 status = _run(node, options, begun, named)
             except (BusyError, OnHoldError) as error:
                 # Not an attempt: the agent keeps the causes, and their run follows.
-                return RunEnd(fate=Fate.BUSY, reason=str(error))
+                return RunCompletion(fate=RequestedRunResult.BUSY, reason=str(error))
     except LocalpuppetError as error:
-        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
+        return RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason=str(error))
     return _end(status)
 
 
-def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> RunEnd:
+def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> RunCompletion:
     """Have, take or leave a release, and return how that went: `OVER` where it is done.
 
     Args:
@@ -83,9 +83,9 @@ def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> R
 
     def take() -> None:
         assigning = _assigning(node)
-        if deed is Deed.STAGE:
+        if deed is DeployAction.STAGE:
             assigning.stage(assignment)
-        elif deed is Deed.APPLY:
+        elif deed is DeployAction.APPLY:
             assigning.take(assignment)
         else:
             assigning.go_back(assignment)
@@ -93,7 +93,7 @@ def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> R
     return _done(take)
 
 
-def retreat(node: NodeWiring, order: Retreat, _begun: Callable[[], None]) -> RunEnd:
+def retreat(node: NodeWiring, order: RetreatOrder, _begun: Callable[[], None]) -> RunCompletion:
     """Go back from a release that is not confirmed, and return how that went; see `deploy`.
 
     Args:
@@ -104,7 +104,7 @@ def retreat(node: NodeWiring, order: Retreat, _begun: Callable[[], None]) -> Run
     return _done(lambda: _assigning(node).go_back(left, by=by))
 
 
-def _assigning(node: NodeWiring) -> "Assigning":
+def _assigning(node: NodeWiring) -> "AssignmentService":
     fresh = node.again()
     return RunWiring(fresh).assigning(
         confirm=fleet_settings(fresh).agent.confirm or 0.0,
@@ -112,18 +112,20 @@ def _assigning(node: NodeWiring) -> "Assigning":
     )
 
 
-def _done(work: Callable[[], None]) -> RunEnd:
+def _done(work: Callable[[], None]) -> RunCompletion:
     """Do something that is done or not, and return how that went."""
     try:
         work()
     except BusyError as error:
-        return RunEnd(fate=Fate.BUSY, reason=str(error))
+        return RunCompletion(fate=RequestedRunResult.BUSY, reason=str(error))
     except LocalpuppetError as error:
-        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
-    return RunEnd(fate=Fate.OVER)
+        return RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+    return RunCompletion(fate=RequestedRunResult.OVER)
 
 
-def compile_candidate(node: NodeWiring, order: Compile, _begun: Callable[[], None]) -> RunEnd:
+def compile_candidate(
+    node: NodeWiring, order: Compile, _begun: Callable[[], None]
+) -> RunCompletion:
     """Compile two catalogs, and tell what differs; see `deploy`.
 
     Args:
@@ -133,8 +135,8 @@ def compile_candidate(node: NodeWiring, order: Compile, _begun: Callable[[], Non
     try:
         changes = RunWiring(node.again()).candidate().changes(order.release)
     except LocalpuppetError as error:
-        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
-    return RunEnd(fate=Fate.OVER, told=changes.bounded(MAX_CHANGES).to_dict())
+        return RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+    return RunCompletion(fate=RequestedRunResult.OVER, told=changes.bounded(MAX_CHANGES).to_dict())
 
 
 def _run(
@@ -151,9 +153,9 @@ def _run(
     return supervisor.apply(prepared)
 
 
-def _end(status: Status) -> RunEnd:
-    return RunEnd(
-        fate=Fate.OVER,
+def _end(status: Status) -> RunCompletion:
+    return RunCompletion(
+        fate=RequestedRunResult.OVER,
         run=status.id,
         outcome=str(status.outcome),
         reason="" if status.succeeded else public_reason(status),

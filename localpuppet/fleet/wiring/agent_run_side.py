@@ -16,7 +16,7 @@ from localpuppet.base.machine.unix_socket import listen
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
-from localpuppet.fleet.agent.candidates import Candidates
+from localpuppet.fleet.agent.candidates import CompilationJobs
 from localpuppet.fleet.agent.command_runner import CommandRunner
 from localpuppet.fleet.agent.confirming.confirming import Confirming
 from localpuppet.fleet.agent.deployments import Deployments
@@ -27,8 +27,8 @@ from localpuppet.fleet.agent.restored_steps import recorded_end
 from localpuppet.fleet.agent.rollout_steps import RolloutSteps
 from localpuppet.fleet.agent.run_service import RunParts
 from localpuppet.fleet.agent.run_side import LocalRunSide
-from localpuppet.fleet.agent.runner import Obstacles, Runner
-from localpuppet.fleet.agent.status import Describer, Kept
+from localpuppet.fleet.agent.runner import Runner, RunObstacles
+from localpuppet.fleet.agent.status import Describer, NodeRecords
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.outbox import awaited
 from localpuppet.fleet.leases.book import LeaseBook
@@ -47,10 +47,10 @@ from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.fleet.wiring.puppet_calls import puppet_calls
 from localpuppet.fleet.wiring.puppet_environment import own_variables
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
-from localpuppet.fleet.wiring.telling import TellingWiring
-from localpuppet.node.runs.hold import Held
+from localpuppet.fleet.wiring.telling import PublishingWiring
+from localpuppet.node.runs.hold import HoldStatus
 from localpuppet.node.runs.holds import Holds
-from localpuppet.node.runs.told_changes import ToldChanges
+from localpuppet.node.runs.told_changes import NoopReporter
 from localpuppet.node.wiring.node import NodeWiring
 
 # Lends the store of an engine, connected; that of the site for `None`.
@@ -95,7 +95,7 @@ def run_parts(
         return agent.paths() if run is None else fleet.paths(run)
 
     confirmation = confirming(fleet, agent, inbox, holds=holds, store=store, log=log)
-    kept = Kept(
+    kept = NodeRecords(
         holds=holds,
         records=node.records,
         modules=node.settings.modules,
@@ -105,7 +105,7 @@ def run_parts(
         confirmation=confirmation.told,
     )
     describer = Describer(agent, kept, signer=signer, clock=node.clock)
-    outbox = TellingWiring(node, fleet=fleet).outbox()
+    outbox = PublishingWiring(node, fleet=fleet).outbox()
     steps = RolloutSteps(
         agent,
         inbox=inbox,
@@ -123,11 +123,11 @@ def run_parts(
     )
     asked = _Asked(
         deployments,
-        Candidates(ForkRunner(partial(compile_candidate, node)), log=log),
+        CompilationJobs(ForkRunner(partial(compile_candidate, node)), log=log),
         confirmation,
     )
     ours = fleet_settings(node).agent.run_cmd is None
-    changes = ToldChanges(node.settings.state, node.records) if ours else None
+    changes = NoopReporter(node.settings.state, node.records) if ours else None
     desk = _desk(fleet, log, holds, _actions(agent, describer, steps, asked, changes))
     return RunParts(
         agent=agent,
@@ -203,8 +203,8 @@ def _agent(
         admission=SignedAdmission(admission, fleet.verifier, node.clock),
         inbox=inbox,
         runner=runner,
-        obstacles=Obstacles(
-            held=lambda: Held.by(holds().active()),
+        obstacles=RunObstacles(
+            held=lambda: HoldStatus.by(holds().active()),
             lacking=entries.lacking,
             begun=partial(recorded_end, node.records),
         ),
@@ -253,7 +253,7 @@ class _Asked:
     """What is asked for of releases."""
 
     deployments: Deployments
-    candidates: Candidates
+    candidates: CompilationJobs
     confirmation: Confirming
 
 
@@ -262,7 +262,7 @@ def _actions(
     describer: Describer,
     steps: RolloutSteps,
     asked: "_Asked",
-    changes: ToldChanges | None,
+    changes: NoopReporter | None,
 ) -> Actions:
     def run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
         return agent.request_run(

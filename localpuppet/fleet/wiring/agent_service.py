@@ -27,7 +27,7 @@ from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.fleet.wiring.reactions import reactor
 from localpuppet.fleet.wiring.settings import fleet_settings
-from localpuppet.fleet.wiring.telling import TellingWiring
+from localpuppet.fleet.wiring.telling import PublishingWiring
 from localpuppet.fleet.wiring.warming import warming
 
 # The network side asks so often, in seconds, whether there is a run side.
@@ -124,7 +124,7 @@ def _inventory(
     All are the run side's: it signs, and it verifies what the network side hands over.
     """
     wiring = InventoryWiring(fleet.node, fleet=fleet)
-    publisher = TellingWiring(fleet.node, fleet=fleet).publisher(store, log)
+    publisher = PublishingWiring(fleet.node, fleet=fleet).publisher(store, log)
     seen = asyncio.Event()
     follower = wiring.follower(store, log, changed=seen.set)
     tasks: list[Task] = [partial(publisher.run, agent.subscribe()), follower.follow]

@@ -6,12 +6,12 @@ from functools import partial
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.ports import LineKind, Log
-from localpuppet.base.machine.reaching import Reaching
+from localpuppet.base.machine.reaching import ServerSelector
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.agent.confirming.confirming import Confirming, Site
-from localpuppet.fleet.agent.confirming.looking import Answers, Looking, Store
+from localpuppet.fleet.agent.confirming.confirming import ConfirmationContext, Confirming
+from localpuppet.fleet.agent.confirming.looking import Answers, BusProbe, Store
 from localpuppet.fleet.agent.confirming.memory import ConfirmationMemory
-from localpuppet.fleet.agent.confirming.retreating import Retreating
+from localpuppet.fleet.agent.confirming.retreating import RetreatService
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.wiring.agent_child import retreat
@@ -47,7 +47,7 @@ def confirming(
     """
     node = fleet.node
     return Confirming(
-        Site(
+        ConfirmationContext(
             memory=ConfirmationMemory(node.settings.state),
             assigned=node.assigned.read,
             rollback=node.rollback,
@@ -57,8 +57,8 @@ def confirming(
             late=lambda late: metrics.note_confirmation(node.settings.metrics, late=late),
             command=_command(node, log),
         ),
-        looking=Looking(agent.me, store=store, verifier=fleet.verifier, answers=_answers(node)),
-        retreating=Retreating(
+        looking=BusProbe(agent.me, store=store, verifier=fleet.verifier, answers=_answers(node)),
+        retreating=RetreatService(
             ForkRunner(partial(retreat, node)),
             agent=agent,
             inbox=inbox,
@@ -79,7 +79,7 @@ def _answers(node: NodeWiring) -> Answers | None:
     if servers is None:
         return None
     endpoints = [(endpoint.host, endpoint.port) for endpoint in servers.endpoints]
-    return Reaching(endpoints, timeout=bus.timeout).answers
+    return ServerSelector(endpoints, timeout=bus.timeout).answers
 
 
 def _command(node: NodeWiring, log: Log) -> Callable[[], Awaitable[bool]] | None:

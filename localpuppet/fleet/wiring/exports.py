@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from localpuppet.fleet.agent.asking import Lend
     from localpuppet.fleet.agent.export_calls import ExportCalls
     from localpuppet.fleet.exports.bringing import ExportsBaggage, ExportsFollower
-    from localpuppet.fleet.exports.collecting import Collecting
+    from localpuppet.fleet.exports.collecting import CollectorService
     from localpuppet.fleet.exports.held import HeldExports
     from localpuppet.fleet.exports.outbox import ExportsOutbox
-    from localpuppet.fleet.exports.recording import Collected
+    from localpuppet.fleet.exports.recording import CollectorRecord
     from localpuppet.fleet.exports.resource import ExportedResource
     from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
     from localpuppet.fleet.inventory.server import ExportedServer
@@ -91,17 +91,17 @@ class ExportsWiring:
         digests = {one.exports.digest for one in entries if one is not None}
         self._outbox().keep({digest for digest in digests if digest is not None})
 
-    def collecting(self, name: "NodeName") -> "Collecting":
+    def collecting(self, name: "NodeName") -> "CollectorService":
         """Return what answers collectors of this node.
 
         Args:
             name: This node.
         """
-        from localpuppet.fleet.exports.collecting import Collecting
+        from localpuppet.fleet.exports.collecting import CollectorService
 
-        return Collecting(self.held(), me=name, policy=peers(self._node).collect_policy)
+        return CollectorService(self.held(), me=name, policy=peers(self._node).collect_policy)
 
-    def would_take(self, name: "NodeName") -> "list[Collected]":
+    def would_take(self, name: "NodeName") -> "list[CollectorRecord]":
         """Return what the collectors of the newest run would get now, by today's policy.
 
         Args:

@@ -19,12 +19,12 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from localpuppet.base.machine.guarded_command import Guarded
+    from localpuppet.base.machine.guarded_command import GuardedProcess
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.requests.client import RequestClient
     from localpuppet.fleet.triggers.held_kicks import HeldKicks
-    from localpuppet.fleet.triggers.sending import Outgoing, Sent
-    from localpuppet.fleet.trust.signing import Signer, Verifier
+    from localpuppet.fleet.triggers.sending import Outgoing, SendResult
+    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 
 MAX_PASSWORD = 4096
@@ -50,7 +50,7 @@ class FleetWiring:
         return self._name or node_name(self.node)
 
     @cached_property
-    def signer(self) -> "Signer":
+    def signer(self) -> "MessageSigner":
         """This node, or the person whose root it is."""
         return self.identity.signer()
 
@@ -130,7 +130,7 @@ class FleetWiring:
 
         return RequestClient(kv, signer=self.signer, verifier=self.verifier, clock=self.node.clock)
 
-    async def send(self, call: "Outgoing", kv: "KeyValue", *, run: str | None) -> "Sent":
+    async def send(self, call: "Outgoing", kv: "KeyValue", *, run: str | None) -> "SendResult":
         """Send triggers in this node's name; see `triggers.sending.send`.
 
         Args:
@@ -163,11 +163,11 @@ class FleetWiring:
 
         return ask(socket, line, patience=patience)
 
-    def guarded(self, command: "Sequence[str]", *, own_group: bool) -> "Guarded":
-        """Return a command that ends when we die or hang; see `Guarded`."""
-        from localpuppet.base.machine.guarded_command import Guarded
+    def guarded(self, command: "Sequence[str]", *, own_group: bool) -> "GuardedProcess":
+        """Return a command that ends when we die or hang; see `GuardedProcess`."""
+        from localpuppet.base.machine.guarded_command import GuardedProcess
 
-        return Guarded(command, own_group=own_group)
+        return GuardedProcess(command, own_group=own_group)
 
 
 def machine_name() -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
     from localpuppet.fleet.requests.admission import RequestAdmission
-    from localpuppet.fleet.trust.signing import Signer, Verifier
+    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 
 class Identity:
@@ -65,7 +65,7 @@ class Identity:
 
         return read_certificate(path)
 
-    def signer(self, *, make: bool = True) -> "Signer":
+    def signer(self, *, make: bool = True) -> "MessageSigner":
         """Return what signs.
 
         Args:
@@ -75,15 +75,17 @@ class Identity:
         Raises:
             InvalidInputError: The key is refused, or does not belong to the certificate.
         """
-        from localpuppet.fleet.trust.signing import Signer
+        from localpuppet.fleet.trust.signing import MessageSigner
 
         certificate = self.certificate()
         if certificate is None:
             name = self.name()  # first: a name that is refused is what the user has to hear of
-            return Signer(name, self.own_key.ensure() if make else self.own_key.load())
+            return MessageSigner(name, self.own_key.ensure() if make else self.own_key.load())
         from localpuppet.fleet.trust.authority import der
 
-        return Signer(self.name(), self._certified_key(certificate), certificate=der(certificate))
+        return MessageSigner(
+            self.name(), self._certified_key(certificate), certificate=der(certificate)
+        )
 
     def _certified_key(self, certificate: "Certificate") -> "PrivateKeyTypes":
         from localpuppet.fleet.trust.keys import parse_private, public_pem, read_private
@@ -125,14 +127,14 @@ class Identity:
             LocalpuppetError: The identity is refused.
         """
         from localpuppet.fleet.requests.admission import RequestAdmission
-        from localpuppet.fleet.trust.seen import Seen
+        from localpuppet.fleet.trust.seen import SeenIds
 
         node = self._node
         return RequestAdmission(
             me=node_name(node),
             verifier=self.verifier(),
             policy=peers(node).policy,
-            seen=Seen(node.settings.state / "seen.sqlite", node.clock),
+            seen=SeenIds(node.settings.state / "seen.sqlite", node.clock),
             clock=node.clock,
         )
 

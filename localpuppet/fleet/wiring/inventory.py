@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.inventory.admission import EntryAdmission
     from localpuppet.fleet.inventory.following import ViewFollower
-    from localpuppet.fleet.inventory.reading import Found, InventoryReader
+    from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
     from localpuppet.fleet.inventory.view import View
 
     Store = Callable[[], Awaitable[KeyValue]]
@@ -103,7 +103,7 @@ class InventoryWiring:
             there = self.agent_is_there() and self.is_current(view)
             if not (there or (run is not None and self._is_shared(view, run))):
                 async with self._fleet.connected() as kv:
-                    await self.follower(lent(kv), Notes(note)).list_once()
+                    await self.follower(lent(kv), NoteLog(note)).list_once()
         except UnavailableError:
             if not self.agent_is_there():
                 raise
@@ -116,7 +116,7 @@ class InventoryWiring:
 
     def ask(
         self, reader: "InventoryReader", question: "Callable[[InventoryReader], T]"
-    ) -> "Found[T]":
+    ) -> "InventoryAnswer[T]":
         """Return what a question finds.
 
         Raises:
@@ -225,7 +225,7 @@ class InventoryWiring:
         return is_locked(self._node.settings.state / "agent" / "lock")
 
 
-class Notes:
+class NoteLog:
     """A `Log` for a verb: what an operator should know is a note, and nothing else is said."""
 
     def __init__(self, note: Callable[[str], None]) -> None:

@@ -35,7 +35,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.inventory.entry import InventoryEntry
-    from localpuppet.node.releases.staged import Staged
+    from localpuppet.node.releases.staged import StagedRelease
 
 # Seconds that the first run of a node waits for what the bus knows of the node.
 ASKING = 10.0
@@ -53,7 +53,7 @@ class NotReadError(UnavailableError):
     """The agent has not read the bus yet."""
 
 
-class MadeAnew:
+class ReinstalledNode:
     """Asks what this node said before it was made anew.
 
     Args:
@@ -148,7 +148,7 @@ class MadeAnew:
 
     async def _asked_entry(self) -> "InventoryEntry | None":
         from localpuppet.fleet.bus.layout import INVENTORY
-        from localpuppet.fleet.inventory.admission import Refusal
+        from localpuppet.fleet.inventory.admission import EntryRefusal
 
         name = self._fleet.name
         try:
@@ -159,12 +159,12 @@ class MadeAnew:
         if found is None:
             return None
         entry = self._inventory.admission().entry(name, found.value)
-        if isinstance(entry, Refusal):
+        if isinstance(entry, EntryRefusal):
             raise IntegrityError(entry.reason, where=f"the entry of {name}")
         return entry
 
 
-def compare_with_fleet(node: NodeWiring, staged: "Staged") -> None:
+def compare_with_fleet(node: NodeWiring, staged: "StagedRelease") -> None:
     """Refuse a tag that this node sees for the first time and that is another on other nodes.
 
     A bus that cannot be asked stops no release: that is noted.
@@ -239,7 +239,7 @@ async def _read_commits(node: NodeWiring, app: str) -> dict[str, Any]:
 
 
 def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
-    """Return what an entry says of the release; see `MadeAnew.applied`.
+    """Return what an entry says of the release; see `ReinstalledNode.applied`.
 
     Raises:
         InvalidInputError: What it says is not a release.
@@ -257,7 +257,7 @@ def main(root: str, what: str) -> None:
         if "/" in what:
             told = run(_read_commits(NodeWiring(root), what))
         else:
-            found = MadeAnew(NodeWiring(root)).look(float(what))
+            found = ReinstalledNode(NodeWiring(root)).look(float(what))
             told = None if found is None else {"app": str(found.app), "at": found.tagged_at}
     except TimeoutError:
         problem = f"did not answer within {ASKING:g} s"

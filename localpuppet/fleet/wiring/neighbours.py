@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from localpuppet.base.formats.values import Json
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.node.releases.ledger import AppliedElsewhere
-    from localpuppet.node.releases.staged import Staged
+    from localpuppet.node.releases.staged import StagedRelease
     from localpuppet.node.runs.records import RunDirectory
     from localpuppet.node.runs.run import Status
 
@@ -47,10 +47,10 @@ class FleetNeighbours(Neighbours):
     def applied_elsewhere(
         self, app: "ReleasePath", note: Callable[[str], None]
     ) -> "AppliedElsewhere | None":
-        """Return what this node's own entry on the bus says; see `MadeAnew.applied`."""
-        from localpuppet.fleet.wiring.made_anew import MadeAnew
+        """Return what this node's own entry on the bus says; see `ReinstalledNode.applied`."""
+        from localpuppet.fleet.wiring.made_anew import ReinstalledNode
 
-        return MadeAnew(self._node).applied(app.source, note)
+        return ReinstalledNode(self._node).applied(app.source, note)
 
     def facts(self, name: "NodeName") -> "Mapping[str, Json] | None":
         """Return the facts in the inventory entry of a node."""
@@ -66,14 +66,14 @@ class FleetNeighbours(Neighbours):
         entry = run(read())
         return None if entry is None else entry.facts
 
-    def compare_tag(self, staged: "Staged") -> None:
+    def compare_tag(self, staged: "StagedRelease") -> None:
         """Refuse a tag that the entries of other nodes contradict."""
         from localpuppet.fleet.wiring.made_anew import compare_with_fleet
 
         compare_with_fleet(self._node, staged)
 
     def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
-        """Publish the entry of a good run, and send a run's kicks; see `TellingWiring`."""
-        from localpuppet.fleet.wiring.telling import TellingWiring
+        """Publish the entry of a good run, and send a run's kicks; see `PublishingWiring`."""
+        from localpuppet.fleet.wiring.telling import PublishingWiring
 
-        TellingWiring(self._node).after_run(note, run, status)
+        PublishingWiring(self._node).after_run(note, run, status)

@@ -3,11 +3,11 @@
 from localpuppet.base.machine.ports import Log
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.reactions.collectors import Collectors
-from localpuppet.fleet.agent.reactions.dependency import Source
-from localpuppet.fleet.agent.reactions.ended_runs import EndedRuns
+from localpuppet.fleet.agent.reactions.dependency import DependencySource
+from localpuppet.fleet.agent.reactions.ended_runs import FinishedRuns
 from localpuppet.fleet.agent.reactions.memory import ReactionMemory
 from localpuppet.fleet.agent.reactions.questions import Questions
-from localpuppet.fleet.agent.reactions.reactor import Reactor, World
+from localpuppet.fleet.agent.reactions.reactor import ReactionPorts, Reactor
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.policy_file import peer_refusal
 from localpuppet.fleet.wiring.exports import ExportsWiring
@@ -31,13 +31,13 @@ def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
     def now() -> float:
         return clock.now().timestamp()
 
-    sources: list[Source] = [
+    sources: list[DependencySource] = [
         Questions(view, records, now=now, max_stale=max_stale),
         Collectors(view, collecting, records, now=now, max_stale=max_stale),
     ]
-    world = World(
+    world = ReactionPorts(
         host=agent,
-        runs=EndedRuns(records, sources),
+        runs=FinishedRuns(records, sources),
         sources=sources,
         peers=view,
         refusal=lambda peer: peer_refusal(policy, peer, "react"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.fleet.wiring.inventory import InventoryWiring, Notes, lent
+from localpuppet.fleet.wiring.inventory import InventoryWiring, NoteLog, lent
 from localpuppet.fleet.wiring.kicks import CycleWatch, kick_sending, kick_texts, warn_of_cycles
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
 from localpuppet.node.wiring.node import NodeWiring
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.base.machine.ports import Log
     from localpuppet.fleet.inventory.entry import InventoryEntry
-    from localpuppet.fleet.inventory.facts import GoodRun
+    from localpuppet.fleet.inventory.facts import PublishedRun
     from localpuppet.fleet.inventory.outbox import Outbox
-    from localpuppet.fleet.inventory.publishing import Publisher, Voice
+    from localpuppet.fleet.inventory.publishing import Publisher, PublisherIdentity
     from localpuppet.fleet.wiring.inventory import Store
     from localpuppet.node.runs.records import RunDirectory
     from localpuppet.node.runs.run import Status
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 
 
-class TellingWiring:
+class PublishingWiring:
     """The parts that tell the others.
 
     Args:
@@ -114,7 +114,7 @@ class TellingWiring:
                 if payload is not None:
                     news = await publish(kv, payload, self._voice())
                     outbox.note_published(payload)
-                await kick_sending(self._fleet, lent(kv), Notes(note)).step(told=True)
+                await kick_sending(self._fleet, lent(kv), NoteLog(note)).step(told=True)
         except TimeoutError as error:
             raise UnavailableError(
                 f"did not take the entry within {PATIENCE:g} s", where="bus"
@@ -186,11 +186,11 @@ class TellingWiring:
         finally:
             view.close()
 
-    def _voice(self) -> "Voice":
-        from localpuppet.fleet.inventory.publishing import Voice
+    def _voice(self) -> "PublisherIdentity":
+        from localpuppet.fleet.inventory.publishing import PublisherIdentity
 
         fleet = self._fleet
-        return Voice(
+        return PublisherIdentity(
             node=fleet.name,
             signer=fleet.signer,
             verifier=fleet.verifier,
@@ -198,7 +198,7 @@ class TellingWiring:
         )
 
 
-def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "GoodRun":
+def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "PublishedRun":
     """Return what a good run was, as far as others hear of it; without what it exports.
 
     Args:
@@ -211,12 +211,12 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Goo
         InvalidInputError: A part is refused.
     """
     from localpuppet.base.formats.json_file import read_json
-    from localpuppet.base.formats.names import Environment, NodeName, ReleasePath
+    from localpuppet.base.formats.names import EnvironmentName, NodeName, ReleasePath
     from localpuppet.base.formats.times import parse_time
     from localpuppet.fleet.exports.recording import read_collected
     from localpuppet.fleet.inventory.component import read_components
-    from localpuppet.fleet.inventory.entry import AskedQuery
-    from localpuppet.fleet.inventory.facts import GoodRun
+    from localpuppet.fleet.inventory.entry import CatalogQuery
+    from localpuppet.fleet.inventory.facts import PublishedRun
     from localpuppet.node.enc.instance.facts import withheld
     from localpuppet.node.puppet.facts import read_classes, read_facts
     from localpuppet.node.puppet.noted import COMPONENTS, read_noted
@@ -227,12 +227,12 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Goo
     paths = (request.get("causes") or {}).get("paths") or [[]]
     memory = TagMemory(fleet.node.settings.state)
     pin = memory.pin(ReleasePath(status.app))
-    return GoodRun(
+    return PublishedRun(
         node=fleet.name,
         at=parse_time(status.finished_at or status.started_at).timestamp(),
         run=status.id,
         release=status.app,
-        environment=Environment(request["environment"]),
+        environment=EnvironmentName(request["environment"]),
         parameters=request["node_document"].get("parameters") or {},
         facts=read_facts(run.public),
         withheld=withheld(request.get("instance_facts") or ()),
@@ -244,12 +244,12 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Goo
         commit=pin.commit if pin is not None else None,
         queries=(
             *(
-                AskedQuery(text=query.text, digest=query.digest)
+                CatalogQuery(text=query.text, digest=query.digest)
                 for query in read_queries(run)
                 if query.digest is not None
             ),
             *(
-                AskedQuery(text=one.question, digest=one.digest)
+                CatalogQuery(text=one.question, digest=one.digest)
                 for one in read_collected(run)
                 if one.digest is not None
             ),

@@ -9,7 +9,7 @@ from localpuppet.base.machine.kept_process import KeptProcess, start_kept
 from localpuppet.base.machine.ports import Log
 from localpuppet.base.share.files import shared_file
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.agent.warming import Warming
+from localpuppet.fleet.agent.warming import ForkServerKeeper
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.run import lean_start
@@ -50,6 +50,6 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
     return process
 
 
-def warming(node: NodeWiring, agent: Agent, log: Log) -> Warming:
+def warming(node: NodeWiring, agent: Agent, log: Log) -> ForkServerKeeper:
     """Return what keeps a node's fork server."""
-    return Warming(agent, start=partial(start_server, node), log=log)
+    return ForkServerKeeper(agent, start=partial(start_server, node), log=log)

@@ -127,7 +127,7 @@ def apply_command(
         cause=parse_line(cause, what="cause"),
         despite_hold=despite_hold,
     )
-    shown = Shown(verbose=verbose, as_json=as_json, detach=detach, detailed=detailed_exitcodes)
+    shown = RunDisplay(verbose=verbose, as_json=as_json, detach=detach, detailed=detailed_exitcodes)
     wiring = RunWiring(node)
     with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
         prepared = wiring.preparation().prepare(
@@ -138,7 +138,7 @@ def apply_command(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class RunDisplay:
     """How `apply` shows a run.
 
     Attributes:
@@ -155,7 +155,7 @@ class Shown:
 
 
 def supervise(
-    node: NodeWiring, wiring: "RunWiring", prepared: "PreparedRun", shown: Shown
+    node: NodeWiring, wiring: "RunWiring", prepared: "PreparedRun", shown: RunDisplay
 ) -> Status:
     """Run a prepared run, show its progress, and return its final status.
 
@@ -184,7 +184,7 @@ def supervise(
         observer.close()
 
 
-def tell(status: Status, shown: Shown) -> int:
+def tell(status: Status, shown: RunDisplay) -> int:
     """Show the result of a run, and return the exit code."""
     text = render.as_json(status.to_dict()) if shown.as_json else render_run.result(status)
     # A run that never started is an error like any other; --detach has no id to wait for then.

@@ -115,7 +115,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     for text in addition.paragraphs:
         render.emit(text)
     for warning in warnings:
-        render.Silent().note(f"warning: {warning}")
+        render.QuietObserver().note(f"warning: {warning}")
     render.emit(click.style("valid", fg="green"))
 
 

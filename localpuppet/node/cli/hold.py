@@ -153,4 +153,4 @@ def refresh_metrics(node: NodeWiring) -> None:
             now=node.clock.now(),
         )
     except StateError as error:
-        render.Silent().note(f"metrics could not be written: {error}")
+        render.QuietObserver().note(f"metrics could not be written: {error}")

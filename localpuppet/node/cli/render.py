@@ -13,7 +13,7 @@ import click
 
 from localpuppet.base.formats.text import one_line, printable
 from localpuppet.base.formats.times import show_duration
-from localpuppet.node.runs.observer import Unseen
+from localpuppet.node.runs.observer import SilentObserver
 
 COLORS = {
     "unchanged": "green",
@@ -237,7 +237,7 @@ def user_text(value: object) -> str:
     return printable(str(value))
 
 
-class Silent(Unseen):
+class QuietObserver(SilentObserver):
     """Observes a run for a program: only notes, on standard error."""
 
     def note(self, text: str) -> None:
@@ -245,7 +245,7 @@ class Silent(Unseen):
         say(f"# {one_line(text)}", err=True)
 
 
-class Lines(Silent):
+class Lines(QuietObserver):
     """Observes a run for a log or a pipe: plain lines as they arrive."""
 
     def __init__(self, title: str = "", *, short: str = "") -> None:
@@ -312,7 +312,7 @@ class Terminal(Lines):
         self._below.stop()
 
 
-def observer(*, quiet: bool, title: str, short: str = "") -> Silent:
+def observer(*, quiet: bool, title: str, short: str = "") -> QuietObserver:
     """Return the observer of a run for a program, a log, or a person.
 
     Args:
@@ -321,7 +321,7 @@ def observer(*, quiet: bool, title: str, short: str = "") -> Silent:
         short: A short form of the command line for people; empty for the whole line.
     """
     if quiet:
-        return Silent()
+        return QuietObserver()
     # Progress requires a terminal on both.
     terminal = on_terminal(sys.stdout) and on_terminal(sys.stderr)
     short = short if on_terminal(sys.stdout) else ""
@@ -330,7 +330,7 @@ def observer(*, quiet: bool, title: str, short: str = "") -> Silent:
     return Lines(title, short=short)
 
 
-def progress(title: str) -> Silent:
+def progress(title: str) -> QuietObserver:
     """Return a progress display for a person at a terminal, or a silent one."""
     return observer(quiet=not on_terminal(sys.stdout), title=title)
 

@@ -8,13 +8,13 @@ import click
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.node.cli import render
-from localpuppet.node.puppet.resources import Fate, ReportedResource
+from localpuppet.node.puppet.resources import ReportedResource, ResourceResult
 
 SECTIONS = (
-    (Fate.FAILED, "Failed", "red"),
-    (Fate.CHANGED, "Changed", "green"),
-    (Fate.WOULD_CHANGE, "Would change", "yellow"),
-    (Fate.SKIPPED, "Skipped", "cyan"),
+    (ResourceResult.FAILED, "Failed", "red"),
+    (ResourceResult.CHANGED, "Changed", "green"),
+    (ResourceResult.WOULD_CHANGE, "Would change", "yellow"),
+    (ResourceResult.SKIPPED, "Skipped", "cyan"),
 )
 
 

@@ -11,7 +11,7 @@ import click
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.node.cli import render
-from localpuppet.node.runs.run import NOTHING_APPLIED, Outcome, State, Status
+from localpuppet.node.runs.run import NOTHING_APPLIED, Outcome, RunState, Status
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.attempt import Attempt
@@ -86,7 +86,7 @@ def refused(attempt: "Attempt", now: datetime) -> str:
 
 def state_word(status: Status) -> str:
     """Return the word for the state of a run."""
-    if status.state is State.FINISHED and status.outcome is not None:
+    if status.state is RunState.FINISHED and status.outcome is not None:
         return str(status.outcome)
     return str(status.state)
 

@@ -39,13 +39,13 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     if end:
         _end(node, as_json)
         return
-    from localpuppet.node.runs.going_back import GoingBack
+    from localpuppet.node.runs.going_back import RollbackService
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
     kept = releases.store.kept()
     try:
-        rollback, left, ended = GoingBack(node.good_runs, node.ledger).go_back(
+        rollback, left, ended = RollbackService(node.good_runs, node.ledger).go_back(
             node.inputs.read(str(node.settings.input)),
             tag=tag,
             user=user(),

@@ -78,9 +78,9 @@ def stage_command(
     if reader is not None and approve is not None and not approve.given:
         left_out = reader.read_staged(releases.resolve(staged.app))
         if left_out:
-            render.Silent().note(f"warning: {left_out}")
+            render.QuietObserver().note(f"warning: {left_out}")
     if importer.repaired:
-        render.Silent().note(f"warning: {staged.app} was repaired: {importer.repaired}")
+        render.QuietObserver().note(f"warning: {staged.app} was repaired: {importer.repaired}")
     node.documents.remember()
     if as_json:
         render.emit_json(staged.to_dict())

@@ -11,7 +11,7 @@ from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import State, Status
+from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def status_command(
         _show(status, rows, now=now)
     if status is None:
         return 0
-    if status.state is not State.FINISHED:
+    if status.state is not RunState.FINISHED:
         return 75 if wait else 0
     return 0 if status.succeeded else 1
 

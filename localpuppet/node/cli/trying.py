@@ -72,7 +72,7 @@ def try_command(
         user=apply.user(),
         cause="try",
     )
-    shown = apply.Shown(
+    shown = apply.RunDisplay(
         verbose=flags["verbose"],
         as_json=flags["as_json"],
         detach=False,

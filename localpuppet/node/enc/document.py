@@ -13,14 +13,14 @@ from typing import cast
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import (
     ClassName,
-    Environment,
+    EnvironmentName,
     ReleasePath,
     check_class_parameter,
     check_parameter,
     did_you_mean,
 )
 from localpuppet.base.formats.values import Json, at
-from localpuppet.node.enc.interpolation import Lookup, interpolate
+from localpuppet.node.enc.interpolation import ParameterResolver, interpolate
 
 # JSON leaves these as they are; Ruby's YAML reader refuses them or takes them for line breaks.
 _ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -38,7 +38,7 @@ class EncData:
 
     classes: Classes
     parameters: Mapping[str, Json]
-    environment: Environment | None = None
+    environment: EnvironmentName | None = None
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, where: str = "") -> "EncData":
@@ -68,7 +68,7 @@ class EncData:
             parameters=parameters,
             environment=None
             if environment is None
-            else Environment.parse(environment, where=at(where, "environment")),
+            else EnvironmentName.parse(environment, where=at(where, "environment")),
         )
 
     def over(self, lower: "EncData") -> "EncData":
@@ -215,7 +215,7 @@ def classify(layers: Iterable[EncData]) -> NodeDocument:
     merged = EncData(classes={}, parameters={})
     for layer in layers:
         merged = layer.over(merged)
-    lookup = Lookup(merged.parameters)
+    lookup = ParameterResolver(merged.parameters)
     return NodeDocument(
         classes={
             name: {

@@ -78,7 +78,7 @@ def _interpolate_text(text: str, lookup: Callable[[str, str], str], where: str) 
     return replaced
 
 
-class Lookup:
+class ParameterResolver:
     """Resolves `%{name}` with the parameters of one node document.
 
     Parameters may refer to each other; a parameter's own references are resolved first, and once.

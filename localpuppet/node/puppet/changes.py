@@ -31,7 +31,7 @@ _KEYED_FOR = b"localpuppet changes "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Change:
+class PropertyChange:
     """A property that would change.
 
     Attributes:
@@ -52,7 +52,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreseen:
+class PredictedChanges:
     """The changes that a node's noop run foresees.
 
     Attributes:
@@ -63,7 +63,7 @@ class Foreseen:
 
     release: str
     total: int
-    changes: tuple[Change, ...]
+    changes: tuple[PropertyChange, ...]
 
     @property
     def whole(self) -> bool:
@@ -71,7 +71,7 @@ class Foreseen:
         return self.total == len(self.changes)
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Foreseen":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "PredictedChanges":
         """Return what `to_dict` made.
 
         Raises:
@@ -97,7 +97,7 @@ class Foreseen:
         }
 
 
-def together(before: Foreseen | None, now: Foreseen) -> Foreseen:
+def together(before: PredictedChanges | None, now: PredictedChanges) -> PredictedChanges:
     """Return the changes of two noop runs of a node, each change once.
 
     Args:
@@ -110,7 +110,7 @@ def together(before: Foreseen | None, now: Foreseen) -> Foreseen:
     untold = before.total - len(before.changes) + now.total - len(now.changes)
     total = min(len(changes) + untold, MAX_TOTAL)
     told = changes if len(changes) <= MAX_CHANGES else ()
-    return Foreseen(release=now.release, total=total, changes=told)
+    return PredictedChanges(release=now.release, total=total, changes=told)
 
 
 def key_of(secret: bytes, salt: str) -> bytes:
@@ -129,7 +129,7 @@ def parse_salt(text: str) -> str:
     return text
 
 
-def foreseen(raw: Mapping[str, Any], *, release: str, key: bytes) -> Foreseen:
+def foreseen(raw: Mapping[str, Any], *, release: str, key: bytes) -> PredictedChanges:
     """Return the changes in the report of a noop run.
 
     Args:
@@ -144,13 +144,15 @@ def foreseen(raw: Mapping[str, Any], *, release: str, key: bytes) -> Foreseen:
         found = sorted(set(_changes(raw, key)))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a Puppet report: {error!r}") from error
-    told = Foreseen(release=one_line(release)[:MAX_NAME], total=len(found), changes=tuple(found))
+    told = PredictedChanges(
+        release=one_line(release)[:MAX_NAME], total=len(found), changes=tuple(found)
+    )
     if len(found) > MAX_CHANGES or len(json.dumps(told.to_dict())) > MAX_TOLD:
-        return Foreseen(release=told.release, total=min(told.total, MAX_TOTAL), changes=())
+        return PredictedChanges(release=told.release, total=min(told.total, MAX_TOTAL), changes=())
     return told
 
 
-def _changes(raw: Mapping[str, Any], key: bytes) -> Iterator[Change]:
+def _changes(raw: Mapping[str, Any], key: bytes) -> Iterator[PropertyChange]:
     for resource in (raw.get("resource_statuses") or {}).values():
         for event in resource.get("events") or ():
             if event.get("status") != "noop":
@@ -161,16 +163,16 @@ def _changes(raw: Mapping[str, Any], key: bytes) -> Iterator[Change]:
             text = json.dumps([names, values], sort_keys=True, separators=(",", ":"))
             mark = hmac.digest(key, text.encode(), hashlib.sha256).hex()[:MARK_DIGITS]
             kind, title, name = (one_line(one)[:MAX_NAME] for one in names)
-            yield Change(type=kind, title=title, property=name, mark=mark)
+            yield PropertyChange(type=kind, title=title, property=name, mark=mark)
 
 
-def _change(value: Json) -> Change:
+def _change(value: Json) -> PropertyChange:
     if not isinstance(value, list) or len(value) != 4:
         raise InvalidInputError("is not a change", where="changes")
     names = [_name(one) for one in value]
     if not _is_hex(names[3], MARK_DIGITS):
         raise InvalidInputError("has no mark", where="changes")
-    return Change(type=names[0], title=names[1], property=names[2], mark=names[3])
+    return PropertyChange(type=names[0], title=names[1], property=names[2], mark=names[3])
 
 
 def _name(value: Json) -> str:

@@ -55,7 +55,7 @@ _PLAIN_TITLE = re.compile(r"[A-Za-z/][\w.:/-]{0,79}\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class FailureCause:
     """A failure cause.
 
     Attributes:
@@ -69,14 +69,14 @@ class Fault:
     place: str = ""
 
     @classmethod
-    def of_message(cls, message: str) -> "Fault | None":
+    def of_message(cls, message: str) -> "FailureCause | None":
         """Return the failure cause in a message of Puppet; `None` for an empty one."""
         if not message.strip():
             return None
         return cls(error=normalized(message), place=_found_at(message[:MAX_READ]))
 
     @classmethod
-    def of_resource(cls, status: Mapping[str, Any], message: str) -> "Fault":
+    def of_resource(cls, status: Mapping[str, Any], message: str) -> "FailureCause":
         """Return the failure cause of a resource.
 
         Args:

@@ -36,11 +36,11 @@ class ServerLimits:
 LIMITS = ServerLimits()
 
 
-class ForkServer(Protocol):
+class PuppetForkServer(Protocol):
     """Forks children from a Puppet that has loaded its library."""
 
     def start(self, request: Mapping[str, Any], *, cwd: Path, keep: int, group: str) -> Child:
-        """Fork a child; see `base.machine.fork_server.ForkServer`.
+        """Fork a child; see `base.machine.fork_server.ForkServerClient`.
 
         Raises:
             UnavailableError: No child was forked; the message has the reason.
@@ -54,7 +54,7 @@ class ForkServer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class PuppetLaunch:
     """The arguments for starting a run's Puppet.
 
     Attributes:
@@ -75,7 +75,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launched:
+class LaunchedPuppet:
     """A started Puppet.
 
     Attributes:
@@ -90,8 +90,12 @@ class Launched:
 
 
 def launch(
-    run: Launch, *, processes: Processes, lean: LeanStart, fork_server: ForkServer | None
-) -> Launched:
+    run: PuppetLaunch,
+    *,
+    processes: Processes,
+    lean: LeanStart,
+    fork_server: PuppetForkServer | None,
+) -> LaunchedPuppet:
     """Start a run's Puppet: warm if a fork server accepts it, else cold.
 
     Args:
@@ -106,15 +110,15 @@ def launch(
     reason = ""
     if fork_server is not None:
         try:
-            return Launched(child=_warm(run, fork_server, lean.facter), warm=True)
+            return LaunchedPuppet(child=_warm(run, fork_server, lean.facter), warm=True)
         except UnavailableError as error:
             reason = str(error)
     env = environment(run.base, lean=lean, more=run.more, lock=run.lock)
     child = processes.start(run.argv, env=env, cwd=CWD, keep=run.lock, group=run.group)
-    return Launched(child=child, cold_reason=reason)
+    return LaunchedPuppet(child=child, cold_reason=reason)
 
 
-def _warm(run: Launch, fork_server: ForkServer, facter: FacterConf | None) -> Child:
+def _warm(run: PuppetLaunch, fork_server: PuppetForkServer, facter: FacterConf | None) -> Child:
     request = {
         "argv": list(run.argv),
         # As a run has it once lean_start.rb has taken the tuning out of it again.

@@ -12,7 +12,7 @@ from localpuppet.base.formats.text import joined
 from localpuppet.base.formats.times import parse_time
 
 if TYPE_CHECKING:
-    from localpuppet.node.puppet.fault import Fault
+    from localpuppet.node.puppet.fault import FailureCause
 
 MAX_REASON = 300
 
@@ -29,7 +29,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class PuppetReport:
     """The parts of Puppet's report that localpuppet uses.
 
     Attributes:
@@ -52,11 +52,11 @@ class Report:
     resources: Resources
     seconds: Mapping[str, float]
     first_failed: str = ""
-    fault: "Fault | None" = None
+    fault: "FailureCause | None" = None
     corrective: bool = False
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Report":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "PuppetReport":
         """Return the report.
 
         Args:
@@ -67,7 +67,7 @@ class Report:
             ValueError: The value is not a report.
         """
         from localpuppet.node.puppet.fault import (
-            Fault,  # a reader of records does not need it
+            FailureCause,  # a reader of records does not need it
         )
 
         try:
@@ -85,7 +85,7 @@ class Report:
                 resources=Resources(**{key: counts.get(key, 0) for key in fields}),
                 seconds=seconds,
                 first_failed="" if failed is None else _shown(failed, said),
-                fault=None if failed is None else Fault.of_resource(failed, said),
+                fault=None if failed is None else FailureCause.of_resource(failed, said),
                 corrective=bool(raw.get("corrective_change", False)),
             )
         except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -131,7 +131,7 @@ def make_ready() -> None:
     _ = fault
 
 
-def read_report(path: Path, *, started: datetime) -> tuple[Report | None, str]:
+def read_report(path: Path, *, started: datetime) -> tuple[PuppetReport | None, str]:
     """Return the report in a run's own file, or the reason why it is missing.
 
     Args:
@@ -139,7 +139,7 @@ def read_report(path: Path, *, started: datetime) -> tuple[Report | None, str]:
         started: When Puppet was started; an older report is not this run's.
     """
     try:
-        report = Report.from_dict(read_json(path))
+        report = PuppetReport.from_dict(read_json(path))
         # A clock may be set back by a run (ntp): a day tells a wrong file from a wrong clock.
         if parse_time(report.time) < started - timedelta(days=1):
             return None, f"the report is of another run ({report.time})"

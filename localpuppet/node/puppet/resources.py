@@ -10,7 +10,7 @@ from localpuppet.node.puppet.report import place_of
 NOTICEABLE = 0.001
 
 
-class Fate(StrEnum):
+class ResourceResult(StrEnum):
     """The result of a resource."""
 
     FAILED = "failed"
@@ -21,7 +21,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class ResourceEvent:
     """An event of a property.
 
     Attributes:
@@ -53,13 +53,13 @@ class ReportedResource:
     """
 
     ref: str
-    fate: Fate
+    fate: ResourceResult
     file: str
     line: int | None
     place: str
     seconds: float | None
     time: str
-    events: tuple[Event, ...]
+    events: tuple[ResourceEvent, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -103,8 +103,8 @@ def _resource(raw: Mapping[str, Any]) -> ReportedResource:
     )
 
 
-def _event(raw: Mapping[str, Any]) -> Event:
-    return Event(
+def _event(raw: Mapping[str, Any]) -> ResourceEvent:
+    return ResourceEvent(
         property=str(raw.get("property") or ""),
         status=str(raw.get("status") or ""),
         message=str(raw.get("message") or ""),
@@ -112,11 +112,11 @@ def _event(raw: Mapping[str, Any]) -> Event:
     )
 
 
-def _fate(raw: Mapping[str, Any], events: tuple[Event, ...]) -> Fate:
+def _fate(raw: Mapping[str, Any], events: tuple[ResourceEvent, ...]) -> ResourceResult:
     if raw.get("failed") or raw.get("failed_to_restart"):
-        return Fate.FAILED
+        return ResourceResult.FAILED
     if raw.get("changed"):
-        return Fate.CHANGED
+        return ResourceResult.CHANGED
     if any(event.status == "noop" for event in events):
-        return Fate.WOULD_CHANGE
-    return Fate.SKIPPED if raw.get("skipped") else Fate.UNCHANGED
+        return ResourceResult.WOULD_CHANGE
+    return ResourceResult.SKIPPED if raw.get("skipped") else ResourceResult.UNCHANGED

@@ -33,7 +33,7 @@ class CompilationError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
+class FactOverrides:
     """Facts of another machine, or facts that override some of this machine's.
 
     Attributes:
@@ -87,7 +87,7 @@ class CatalogCompiler:
     timeout: float
 
     def compile(
-        self, release: Release, document: NodeDocument, *, facts: NodeFacts | None = None
+        self, release: Release, document: NodeDocument, *, facts: FactOverrides | None = None
     ) -> dict[str, dict[str, str]]:
         """Return the resources of the catalog: reference → parameters as text.
 
@@ -114,7 +114,7 @@ class CatalogCompiler:
         document: NodeDocument,
         *,
         script: Path | None = None,
-        facts: NodeFacts | None = None,
+        facts: FactOverrides | None = None,
     ) -> Output:
         """Call Puppet with a release and a node document as a run has them; apply nothing.
 

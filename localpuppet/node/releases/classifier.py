@@ -15,7 +15,7 @@ from localpuppet.node.releases.release import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Classified:
+class Classification:
     """The result of classifying an input.
 
     Attributes:
@@ -58,7 +58,7 @@ class Classifier:
         self._certname = certname
         self._processes = processes
 
-    def classify(self, source: str, node: str | None) -> Classified:
+    def classify(self, source: str, node: str | None) -> Classification:
         """Return the checked input, its release and the node document.
 
         Args:
@@ -75,7 +75,7 @@ class Classifier:
             raise loaded.placed(error) from error
         answer = self.answer(None if node is None else NodeName.parse(node))
         document = node_document(loaded, release.enc, answer=answer)
-        return Classified(loaded=loaded, release=release, document=document)
+        return Classification(loaded=loaded, release=release, document=document)
 
     def answer(self, node: NodeName | None) -> EncData | None:
         """Return the answer of the site's ENC command for a node; `None` without a command.

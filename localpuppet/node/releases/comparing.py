@@ -6,7 +6,13 @@ from dataclasses import replace
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import state_problem
 from localpuppet.node.enc.document import NodeDocument
-from localpuppet.node.releases.difference import MAX_TEXT, MAX_TEXTS, Difference, compare, unified
+from localpuppet.node.releases.difference import (
+    MAX_TEXT,
+    MAX_TEXTS,
+    NameDifference,
+    compare,
+    unified,
+)
 from localpuppet.node.releases.interface import Interface
 from localpuppet.node.releases.lockfile import EMPTY
 from localpuppet.node.releases.release import Release
@@ -14,7 +20,9 @@ from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.store import entries
 
 
-def differences(before: Release, after: Release, *, reader: ReleaseFiles) -> dict[str, Difference]:
+def differences(
+    before: Release, after: Release, *, reader: ReleaseFiles
+) -> dict[str, NameDifference]:
     """Return how two releases differ: `dependencies` by their locks, and `files`.
 
     Args:
@@ -51,7 +59,7 @@ def files(release: Release) -> dict[str, str]:
     }
 
 
-def texts(before: Release, after: Release, differing: Difference) -> dict[str, str]:
+def texts(before: Release, after: Release, differing: NameDifference) -> dict[str, str]:
     """Return the differing files as unified diffs, by name; see `unified` for omissions.
 
     Diffs beyond `MAX_TEXTS` characters in total are omitted.

@@ -15,7 +15,7 @@ MAX_TEXTS = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class NameDifference:
     """Two collections of named things, compared.
 
     Attributes:
@@ -90,14 +90,14 @@ class CatalogChanges:
         return replace(found, left_out=self.count - found.count)
 
 
-def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Difference:
+def compare(before: Mapping[str, str], after: Mapping[str, str]) -> NameDifference:
     """Compare things that are text.
 
     Args:
         before: Name → text in the first collection.
         after: Name → text in the second collection.
     """
-    return Difference(
+    return NameDifference(
         added=tuple(sorted(after.keys() - before.keys())),
         removed=tuple(sorted(before.keys() - after.keys())),
         changed={
@@ -172,7 +172,7 @@ def _shown(value: object) -> str:
 
 def compare_catalogs(
     before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
-) -> Difference:
+) -> NameDifference:
     """Compare catalogs resource by resource, and name the parameters that differ.
 
     Args:
@@ -187,7 +187,7 @@ def compare_catalogs(
             parts += [f"-{parameter}={before[name][parameter]}" for parameter in inner.removed]
             parts += [f"{parameter}: {change}" for parameter, change in inner.changed.items()]
             changed[name] = "; ".join(parts)
-    return Difference(
+    return NameDifference(
         added=tuple(sorted(after.keys() - before.keys())),
         removed=tuple(sorted(before.keys() - after.keys())),
         changed=changed,

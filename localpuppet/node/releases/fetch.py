@@ -24,10 +24,10 @@ from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.tags import TagObject
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.lock import Lock, Pin
-from localpuppet.node.releases.source import Source, refuse_other_source
+from localpuppet.node.releases.source import ReleaseSource, refuse_other_source
 from localpuppet.node.releases.store import Store
 from localpuppet.node.releases.threshold import refuse_unsigned
-from localpuppet.node.releases.verified import Noted, Verified, rules_digest
+from localpuppet.node.releases.verified import VerificationCache, VerificationRecord, rules_digest
 
 if TYPE_CHECKING:
     # Protocols cost 4 ms to make, and a type needs none of them at run time.
@@ -37,7 +37,7 @@ Batches = Generator[Sequence[tuple[str, str, str]], None, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedTag:
     """A tag whose tree the store needs.
 
     Attributes:
@@ -53,15 +53,15 @@ class Wanted:
     url: GitUrl
     tag: Tag
     where: str
-    source: Source | None = None
+    source: ReleaseSource | None = None
     pinned: Pin | None = None
     tree_sha256: str | None = None
     hint: str = ""
 
 
 def wanted_of(
-    lock: Lock, sources: Mapping[str, Source], *, file: str, hint: str = ""
-) -> dict[str, Wanted]:
+    lock: Lock, sources: Mapping[str, ReleaseSource], *, file: str, hint: str = ""
+) -> dict[str, WantedTag]:
     """Return the tags that a lock pins, with their pins, by their key in the lock.
 
     Args:
@@ -72,7 +72,7 @@ def wanted_of(
     """
     places = {f"sources.{name}": sources.get(name.source) for name in lock.sources}
     return {
-        key: Wanted(
+        key: WantedTag(
             url=pin.url,
             tag=pin.tag,
             where=f"{file}: {key}",
@@ -97,10 +97,10 @@ class Fetcher:
     def __init__(self, *, repository: "Repository", store: Store) -> None:
         self._repository = repository
         self._store = store
-        self._verified = Verified(store.directory)
-        self._rules: dict[Source, str] = {}  # before the first check by them
+        self._verified = VerificationCache(store.directory)
+        self._rules: dict[ReleaseSource, str] = {}  # before the first check by them
 
-    def judge(self, wanted: Wanted, *, refresh: bool) -> TagObject:
+    def judge(self, wanted: WantedTag, *, refresh: bool) -> TagObject:
         """Return a tag that passed every check that needs no tree.
 
         Args:
@@ -118,7 +118,7 @@ class Fetcher:
 
     def bring(
         self,
-        wanted: Mapping[str, Wanted],
+        wanted: Mapping[str, WantedTag],
         *,
         judged: Mapping[str, TagObject] | None = None,
         ask_all: bool = False,
@@ -163,7 +163,7 @@ class Fetcher:
         return pins
 
     def _write(
-        self, arrivals: Batches, wanted: Mapping[str, Wanted], budget: Budget
+        self, arrivals: Batches, wanted: Mapping[str, WantedTag], budget: Budget
     ) -> dict[str, str]:
         """Bring trees into the store, all of them or none; return their digests by key."""
 
@@ -190,7 +190,7 @@ class Fetcher:
                 for number in written:
                     yield names[int(number)], staging / number
 
-    def _has(self, item: Wanted, noted: Noted) -> bool:
+    def _has(self, item: WantedTag, noted: VerificationRecord) -> bool:
         """Return whether the store has a tree, verified if its source requires that."""
         if item.tree_sha256 is None or not self._store.sound(item.tree_sha256):
             return False
@@ -203,7 +203,7 @@ class Fetcher:
             and noted.accepts(item.source, pin)
         )
 
-    def _check(self, item: Wanted, found: TagObject) -> None:
+    def _check(self, item: WantedTag, found: TagObject) -> None:
         if item.pinned is not None:
             refuse_moved(item.pinned, found, where=item.where)
         if item.source is not None and item.source.signers is not None:
@@ -216,7 +216,7 @@ class Fetcher:
 
     def _arrivals(
         self,
-        wanted: Mapping[str, Wanted],
+        wanted: Mapping[str, WantedTag],
         asked: Sequence[str],
         absent: set[str],
         tags: dict[str, TagObject],
@@ -246,7 +246,7 @@ class Fetcher:
             yield waiting
 
     def _come(
-        self, wanted: Mapping[str, Wanted], absent: set[str]
+        self, wanted: Mapping[str, WantedTag], absent: set[str]
     ) -> Generator[dict[str, TagObject], None, None]:
         """Fetch tags; yield those that have arrived, by key.
 
@@ -265,7 +265,7 @@ class Fetcher:
                     yield {key: found[name] for name in names for key in keys[name]}
 
 
-def _pin(item: Wanted, tag: TagObject | None, sha256: str | None) -> Pin:
+def _pin(item: WantedTag, tag: TagObject | None, sha256: str | None) -> Pin:
     tree = sha256 or item.tree_sha256
     if tag is not None and tree is not None:
         return Pin(
@@ -276,7 +276,7 @@ def _pin(item: Wanted, tag: TagObject | None, sha256: str | None) -> Pin:
     return item.pinned
 
 
-def _refuse_other_bytes(item: Wanted, sha256: str) -> None:
+def _refuse_other_bytes(item: WantedTag, sha256: str) -> None:
     if item.tree_sha256 is not None and sha256 != item.tree_sha256:
         raise IntegrityError(
             f"has the bytes of {sha256[:16]}…, the lock says {item.tree_sha256[:16]}…",

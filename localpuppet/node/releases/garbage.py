@@ -19,8 +19,8 @@ from localpuppet.node.releases.interfaces import Interfaces
 from localpuppet.node.releases.layout.links import ModuleLinks
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.mutable.branches import BranchRecords
-from localpuppet.node.releases.staged import Staged
-from localpuppet.node.releases.staging import Staging
+from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staging import ReleaseStaging
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Removal:
     mirrors: tuple[Path, ...]
 
 
-class Garbage:
+class GarbageCollector:
     """Decides what gc removes, and removes it.
 
     Args:
@@ -64,7 +64,7 @@ class Garbage:
     def __init__(
         self,
         *,
-        staging: Staging,
+        staging: ReleaseStaging,
         ledger: Ledger,
         good: Callable[[], Iterable[ReleasePath]],
         in_use: Callable[[], Iterable[tuple[ReleasePath, Sequence[Path]]]],
@@ -130,7 +130,7 @@ class Garbage:
         rollback = self._ledger.rollback()
         return {rollback.app} if rollback else set()
 
-    def _staged_ahead(self, staged: Iterable[Staged], *, since: float) -> set[ReleasePath]:
+    def _staged_ahead(self, staged: Iterable[StagedRelease], *, since: float) -> set[ReleasePath]:
         """Return the releases that were staged recently and never applied."""
         return {
             release.app

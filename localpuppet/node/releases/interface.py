@@ -20,7 +20,7 @@ SCHEMA = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SourceLocation:
     """A location in Puppet code.
 
     Attributes:
@@ -55,7 +55,7 @@ class ClassInterface:
     """A class."""
 
     name: str
-    place: Place
+    place: SourceLocation
     parameters: Mapping[str, Parameter]
 
 
@@ -63,12 +63,12 @@ class ClassInterface:
 class Problem:
     """An error of Puppet's parser."""
 
-    place: Place
+    place: SourceLocation
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class InterfaceNeed:
     """A name that the code uses and that neither the release nor Puppet defines.
 
     Attributes:
@@ -81,7 +81,7 @@ class Need:
     kind: str
     name: str
     module: str
-    place: Place
+    place: SourceLocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class Interface:
     modules: Mapping[str, bool]
     problems: tuple[Problem, ...]
     classes: Mapping[str, ClassInterface]
-    needs: tuple[Need, ...]
+    needs: tuple[InterfaceNeed, ...]
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], *, modulepath: Sequence[str]) -> "Interface":
@@ -138,7 +138,8 @@ class Interface:
                     for name, body in raw["classes"].items()
                 },
                 needs=tuple(
-                    Need(**{**need, "place": _place(need["place"])}) for need in raw["needs"]
+                    InterfaceNeed(**{**need, "place": _place(need["place"])})
+                    for need in raw["needs"]
                 ),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -163,7 +164,7 @@ class Interface:
             "needs": [asdict(need) for need in self.needs],
         }
 
-    def show(self, place: Place) -> str:
+    def show(self, place: SourceLocation) -> str:
         """Return `DIRECTORY/FILE:LINE`."""
         path = "/".join(filter(None, [self.modulepath[place.directory], place.file]))
         return f"{path}:{place.line}" if place.line else path
@@ -187,7 +188,7 @@ class Interface:
                 lines.setdefault(key, self._explain(need, space))
         return list(lines.values())
 
-    def _explain(self, need: Need, space: str) -> str:
+    def _explain(self, need: InterfaceNeed, space: str) -> str:
         problem = (
             f"neither the release nor Puppet {self.puppet} here has the {need.kind} {need.name}"
         )
@@ -214,7 +215,9 @@ class Interface:
             )
 
 
-def _is_met(need: Need, *, bus: bool, locked: Collection[str], modules: Collection[str]) -> bool:
+def _is_met(
+    need: InterfaceNeed, *, bus: bool, locked: Collection[str], modules: Collection[str]
+) -> bool:
     if need.kind == "query":
         return bus
     if need.module:
@@ -223,8 +226,8 @@ def _is_met(need: Need, *, bus: bool, locked: Collection[str], modules: Collecti
     return bool(modules) or need.place.file.partition("/")[0] in locked
 
 
-def _place(raw: Mapping[str, Any]) -> Place:
-    return Place(directory=raw["directory"], file=raw["file"], line=raw["line"])
+def _place(raw: Mapping[str, Any]) -> SourceLocation:
+    return SourceLocation(directory=raw["directory"], file=raw["file"], line=raw["line"])
 
 
 def check(

@@ -19,7 +19,7 @@ from localpuppet.base.machine.ports import Processes
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.releases.interface import Interface, check
 from localpuppet.node.releases.release import Release
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staged import StagedRelease
 
 # Puppet's start and, for 200 modules on a slow machine, some thousand files.
 DEADLINE = 300.0
@@ -139,7 +139,7 @@ class Interfaces:
 
     def read_composed(
         self,
-        staged: Staged,
+        staged: StagedRelease,
         modulepath: Mapping[str, Path],
         own_code: Mapping[str, Path],
         parser: Parser,

@@ -26,7 +26,7 @@ from localpuppet.node.releases.git.names import (
 from localpuppet.node.releases.limits import refuse_too_many
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.forge.versions import Version
+    from localpuppet.node.releases.forge.versions import ModuleVersion
 
 VERSIONS = (1, 2)
 _FIELDS = {
@@ -130,7 +130,7 @@ class ForgePin:
     """
 
     forge: Slug
-    version: "Version"
+    version: "ModuleVersion"
     archive_sha256: str
     tree_sha256: str
 
@@ -173,11 +173,11 @@ def parse_pin(raw: Mapping[str, Json], *, where: str, allow_file: bool) -> AnyPi
         return Pin.from_dict(raw, where=where, allow_file=allow_file)
     tree = parse_digest(text["tree_sha256"], where=at(where, "tree_sha256"))
     if form == "archive":
-        from localpuppet.node.releases.forge.versions import Version
+        from localpuppet.node.releases.forge.versions import ModuleVersion
 
         return ForgePin(
             forge=Slug.parse(text["forge"], where=at(where, "forge")),
-            version=Version.parse(text["version"], where=at(where, "version")),
+            version=ModuleVersion.parse(text["version"], where=at(where, "version")),
             archive_sha256=parse_digest(text["archive_sha256"], where=at(where, "archive_sha256")),
             tree_sha256=tree,
         )

@@ -8,12 +8,12 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.puppet.command import error_lines, with_names
-from localpuppet.node.releases.catalogs import CatalogCompiler, NodeFacts
+from localpuppet.node.releases.catalogs import CatalogCompiler, FactOverrides
 from localpuppet.node.releases.release import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class LookupResult:
     """The result of a lookup.
 
     Attributes:
@@ -62,9 +62,9 @@ def look_up(
     release: Release,
     document: NodeDocument,
     *,
-    facts: NodeFacts | None,
+    facts: FactOverrides | None,
     compiler: CatalogCompiler,
-) -> Found:
+) -> LookupResult:
     """Look up a key in Hiera.
 
     Args:
@@ -91,12 +91,12 @@ def look_up(
         said = last_words(named.encode(), most=600) or f"Puppet exited {output.ended.code}"
         raise InvalidInputError(f"cannot be looked up: {said}", where=where)
     if request.explain:
-        return Found(found="did not find a value" not in text, value=None, explanation=text)
+        return LookupResult(found="did not find a value" not in text, value=None, explanation=text)
     if output.ended.code == 1:
-        return Found(found=False, value=None, explanation="")
+        return LookupResult(found=False, value=None, explanation="")
     try:
         # What a manifest prints while it compiles stands before the answer, which is one line.
-        return Found(found=True, value=loads(_last_line(text)), explanation="")
+        return LookupResult(found=True, value=loads(_last_line(text)), explanation="")
     except ValueError as error:
         raise InvalidInputError("Puppet printed no value", where=where) from error
 

@@ -10,7 +10,7 @@ from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.releases.interface import Interface
 from localpuppet.node.releases.interfaces import Elsewhere, Interfaces, Parser, check_document
 from localpuppet.node.releases.release import Release
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.store import Store
 
 
@@ -44,7 +44,7 @@ class InterfaceReader:
         self._observe = observe
 
     def read_composed(
-        self, staged: Staged, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
+        self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
     ) -> bool:
         """Read a release that is not yet named on this node; return whether a parser exists.
 
@@ -139,7 +139,7 @@ class ParseBeforeSwitch:
         self.given = False  # a release that was here already is not asked about
 
     def __call__(
-        self, staged: Staged, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
+        self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
     ) -> None:
         """Keep the interface; see `InterfaceReader.read_composed` for errors."""
         self.given = self._reader.read_composed(staged, modulepath, own_code)

@@ -13,15 +13,15 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.node.enc.document import NO_RELEASE_ENC, ReleaseEnc
-from localpuppet.node.releases.layout.composing import Layout, layout
+from localpuppet.node.releases.layout.composing import ReleaseLayout, layout
 from localpuppet.node.releases.layout.links import ModuleLinks
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.release_files import ReleaseFiles
-from localpuppet.node.releases.source import Source
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.source import ReleaseSource
+from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staged_records import StagedRecords
-from localpuppet.node.releases.verified import Verified
+from localpuppet.node.releases.verified import VerificationCache
 
 ENC = "enc.yaml"
 
@@ -91,7 +91,7 @@ def resolve(
     modules: Path,
     store: Path,
     files: ReleaseFiles,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, ReleaseSource],
     immutable_only: bool,
 ) -> Release:
     """Return the release `app`.
@@ -120,7 +120,7 @@ def resolve(
     name = _directory(app, inside, where="app", sources=sources)
     staged = _staged(app, name, store)
     if staged is not None:
-        Verified(store).noted().refuse(staged, sources)
+        VerificationCache(store).noted().refuse(staged, sources)
     directory = name if staged is None else store / "releases" / staged.composition
     if immutable_only and not app.is_tag:
         raise InvalidInputError(
@@ -136,7 +136,7 @@ def resolve(
     try:
         locked = is_file(directory / LOCK)
         manifest = files.manifest(directory, app, immutable=immutable_only or locked)
-        place = Place(
+        place = ReleaseLocation(
             directory=directory,
             own=None if staged is None else store / "objects" / staged.pin.tree_sha256,
             name=name,
@@ -155,7 +155,7 @@ def resolve(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ReleaseLocation:
     """The location of a release's parts.
 
     Attributes:
@@ -175,7 +175,9 @@ class Place:
     own: Path | None = None
 
 
-def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles) -> Release:
+def assemble(
+    app: str, manifest: Manifest, place: ReleaseLocation, *, files: ReleaseFiles
+) -> Release:
     """Return the release whose parts are at a location.
 
     Args:
@@ -221,7 +223,7 @@ def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles)
     )
 
 
-def _trees(manifest: Manifest, place: Place) -> dict[str, Path]:
+def _trees(manifest: Manifest, place: ReleaseLocation) -> dict[str, Path]:
     """Return the trees of a release; see `Release.trees`."""
     inner = f"{manifest.moduledir}/" if manifest.moduledir else ""
     single = place.single or place.directory / manifest.moduledir
@@ -294,11 +296,11 @@ def _inner(directory: Path, part: str, inside: Sequence[Path]) -> Path:
     return path
 
 
-def _site_manifest(directory: Path, found: Layout, inside: Sequence[Path]) -> Path | None:
+def _site_manifest(directory: Path, found: ReleaseLayout, inside: Sequence[Path]) -> Path | None:
     return _inner(directory, found.site_manifest, inside) if found.site_manifest else None
 
 
-def _staged(app: ReleasePath, name: Path, store: Path) -> Staged | None:
+def _staged(app: ReleasePath, name: Path, store: Path) -> StagedRelease | None:
     """Return the record of a release whose name is a link that staging made, else `None`."""
     if not name.is_symlink() or name.readlink().parent != store / "releases":
         return None
@@ -312,7 +314,7 @@ def _staged(app: ReleasePath, name: Path, store: Path) -> Staged | None:
     return staged
 
 
-def _collection(entry: ReleasePath, staged: Staged, store: Path, *, where: str) -> Path:
+def _collection(entry: ReleasePath, staged: StagedRelease, store: Path, *, where: str) -> Path:
     """Return the tree of a collection that a staged release has pinned."""
     tree = store / "objects" / staged.sources.get(entry, "")
     if entry not in staged.sources or not tree.is_dir():

@@ -21,7 +21,7 @@ MAX_AHEAD = 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ReleaseSource:
     """A source as `localpuppet.yaml` declares it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Source:
     @classmethod
     def from_dict(
         cls, name: str, raw: Mapping[str, Any], *, root: Path, allow_file: bool
-    ) -> "Source":
+    ) -> "ReleaseSource":
         """Return the source.
 
         Args:
@@ -90,7 +90,7 @@ class Source:
         )
 
 
-def source_of(app: ReleasePath, sources: Mapping[str, Source]) -> Source:
+def source_of(app: ReleasePath, sources: Mapping[str, ReleaseSource]) -> ReleaseSource:
     """Return the source of a release.
 
     Args:
@@ -110,7 +110,7 @@ def source_of(app: ReleasePath, sources: Mapping[str, Source]) -> Source:
     return source
 
 
-def refuse_other_source(source: Source, tag: "TagObject", *, where: str) -> None:
+def refuse_other_source(source: ReleaseSource, tag: "TagObject", *, where: str) -> None:
     """Reject a tag whose message names another source.
 
     Args:
@@ -141,7 +141,7 @@ def refuse_other_source(source: Source, tag: "TagObject", *, where: str) -> None
     )
 
 
-def refuse_stale(source: Source, tag: "TagObject", *, now: float, where: str) -> None:
+def refuse_stale(source: ReleaseSource, tag: "TagObject", *, now: float, where: str) -> None:
     """Reject a release whose tag is too old to be installed.
 
     Args:

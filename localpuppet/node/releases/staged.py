@@ -14,7 +14,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class StagedRelease:
     """The record of a staged release: its trees by digest.
 
     Attributes:
@@ -41,7 +41,7 @@ class Staged:
         return said
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Staged":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "StagedRelease":
         """Return the record."""
         try:
             if raw["schema"] != SCHEMA:

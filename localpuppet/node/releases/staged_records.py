@@ -5,7 +5,7 @@ from pathlib import Path
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import make_private, remove, write_json
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staged import StagedRelease
 
 
 class StagedRecords:
@@ -18,18 +18,20 @@ class StagedRecords:
     def __init__(self, state: Path) -> None:
         self._directory = state / "staged"
 
-    def of(self, app: ReleasePath) -> Staged | None:
+    def of(self, app: ReleasePath) -> StagedRelease | None:
         """Return the record of a release; `None` if it was never staged."""
         try:
-            return Staged.from_dict(read_json(self._file(app)))
+            return StagedRelease.from_dict(read_json(self._file(app)))
         except FileNotFoundError:
             return None
 
-    def all(self) -> list[Staged]:
+    def all(self) -> list[StagedRelease]:
         """Return every staged release, by name."""
         if not self._directory.is_dir():
             return []
-        found = [Staged.from_dict(read_json(path)) for path in self._directory.glob("*.json")]
+        found = [
+            StagedRelease.from_dict(read_json(path)) for path in self._directory.glob("*.json")
+        ]
         return sorted(found, key=lambda staged: staged.app)
 
     def written_at(self, app: ReleasePath) -> float:
@@ -39,7 +41,7 @@ class StagedRecords:
         except FileNotFoundError:
             return 0.0
 
-    def write(self, staged: Staged) -> None:
+    def write(self, staged: StagedRelease) -> None:
         """Write a record durably."""
         make_private(self._directory)
         write_json(self._file(staged.app), staged.to_dict())

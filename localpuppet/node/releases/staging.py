@@ -24,29 +24,29 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.base.machine.ports import Clock
-from localpuppet.node.releases.fetch import Wanted, wanted_of
+from localpuppet.node.releases.fetch import WantedTag, wanted_of
 from localpuppet.node.releases.layout.composing import Compositions
 from localpuppet.node.releases.lock import Lock, Pin
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST
 from localpuppet.node.releases.source import refuse_stale, source_of, split
-from localpuppet.node.releases.staged import Staged, composition
+from localpuppet.node.releases.staged import StagedRelease, composition
 from localpuppet.node.releases.staged_records import StagedRecords
 from localpuppet.node.releases.supply import Supply
 from localpuppet.node.releases.tag_memory import TagMemory
-from localpuppet.node.releases.verified import UNVERIFIED, Verified
+from localpuppet.node.releases.verified import UNVERIFIED, VerificationCache
 
 if TYPE_CHECKING:
     # Protocols cost 4 ms to make, and a type needs none of them at run time.
     from localpuppet.node.releases.git.repository import Repository
 
 
-Approve = Callable[[Staged, Mapping[str, Path], Mapping[str, Path]], None]
+Approve = Callable[[StagedRelease, Mapping[str, Path], Mapping[str, Path]], None]
 
 
-def compare_first(compare: Callable[[Staged], None], approve: Approve | None) -> Approve:
+def compare_first(compare: Callable[[StagedRelease], None], approve: Approve | None) -> Approve:
     """Return an approval that first compares a release with those of other nodes."""
 
-    def approve_compared(staged: Staged, *places: Mapping[str, Path]) -> None:
+    def approve_compared(staged: StagedRelease, *places: Mapping[str, Path]) -> None:
         compare(staged)
         if approve is not None:
             approve(staged, *places)
@@ -54,7 +54,7 @@ def compare_first(compare: Callable[[Staged], None], approve: Approve | None) ->
     return approve_compared
 
 
-class Staging:
+class ReleaseStaging:
     """The releases on this node.
 
     Attributes:
@@ -87,7 +87,7 @@ class Staging:
         self._releases = state / "releases"
         self.compositions = Compositions(state / "releases", supply.store)
         self._records = StagedRecords(state)
-        self._verified = Verified(state)
+        self._verified = VerificationCache(state)
         self._memory = TagMemory(state)
         self._modules = modules
         self.store = supply.store
@@ -97,11 +97,11 @@ class Staging:
         self._files = supply.files
         self.repaired = ""
 
-    def known(self, app: ReleasePath) -> Staged | None:
+    def known(self, app: ReleasePath) -> StagedRelease | None:
         """Return the record of a release; `None` if it was never staged."""
         return self._records.of(app)
 
-    def all(self) -> list[Staged]:
+    def all(self) -> list[StagedRelease]:
         """Return every staged release, by name."""
         return self._records.all()
 
@@ -109,7 +109,7 @@ class Staging:
         """Return when a release was staged, seconds since 1970; 0 if it is not staged."""
         return self._records.written_at(app)
 
-    def remembered(self, app: ReleasePath, known: Staged | None) -> Pin | None:
+    def remembered(self, app: ReleasePath, known: StagedRelease | None) -> Pin | None:
         """Return the pin of a release at its staging, even if `gc` removed it since.
 
         Args:
@@ -118,7 +118,7 @@ class Staging:
         """
         return self._memory.pin(app) if known is None else known.pin
 
-    def problems(self, staged: Staged, *, full: bool) -> list[str]:
+    def problems(self, staged: StagedRelease, *, full: bool) -> list[str]:
         """Return the problems of a staged release.
 
         Args:
@@ -130,7 +130,7 @@ class Staging:
         """
         return [*self._find_damage(staged, full=full), *self._find_open_directories(staged)]
 
-    def _find_open_directories(self, staged: Staged) -> Iterator[str]:
+    def _find_open_directories(self, staged: StagedRelease) -> Iterator[str]:
         """Yield directories on the path to a name of the release that other users could replace.
 
         Staging cannot repair the mode or owner of a directory that existed before.
@@ -142,7 +142,7 @@ class Staging:
             except InvalidInputError as error:
                 yield str(error)
 
-    def _find_damage(self, staged: Staged, *, full: bool) -> list[str]:
+    def _find_damage(self, staged: StagedRelease, *, full: bool) -> list[str]:
         """Return the damage that staging the release again would repair."""
         unverified = self._verified.noted().unverified(staged, self._sources)
         found = [f"{unverified}: {UNVERIFIED}"] if unverified else []
@@ -167,7 +167,7 @@ class Staging:
                 found.append(f"{path} does not point into the store")
         return found
 
-    def usable(self, staged: Staged) -> bool:
+    def usable(self, staged: StagedRelease) -> bool:
         """Return whether a release is complete and undamaged, with all required tags verified.
 
         Damage is noted in `repaired`, for the caller that stages the release again.
@@ -183,7 +183,7 @@ class Staging:
 
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
-    ) -> Staged:
+    ) -> StagedRelease:
         """Bring a release onto the node, verify it, and link its name.
 
         Args:
@@ -199,7 +199,7 @@ class Staging:
             StateError: The disk refused; no link was switched.
         """
 
-        def obtain(known: Staged | None) -> Staged:
+        def obtain(known: StagedRelease | None) -> StagedRelease:
             if known and not (refresh or accept_moved) and self.usable(known):
                 return known
             return self._fetch(app, known, refresh=refresh, accept_moved=accept_moved)
@@ -209,10 +209,10 @@ class Staging:
     def switch(
         self,
         app: ReleasePath,
-        obtain: Callable[[Staged | None], Staged],
+        obtain: Callable[[StagedRelease | None], StagedRelease],
         *,
         accept_moved: bool = False,
-    ) -> Staged:
+    ) -> StagedRelease:
         """Link the name of a release, under the staging lock.
 
         Args:
@@ -240,7 +240,7 @@ class Staging:
         finally:
             lock.release()
 
-    def remove(self, staged: Staged, *, kept: Sequence[Staged]) -> None:
+    def remove(self, staged: StagedRelease, *, kept: Sequence[StagedRelease]) -> None:
         """Remove a release's names and its record.
 
         Its link directory stays for running runs: see `releases.garbage`.
@@ -257,10 +257,10 @@ class Staging:
         self._records.remove(staged.app)
 
     def _fetch(
-        self, app: ReleasePath, known: Staged | None, *, refresh: bool, accept_moved: bool
-    ) -> Staged:
+        self, app: ReleasePath, known: StagedRelease | None, *, refresh: bool, accept_moved: bool
+    ) -> StagedRelease:
         source = source_of(app, self._sources)
-        own = Wanted(
+        own = WantedTag(
             url=source.url,
             tag=split(app),
             where=app,
@@ -284,13 +284,13 @@ class Staging:
         self._fetch_modules.bring(lock.pins, file=file, budget=budget)
         return self.describe(app, pins[key], lock)
 
-    def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> Staged:
+    def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> StagedRelease:
         """Return the record of a release whose trees are in the store.
 
         Raises:
             InvalidInputError: Two entries have the same name.
         """
-        draft = Staged(
+        draft = StagedRelease(
             app=app,
             pin=pin,
             composition="",
@@ -306,7 +306,7 @@ class Staging:
         data = file.read_bytes() if file.is_file() else b""
         return self._files.parse_manifest(data, MANIFEST).moduledir
 
-    def links(self, staged: Staged) -> dict[str, str]:
+    def links(self, staged: StagedRelease) -> dict[str, str]:
         """Return the links in the composed release: name → target.
 
         Raises:
@@ -314,13 +314,13 @@ class Staging:
         """
         return self.compositions.links(staged)
 
-    def _switches(self, staged: Staged) -> dict[str, Path]:
+    def _switches(self, staged: StagedRelease) -> dict[str, Path]:
         """Return the links below `modules/`: name → target; the app's own name comes last."""
         links = {name: self.store.path(sha256) for name, sha256 in staged.sources.items()}
         links[str(staged.app)] = self._releases / staged.composition
         return links
 
-    def _targets(self, releases: Sequence[Staged]) -> Mapping[str, set[Path]]:
+    def _targets(self, releases: Sequence[StagedRelease]) -> Mapping[str, set[Path]]:
         """Return the possible targets of names below `modules/`, given several releases."""
         found: defaultdict[str, set[Path]] = defaultdict(set)
         for release in releases:
@@ -328,7 +328,7 @@ class Staging:
                 found[name].add(target)
         return found
 
-    def _refuse_other_pins(self, staged: Staged) -> None:
+    def _refuse_other_pins(self, staged: StagedRelease) -> None:
         """Reject a name for a tree if a staged release uses the name for another tree."""
         mine = staged.named
         for other in self.all():
@@ -342,7 +342,7 @@ class Staging:
                         hint="find out which is right; --accept-moved takes both",
                     )
 
-    def _switch(self, staged: Staged) -> None:
+    def _switch(self, staged: StagedRelease) -> None:
         make_private(self._releases)
         fresh = not self.compositions.whole(staged)
         if fresh:

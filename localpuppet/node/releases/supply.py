@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from localpuppet.node.releases.fetch import Fetcher
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.single.fetching import ModuleFetcher
-from localpuppet.node.releases.source import Source
+from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.store import Store
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Supply:
     """
 
     store: Store
-    sources: Mapping[str, Source]
+    sources: Mapping[str, ReleaseSource]
     files: ReleaseFiles
     forge: "Callable[[], ModuleForge]"
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import IntegrityError
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.signer import people
-from localpuppet.node.releases.source import Source
+from localpuppet.node.releases.source import ReleaseSource
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.repository import Repository
 
 
-def signed_by(repository: "Repository", source: Source, *, url: GitUrl, tag: Tag) -> list[str]:
+def signed_by(
+    repository: "Repository", source: ReleaseSource, *, url: GitUrl, tag: Tag
+) -> list[str]:
     """Return the people who have signed a tag, without fetching anything.
 
     Args:
@@ -41,7 +43,7 @@ def signed_by(repository: "Repository", source: Source, *, url: GitUrl, tag: Tag
 
 
 def refuse_unsigned(
-    repository: "Repository", source: Source, *, url: GitUrl, tag: Tag, where: str
+    repository: "Repository", source: ReleaseSource, *, url: GitUrl, tag: Tag, where: str
 ) -> None:
     """Reject a tag that too few people have signed.
 

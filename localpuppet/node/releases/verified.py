@@ -18,14 +18,14 @@ from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import half_written, make_private, state_problem, write_json
 from localpuppet.node.releases.lock import Pin
-from localpuppet.node.releases.source import Source
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.source import ReleaseSource
+from localpuppet.node.releases.staged import StagedRelease
 
 SCHEMA = 1
 UNVERIFIED = "the signature of its tag is not verified by the signers file as it is now"
 
 
-class Noted:
+class VerificationRecord:
     """The verifications at one moment; each file is read at most once.
 
     Args:
@@ -34,9 +34,9 @@ class Noted:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._rules: dict[Source, str] = {}
+        self._rules: dict[ReleaseSource, str] = {}
 
-    def accepts(self, source: Source, pin: Pin) -> bool:
+    def accepts(self, source: ReleaseSource, pin: Pin) -> bool:
         """Return whether a pin was verified, or needs no verification.
 
         Raises:
@@ -46,7 +46,9 @@ class Noted:
             return True
         return self._entries.get(_key(source, pin)) == _value(pin, self._rules_of(source))
 
-    def unverified(self, staged: Staged, sources: Mapping[str, Source]) -> ReleasePath | None:
+    def unverified(
+        self, staged: StagedRelease, sources: Mapping[str, ReleaseSource]
+    ) -> ReleasePath | None:
         """Return a name in a release whose tag lacks a required verification, or `None`.
 
         Args:
@@ -62,7 +64,7 @@ class Noted:
                 return name
         return None
 
-    def refuse(self, staged: Staged, sources: Mapping[str, Source]) -> None:
+    def refuse(self, staged: StagedRelease, sources: Mapping[str, ReleaseSource]) -> None:
         """Reject a release with a tag that lacks a required verification.
 
         Args:
@@ -83,7 +85,7 @@ class Noted:
                 " have signed",
             )
 
-    def _accepts_tree(self, source: Source, app: ReleasePath, tree_sha256: str) -> bool:
+    def _accepts_tree(self, source: ReleaseSource, app: ReleasePath, tree_sha256: str) -> bool:
         if source.signers is None:
             return True
         rules = self._rules_of(source)
@@ -93,7 +95,7 @@ class Noted:
             for key, value in self._entries.items()
         )
 
-    def _rules_of(self, source: Source) -> str:
+    def _rules_of(self, source: ReleaseSource) -> str:
         if source not in self._rules:
             self._rules[source] = rules_digest(source)
         return self._rules[source]
@@ -103,7 +105,7 @@ class Noted:
         return _read(self._file)
 
 
-class Verified:
+class VerificationCache:
     """The verifications of this node.
 
     Args:
@@ -113,11 +115,11 @@ class Verified:
     def __init__(self, state: Path) -> None:
         self._file = state / "verified.json"
 
-    def noted(self) -> Noted:
+    def noted(self) -> VerificationRecord:
         """Return the current verifications, for one decision."""
-        return Noted(self._file)
+        return VerificationRecord(self._file)
 
-    def note(self, tags: Iterable[tuple[Source, Pin, str]]) -> None:
+    def note(self, tags: Iterable[tuple[ReleaseSource, Pin, str]]) -> None:
         """Record verified tags, with their trees as git wrote them.
 
         Args:
@@ -156,7 +158,7 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
     return {key: value for key, value in entries.items() if isinstance(value, dict)}
 
 
-def rules_digest(source: Source) -> str:
+def rules_digest(source: ReleaseSource) -> str:
     """Return the digest of a source's verification rules; a changed one voids verifications.
 
     Raises:
@@ -175,7 +177,7 @@ def rules_digest(source: Source) -> str:
     return rules.hexdigest()
 
 
-def _key(source: Source, pin: Pin) -> str:
+def _key(source: ReleaseSource, pin: Pin) -> str:
     return f"{source.name}/tags/{pin.tag} {pin.tag_object}"
 
 

@@ -29,13 +29,13 @@ from localpuppet.node.releases.lockfile import LOCK
 from localpuppet.node.releases.provider import ReleaseProvider
 from localpuppet.node.releases.reading import InterfaceReader
 from localpuppet.node.releases.release import Release
-from localpuppet.node.runs.going_back import GoingBack
+from localpuppet.node.runs.going_back import RollbackService
 from localpuppet.node.runs.good_runs import GoodRuns
 from localpuppet.node.runs.records import Records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigning:
+class AssignmentService:
     """Stages, applies and takes back assignments of this node.
 
     Attributes:
@@ -129,7 +129,7 @@ class Assigning:
             return
         kept = self.keep()
         try:
-            GoingBack(self.good_runs, self.ledger).go_back(
+            RollbackService(self.good_runs, self.ledger).go_back(
                 loaded,
                 tag=None,
                 user=by or left.by,

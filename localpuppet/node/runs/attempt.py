@@ -24,7 +24,7 @@ from localpuppet.base.formats.times import parse_time
 SCHEMA = 1
 
 
-class Refusal(StrEnum):
+class RefusalKind(StrEnum):
     """Why an apply was refused, as a class."""
 
     INVALID_INPUT = "invalid_input"
@@ -37,25 +37,25 @@ class Refusal(StrEnum):
     MACHINE = "machine"
 
 
-_CLASSES: Mapping[type[Exception], Refusal] = {
-    InvalidInputError: Refusal.INVALID_INPUT,
-    IntegrityError: Refusal.INTEGRITY,
-    UnavailableError: Refusal.UNAVAILABLE,
-    BusyError: Refusal.BUSY,
-    OnHoldError: Refusal.ON_HOLD,
-    EncError: Refusal.ENC,
-    PuppetMissingError: Refusal.PUPPET_MISSING,
-    StateError: Refusal.MACHINE,
-    OSError: Refusal.MACHINE,
+_CLASSES: Mapping[type[Exception], RefusalKind] = {
+    InvalidInputError: RefusalKind.INVALID_INPUT,
+    IntegrityError: RefusalKind.INTEGRITY,
+    UnavailableError: RefusalKind.UNAVAILABLE,
+    BusyError: RefusalKind.BUSY,
+    OnHoldError: RefusalKind.ON_HOLD,
+    EncError: RefusalKind.ENC,
+    PuppetMissingError: RefusalKind.PUPPET_MISSING,
+    StateError: RefusalKind.MACHINE,
+    OSError: RefusalKind.MACHINE,
 }
 
 
-def refusal(error: Exception) -> Refusal:
+def refusal(error: Exception) -> RefusalKind:
     """Return the class of the refusal that an error means."""
     for kind, found in _CLASSES.items():
         if isinstance(error, kind):
             return found
-    return Refusal.MACHINE
+    return RefusalKind.MACHINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Attempt:
     at: str
     since: str
     times: int
-    refusal: Refusal
+    refusal: RefusalKind
     reason: str
     app: str
     input: str
@@ -97,7 +97,7 @@ class Attempt:
         try:
             if raw["schema"] != SCHEMA:
                 raise ValueError(f"schema {raw['schema']!r}")
-            attempt = cls(**{**fields, "refusal": Refusal(fields["refusal"])})
+            attempt = cls(**{**fields, "refusal": RefusalKind(fields["refusal"])})
             texts = (attempt.reason, attempt.app, attempt.input, attempt.user, attempt.cause)
             sound = all(isinstance(text, str) for text in texts)
             if not sound or type(attempt.times) is not int or type(attempt.noop) is not bool:

@@ -18,7 +18,7 @@ from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.runs.good_runs import GoodRun, GoodRuns
 
 
-class GoingBack:
+class RollbackService:
     """Chooses the target of a rollback, and puts the rollback in force.
 
     Args:

@@ -78,7 +78,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HoldStatus:
     """The holds in force on a node, summarised.
 
     Attributes:
@@ -93,7 +93,7 @@ class Held:
     alone: bool = False
 
     @classmethod
-    def by(cls, holds: Iterable[Hold]) -> "Held | None":
+    def by(cls, holds: Iterable[Hold]) -> "HoldStatus | None":
         """Return the summary of holds in force, oldest first; `None` without any."""
         found = list(holds)
         if not found:

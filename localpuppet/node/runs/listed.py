@@ -17,7 +17,7 @@ SCHEMA = 1
 Noted = TypeVar("Noted")
 
 
-class Notable(Protocol):
+class ListItem(Protocol):
     """An entry of such a list."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def read_listed(path: Path, name: str, parse: Callable[[Mapping[str, Any]], Note
         raise StateError(error.what, where=str(path)) from error
 
 
-def write_listed(path: Path, name: str, listed: Sequence[Notable]) -> None:
+def write_listed(path: Path, name: str, listed: Sequence[ListItem]) -> None:
     """Replace the entries that a run has noted.
 
     Args:

@@ -18,7 +18,7 @@ PIECE = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class LogExcerpt:
     """The end of a log.
 
     Attributes:
@@ -55,7 +55,7 @@ class LogEnd:
         self._longest = longest
         self._size = piece
 
-    def read(self, log: BufferedIOBase) -> End:
+    def read(self, log: BufferedIOBase) -> LogExcerpt:
         """Return the end of a log.
 
         Raises:
@@ -74,7 +74,7 @@ class LogEnd:
                 before += held.popleft().count
         lines = self._last(held)
         before += sum(piece.count for piece in held) - len(lines)
-        return End(lines=lines, before=before, left_out=left_out)
+        return LogExcerpt(lines=lines, before=before, left_out=left_out)
 
     def _piece(self, data: bytes, diffs: Diffs) -> _Piece:
         if diffs.may_be_in(data) or not self._is_short(data):

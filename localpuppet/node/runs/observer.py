@@ -28,7 +28,7 @@ class Observer(Protocol):
         ...
 
 
-class Unseen:
+class SilentObserver:
     """An `Observer` and a `Progress` that writes only notes, to standard error."""
 
     def __init__(self, _title: str = "") -> None:

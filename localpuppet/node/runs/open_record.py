@@ -3,9 +3,9 @@
 from dataclasses import asdict, replace
 
 from localpuppet.base.machine.ports import Clock, ProcessId
-from localpuppet.node.puppet.launching import Launched
+from localpuppet.node.puppet.launching import LaunchedPuppet
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.run import Ending, RunRequest, State, Status, Verdict
+from localpuppet.node.runs.run import PuppetEnd, RunRequest, RunState, RunVerdict, Status
 
 
 class OpenRecord:
@@ -31,11 +31,11 @@ class OpenRecord:
         """Set the process that continues the run; `write` saves it."""
         self.status = replace(self.status, supervisor=asdict(supervisor))
 
-    def start(self, launched: Launched) -> None:
+    def start(self, launched: LaunchedPuppet) -> None:
         """Set Puppet's process and start time; `write` saves them."""
         self.status = replace(
             self.status,
-            state=State.RUNNING,
+            state=RunState.RUNNING,
             puppet_started=True,
             puppet=asdict(launched.child.identity),
             warm=launched.warm,
@@ -46,7 +46,7 @@ class OpenRecord:
         """Write the current status to the record."""
         self.directory.write_status(self.status)
 
-    def close(self, verdict: Verdict, ending: Ending) -> Status:
+    def close(self, verdict: RunVerdict, ending: PuppetEnd) -> Status:
         """Write the result of the run, and return the final status.
 
         Raises:

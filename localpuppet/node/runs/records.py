@@ -28,7 +28,7 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.machine.ports import Clock, Processes, ProcessId
 from localpuppet.node.runs.retention import outdated
-from localpuppet.node.runs.run import Outcome, RunRequest, State, Status, new_run_id
+from localpuppet.node.runs.run import Outcome, RunRequest, RunState, Status, new_run_id
 
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024
@@ -203,7 +203,7 @@ class Records:
             return _unreadable(run, "status.json is missing")
         except StateError as error:
             return _unreadable(run, f"status.json {error.what}")
-        if status.state is State.FINISHED or self._processes.alive(
+        if status.state is RunState.FINISHED or self._processes.alive(
             ProcessId.from_dict(status.supervisor)
         ):
             return status
@@ -212,7 +212,7 @@ class Records:
             again = Status.from_dict(read_json(run.status))
         except (FileNotFoundError, StateError):
             again = status
-        if again.state is State.FINISHED:
+        if again.state is RunState.FINISHED:
             return again
         reason = "the supervisor died before the run ended (killed, or a reboot)"
         if self.orphaned(again):
@@ -247,7 +247,7 @@ class Records:
         """Return release and modulepath of each running run, work trees included."""
         found = []
         for status in self.history():
-            if status.state is State.FINISHED and not self.orphaned(status):
+            if status.state is RunState.FINISHED and not self.orphaned(status):
                 continue
             file = RunDirectory(self.directory / status.id).request
             try:
@@ -283,7 +283,7 @@ class Records:
         while True:
             status = self.status(run)
             passed = clock.monotonic() - begun
-            over = status.state is State.FINISHED and not self.orphaned(status)
+            over = status.state is RunState.FINISHED and not self.orphaned(status)
             if over or (timeout is not None and passed >= timeout):
                 return status
             tick(passed)
@@ -307,7 +307,7 @@ class Records:
         for name in outdated(self.ids(), runs=runs, days=days):
             run = RunDirectory(self.directory / name)
             status = self.status(run)
-            if name != keep and status.state is State.FINISHED:
+            if name != keep and status.state is RunState.FINISHED:
                 note(status)
                 shutil.rmtree(run.path, ignore_errors=True)
 
@@ -322,7 +322,7 @@ def _meant(name: str, ids: list[RunId]) -> list[RunId]:
 def _unreadable(run: RunDirectory, reason: str) -> Status:
     return Status(
         id=run.id,
-        state=State.FINISHED,
+        state=RunState.FINISHED,
         outcome=Outcome.INTERRUPTED,
         reason=reason,
         app="?",

@@ -13,7 +13,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.text import without_middle
 from localpuppet.base.formats.times import parse_time, show_time
-from localpuppet.node.puppet.report import Report, Resources
+from localpuppet.node.puppet.report import PuppetReport, Resources
 
 SCHEMA = 1
 NOTHING_APPLIED = "Puppet exited 1 before it applied anything"
@@ -21,7 +21,7 @@ NOTHING_APPLIED = "Puppet exited 1 before it applied anything"
 MAX_ERROR = 300
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     """The state of a run."""
 
     QUEUED = "queued"
@@ -110,7 +110,7 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RunVerdict:
     """The result of a run, with the reason in one line."""
 
     outcome: Outcome
@@ -118,7 +118,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class PuppetEnd:
     """What is known after Puppet's end.
 
     Attributes:
@@ -132,13 +132,13 @@ class Ending:
 
     code: int | None
     signal: int | None
-    stopped: Verdict | None
-    report: Report | None
+    stopped: RunVerdict | None
+    report: PuppetReport | None
     report_problem: str
     last_error: str = ""
 
 
-def _without_report(ending: Ending) -> str:
+def _without_report(ending: PuppetEnd) -> str:
     reasons = {
         0: "Puppet exited 0 but left no report of this run",
         1: NOTHING_APPLIED,
@@ -150,13 +150,13 @@ def _without_report(ending: Ending) -> str:
     return f"{reason}: {error}" if error else reason
 
 
-def _without_code(ending: Ending) -> str:
+def _without_code(ending: PuppetEnd) -> str:
     if ending.signal is not None:
         return f"signal {ending.signal} killed Puppet"
     return "exit code of Puppet unknown: its parent, the fork server, was killed"
 
 
-def decide(ending: Ending) -> Verdict:
+def decide(ending: PuppetEnd) -> RunVerdict:
     """Decide the result of a run. Success requires Puppet's exit code and its report.
 
     The codes are those of `--detailed-exitcodes`: 0 nothing changed, 2 changed, 4 failed, 6 both; 1
@@ -166,33 +166,33 @@ def decide(ending: Ending) -> Verdict:
         return ending.stopped
     code, report = ending.code, ending.report
     if code is None:
-        return Verdict(outcome=Outcome.FAILED, reason=_without_code(ending))
+        return RunVerdict(outcome=Outcome.FAILED, reason=_without_code(ending))
     if report is None:
-        return Verdict(outcome=Outcome.FAILED, reason=_without_report(ending))
+        return RunVerdict(outcome=Outcome.FAILED, reason=_without_report(ending))
     counts = report.resources
     if code in (0, 2) and report.status == "failed":
-        return Verdict(
+        return RunVerdict(
             outcome=Outcome.FAILED, reason=f"Puppet exited {code} but its report says failed"
         )
     if code == 0 and report.status == "unchanged":
         noun = "resource" if counts.out_of_sync == 1 else "resources"
         pending = f"noop: {counts.out_of_sync} {noun} would change"
         reason = pending if report.noop_pending else ""
-        return Verdict(outcome=Outcome.UNCHANGED, reason=reason)
+        return RunVerdict(outcome=Outcome.UNCHANGED, reason=reason)
     if code in (0, 2) and report.status == "changed":
         if code == 0:
-            return Verdict(
+            return RunVerdict(
                 outcome=Outcome.FAILED, reason="Puppet exited 0 but its report says changed"
             )
-        return Verdict(outcome=Outcome.CHANGED, reason="")
+        return RunVerdict(outcome=Outcome.CHANGED, reason="")
     if code in (4, 6):
         noun = "resource" if counts.failed == 1 else "resources"
         first = f": {report.first_failed}" if report.first_failed else ""
-        return Verdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed{first}")
+        return RunVerdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed{first}")
     if code == 1:
         reason = f"Puppet exited 1 after applying the catalog ({report.status}): see the log"
-        return Verdict(outcome=Outcome.FAILED, reason=reason)
-    return Verdict(
+        return RunVerdict(outcome=Outcome.FAILED, reason=reason)
+    return RunVerdict(
         outcome=Outcome.FAILED,
         reason=f"Puppet exited {code} and its report says {report.status}: they disagree",
     )
@@ -265,11 +265,11 @@ class Status:
         warm: Whether the fork server made Puppet's process.
         cold_reason: Why a warm start failed; else empty.
         corrective: Whether Puppet reported corrective changes.
-        fault: The failure cause, as `node.puppet.fault.Fault` has it, or `None`.
+        fault: The failure cause, as `node.puppet.fault.FailureCause` has it, or `None`.
     """
 
     id: RunId
-    state: State
+    state: RunState
     outcome: Outcome | None = None
     reason: str = ""
     app: str
@@ -325,7 +325,7 @@ class Status:
         fields = {key: value for key, value in raw.items() if key != "schema"}
         try:
             fields["id"] = RunId.parse(fields["id"])
-            fields["state"] = State(fields["state"])
+            fields["state"] = RunState(fields["state"])
             if fields["outcome"] is not None:
                 fields["outcome"] = Outcome(fields["outcome"])
             if fields["resources"] is not None:
@@ -334,23 +334,23 @@ class Status:
             _check_types(status)
         except (KeyError, TypeError, ValueError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}") from error
-        if (status.state is State.FINISHED) != (status.outcome is not None):
+        if (status.state is RunState.FINISHED) != (status.outcome is not None):
             raise StateError("is damaged: state and outcome contradict each other")
         return status
 
     def finished(
-        self, verdict: Verdict, ending: Ending, *, at: datetime, seconds: float
+        self, verdict: RunVerdict, ending: PuppetEnd, *, at: datetime, seconds: float
     ) -> "Status":
         """Return this status closed."""
         from localpuppet.node.puppet.fault import (
-            Fault,  # a reader of records does not need it
+            FailureCause,  # a reader of records does not need it
         )
 
         report = ending.report
-        fault = report.fault if report else Fault.of_message(ending.last_error)
+        fault = report.fault if report else FailureCause.of_message(ending.last_error)
         return replace(
             self,
-            state=State.FINISHED,
+            state=RunState.FINISHED,
             outcome=verdict.outcome,
             reason=verdict.reason,
             finished_at=show_time(at),
@@ -367,4 +367,4 @@ class Status:
 
     def interrupted(self, reason: str) -> "Status":
         """Return this status closed as `interrupted`."""
-        return replace(self, state=State.FINISHED, outcome=Outcome.INTERRUPTED, reason=reason)
+        return replace(self, state=RunState.FINISHED, outcome=Outcome.INTERRUPTED, reason=reason)

@@ -6,7 +6,7 @@ A pure state machine over the time and the number of signals.
 from enum import Enum
 
 from localpuppet.base.formats.times import show_duration
-from localpuppet.node.runs.run import Outcome, Verdict
+from localpuppet.node.runs.run import Outcome, RunVerdict
 
 
 class StopStep(Enum):
@@ -18,7 +18,7 @@ class StopStep(Enum):
     ABANDON = "abandon"
 
 
-class Stopping:
+class StopDecision:
     """Decides when to stop one run.
 
     Args:
@@ -34,16 +34,16 @@ class Stopping:
         self._grace = grace
         self._since: float | None = None
         self._last = StopStep.NOTHING
-        self.verdict: Verdict | None = None
+        self.verdict: RunVerdict | None = None
 
     def step(self, now: float, cancellations: int) -> StopStep:
         """Return the action at `now`, after `cancellations` requests to stop; each action once."""
         if self._last is StopStep.NOTHING:
             if cancellations:
-                self.verdict = Verdict(outcome=Outcome.CANCELLED, reason="cancelled by a signal")
+                self.verdict = RunVerdict(outcome=Outcome.CANCELLED, reason="cancelled by a signal")
             elif now >= self._deadline:
                 length = show_duration(self._timeout)
-                self.verdict = Verdict(
+                self.verdict = RunVerdict(
                     outcome=Outcome.TIMED_OUT, reason=f"ran longer than its timeout of {length}"
                 )
             return self._go(StopStep.TERM, now) if self.verdict else StopStep.NOTHING

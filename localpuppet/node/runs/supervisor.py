@@ -13,7 +13,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import make_private
-from localpuppet.base.machine.ports import Child, Clock, Ended, Processes
+from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes
 from localpuppet.node.enc import classify
 from localpuppet.node.enc.command import EncCommand
 from localpuppet.node.enc.document import NodeDocument
@@ -21,7 +21,7 @@ from localpuppet.node.enc.instance.handover import hand_over
 from localpuppet.node.puppet.command import ApplyCommand, with_names
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
-from localpuppet.node.puppet.launching import ForkServer, Launch, Launched, launch
+from localpuppet.node.puppet.launching import LaunchedPuppet, PuppetForkServer, PuppetLaunch, launch
 from localpuppet.node.puppet.own_environment import make_environment
 from localpuppet.node.puppet.report import make_ready, read_report
 from localpuppet.node.puppet.run_lock import PuppetRunLock
@@ -36,9 +36,17 @@ from localpuppet.node.runs.open_record import OpenRecord
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.preparing import PreparedRun
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import Ending, Outcome, RunRequest, State, Status, Verdict, decide
+from localpuppet.node.runs.run import (
+    Outcome,
+    PuppetEnd,
+    RunRequest,
+    RunState,
+    RunVerdict,
+    Status,
+    decide,
+)
 from localpuppet.node.runs.run_log import RunLog
-from localpuppet.node.runs.stopping import Stopping
+from localpuppet.node.runs.stopping import StopDecision
 from localpuppet.node.runs.watching import watch
 
 
@@ -74,7 +82,7 @@ class Node:
     lean_start: LeanStart
     route_file: Path
     env: Mapping[str, str]
-    fork_server: ForkServer | None
+    fork_server: PuppetForkServer | None
     enc_command: EncCommand | None
     grace: float
     min_free: int
@@ -163,7 +171,7 @@ class Supervisor:
             self.records.check_space(self._node.min_free)
             status = Status(
                 id=run.id,
-                state=State.QUEUED,
+                state=RunState.QUEUED,
                 app=prepared.release.app,
                 noop=prepared.options.noop,
                 partial=bool(prepared.options.part),
@@ -247,11 +255,11 @@ class Supervisor:
         log.take(f"localpuppet: {error}\n".encode(), lambda _line: None, end=True)
         log.close()
         cancelled = self._processes.cancellations() > 0
-        verdict = Verdict(
+        verdict = RunVerdict(
             outcome=Outcome.CANCELLED if cancelled else Outcome.FAILED,
             reason=f"{error}; Puppet was not started",
         )
-        ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
+        ending = PuppetEnd(code=None, signal=None, stopped=verdict, report=None, report_problem="")
         return self._close(record, verdict, ending)
 
     def _supervise(
@@ -266,7 +274,7 @@ class Supervisor:
         log = RunLog(run.log, partial(with_names, directories=prepared.release.directories))
         self._observer.command(call.shown())
         child: Child | None = None
-        ended: Ended | None = None
+        ended: ProcessEnd | None = None
         try:
             launched = self._start(run, request, call, lock)
             child = launched.child
@@ -279,7 +287,7 @@ class Supervisor:
             # A rollback is not a step forward: what was newest stays so.
             if record.status.whole and not options.document:
                 self._ledger.note(ReleasePath(record.status.app))
-            stopping = Stopping(
+            stopping = StopDecision(
                 started=record.begun, timeout=options.timeout, grace=self._node.grace
             )
             ended = watch(
@@ -293,7 +301,7 @@ class Supervisor:
             if ended is None:
                 ended = self._leave_node(lock)
             report, problem = read_report(run.report, started=started)
-            ending = Ending(
+            ending = PuppetEnd(
                 code=ended.code,
                 signal=ended.signal,
                 stopped=stopping.verdict,
@@ -310,8 +318,10 @@ class Supervisor:
             if child is not None and ended is None:
                 ended = self._kill(child, lock)
             # Also when this very close failed: the disk may have room by now, or refuse again.
-            verdict = Verdict(outcome=Outcome.FAILED, reason=f"could not be supervised: {error}")
-            ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
+            verdict = RunVerdict(outcome=Outcome.FAILED, reason=f"could not be supervised: {error}")
+            ending = PuppetEnd(
+                code=None, signal=None, stopped=verdict, report=None, report_problem=""
+            )
             self._close(record, verdict, ending)
             raise
         finally:
@@ -321,23 +331,23 @@ class Supervisor:
                     self._kill(child, lock)
                 child.release()
 
-    def _kill(self, child: Child, lock: NodeLock) -> Ended:
+    def _kill(self, child: Child, lock: NodeLock) -> ProcessEnd:
         """Kill a Puppet without a supervisor, which must not run beside another run."""
         child.end(kill=True)
         return child.wait(self._node.grace) or self._leave_node(lock)
 
-    def _leave_node(self, lock: NodeLock) -> Ended:
+    def _leave_node(self, lock: NodeLock) -> ProcessEnd:
         """Leave the locks to a Puppet that outlives KILL: it occupies the node until its end."""
         lock.leave()
         if self._agent_lock:
             self._agent_lock.leave()
-        return Ended(code=None, signal=None)
+        return ProcessEnd(code=None, signal=None)
 
     def _start(
         self, run: RunDirectory, request: RunRequest, call: ApplyCommand, lock: NodeLock
-    ) -> Launched:
+    ) -> LaunchedPuppet:
         node = self._node
-        given = Launch(
+        given = PuppetLaunch(
             installation=self._installation(),
             argv=request.command,
             base=node.env,
@@ -364,7 +374,7 @@ class Supervisor:
         except StateError as error:
             self._observer.note(f"old records could not be tidied up: {error}")
 
-    def _close(self, record: OpenRecord, verdict: Verdict, ending: Ending) -> Status:
+    def _close(self, record: OpenRecord, verdict: RunVerdict, ending: PuppetEnd) -> Status:
         status = record.close(verdict, ending)
         self._node.after_run(record.directory, status)
         record.directory.clear()

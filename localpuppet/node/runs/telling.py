@@ -11,8 +11,13 @@ from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import state_problem
-from localpuppet.node.puppet.resources import Fate, ReportedResource, resources_of, slowest
-from localpuppet.node.runs.log_end import End, LogEnd, weight
+from localpuppet.node.puppet.resources import (
+    ReportedResource,
+    ResourceResult,
+    resources_of,
+    slowest,
+)
+from localpuppet.node.runs.log_end import LogEnd, LogExcerpt, weight
 from localpuppet.node.runs.reason import published
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Status
@@ -26,7 +31,12 @@ MAX_EVENTS = 20
 MAX_SLOWEST = 10
 # Bytes of a report that is read for others: the agent takes several times as much memory for it.
 MAX_REPORT = 32 * 1024 * 1024
-TOLD = (Fate.FAILED, Fate.CHANGED, Fate.WOULD_CHANGE, Fate.SKIPPED)
+TOLD = (
+    ResourceResult.FAILED,
+    ResourceResult.CHANGED,
+    ResourceResult.WOULD_CHANGE,
+    ResourceResult.SKIPPED,
+)
 
 
 def told_log(run: RunDirectory, status: Status) -> dict[str, Json]:
@@ -39,7 +49,7 @@ def told_log(run: RunDirectory, status: Status) -> dict[str, Json]:
         with run.log.open("rb") as log:
             end = LogEnd(most=MAX_TOLD, longest=MAX_LINE).read(log)
     except FileNotFoundError:
-        end = End(lines=[], before=0, left_out=0)
+        end = LogExcerpt(lines=[], before=0, left_out=0)
     except OSError as error:
         raise state_problem(error, run.log) from error
     return {

@@ -17,7 +17,7 @@ FILE = Path("agent", "changes.key")
 _BYTES = 32
 
 
-class ToldChanges:
+class NoopReporter:
     """Returns the changes that noop runs foresee.
 
     Args:

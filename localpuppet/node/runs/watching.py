@@ -4,10 +4,10 @@ However much Puppet writes, the clock and the signals are checked. The loop ends
 or when Puppet survives KILL.
 """
 
-from localpuppet.base.machine.ports import Child, Clock, Ended, Processes
+from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes
 from localpuppet.node.runs.observer import Observer
 from localpuppet.node.runs.run_log import RunLog
-from localpuppet.node.runs.stopping import Stopping, StopStep
+from localpuppet.node.runs.stopping import StopDecision, StopStep
 
 POLL = 0.05
 # How many chunks are read between two checks of the clock, and at most after Puppet's end.
@@ -18,12 +18,12 @@ LAST_ROUNDS = 64
 def watch(
     child: Child,
     log: RunLog,
-    stopping: Stopping,
+    stopping: StopDecision,
     *,
     clock: Clock,
     processes: Processes,
     observer: Observer,
-) -> Ended | None:
+) -> ProcessEnd | None:
     """Follow `child` until it has ended; return how, or `None` when KILL did not end it.
 
     Args:

@@ -14,7 +14,7 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.files import is_file
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.releases.git.access import read_rewrite
-from localpuppet.node.releases.source import Source
+from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.settings.forge import ForgeSettings, forge_settings
 from localpuppet.node.settings.instance import InstanceSettings, instance_settings
 
@@ -42,7 +42,7 @@ class Settings:
     immutable_only: bool
     tags_only: bool
     forge: ForgeSettings
-    sources: Mapping[str, Source]
+    sources: Mapping[str, ReleaseSource]
     packages: tuple[Path, ...]
     install_packages: str | tuple[str, ...] | None
     allow_file_urls: bool
@@ -179,11 +179,11 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, Source]:
+def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, ReleaseSource]:
     allow_file = raw.get("allow_file_urls", False)
     try:
         return {
-            name: Source.from_dict(name, body, root=root, allow_file=allow_file)
+            name: ReleaseSource.from_dict(name, body, root=root, allow_file=allow_file)
             for name, body in raw.get("sources", {}).items()
         }
     except InvalidInputError as error:

@@ -8,9 +8,9 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.garbage import Garbage
+    from localpuppet.node.releases.garbage import GarbageCollector
     from localpuppet.node.releases.git.repository import Repository
-    from localpuppet.node.releases.git.work_tree import WorkTree
+    from localpuppet.node.releases.git.work_tree import GitWorkTree
     from localpuppet.node.releases.making.checking import ReleaseChecker
     from localpuppet.node.releases.making.locker import LockWriter
     from localpuppet.node.releases.packages.building import Packager
@@ -59,15 +59,15 @@ class MakerWiring:
             ),
         )
 
-    def work_tree(self, directory: Path) -> "WorkTree":
+    def work_tree(self, directory: Path) -> "GitWorkTree":
         """Return the git work tree of a release's maker.
 
         Raises:
             InvalidInputError: The directory is not a work tree of git.
         """
-        from localpuppet.node.releases.git.work_tree import WorkTree
+        from localpuppet.node.releases.git.work_tree import GitWorkTree
 
-        return WorkTree(directory, timeout=self._node.settings.git_timeout)
+        return GitWorkTree(directory, timeout=self._node.settings.git_timeout)
 
     def packager(self, repository: "Repository") -> "Packager":
         """Return the builder of packages."""
@@ -81,14 +81,14 @@ class MakerWiring:
             directories=self._node.settings.packages,
         )
 
-    def garbage(self) -> "Garbage":
+    def garbage(self) -> "GarbageCollector":
         """Return the remover of unneeded releases."""
-        from localpuppet.node.releases.garbage import Garbage
+        from localpuppet.node.releases.garbage import GarbageCollector
         from localpuppet.node.releases.git.kept_mirrors import KeptMirrors
 
         settings = self._node.settings
         sources = [source.url for source in settings.sources.values()]
-        return Garbage(
+        return GarbageCollector(
             staging=self._releases.staging(self._releases.git()),
             ledger=self._node.ledger,
             good=self._node.good_runs.releases,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from localpuppet.base.errors import InvalidInputError, PuppetMissingError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.runs.observer import Unseen
+from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.settings import node as node_settings
 from localpuppet.node.settings.files import SettingsFile, read_settings
 from localpuppet.node.wiring.ports import CommandAdditions, Neighbours
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from localpuppet.base.formats.names import NodeName, RunId
     from localpuppet.base.machine.clock import SystemClock
-    from localpuppet.base.machine.fork_server import ForkServer
+    from localpuppet.base.machine.fork_server import ForkServerClient
     from localpuppet.base.machine.ports import Progress
     from localpuppet.base.machine.processes import SystemProcesses
     from localpuppet.node.enc.assigned import AssignedRelease
@@ -77,7 +77,7 @@ class NodeWiring:
         self,
         root: str | None,
         *,
-        observe: "Callable[[str], Progress]" = Unseen,
+        observe: "Callable[[str], Progress]" = SilentObserver,
         ports: NodePorts = ALONE,
     ) -> None:
         self.root_option = root
@@ -310,11 +310,11 @@ class NodeWiring:
             raise InvalidInputError(f"there is not an input for {name}", where=str(path))
         return str(path)
 
-    def fork_server(self) -> "ForkServer":
+    def fork_server(self) -> "ForkServerClient":
         """Return the agent's fork server, whether it is running or not."""
-        from localpuppet.base.machine.fork_server import ForkServer
+        from localpuppet.base.machine.fork_server import ForkServerClient
 
-        return ForkServer(self._fork_server_place, self.processes)
+        return ForkServerClient(self._fork_server_place, self.processes)
 
     @property
     def _fork_server_place(self) -> Path:

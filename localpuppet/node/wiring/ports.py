@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName, ReleasePath
     from localpuppet.base.formats.values import Json
     from localpuppet.node.releases.ledger import AppliedElsewhere
-    from localpuppet.node.releases.staged import Staged
+    from localpuppet.node.releases.staged import StagedRelease
     from localpuppet.node.runs.records import RunDirectory
     from localpuppet.node.runs.run import Status
 
@@ -53,7 +53,7 @@ class Neighbours:
         """
         raise InvalidInputError(f"this node has no bus to ask for the facts of {name}")
 
-    def compare_tag(self, staged: "Staged") -> None:
+    def compare_tag(self, staged: "StagedRelease") -> None:
         """Reject a tag that is new to this node and differs on other nodes.
 
         Raises:

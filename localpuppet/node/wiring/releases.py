@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.reading import InterfaceReader
     from localpuppet.node.releases.release import Release
     from localpuppet.node.releases.release_files import ReleaseFiles
-    from localpuppet.node.releases.staging import Approve, Staging
+    from localpuppet.node.releases.staging import Approve, ReleaseStaging
     from localpuppet.node.releases.supply import Supply
 
 # Types, functions and classes that every run finds after the release's.
@@ -182,12 +182,14 @@ class ReleaseWiring:
             forge=self.forge,
         )
 
-    def staging(self, repository: "Repository", approve: "Approve | None" = None) -> "Staging":
-        """Return the releases on this node; see `Staging` for `approve`."""
-        from localpuppet.node.releases.staging import Staging
+    def staging(
+        self, repository: "Repository", approve: "Approve | None" = None
+    ) -> "ReleaseStaging":
+        """Return the releases on this node; see `ReleaseStaging` for `approve`."""
+        from localpuppet.node.releases.staging import ReleaseStaging
 
         settings = self._node.settings
-        return Staging(
+        return ReleaseStaging(
             state=settings.state,
             modules=settings.modules,
             supply=self.supply,

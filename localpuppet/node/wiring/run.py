@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from localpuppet.node.puppet.compiled_ruby import CompiledRuby
     from localpuppet.node.puppet.environment import FacterConf, LeanStart
     from localpuppet.node.puppet.installation import Installation
-    from localpuppet.node.puppet.launching import ForkServer
+    from localpuppet.node.puppet.launching import PuppetForkServer
     from localpuppet.node.releases.catalogs import CatalogCompiler
     from localpuppet.node.releases.classifier import Classifier
     from localpuppet.node.releases.ledger import AppliedElsewhere
     from localpuppet.node.releases.release import Release
-    from localpuppet.node.runs.assigning import Assigning
+    from localpuppet.node.runs.assigning import AssignmentService
     from localpuppet.node.runs.candidate import Candidate
     from localpuppet.node.runs.observer import Observer
     from localpuppet.node.runs.options import RunOptions
@@ -77,7 +77,7 @@ class RunWiring:
 
     def assigning(
         self, *, confirm: float, confirmed: "Callable[[Assignment], bool]"
-    ) -> "Assigning":
+    ) -> "AssignmentService":
         """Return what stages, applies and takes back assignments.
 
         Args:
@@ -85,10 +85,10 @@ class RunWiring:
                 confirmation.
             confirmed: Returns whether an assignment was confirmed.
         """
-        from localpuppet.node.runs.assigning import Assigning
+        from localpuppet.node.runs.assigning import AssignmentService
 
         node = self._node
-        return Assigning(
+        return AssignmentService(
             own=node.settings.input,
             inputs=node.inputs,
             assigned=node.assigned,
@@ -171,7 +171,7 @@ class RunWiring:
         )
 
     def supervisor(
-        self, observer: "Observer", *, fork_server: "ForkServer | None" = None
+        self, observer: "Observer", *, fork_server: "PuppetForkServer | None" = None
     ) -> "Supervisor":
         """Return the supervisor of runs.
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 import click
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.requests.comparing import Compared, by_change
+from localpuppet.fleet.requests.comparing import CatalogComparison, by_change
 from localpuppet.node.cli import render
 from localpuppet.node.releases.difference import CatalogChanges
 
 SHOWN = 20  # resources of nodes with the same changes
 
 
-def lines(told: Mapping[NodeName, Compared]) -> Iterator[str]:
+def lines(told: Mapping[NodeName, CatalogComparison]) -> Iterator[str]:
     """Yield the counts of each node, then the resources, with nodes of equal changes together."""
     rows = [
         (node, *(str(len(part)) for part in (found.added, found.removed, found.changed)))

@@ -3,21 +3,27 @@
 from collections.abc import Iterator, Sequence
 
 from localpuppet.node.cli import render
-from localpuppet.node.puppet.changes import Change, Foreseen
+from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
 from localpuppet.rollout.execution.approving import approval_of, not_approvable
-from localpuppet.rollout.execution.changes.comparing import Difference
-from localpuppet.rollout.execution.events import Approved, Ended, Event, Looked, Turn
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.changes.comparing import UnapprovedChange
+from localpuppet.rollout.execution.events import (
+    ChangesApproved,
+    ChangesPredicted,
+    Event,
+    NodeRun,
+    NodeRunEnded,
+)
+from localpuppet.rollout.execution.state import RolloutState
 
 SHOWN = 5  # changes of a node while a rollout is running
 
 
-def foreseen(told: Foreseen) -> str:
+def foreseen(told: PredictedChanges) -> str:
     """Return how much a node would change."""
     return f"would change {render.counted(told.total, 'property')}"
 
 
-def changes(found: Sequence[Change], *, most: int = SHOWN) -> Iterator[str]:
+def changes(found: Sequence[PropertyChange], *, most: int = SHOWN) -> Iterator[str]:
     """Yield a line for each change up to `most`, and one for the number of others."""
     for one in found[:most]:
         yield render.hanging("    ", render.user_text(str(one)))
@@ -27,28 +33,28 @@ def changes(found: Sequence[Change], *, most: int = SHOWN) -> Iterator[str]:
 
 def of_event(event: Event) -> Iterator[str]:
     """Yield the lines about an event's changes, while a rollout is running."""
-    if isinstance(event, Ended) and event.foreseen is not None:
+    if isinstance(event, NodeRunEnded) and event.foreseen is not None:
         yield from changes(event.foreseen.changes)
-    elif isinstance(event, Looked) and event.difference:
+    elif isinstance(event, ChangesPredicted) and event.difference:
         yield from difference(event.turn, event.difference)
-    elif isinstance(event, Approved):
+    elif isinstance(event, ChangesApproved):
         yield f"{render.user_text(event.who)} approved what {event.turn.node} changes"
 
 
-def difference(turn: Turn, found: Difference, *, most: int = SHOWN) -> Iterator[str]:
+def difference(turn: NodeRun, found: UnapprovedChange, *, most: int = SHOWN) -> Iterator[str]:
     """Yield the lines about a node's changes that were not approved."""
     why = render.user_text(found.why)
     yield render.hanging("", f"{turn.node}  {why} (difference {found.digest})")
     yield from changes(found.others, most=most)
 
 
-def decides(state: State) -> str:
+def decides(state: RolloutState) -> str:
     """Return the commands that decide about a pending approval."""
-    node = min(state.differing, default=Turn(0, state.nodes[0])).node
+    node = min(state.differing, default=NodeRun(0, state.nodes[0])).node
     return f"'localpuppet rollout approve {state.began.id} {node}' or 'stop' decides"
 
 
-def digest(state: State) -> Iterator[str]:
+def digest(state: RolloutState) -> Iterator[str]:
     """Yield the lines about the digest of a finished rollout with noop."""
     if not state.began.options.noop or state.over is None:
         return

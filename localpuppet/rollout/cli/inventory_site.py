@@ -12,7 +12,7 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.base.formats.values import Json
     from localpuppet.fleet.inventory.reading import InventoryReader
-    from localpuppet.rollout.plans.derived import Derived
+    from localpuppet.rollout.plans.derived import DerivedPlan
     from localpuppet.rollout.plans.plan import Plan
 
 INVENTORY = "inventory"
@@ -40,7 +40,7 @@ def inventory_plan(
         InvalidInputError: The inventory has no order, or the selection matches no node.
         UnavailableError: The inventory could not be queried completely.
     """
-    from localpuppet.rollout.plans.plan import Selection, make_plan
+    from localpuppet.rollout.plans.plan import PlanSelection, make_plan
 
     found = _read(node, _derive)
     for note in found.notes:
@@ -50,11 +50,11 @@ def inventory_plan(
     nodes = found.narrowed(
         named=named, roles=roles, answer=None if query is None else answer(node, query)
     )
-    selection = Selection(instances=tuple(dict.fromkeys(instances)), nodes=nodes)
+    selection = PlanSelection(instances=tuple(dict.fromkeys(instances)), nodes=nodes)
     return make_plan(found.site, selection, where=INVENTORY)
 
 
-def _derive(reader: "InventoryReader") -> "Derived":
+def _derive(reader: "InventoryReader") -> "DerivedPlan":
     from localpuppet.fleet.roles.links import links_of
     from localpuppet.rollout.plans.derived import derive
 
@@ -104,9 +104,9 @@ def answer(node: NodeWiring, query: str) -> frozenset[NodeName]:
     Raises:
         InvalidInputError: The query is malformed.
     """
-    from localpuppet.fleet.inventory.query.functions import Question
+    from localpuppet.fleet.inventory.query.functions import FunctionCall
 
-    question = Question.of("query", [query])
+    question = FunctionCall.of("query", [query])
     return _read(node, lambda reader: frozenset(map(NodeName, question.answer(reader).names)))
 
 
@@ -117,7 +117,7 @@ def _read(node: NodeWiring, question: "Callable[[InventoryReader], T]") -> "T":
     inventory = InventoryWiring(node)
 
     async def ask() -> T:
-        async with inventory.reader(render.Silent().note) as view:
+        async with inventory.reader(render.QuietObserver().note) as view:
             return inventory.ask(view, question).answer
 
     return run(ask())

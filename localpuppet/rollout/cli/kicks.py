@@ -86,15 +86,15 @@ def kicks_command(
 
 
 async def _found(inventory: "InventoryWiring", reasons: Sequence[str]) -> "Relations":
-    from localpuppet.fleet.roles.links import By, links_of
+    from localpuppet.fleet.roles.links import LinkReason, links_of
     from localpuppet.fleet.roles.relations import relations
 
     end = time.monotonic() + LOOK
-    async with inventory.reader(render.Silent().note) as view:
+    async with inventory.reader(render.QuietObserver().note) as view:
         links = inventory.ask(
             view, lambda reader: links_of(reader, lambda: time.monotonic() > end)
         ).answer
-    return relations(links, by=tuple(map(By, reasons)))
+    return relations(links, by=tuple(map(LinkReason, reasons)))
 
 
 def _show(found: "Relations") -> None:

@@ -7,7 +7,7 @@ import click
 
 from localpuppet.node.cli import render
 from localpuppet.rollout.plans.plan import Plan, Run
-from localpuppet.rollout.plans.site import Component
+from localpuppet.rollout.plans.site import SiteComponent
 
 MOST_COMPONENTS = 20  # of a run, at a terminal
 MOST_NAMES = 4
@@ -91,7 +91,7 @@ def _components(run: Run) -> list[str]:
     return lines
 
 
-def _component(component: Component) -> str:
+def _component(component: SiteComponent) -> str:
     words = [f"{component.application} {component.name}"]
     if component.consumes:
         words.append(f"needs {_names(component.consumes)}")

@@ -12,7 +12,7 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_words import of_option, say_where_it_goes_on
 
 if TYPE_CHECKING:
-    from localpuppet.rollout.execution.state import State
+    from localpuppet.rollout.execution.state import RolloutState
 
 
 @click.command(
@@ -47,15 +47,15 @@ def approve_command(
     then, the rollout waits again. The controller may run on this machine or on another. The
     rollout's journal records your name.
     """
-    from localpuppet.rollout.execution.words.word import Word
+    from localpuppet.rollout.execution.words.word import RolloutCommand
 
     name = NodeName.parse(node_name)
     about = partial(_about, name, wanted)
-    say_where_it_goes_on(node, Word.APPROVE, rollout, owner, about=about)
+    say_where_it_goes_on(node, RolloutCommand.APPROVE, rollout, owner, about=about)
     render.emit("approved: the node compares once more, and runs if nothing else differs")
 
 
-def _about(name: NodeName, wanted: str | None, state: "State") -> str:
+def _about(name: NodeName, wanted: str | None, state: "RolloutState") -> str:
     """Show what a node would change, and return what the approval refers to."""
     from localpuppet.rollout.cli import changes_text
     from localpuppet.rollout.execution.words.word import about

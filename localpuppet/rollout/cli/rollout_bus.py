@@ -9,14 +9,14 @@ from localpuppet.fleet.wiring.run_async import run
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_text import coloured, head, how_far, outcome
-from localpuppet.rollout.execution.report import ELSEWHERE, INTERRUPTED, Report, show_counts
+from localpuppet.rollout.execution.report import ELSEWHERE, INTERRUPTED, RolloutReport, show_counts
 from localpuppet.rollout.wiring.heads import known_head, known_heads
 from localpuppet.rollout.wiring.rollout import RolloutWiring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from localpuppet.rollout.execution.head import Head
+    from localpuppet.rollout.execution.head import RolloutCheckpoint
 
 SHOWN, MOST = 20, 500
 OVER = "over"
@@ -33,7 +33,9 @@ def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: b
     return show_head(run(known_head(RolloutWiring(node), wanted, owner)), as_json=as_json)
 
 
-def newer_heads(node: NodeWiring, reports: "Iterable[Report]") -> "dict[RolloutId, Head]":
+def newer_heads(
+    node: NodeWiring, reports: "Iterable[RolloutReport]"
+) -> "dict[RolloutId, RolloutCheckpoint]":
     """Return the checkpoints of interrupted local rollouts that continued on other machines.
 
     If the bus is unreachable, print a note and return nothing.
@@ -53,7 +55,7 @@ def _note(text: str) -> None:
 
 
 def show_head(
-    found: "Head", *, as_json: bool, known: "Mapping[str, Any]" = MappingProxyType({})
+    found: "RolloutCheckpoint", *, as_json: bool, known: "Mapping[str, Any]" = MappingProxyType({})
 ) -> int:
     """Print a checkpoint; as JSON, merged with what is `known` otherwise; see `show`."""
     if found.over and found.summary is None:
@@ -76,7 +78,7 @@ def show_head(
         )
         render.say("# from the bus: its journal has the result of each node", err=True)
     else:
-        report = Report.of(found.events, taken=True)
+        report = RolloutReport.of(found.events, taken=True)
         render.emit(render.hanging("", head(report.state)))
         render.emit(render.hanging("", how_far(report.state, goes_on=True)))
         render.emit(outcome(report))
@@ -100,7 +102,7 @@ def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
         render.say(f"# {len(heads) - SHOWN} older ones: --json lists all", err=True)
 
 
-def summary(found: "Head") -> dict[str, Any]:
+def summary(found: "RolloutCheckpoint") -> dict[str, Any]:
     """Return the JSON form of a checkpoint in a list, without unknown fields."""
     if found.summary is not None:
         return {
@@ -117,7 +119,7 @@ def summary(found: "Head") -> dict[str, Any]:
             "waits_for": [],
         }
     if found.events:
-        report = Report.of(found.events, taken=True)
+        report = RolloutReport.of(found.events, taken=True)
         state = report.summary()["state"] if report.state.over is not None else ELSEWHERE
         return {**report.summary(), "state": state}
     state = OVER if found.over else ELSEWHERE

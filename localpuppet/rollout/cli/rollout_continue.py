@@ -31,9 +31,9 @@ def continue_command(node: NodeWiring, rollout: str | None, owner: str | None) -
     Its controller may run on this machine or on another. The alternatives are 'localpuppet rollout
     stop' and 'localpuppet rollout rollback'.
     """
-    from localpuppet.rollout.execution.words.word import Word, identify_pause
+    from localpuppet.rollout.execution.words.word import RolloutCommand, identify_pause
 
-    say_where_it_goes_on(node, Word.CONTINUE, rollout, owner, about=identify_pause)
+    say_where_it_goes_on(node, RolloutCommand.CONTINUE, rollout, owner, about=identify_pause)
     render.emit("continued")
 
 
@@ -55,7 +55,7 @@ def rollback_command(node: NodeWiring, rollout: str | None, owner: str | None) -
     The rollout must have been started with --release, and be running. No further nodes start,
     running ones finish, and then the nodes go back to their previous release.
     """
-    from localpuppet.rollout.execution.words.word import Word
+    from localpuppet.rollout.execution.words.word import RolloutCommand
 
-    say_where_it_goes_on(node, Word.ROLLBACK, rollout, owner)
+    say_where_it_goes_on(node, RolloutCommand.ROLLBACK, rollout, owner)
     render.emit("rollback requested: running nodes finish first")

@@ -15,7 +15,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.rollout.execution.delivery import Delivery
-    from localpuppet.rollout.execution.events import Began
+    from localpuppet.rollout.execution.events import RolloutBegan
     from localpuppet.rollout.execution.options import RolloutOptions
     from localpuppet.rollout.plans.check import Check
     from localpuppet.rollout.wiring.rollout import RolloutWiring
@@ -209,26 +209,26 @@ def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
 
 def options_of_parent(
     node: NodeWiring, wiring: "RolloutWiring", given: dict[str, Any]
-) -> "tuple[RolloutOptions, Began, frozenset[NodeName]]":
+) -> "tuple[RolloutOptions, RolloutBegan, frozenset[NodeName]]":
     """Return the options and first event of the `--failed-of` rollout, and the nodes to repeat.
 
     Raises:
         InvalidInputError: It is not over, or all of its nodes succeeded.
     """
-    from localpuppet.rollout.execution.events import Fate
-    from localpuppet.rollout.execution.report import Report
+    from localpuppet.rollout.execution.events import NodeResult
+    from localpuppet.rollout.execution.report import RolloutReport
 
     if any(given[name] for name in _TAKEN):
         raise click.UsageError("--failed-of takes the options of the earlier rollout")
     parent = RolloutId.parse(given["parent"])
     journal = wiring.journals.open(parent)
-    report = Report.of(journal.events(), taken=journal.taken)
+    report = RolloutReport.of(journal.events(), taken=journal.taken)
     journal.close()
     if report.state.over is None:
         raise InvalidInputError(
             f"is not over: {report.word}", where=str(parent), hint="resume it, or stop it"
         )
-    again = frozenset(Fate) - {Fate.SUCCEEDED, Fate.SKIPPED}
+    again = frozenset(NodeResult) - {NodeResult.SUCCEEDED, NodeResult.SKIPPED}
     nodes = frozenset(node for node, fate in report.state.fates().items() if fate in again)
     if not nodes:
         raise InvalidInputError("no node failed: nothing is to be done again", where=str(parent))

@@ -14,7 +14,7 @@ from localpuppet.rollout.cli.rollout_selection import selected, what_options
 from localpuppet.rollout.cli.site_options import read_plan, without_collector
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.requests.comparing import Compared
+    from localpuppet.fleet.requests.comparing import CatalogComparison
 
 PATIENCE = "30m"
 
@@ -85,7 +85,7 @@ def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # no
 
 def _asked(
     node: NodeWiring, nodes: list[NodeName], release: ReleasePath, seconds: float
-) -> "dict[NodeName, Compared]":
+) -> "dict[NodeName, CatalogComparison]":
     from localpuppet.fleet.cli.progress import shown
     from localpuppet.fleet.requests.comparing import compare_on
     from localpuppet.fleet.wiring.fleet import FleetWiring
@@ -93,7 +93,7 @@ def _asked(
 
     fleet = FleetWiring(node)
 
-    async def ask() -> "dict[NodeName, Compared]":
+    async def ask() -> "dict[NodeName, CatalogComparison]":
         observer = render.observer(quiet=False, title=f"{len(nodes)} nodes compile")
         async with shown(observer), fleet.connected() as kv:
             client = fleet.requests(kv)
@@ -103,6 +103,6 @@ def _asked(
     return run(ask())
 
 
-def _to_dict(answer: "Compared") -> dict[str, Any]:
+def _to_dict(answer: "CatalogComparison") -> dict[str, Any]:
     changes = None if answer.changes is None else answer.changes.to_dict()
     return {"ok": changes is not None, "error": answer.problem, **(changes or {})}

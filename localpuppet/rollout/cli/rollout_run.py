@@ -25,8 +25,8 @@ from localpuppet.rollout.cli.site_options import without_collector
 
 if TYPE_CHECKING:
     from localpuppet.rollout.execution.changes.approval import Approval
-    from localpuppet.rollout.execution.events import Began
-    from localpuppet.rollout.execution.journal import Journal
+    from localpuppet.rollout.execution.events import RolloutBegan
+    from localpuppet.rollout.execution.journal import RolloutJournal
     from localpuppet.rollout.execution.options import RolloutOptions
     from localpuppet.rollout.execution.selecting import Groups
     from localpuppet.rollout.wiring.rollout import RolloutWiring
@@ -76,7 +76,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
     the release is on all nodes before one changes; policies must allow `deploy:RELEASE`, too.
     """
     from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.rollout.execution.events import Began
+    from localpuppet.rollout.execution.events import RolloutBegan
     from localpuppet.rollout.wiring.rollout import RolloutWiring
 
     wiring = RolloutWiring(node)
@@ -90,7 +90,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
     approval = _approval(wiring, given["approve"], found.groups, options)
     if parent is not None and approval is None:
         approval = parent.approval  # the approved changes are one of its options
-    began = Began(
+    began = RolloutBegan(
         id=wiring.new_id(),
         caller=wiring.caller,
         groups=found.groups,
@@ -179,13 +179,13 @@ async def _give_back(wiring: "RolloutWiring", parent: "RolloutId") -> None:
     journal.close()
 
 
-async def _begin(wiring: "RolloutWiring", began: "Began", *, as_json: bool) -> int:
+async def _begin(wiring: "RolloutWiring", began: "RolloutBegan", *, as_json: bool) -> int:
     from localpuppet.fleet.cli.progress import shown
-    from localpuppet.rollout.cli.rollout_text import Progress
+    from localpuppet.rollout.cli.rollout_text import RolloutProgress
 
     observer = render.observer(quiet=as_json, title="asking whether all are ready")
     async with shown(observer):
-        journal = await wiring.begin(began, Progress(observer, time.monotonic).take)
+        journal = await wiring.begin(began, RolloutProgress(observer, time.monotonic).take)
     return told(journal, as_json=as_json)
 
 
@@ -198,10 +198,10 @@ async def _resume(
     as_json: bool,
 ) -> int:
     from localpuppet.fleet.cli.progress import shown
-    from localpuppet.rollout.cli.rollout_text import Progress
+    from localpuppet.rollout.cli.rollout_text import RolloutProgress
 
     observer = render.observer(quiet=as_json, title="asking whether all are ready")
-    progress = Progress(observer, time.monotonic)
+    progress = RolloutProgress(observer, time.monotonic)
     async with shown(observer):
         journal = await wiring.resume(
             rollout, progress.take, replay=progress.replay, owner=owner, commands=commands
@@ -209,12 +209,12 @@ async def _resume(
     return told(journal, as_json=as_json)
 
 
-def told(journal: "Journal", *, as_json: bool) -> int:
+def told(journal: "RolloutJournal", *, as_json: bool) -> int:
     """Print the result of a rollout and return the exit code."""
     from localpuppet.rollout.cli.rollout_text import outcome
-    from localpuppet.rollout.execution.report import Report
+    from localpuppet.rollout.execution.report import RolloutReport
 
-    report = Report.of(journal.events(), taken=False)
+    report = RolloutReport.of(journal.events(), taken=False)
     journal.close()
     if as_json:
         render.emit_json(report.to_dict())

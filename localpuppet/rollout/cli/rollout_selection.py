@@ -10,7 +10,7 @@ from localpuppet.rollout.cli.inventory_site import answer, fact_of, with_roles
 from localpuppet.rollout.cli.site_options import names_in, read_plan, site_options
 
 if TYPE_CHECKING:
-    from localpuppet.rollout.execution.selecting import Groups, Selected
+    from localpuppet.rollout.execution.selecting import Groups, RolloutSelection
 
 _ORDER = click.option(
     "--order",
@@ -48,7 +48,7 @@ def earlier_options(command: Any) -> Any:  # noqa: ANN401
 
 def selected(
     node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
-) -> "Selected":
+) -> "RolloutSelection":
     """Return the selection of the options.
 
     Raises:
@@ -77,7 +77,7 @@ def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeNa
 
 def _one_group(
     node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
-) -> "Selected":
+) -> "RolloutSelection":
     from localpuppet.rollout.execution.selecting import one_group
 
     query, roles, nodes = given["query"], given["roles"], given["nodes"]

@@ -35,8 +35,8 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.cli.rollout_text import outcome
-    from localpuppet.rollout.execution.report import Report
-    from localpuppet.rollout.execution.words.word import Word
+    from localpuppet.rollout.execution.report import RolloutReport
+    from localpuppet.rollout.execution.words.word import RolloutCommand
     from localpuppet.rollout.wiring.rollout import RolloutWiring
 
     wiring = RolloutWiring(node)
@@ -50,7 +50,7 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
     if journal is not None and not journal.taken and run(wiring.elsewhere(journal)):
         rollout, here = str(journal.state().began.id), None
     if journal is None or here is None or here.taken:
-        say(wiring, Word.STOP, rollout, owner, journal=here)
+        say(wiring, RolloutCommand.STOP, rollout, owner, journal=here)
         render.emit("stop requested: running nodes finish first")
         return 0
     over = here.state().over
@@ -58,7 +58,7 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
         raise InvalidInputError(f"is over: {over.ending}", where=str(here.state().began.id))
     end = wiring.give_up if over is None else wiring.give_back
     run(end(here, lambda _: None))
-    report = Report.of(here.events(), taken=False)
+    report = RolloutReport.of(here.events(), taken=False)
     here.close()
     render.emit(outcome(report))
     return 1 if report.held_until() else 0

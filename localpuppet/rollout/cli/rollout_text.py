@@ -16,23 +16,29 @@ from localpuppet.rollout.cli import changes_text
 from localpuppet.rollout.execution.deciding import too_much
 from localpuppet.rollout.execution.estimating import seconds_left
 from localpuppet.rollout.execution.events import (
-    Began,
-    Checked,
-    Continued,
-    Ended,
+    ChecksEnded,
     Event,
-    Fate,
-    Paused,
-    Resumed,
-    Skipped,
-    Staged,
-    Started,
-    Stopped,
-    Turn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    NodesSkipped,
+    RolloutBegan,
+    RolloutContinued,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    StagingEnded,
 )
 from localpuppet.rollout.execution.options import OnFailure
-from localpuppet.rollout.execution.report import OVERTAKEN, PAUSED, RUNNING, Report, show_counts
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.report import (
+    OVERTAKEN,
+    PAUSED,
+    RUNNING,
+    RolloutReport,
+    show_counts,
+)
+from localpuppet.rollout.execution.state import RolloutState
 
 ASKING = "asking whether all are ready"
 SHOWN = 10  # node names in a line
@@ -56,29 +62,29 @@ def coloured(word: str) -> str:
     return click.style(word, fg=_COLORS.get(word, "yellow"))
 
 
-class Progress:
+class RolloutProgress:
     """Shows a rollout while it is running: a line for each result, and a progress line."""
 
-    def __init__(self, observer: render.Silent, clock: Callable[[], float]) -> None:
+    def __init__(self, observer: render.QuietObserver, clock: Callable[[], float]) -> None:
         self._observer = observer
         self._clock = clock
-        self._state: State | None = None
-        self._started: dict[Turn, float] = {}
+        self._state: RolloutState | None = None
+        self._started: dict[NodeRun, float] = {}
 
     def replay(self, events: Sequence[Event]) -> None:
         """Take earlier events without showing them."""
-        self._state = State.of(events)
+        self._state = RolloutState.of(events)
 
     def take(self, event: Event) -> None:
         """Show an event."""
-        if isinstance(event, Began):
-            self._state = self._state or State(event)
+        if isinstance(event, RolloutBegan):
+            self._state = self._state or RolloutState(event)
             self._line(head(self._state))
         if self._state is None:
             return
-        if not isinstance(event, Began):
+        if not isinstance(event, RolloutBegan):
             self._state.take(event)
-        if isinstance(event, Started):
+        if isinstance(event, NodeRunsStarted):
             self._started.update(dict.fromkeys(event.turns, self._clock()))
         for line in self._lines(event):
             self._line(line)
@@ -86,38 +92,38 @@ class Progress:
             self._observer.line(line)
         self._observer.title(partial(self._how_far, self._state))
 
-    def _how_far(self, state: State) -> str:
+    def _how_far(self, state: RolloutState) -> str:
         now = self._clock()
         far = how_far(state, on={turn: now - begun for turn, begun in self._started.items()})
         return f"paused: {far}" if state.waits else far
 
     def _lines(self, event: Event) -> Iterator[str]:
         """Yield the lines that describe an event."""
-        if isinstance(event, Resumed):
+        if isinstance(event, RolloutResumed):
             who = render.user_text(event.who)
             yield f"resumed by {who}" if who else "resumed"
-        elif isinstance(event, Staged):
+        elif isinstance(event, StagingEnded):
             yield from self._staged()
-        elif isinstance(event, Ended):
+        elif isinstance(event, NodeRunEnded):
             yield self._ended(event)
-        elif isinstance(event, Checked) and event.problem:
+        elif isinstance(event, ChecksEnded) and event.problem:
             problem = render.user_text(event.problem)
-            yield f"{event.turn.node}  {coloured(str(Fate.FAILED))}: {problem}"
-        elif isinstance(event, Skipped):
+            yield f"{event.turn.node}  {coloured(str(NodeResult.FAILED))}: {problem}"
+        elif isinstance(event, NodesSkipped):
             for node, why in event.reasons.items():
                 yield f"{node}  {coloured('skipped')}: {render.user_text(why)}"
-        elif isinstance(event, Paused):
+        elif isinstance(event, RolloutPaused):
             yield from self._paused(event)
-        elif isinstance(event, Continued):
+        elif isinstance(event, RolloutContinued):
             yield f"{render.user_text(event.who)} continued it"
-        elif isinstance(event, Stopped):
+        elif isinstance(event, RolloutStopped):
             yield f"no further nodes start: {render.user_text(event.why)}"
 
     def _staged(self) -> Iterator[str]:
         if self._state is not None and self._state.began.options.delivery is not None:
             yield f"{self._state.began.options.delivery.release} is on all nodes"
 
-    def _paused(self, event: Paused) -> Iterator[str]:
+    def _paused(self, event: RolloutPaused) -> Iterator[str]:
         if self._state is None:
             return
         yield f"{coloured('paused')}: {render.user_text(event.why)}"
@@ -126,27 +132,29 @@ class Progress:
     def _line(self, text: str) -> None:
         self._observer.line(render.hanging("", text))
 
-    def _ended(self, event: Ended) -> str:
+    def _ended(self, event: NodeRunEnded) -> str:
         begun = self._started.get(event.turn)
         seconds = "" if begun is None else f" ({_seconds(self._clock() - begun)})"
         word = event.outcome or str(event.fate)
         if self._state is not None and event.turn.step == self._state.step_back:
             word = way_back(event)
-        if event.fate is Fate.SUCCEEDED:
+        if event.fate is NodeResult.SUCCEEDED:
             more = "" if event.foreseen is None else f", {changes_text.foreseen(event.foreseen)}"
             return f"{event.turn.node}  {coloured(word)}{seconds}{more}"
         reason = f": {render.user_text(event.reason)}" if event.reason else ""
         return f"{event.turn.node}  {coloured(word)}{seconds}{reason}"
 
 
-def way_back(end: Ended) -> str:
+def way_back(end: NodeRunEnded) -> str:
     """Return the result of a node's rollback run, in words."""
-    if end.fate is Fate.NOT_REACHED:
+    if end.fate is NodeResult.NOT_REACHED:
         return "had not taken it"
-    return str(Fate.ROLLED_BACK if end.fate is Fate.SUCCEEDED else Fate.ROLLBACK_FAILED)
+    return str(
+        NodeResult.ROLLED_BACK if end.fate is NodeResult.SUCCEEDED else NodeResult.ROLLBACK_FAILED
+    )
 
 
-def head(state: State) -> str:
+def head(state: RolloutState) -> str:
     """Return a one-sentence description of a rollout."""
     began = state.began
     runs = sum(len(group) for group in began.groups)
@@ -160,7 +168,7 @@ def head(state: State) -> str:
 
 
 def how_far(
-    state: State, *, goes_on: bool = True, on: Mapping[Turn, float] = MappingProxyType({})
+    state: RolloutState, *, goes_on: bool = True, on: Mapping[NodeRun, float] = MappingProxyType({})
 ) -> str:
     """Return the text of the progress line; the parts that may be truncated come last.
 
@@ -193,7 +201,7 @@ def how_far(
     return ", ".join(parts)
 
 
-def _running(running: Sequence[Turn], on: Mapping[Turn, float]) -> str:
+def _running(running: Sequence[NodeRun], on: Mapping[NodeRun, float]) -> str:
     """Return which nodes are running, the longest first, and for how long if that is long."""
     longest = sorted(running, key=lambda turn: -on.get(turn, 0.0))
     seconds = int(on.get(longest[0], 0.0))
@@ -204,7 +212,7 @@ def _running(running: Sequence[Turn], on: Mapping[Turn, float]) -> str:
     return f"{len(running)} on{length} ({names}{', …' if len(running) > 3 else ''})"
 
 
-def _left(state: State, on: Mapping[Turn, float]) -> str:
+def _left(state: RolloutState, on: Mapping[NodeRun, float]) -> str:
     """Return the estimated time until the end."""
     usual = state.usual
     if any(seconds > usual.get(turn.node, seconds) + LONG for turn, seconds in on.items()):
@@ -213,7 +221,7 @@ def _left(state: State, on: Mapping[Turn, float]) -> str:
     return "time left unknown" if left is None else f"about {show_duration(left)} left"
 
 
-def outcome(report: Report) -> str:
+def outcome(report: RolloutReport) -> str:
     """Return the result or the state of a rollout, in a few lines."""
     over, why = report.state.over, report.why.removeprefix(f"{report.word} ")
     counts = show_counts(report.counts())
@@ -250,7 +258,7 @@ def outcome(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _what_goes_on(report: Report) -> str:
+def _what_goes_on(report: RolloutReport) -> str:
     """Return the command that completes the rollout, one line; empty if no command can.
 
     Resuming is no option if the failures would end the rollout at once.
@@ -266,7 +274,7 @@ def _what_goes_on(report: Report) -> str:
     return f"{again} does what did not succeed"
 
 
-def _where_to_look(state: State) -> list[str]:
+def _where_to_look(state: RolloutState) -> list[str]:
     """Return the command that shows details of the first failed node."""
     end = next((end for end in state.failed.values() if end.run), None)
     if end is None:
@@ -278,7 +286,7 @@ def _where_to_look(state: State) -> list[str]:
     return [render.hanging("", f"'localpuppet report {run} --node {end.turn.node}' shows details")]
 
 
-def _who_decides(state: State, paused: Paused) -> str:
+def _who_decides(state: RolloutState, paused: RolloutPaused) -> str:
     """Return the commands that end a pause, and when it ends without one."""
     options = state.began.options
     length = timedelta(seconds=options.pause_at_most)
@@ -291,7 +299,7 @@ def _who_decides(state: State, paused: Paused) -> str:
     return f"'localpuppet rollout continue {state.began.id}'{others} decides, {end}"
 
 
-def full(report: Report) -> str:
+def full(report: RolloutReport) -> str:
     """Return the complete report of a rollout."""
     state = report.state
     lines = [render.hanging("", head(state)), outcome(report)]
@@ -320,15 +328,15 @@ def full(report: Report) -> str:
     fates = state.fates()
     for step, group in enumerate(state.began.groups, 1):
         lines += ["", click.style(f"Group {step}", bold=True)]
-        lines += [_run(report, Turn(step, node), fates[node]) for node in group]
+        lines += [_run(report, NodeRun(step, node), fates[node]) for node in group]
     if state.goes_back:
-        turns = [Turn(state.step_back, node) for node in state.took]
+        turns = [NodeRun(state.step_back, node) for node in state.took]
         lines += ["", click.style("Back", bold=True)]
         lines += [_run(report, turn, None) for turn in turns]
     return "\n".join(lines)
 
 
-def _run(report: Report, turn: Turn, fate: "Fate | None") -> str:
+def _run(report: RolloutReport, turn: NodeRun, fate: "NodeResult | None") -> str:
     end = report.state.ends.get(turn)
     if end is not None:
         seconds = report.seconds(turn)
@@ -341,7 +349,7 @@ def _run(report: Report, turn: Turn, fate: "Fate | None") -> str:
     elif turn in report.state.started:
         known = report.state.over is None and report.word != OVERTAKEN
         text = coloured(RUNNING if known else "unknown")
-    elif fate is Fate.SKIPPED:
+    elif fate is NodeResult.SKIPPED:
         text = f"{coloured('skipped')}: {render.user_text(report.reason(turn.node))}"
     else:
         waits = "unknown" if report.word == OVERTAKEN else "waits"
@@ -349,10 +357,12 @@ def _run(report: Report, turn: Turn, fate: "Fate | None") -> str:
     return render.hanging("  ", f"{turn.node}  {text}")
 
 
-def _word(end: Ended) -> str:
+def _word(end: NodeRunEnded) -> str:
     """Return the result of a node run in a word: a failed check outweighs a good outcome."""
     well = succeeded(end.outcome)
-    return end.outcome if end.outcome and well == (end.fate is Fate.SUCCEEDED) else str(end.fate)
+    return (
+        end.outcome if end.outcome and well == (end.fate is NodeResult.SUCCEEDED) else str(end.fate)
+    )
 
 
 def _seconds(seconds: float) -> str:

@@ -14,9 +14,9 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from localpuppet.rollout.execution.journal import Journal
+    from localpuppet.rollout.execution.journal import RolloutJournal
     from localpuppet.rollout.execution.journals import Journals
-    from localpuppet.rollout.execution.report import Report
+    from localpuppet.rollout.execution.report import RolloutReport
 
 LOOK = 0.5  # seconds between two looks at the journal
 SHOWN = 20
@@ -174,7 +174,7 @@ def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> N
         render.emit(full(report))
 
 
-def _report_of(journals: "Journals", rollout: RolloutId) -> "Report | str":
+def _report_of(journals: "Journals", rollout: RolloutId) -> "RolloutReport | str":
     """Return the report of a rollout, or why its journal is unreadable."""
     try:
         return _report(journals.open(rollout))
@@ -183,7 +183,7 @@ def _report_of(journals: "Journals", rollout: RolloutId) -> "Report | str":
 
 
 def _row(
-    rollout: RolloutId, report: "Report | str", elsewhere: "Mapping[str, Any] | None"
+    rollout: RolloutId, report: "RolloutReport | str", elsewhere: "Mapping[str, Any] | None"
 ) -> tuple[str, str, str]:
     from localpuppet.rollout.cli.rollout_text import coloured
     from localpuppet.rollout.execution.report import show_counts
@@ -201,24 +201,24 @@ def _journals(node: NodeWiring) -> "Journals":
     return RolloutWiring(node).journals
 
 
-def _journal(node: NodeWiring, rollout: str | None) -> "Journal":
+def _journal(node: NodeWiring, rollout: str | None) -> "RolloutJournal":
     return _journals(node).open(None if rollout is None else RolloutId.parse(rollout))
 
 
-def _report(journal: "Journal") -> "Report":
-    from localpuppet.rollout.execution.report import Report
+def _report(journal: "RolloutJournal") -> "RolloutReport":
+    from localpuppet.rollout.execution.report import RolloutReport
 
     taken = journal.taken  # first: a rollout that ends in between is over in the events
-    return Report.of(journal.events(), taken=taken)
+    return RolloutReport.of(journal.events(), taken=taken)
 
 
-def _watch(journal: "Journal") -> None:
+def _watch(journal: "RolloutJournal") -> None:
     """Show events until no process controls the rollout."""
-    from localpuppet.rollout.cli.rollout_text import Progress
+    from localpuppet.rollout.cli.rollout_text import RolloutProgress
 
     observer = render.observer(quiet=False, title="looking at the journal")
     moment = 0.0  # the time of the shown event, which may be old; after that, the current time
-    progress = Progress(observer, lambda: moment)
+    progress = RolloutProgress(observer, lambda: moment)
     observer.begin()
     shown, begun = 0, time.monotonic()
     try:

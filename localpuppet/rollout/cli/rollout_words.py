@@ -10,9 +10,9 @@ from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.rollout.execution.journal import Journal
-    from localpuppet.rollout.execution.state import State
-    from localpuppet.rollout.execution.words.word import Said, Word
+    from localpuppet.rollout.execution.journal import RolloutJournal
+    from localpuppet.rollout.execution.state import RolloutState
+    from localpuppet.rollout.execution.words.word import RolloutCommand, SentCommand
     from localpuppet.rollout.wiring.rollout import RolloutWiring
 
 of_option = click.option(
@@ -28,8 +28,8 @@ def journal_here(
     rollout: str | None,
     owner: str | None,
     *,
-    wanted: "Callable[[State], bool]",
-) -> "Journal | None":
+    wanted: "Callable[[RolloutState], bool]",
+) -> "RolloutJournal | None":
     """Return the journal of a rollout of this machine; `None` if it has none.
 
     Args:
@@ -57,11 +57,11 @@ def journal_here(
 
 def say_where_it_goes_on(
     node: NodeWiring,
-    word: "Word",
+    word: "RolloutCommand",
     rollout: str | None,
     owner: str | None,
     *,
-    about: "Callable[[State], str]" = lambda _: "",
+    about: "Callable[[RolloutState], str]" = lambda _: "",
 ) -> None:
     """Send a command to the controller of a rollout, on any machine; see `say`.
 
@@ -71,11 +71,11 @@ def say_where_it_goes_on(
     """
     from localpuppet.base.errors import InvalidInputError
     from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.rollout.execution.words.word import Word
+    from localpuppet.rollout.execution.words.word import RolloutCommand
     from localpuppet.rollout.wiring.rollout import RolloutWiring
 
     wiring = RolloutWiring(node)
-    waits = word is Word.CONTINUE
+    waits = word is RolloutCommand.CONTINUE
     journal = journal_here(
         wiring,
         rollout,
@@ -99,12 +99,12 @@ def say_where_it_goes_on(
 
 def say(
     wiring: "RolloutWiring",
-    word: "Word",
+    word: "RolloutCommand",
     rollout: str | None,
     owner: str | None,
     *,
-    journal: "Journal | None",
-    about: "Callable[[State], str]" = lambda _: "",
+    journal: "RolloutJournal | None",
+    about: "Callable[[RolloutState], str]" = lambda _: "",
 ) -> RolloutId:
     """Send a command to a rollout, and return the rollout's id.
 
@@ -114,7 +114,7 @@ def say(
         rollout: Its id; the newest for `None`.
         owner: Its caller; `None` for this signer.
         journal: Its journal, if a process of this machine controls it.
-        about: Returns what the command refers to, see `Said`, from the state of the rollout.
+        about: Returns what the command refers to, see `SentCommand`, from the state of the rollout.
 
     Raises:
         InvalidInputError: There is no such rollout, or the command is rejected.
@@ -122,7 +122,7 @@ def say(
     """
     from localpuppet.fleet.wiring.fleet import machine_name
     from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.rollout.execution.words.word import Said
+    from localpuppet.rollout.execution.words.word import SentCommand
 
     if journal is None:
         wanted = None if rollout is None else RolloutId.parse(rollout)
@@ -130,13 +130,13 @@ def say(
         return run(wiring.say(word, wanted, whose, about=about)).rollout
     state = journal.state()
     text = about(state)
-    said = Said(word=word, caller=wiring.caller, machine=machine_name(), about=text)
+    said = SentCommand(word=word, caller=wiring.caller, machine=machine_name(), about=text)
     run(_say_here(journal, said))
     journal.close()
     return state.began.id
 
 
-async def _say_here(journal: "Journal", said: "Said") -> None:
+async def _say_here(journal: "RolloutJournal", said: "SentCommand") -> None:
     """Send a command on this machine, and show that it waits for the controller."""
     from localpuppet.fleet.cli.progress import shown
     from localpuppet.rollout.execution.words.saying_here import say_here

@@ -80,7 +80,7 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
     Raises:
         InvalidInputError: The site is rejected, has no order, or the selection matches no node.
     """
-    from localpuppet.rollout.plans.plan import Selection, make_plan
+    from localpuppet.rollout.plans.plan import PlanSelection, make_plan
     from localpuppet.rollout.plans.service import DEFAULT, OWN, site_url
     from localpuppet.rollout.plans.site_file import place, read_site
 
@@ -93,7 +93,7 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
         )
     if given["roles"] or given["query"] is not None:
         raise click.UsageError("--role and --query are for the inventory, without --site")
-    selection = Selection(instances=tuple(dict.fromkeys(instances)), nodes=named)
+    selection = PlanSelection(instances=tuple(dict.fromkeys(instances)), nodes=named)
     certificate, key = given["site_cert"], given["site_key"]
     if (certificate is None) != (key is None):
         raise click.UsageError("--site-cert and --site-key go together")

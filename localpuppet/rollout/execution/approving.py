@@ -8,20 +8,20 @@ from collections.abc import Iterable, Sequence
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import shown_names
 from localpuppet.rollout.execution.changes.approval import Approval, digest_of
-from localpuppet.rollout.execution.events import Began, Ending
+from localpuppet.rollout.execution.events import RolloutBegan, RolloutEnding
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.selecting import Groups
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.state import RolloutState
 
 SHORTEST = 12  # the fewest digits of a digest that an operator may write
 _WHERE = "--approve"
 
 
-def not_approvable(state: State) -> str:
+def not_approvable(state: RolloutState) -> str:
     """Return why the result of a rollout cannot be approved, one line; empty if it can."""
     if not state.began.options.noop:
         return "was not a rollout with --noop"
-    if state.over is None or state.over.ending is not Ending.DONE:
+    if state.over is None or state.over.ending is not RolloutEnding.DONE:
         return "is not over, or did not come to its end"
     told = {node: found for node, found in state.foreseen.items() if found.whole}
     if silent := [node for node in state.nodes if node not in told]:
@@ -32,7 +32,7 @@ def not_approvable(state: State) -> str:
     return ""
 
 
-def approval_of(state: State) -> Approval | None:
+def approval_of(state: RolloutState) -> Approval | None:
     """Return the approval that a rollout with noop offers; `None` if it cannot be approved."""
     if not_approvable(state):
         return None
@@ -41,7 +41,7 @@ def approval_of(state: State) -> Approval | None:
     return Approval(rollout=began.id, digest=digest, salt=began.salt, nodes=dict(state.foreseen))
 
 
-def find(states: Iterable[State], digest: str) -> tuple[Approval, Began]:
+def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, RolloutBegan]:
     """Return the approval that a digest names, and the first event of that rollout.
 
     Args:
@@ -66,7 +66,7 @@ def find(states: Iterable[State], digest: str) -> tuple[Approval, Began]:
     )
 
 
-def refuse_other(approved: Began, groups: Groups, options: RolloutOptions) -> None:
+def refuse_other(approved: RolloutBegan, groups: Groups, options: RolloutOptions) -> None:
     """Reject a rollout that differs from the approved one.
 
     Raises:

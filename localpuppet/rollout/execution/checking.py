@@ -26,7 +26,7 @@ class Probe(Protocol):
         ...
 
 
-class Checking:
+class CheckRunner:
     """Runs checks."""
 
     def __init__(self, probe: Probe) -> None:

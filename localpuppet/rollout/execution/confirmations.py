@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localpuppet.base.formats.values import Json, mapping_of
-from localpuppet.fleet.requests.confirmation import ConfirmationTold, Stage, confirmation_told
-from localpuppet.fleet.requests.deploy import Deed, Deploy
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.confirmation import ConfirmationReport, Stage, confirmation_told
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
-from localpuppet.rollout.execution.events import Began, Ended, Fate
-from localpuppet.rollout.execution.nodes import Asked
+from localpuppet.rollout.execution.events import NodeResult, NodeRunEnded, RolloutBegan
+from localpuppet.rollout.execution.nodes import NodeRunAnswer
 from localpuppet.rollout.execution.replies import (
     MAX_REASON,
     PATIENCE,
@@ -41,13 +41,17 @@ _OWED = "it has not begun to wait for a confirmation"
 class Confirmations:
     """Confirms the release of one rollout on its nodes."""
 
-    def __init__(self, client: "RequestClient", *, began: Began, delivery: "Delivery") -> None:
+    def __init__(
+        self, client: "RequestClient", *, began: RolloutBegan, delivery: "Delivery"
+    ) -> None:
         self._client = client
         self._began = began
         self._delivery = delivery
         self._owed: dict[str, int] = {}
 
-    async def confirm(self, end: Ended, *, rollout: OfRollout, serial: int) -> Asked:
+    async def confirm(
+        self, end: NodeRunEnded, *, rollout: RolloutReference, serial: int
+    ) -> NodeRunAnswer:
         """Return the result of a node run once its release is confirmed, or the node left it.
 
         Args:
@@ -58,33 +62,33 @@ class Confirmations:
         problem = _OWED
         for pause in PAUSES:
             status = await status_of(self._client, end.turn.node)
-            if isinstance(status, Asked):
+            if isinstance(status, NodeRunAnswer):
                 return status
             told = confirmation_told(status, serial=serial, rollout=self._began.id)
             if told is None or told.stage is Stage.CONFIRMED:
-                return Asked(heard=True, end=end)
+                return NodeRunAnswer(heard=True, end=end)
             if told.stage in _LEFT:
                 return _left(end, told, status)
             if told.nonce:
                 args = Deploy(
                     release=self._delivery.release,
-                    deed=Deed.CONFIRM,
+                    deed=DeployAction.CONFIRM,
                     serial=serial,
                     rollout=rollout,
                     nonce=told.nonce,
                 )
                 answer = await self._client.ask(end.turn.node, "deploy", args, patience=PATIENCE)
                 if answer.ok:
-                    return Asked(heard=True, end=end)
+                    return NodeRunAnswer(heard=True, end=end)
                 problem = problem_of(answer)
             else:
                 problem = told.why or (_OWED if told.stage is None else f"it is {told.stage}")
             await asyncio.sleep(pause)
         if problem == _OWED and self._is_tired_of(end):
-            return Asked(heard=True, end=end)
-        return Asked(heard=False, problem=f"its release is not confirmed: {problem}")
+            return NodeRunAnswer(heard=True, end=end)
+        return NodeRunAnswer(heard=False, problem=f"its release is not confirmed: {problem}")
 
-    def _is_tired_of(self, end: Ended) -> bool:
+    def _is_tired_of(self, end: NodeRunEnded) -> bool:
         """Return whether a node failed to begin a confirmation `PATIENT` times.
 
         The node probably has no record of the run.
@@ -93,29 +97,31 @@ class Confirmations:
         return asked >= PATIENT
 
 
-async def status_of(client: "RequestClient", node: "NodeName") -> Mapping[str, Json] | Asked:
-    """Return a node's status, or an `Asked` with the reason if the node does not report it."""
+async def status_of(
+    client: "RequestClient", node: "NodeName"
+) -> Mapping[str, Json] | NodeRunAnswer:
+    """Return a node's status, or a `NodeRunAnswer` with the reason why there is none."""
     answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
     if answer.reply is None or not answer.ok:
-        return Asked(heard=False, problem=problem_of(answer))
+        return NodeRunAnswer(heard=False, problem=problem_of(answer))
     return answer.reply.result
 
 
-def _left(end: Ended, told: ConfirmationTold, status: Mapping[str, Json]) -> Asked:
+def _left(end: NodeRunEnded, told: ConfirmationReport, status: Mapping[str, Json]) -> NodeRunAnswer:
     """Return the result of a node run after the node reported that it left the release."""
     if told.stage is Stage.LEFT:
-        return _ended(end, Fate.FAILED, f"was taken from the release: {told.why}")
+        return _ended(end, NodeResult.FAILED, f"was taken from the release: {told.why}")
     if told.stage is Stage.NOT_BACK:
-        return _ended(end, Fate.ROLLBACK_FAILED, f"could not go back by itself: {told.why}")
+        return _ended(end, NodeResult.ROLLBACK_FAILED, f"could not go back by itself: {told.why}")
     back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
     if not back or last.get("app") != back.get("app") or last.get("run") == end.run:
-        return Asked(
+        return NodeRunAnswer(
             heard=False, problem="reports that it went back, but no run of the previous release"
         )
     return _ended(
-        end, Fate.ROLLED_BACK, f"went back by itself to {line(last.get('app'))}: {told.why}"
+        end, NodeResult.ROLLED_BACK, f"went back by itself to {line(last.get('app'))}: {told.why}"
     )
 
 
-def _ended(end: Ended, fate: Fate, reason: str) -> Asked:
-    return Asked(heard=True, end=replace(end, fate=fate, reason=reason[:MAX_REASON]))
+def _ended(end: NodeRunEnded, fate: NodeResult, reason: str) -> NodeRunAnswer:
+    return NodeRunAnswer(heard=True, end=replace(end, fate=fate, reason=reason[:MAX_REASON]))

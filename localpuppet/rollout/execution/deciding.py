@@ -21,13 +21,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localpuppet.rollout.execution.changes.approval import MAX_ALL
-from localpuppet.rollout.execution.events import Fate, Paused, Turn
+from localpuppet.rollout.execution.events import NodeResult, NodeRun, RolloutPaused
 from localpuppet.rollout.execution.options import OnFailure, PauseAfter
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.state import RolloutState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Next:
+class NextAction:
     """What the rollout does now.
 
     Attributes:
@@ -39,63 +39,63 @@ class Next:
         over: Whether nothing is running and nothing will start.
     """
 
-    start: tuple[Turn, ...] = ()
-    check: tuple[Turn, ...] = ()
-    pause: Paused | None = None
+    start: tuple[NodeRun, ...] = ()
+    check: tuple[NodeRun, ...] = ()
+    pause: RolloutPaused | None = None
     stop: str = ""
-    withdraw: tuple[Turn, ...] = ()
+    withdraw: tuple[NodeRun, ...] = ()
     over: bool = False
 
 
-def decide(state: State) -> Next:
+def decide(state: RolloutState) -> NextAction:
     """Return what the rollout does next."""
     if state.stopped is not None or state.goes_back:
         return _ending(state)
     if state.paused is not None:
-        return Next(check=tuple(state.unchecked))
+        return NextAction(check=tuple(state.unchecked))
     if sum(one.total for one in state.foreseen.values()) > MAX_ALL:
         why = f"the nodes would change more than {MAX_ALL} properties: look at fewer of them"
-        return Next(stop=why)
+        return NextAction(stop=why)
     if why := too_much(state):
         if state.began.options.on_failure is OnFailure.PAUSE:
-            return Next(pause=Paused(why=why))
-        return Next(stop=why)
+            return NextAction(pause=RolloutPaused(why=why))
+        return NextAction(stop=why)
     if state.differing:
-        return Next(pause=Paused(why=_not_approved(state), changes=True))
+        return NextAction(pause=RolloutPaused(why=_not_approved(state), changes=True))
     for step in range(1, len(state.began.groups) + 1):
         turns = state.turns(step)
         if not all(state.settled(turn) for turn in turns):
             due = _due(state, turns)
             pause = _pause(state, step, turns) if due.start else None
-            return due if pause is None else Next(pause=pause)
-    return Next(over=not state.running)
+            return due if pause is None else NextAction(pause=pause)
+    return NextAction(over=not state.running)
 
 
-def _ending(state: State) -> Next:
+def _ending(state: RolloutState) -> NextAction:
     """Return the next action of a rollout that starts no further nodes."""
     if state.differing:
-        return Next(withdraw=tuple(sorted(state.differing)))
+        return NextAction(withdraw=tuple(sorted(state.differing)))
     check = tuple(state.unchecked)
     if check or any(turn.step != state.step_back for turn in state.running):
-        return Next(check=check)
-    return _back(state) if state.goes_back else Next(over=True)
+        return NextAction(check=check)
+    return _back(state) if state.goes_back else NextAction(over=True)
 
 
-def _back(state: State) -> Next:
+def _back(state: RolloutState) -> NextAction:
     """Return the nodes that go back now, after all other runs have ended."""
-    silent = {node for node, end in state.failed.items() if end.fate is Fate.SILENT}
+    silent = {node for node, end in state.failed.items() if end.fate is NodeResult.SILENT}
     took = state.took
     for step in sorted(set(took.values()), reverse=True):
-        turns = [Turn(state.step_back, node) for node, last in took.items() if last == step]
+        turns = [NodeRun(state.step_back, node) for node, last in took.items() if last == step]
         start = tuple(turn for turn in turns if turn not in state.started)
         if start:
-            return Next(start=start)
+            return NextAction(start=start)
         if any(turn not in state.ends and turn.node not in silent for turn in turns):
-            return Next()
-    return Next(over=not state.running)
+            return NextAction()
+    return NextAction(over=not state.running)
 
 
-def too_much(state: State) -> str:
+def too_much(state: RolloutState) -> str:
     """Return why failures end or pause the rollout; empty if they do not."""
     canary = state.began.options.canary
     new = {node: end for node, end in state.failed.items() if node not in state.accepted}
@@ -109,12 +109,12 @@ def too_much(state: State) -> str:
     return ""
 
 
-def _not_approved(state: State) -> str:
+def _not_approved(state: RolloutState) -> str:
     turn = min(state.differing)
     return f"{turn.node} {state.differing[turn].why}"
 
 
-def _pause(state: State, step: int, turns: Sequence[Turn]) -> Paused | None:
+def _pause(state: RolloutState, step: int, turns: Sequence[NodeRun]) -> RolloutPaused | None:
     """Return the pause that is due before more nodes of a group start; `None` for none."""
     options = state.began.options
     begun = [turn for turn in turns if turn in state.started]
@@ -124,14 +124,14 @@ def _pause(state: State, step: int, turns: Sequence[Turn]) -> Paused | None:
             why = f"before group {step}, as was asked for"
     elif PauseAfter.CANARIES in options.pause and begun == list(turns[: options.canary]):
         why = f"after the canaries of group {step}, as was asked for"
-    return Paused(why=why, point=why) if why and why not in state.passed else None
+    return RolloutPaused(why=why, point=why) if why and why not in state.passed else None
 
 
 def _did(fate: str) -> str:
     return "is silent" if fate == "silent" else fate
 
 
-def _due(state: State, turns: Sequence[Turn]) -> Next:
+def _due(state: RolloutState, turns: Sequence[NodeRun]) -> NextAction:
     """Return the next action in a group that is not over."""
     canary = state.began.options.canary
     for canaries in state.sections(turns[:canary]):
@@ -140,16 +140,16 @@ def _due(state: State, turns: Sequence[Turn]) -> Next:
     for others in state.sections(turns[canary:]):
         if not all(state.settled(turn) for turn in others):
             return _some(state, others, total=len(turns))
-    return Next()
+    return NextAction()
 
 
-def _some(state: State, others: Sequence[Turn], *, total: int) -> Next:
+def _some(state: RolloutState, others: Sequence[NodeRun], *, total: int) -> NextAction:
     """Return the next action for runs that may be parallel, in a group of `total` nodes."""
     options = state.began.options
     if options.window is not None:
         on = sum(turn in state.started and not state.settled(turn) for turn in others)
         waiting = [turn for turn in others if turn not in state.started]
-        return Next(
+        return NextAction(
             start=tuple(waiting[: max(options.window - on, 0)]),
             check=tuple(turn for turn in others if _ended_unchecked(state, turn)),
         )
@@ -160,15 +160,15 @@ def _some(state: State, others: Sequence[Turn], *, total: int) -> Next:
         batch = others[first : first + size]
         if not all(state.settled(turn) for turn in batch):
             return _closed(state, batch)
-    return Next()
+    return NextAction()
 
 
-def _closed(state: State, batch: Sequence[Turn]) -> Next:
+def _closed(state: RolloutState, batch: Sequence[NodeRun]) -> NextAction:
     """Return the next action in a batch that is not over: all run, then all are checked."""
     if not all(turn in state.ends for turn in batch):
-        return Next(start=tuple(turn for turn in batch if turn not in state.started))
-    return Next(check=tuple(turn for turn in batch if not state.settled(turn)))
+        return NextAction(start=tuple(turn for turn in batch if turn not in state.started))
+    return NextAction(check=tuple(turn for turn in batch if not state.settled(turn)))
 
 
-def _ended_unchecked(state: State, turn: Turn) -> bool:
+def _ended_unchecked(state: RolloutState, turn: NodeRun) -> bool:
     return turn in state.ends and not state.settled(turn)

@@ -12,19 +12,24 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.values import mapping_of
 from localpuppet.fleet.requests.client import AT_ONCE
-from localpuppet.fleet.requests.deploy import Deed
-from localpuppet.fleet.requests.deploying import Told, assignment_told, deployed, next_serials
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.deploy import DeployAction
+from localpuppet.fleet.requests.deploying import (
+    AssignmentReport,
+    assignment_told,
+    deployed,
+    next_serials,
+)
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.triggers.outcome import DROPPED
 from localpuppet.rollout.execution.confirmations import Confirmations, status_of
-from localpuppet.rollout.execution.events import Began, Ended, Fate, Turn
-from localpuppet.rollout.execution.nodes import Asked, Staging
+from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan
+from localpuppet.rollout.execution.nodes import NodeRunAnswer, StagingResult
 from localpuppet.rollout.execution.replies import PATIENCE, line, problem_of
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
-    from localpuppet.fleet.requests.client import Answer, RequestClient
+    from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
     from localpuppet.rollout.execution.delivery import Delivery
 
 TRIES = 3  # how often an unresponsive node is asked to stage the release
@@ -34,13 +39,15 @@ AGAIN = 2.0  # seconds between them
 class Deliveries:
     """Delivers the release of one rollout."""
 
-    def __init__(self, client: "RequestClient", *, began: Began, delivery: "Delivery") -> None:
+    def __init__(
+        self, client: "RequestClient", *, began: RolloutBegan, delivery: "Delivery"
+    ) -> None:
         self._client = client
         self._began = began
         self._delivery = delivery
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._confirmations = Confirmations(client, began=began, delivery=delivery)
-        self._took: set[tuple[NodeName, Deed]] = set()
+        self._took: set[tuple[NodeName, DeployAction]] = set()
 
     async def unready(self, nodes: Collection["NodeName"]) -> dict["NodeName", str]:
         """Return the nodes whose policy or version rejects the release, each with the reason."""
@@ -54,14 +61,14 @@ class Deliveries:
                 problems[node] = why
         return problems
 
-    async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
+    async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> StagingResult:
         """Stage the release on nodes; see `Nodes.stage`."""
         try:
             serials, silent = await next_serials(
                 self._client, list(nodes), patience=PATIENCE, rollout=self._began.id
             )
         except UnavailableError as error:
-            return Staging(serials={}, problems=dict.fromkeys(nodes, str(error)))
+            return StagingResult(serials={}, problems=dict.fromkeys(nodes, str(error)))
         problems = {node: problem_of(silent[node]) for node in nodes if node in silent}
 
         async def one(node: "NodeName") -> str:
@@ -72,13 +79,13 @@ class Deliveries:
         found = await asyncio.gather(*map(one, others))
         problems |= {node: why for node, why in zip(others, found, strict=True) if why}
         able = {node: serials[node] for node in others if node not in problems}
-        return Staging(serials=able, problems=problems)
+        return StagingResult(serials=able, problems=problems)
 
     async def _staged(self, node: "NodeName", epoch: int, serial: int) -> str:
         problem = ""
         for _ in range(TRIES):
             try:
-                answer = await self._ask(node, Deed.STAGE, epoch, serial)
+                answer = await self._ask(node, DeployAction.STAGE, epoch, serial)
             except UnavailableError as error:
                 problem = str(error)
             else:
@@ -88,78 +95,82 @@ class Deliveries:
             await asyncio.sleep(AGAIN)
         return problem
 
-    async def move(self, turn: Turn, *, epoch: int, serial: int) -> Asked | None:
+    async def move(self, turn: NodeRun, *, epoch: int, serial: int) -> NodeRunAnswer | None:
         """Switch a node to the release, or back from it, before its run.
 
         Returns:
             `None` if the node switched; otherwise the reason, or the result of its run.
         """
-        deed = Deed.BACK if self._is_back(turn) else Deed.APPLY
+        deed = DeployAction.BACK if self._is_back(turn) else DeployAction.APPLY
         if (turn.node, deed) in self._took:
             return None
         async with self._slots:
             answer = await self._ask(turn.node, deed, epoch, serial)
         if answer.reply is None:
-            return Asked(heard=False, problem=answer.problem)
+            return NodeRunAnswer(heard=False, problem=answer.problem)
         if not answer.ok:
-            end = Ended(turn=turn, fate=Fate.FAILED, reason=problem_of(answer))
-            return Asked(heard=True, end=end)
-        if deed is Deed.BACK and (missing := await self._told(turn, serial)) is not None:
+            end = NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason=problem_of(answer))
+            return NodeRunAnswer(heard=True, end=end)
+        if deed is DeployAction.BACK and (missing := await self._told(turn, serial)) is not None:
             return missing
         self._took.add((turn.node, deed))
         return None
 
-    async def confirm(self, end: Ended, *, epoch: int, serial: int) -> Asked:
+    async def confirm(self, end: NodeRunEnded, *, epoch: int, serial: int) -> NodeRunAnswer:
         """Return the result of a node run after its release is confirmed; see `Confirmations`."""
         if not self._is_back(end.turn):
             if end.outcome in ("", DROPPED):  # nothing ran
-                return Asked(heard=True, end=end)
+                return NodeRunAnswer(heard=True, end=end)
             rollout = claim_of(self._began, self._client, epoch=epoch)
             return await self._confirmations.confirm(end, rollout=rollout, serial=serial)
-        if end.fate is not Fate.SUCCEEDED:
-            return Asked(heard=True, end=end)
+        if end.fate is not NodeResult.SUCCEEDED:
+            return NodeRunAnswer(heard=True, end=end)
         return await self._came_back(end)
 
-    async def _came_back(self, end: Ended) -> Asked:
+    async def _came_back(self, end: NodeRunEnded) -> NodeRunAnswer:
         """Return the result of a rollback run, verified with the node's own status."""
         status = await status_of(self._client, end.turn.node)
-        if isinstance(status, Asked):
+        if isinstance(status, NodeRunAnswer):
             return status
         back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
         if last.get("run") == end.run and back and last.get("app") == back.get("app"):
-            return Asked(heard=True, end=replace(end, reason=""))
+            return NodeRunAnswer(heard=True, end=replace(end, reason=""))
         app = line(str(last.get("app") or "nothing"))
         reason = f"its newest run is of {app}, and not the one that was to bring it back"
-        return Asked(heard=True, end=replace(end, fate=Fate.FAILED, reason=reason))
+        return NodeRunAnswer(heard=True, end=replace(end, fate=NodeResult.FAILED, reason=reason))
 
-    def _is_back(self, turn: Turn) -> bool:
+    def _is_back(self, turn: NodeRun) -> bool:
         return turn.step > len(self._began.groups)
 
-    async def _told(self, turn: Turn, serial: int) -> Asked | None:
+    async def _told(self, turn: NodeRun, serial: int) -> NodeRunAnswer | None:
         """Return `NOT_REACHED` if a node reports that it never took the release.
 
         The caller has asked the node to leave the release before.
         """
         status = await status_of(self._client, turn.node)
-        if isinstance(status, Asked):
+        if isinstance(status, NodeRunAnswer):
             return status
-        if assignment_told(status) == Told(serial=serial, rollout=self._began.id):
+        if assignment_told(status) == AssignmentReport(serial=serial, rollout=self._began.id):
             return None
-        return Asked(heard=True, end=Ended(turn=turn, fate=Fate.NOT_REACHED))
+        return NodeRunAnswer(heard=True, end=NodeRunEnded(turn=turn, fate=NodeResult.NOT_REACHED))
 
-    async def _ask(self, node: "NodeName", deed: Deed, epoch: int, serial: int) -> "Answer":
+    async def _ask(
+        self, node: "NodeName", deed: DeployAction, epoch: int, serial: int
+    ) -> "NodeAnswer":
         rollout = claim_of(self._began, self._client, epoch=epoch)
         args = self._delivery.ask(deed, serial=serial, rollout=rollout)
         return await deployed(self._client, node, args, patience=self._began.options.timeout)
 
 
-def claim_of(began: Began, client: "RequestClient", *, epoch: int, step: int = 0) -> OfRollout:
+def claim_of(
+    began: RolloutBegan, client: "RequestClient", *, epoch: int, step: int = 0
+) -> RolloutReference:
     """Return the rollout's identity for requests, also if another caller began the rollout."""
     caller = "" if began.caller == client.caller else began.caller
-    return OfRollout(id=began.id, epoch=epoch, step=step, caller=caller)
+    return RolloutReference(id=began.id, epoch=epoch, step=step, caller=caller)
 
 
-def _denied(answer: "Answer") -> str:
+def _denied(answer: "NodeAnswer") -> str:
     if answer.reply is None or not answer.ok:
         return problem_of(answer)
     for why in mapping_of(answer.reply.result.get("denied")).values():

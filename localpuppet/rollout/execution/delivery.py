@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.fleet.requests.deploy import Deed, Deploy, rights
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction, rights
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.node.enc.document import Classes, EncData
 
 
@@ -31,14 +31,14 @@ class Delivery:
         Raises:
             InvalidInputError: See `Deploy`.
         """
-        self.ask(Deed.STAGE, serial=1, rollout=None)
+        self.ask(DeployAction.STAGE, serial=1, rollout=None)
 
     @property
     def rights(self) -> tuple[str, ...]:
         """The rights that each node's policy must grant."""
         return rights(self.release, values=bool(self.layers or self.classes), older=self.older)
 
-    def ask(self, deed: Deed, *, serial: int, rollout: OfRollout | None) -> Deploy:
+    def ask(self, deed: DeployAction, *, serial: int, rollout: RolloutReference | None) -> Deploy:
         """Return the request for a node.
 
         Raises:

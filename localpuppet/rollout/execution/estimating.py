@@ -5,11 +5,11 @@ There is no clock here: a node that is running counts as one that has just start
 
 from collections.abc import Sequence
 
-from localpuppet.rollout.execution.events import Turn
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.events import NodeRun
+from localpuppet.rollout.execution.state import RolloutState
 
 
-def seconds_left(state: State) -> float | None:
+def seconds_left(state: RolloutState) -> float | None:
     """Return the estimated seconds until the last node run ends; `None` if unknown.
 
     Each node counts with the median of its last good runs; pauses and checks count zero. The
@@ -26,7 +26,7 @@ def seconds_left(state: State) -> float | None:
     return total
 
 
-def _group(state: State, step: int, left: Sequence[Turn]) -> float:
+def _group(state: RolloutState, step: int, left: Sequence[NodeRun]) -> float:
     """Return the estimated seconds for the rest of a group."""
     turns = state.turns(step)
     canaries = set(turns[: state.began.options.canary])
@@ -37,7 +37,7 @@ def _group(state: State, step: int, left: Sequence[Turn]) -> float:
     )
 
 
-def _some(state: State, turns: Sequence[Turn], *, total: int) -> float:
+def _some(state: RolloutState, turns: Sequence[NodeRun], *, total: int) -> float:
     """Return the seconds for runs that may be parallel, in a group of `total` nodes."""
     options = state.began.options
     if options.window is not None:
@@ -48,9 +48,9 @@ def _some(state: State, turns: Sequence[Turn], *, total: int) -> float:
     return sum(_longest(state, batch) for batch in batches)
 
 
-def _longest(state: State, turns: Sequence[Turn]) -> float:
+def _longest(state: RolloutState, turns: Sequence[NodeRun]) -> float:
     return max(_seconds(state, turn) for turn in turns)
 
 
-def _seconds(state: State, turn: Turn) -> float:
+def _seconds(state: RolloutState, turn: NodeRun) -> float:
     return state.usual[turn.node]

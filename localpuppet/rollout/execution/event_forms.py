@@ -10,32 +10,32 @@ from typing import Any
 from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import parse_time, show_time
-from localpuppet.fleet.inventory.awaited import Awaited
-from localpuppet.node.puppet.changes import Foreseen
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.changes.approval import Approval
-from localpuppet.rollout.execution.changes.comparing import Difference
+from localpuppet.rollout.execution.changes.comparing import UnapprovedChange
 from localpuppet.rollout.execution.events import (
-    Approved,
-    Began,
-    Checked,
-    Continued,
-    Ended,
-    Ending,
+    ChangesApproved,
+    ChangesPredicted,
+    ChecksEnded,
+    DurationsMeasured,
     Event,
-    Fate,
-    Lasted,
-    Looked,
-    Need,
-    Over,
-    Overtaken,
-    Paused,
-    Resumed,
-    Skipped,
-    Staged,
-    Started,
-    Stopped,
-    Turn,
-    Withdrawn,
+    ExportDependency,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    NodeRunsWithdrawn,
+    NodesSkipped,
+    RolloutBegan,
+    RolloutContinued,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    RolloutTakenOver,
+    StagingEnded,
 )
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.plans.check import parse_check, to_json
@@ -44,7 +44,7 @@ from localpuppet.rollout.plans.check import parse_check, to_json
 def to_dict(event: Event) -> dict[str, Any]:
     """Return an event's JSON form."""
     kind = {"event": _KINDS[type(event)]}
-    if isinstance(event, Began):
+    if isinstance(event, RolloutBegan):
         return {
             **kind,
             "id": event.id,
@@ -63,19 +63,27 @@ def to_dict(event: Event) -> dict[str, Any]:
             "salt": event.salt,
             "approval": None if event.approval is None else event.approval.to_dict(),
         }
-    if isinstance(event, Lasted):
+    if isinstance(event, DurationsMeasured):
         return {**kind, "durations": {node: [*found] for node, found in event.durations.items()}}
-    if isinstance(event, Skipped):
+    if isinstance(event, NodesSkipped):
         return {**kind, "reasons": dict(event.reasons)}
-    if isinstance(event, Staged):
+    if isinstance(event, StagingEnded):
         return {**kind, "serials": dict(event.serials)}
-    if isinstance(event, Started | Ended | Looked | Approved | Withdrawn | Checked):
+    if isinstance(
+        event,
+        NodeRunsStarted
+        | NodeRunEnded
+        | ChangesPredicted
+        | ChangesApproved
+        | NodeRunsWithdrawn
+        | ChecksEnded,
+    ):
         return {**kind, **_of_turns(event)}
-    if isinstance(event, Stopped | Paused | Overtaken):
+    if isinstance(event, RolloutStopped | RolloutPaused | RolloutTakenOver):
         return {**kind, **_of_ends(event)}
-    if isinstance(event, Continued):
+    if isinstance(event, RolloutContinued):
         return {**kind, "caller": event.caller, "machine": event.machine}
-    if isinstance(event, Over):
+    if isinstance(event, RolloutEnded):
         return {
             **kind,
             "ending": str(event.ending),
@@ -86,28 +94,33 @@ def to_dict(event: Event) -> dict[str, Any]:
     return {**kind, "epoch": event.epoch, "caller": event.caller, "machine": event.machine}
 
 
-def _of_ends(event: Stopped | Paused | Overtaken) -> dict[str, Any]:
+def _of_ends(event: RolloutStopped | RolloutPaused | RolloutTakenOver) -> dict[str, Any]:
     """Return the JSON form of an event that stops or pauses a rollout, or ends this process."""
-    if isinstance(event, Stopped):
+    if isinstance(event, RolloutStopped):
         return {"ending": str(event.ending), "why": event.why}
     since = None if event.since is None else show_time(event.since)
-    if isinstance(event, Overtaken):
+    if isinstance(event, RolloutTakenOver):
         return {"caller": event.caller, "epoch": event.epoch, "since": since}
     changes = {"changes": True} if event.changes else {}
     return {"why": event.why, "point": event.point, "since": since, **changes}
 
 
 def _of_turns(
-    event: Started | Ended | Looked | Approved | Withdrawn | Checked,
+    event: NodeRunsStarted
+    | NodeRunEnded
+    | ChangesPredicted
+    | ChangesApproved
+    | NodeRunsWithdrawn
+    | ChecksEnded,
 ) -> dict[str, Any]:
-    if isinstance(event, Started | Withdrawn):
+    if isinstance(event, NodeRunsStarted | NodeRunsWithdrawn):
         return {"turns": [[turn.step, turn.node] for turn in event.turns]}
     turn = [event.turn.step, event.turn.node]
-    if isinstance(event, Checked):
+    if isinstance(event, ChecksEnded):
         return {"turn": turn, "problem": event.problem}
-    if isinstance(event, Looked):
+    if isinstance(event, ChangesPredicted):
         return {"turn": turn, "difference": event.difference.to_dict()}
-    if isinstance(event, Approved):
+    if isinstance(event, ChangesApproved):
         return {"turn": turn, "difference": event.difference, "who": event.who}
     return {
         "turn": turn,
@@ -143,7 +156,7 @@ def from_dict(raw: Mapping[str, Any]) -> Event:
 
 def _began(raw: Mapping[str, Any]) -> Event:
     parent = raw["parent"]
-    return Began(
+    return RolloutBegan(
         id=RolloutId.parse(raw["id"]),
         caller=str(raw["caller"]),
         groups=tuple(tuple(map(NodeName.parse, group)) for group in raw["groups"]),
@@ -160,7 +173,7 @@ def _began(raw: Mapping[str, Any]) -> Event:
         },
         places=_named(raw.get("places", {})),
         needs=tuple(
-            Need(
+            ExportDependency(
                 producers=tuple(map(NodeName.parse, producers)),
                 consumers=tuple(map(NodeName.parse, consumers)),
             )
@@ -173,20 +186,24 @@ def _began(raw: Mapping[str, Any]) -> Event:
 
 def _ended(raw: Mapping[str, Any]) -> Event:
     turn, (digest, at) = _turn(raw["turn"]), raw.get("entry") or (None, 0.0)
-    return Ended(
+    return NodeRunEnded(
         turn=turn,
-        fate=Fate(raw["fate"]),
+        fate=NodeResult(raw["fate"]),
         outcome=str(raw["outcome"]),
         run=None if raw["run"] is None else str(raw["run"]),
         reason=str(raw["reason"]),
-        entry=None if digest is None else Awaited(node=turn.node, digest=str(digest), at=float(at)),
-        foreseen=None if raw.get("foreseen") is None else Foreseen.from_dict(raw["foreseen"]),
+        entry=None
+        if digest is None
+        else AwaitedEntry(node=turn.node, digest=str(digest), at=float(at)),
+        foreseen=None
+        if raw.get("foreseen") is None
+        else PredictedChanges.from_dict(raw["foreseen"]),
     )
 
 
 def _over(raw: Mapping[str, Any]) -> Event:
-    return Over(
-        ending=Ending(raw["ending"]),
+    return RolloutEnded(
+        ending=RolloutEnding(raw["ending"]),
         why=str(raw["why"]),
         left=_named(raw["left"]),
         kept=tuple(map(NodeName.parse, raw.get("kept", ()))),
@@ -197,70 +214,70 @@ def _named(raw: Mapping[str, Any]) -> dict[NodeName, str]:
     return {NodeName.parse(name): str(why) for name, why in raw.items()}
 
 
-def _turn(raw: Sequence[Any]) -> Turn:
+def _turn(raw: Sequence[Any]) -> NodeRun:
     step, node = raw
-    return Turn(int(step), NodeName.parse(node))
+    return NodeRun(int(step), NodeName.parse(node))
 
 
 # The value of `event`; independent of the class names, which may change.
 _KINDS: Mapping[type[Event], str] = {
-    Began: "began",
-    Resumed: "resumed",
-    Lasted: "lasted",
-    Skipped: "skipped",
-    Staged: "staged",
-    Started: "started",
-    Ended: "ended",
-    Checked: "checked",
-    Looked: "looked",
-    Approved: "approved",
-    Withdrawn: "withdrawn",
-    Paused: "paused",
-    Overtaken: "overtaken",
-    Continued: "continued",
-    Stopped: "stopped",
-    Over: "over",
+    RolloutBegan: "began",
+    RolloutResumed: "resumed",
+    DurationsMeasured: "lasted",
+    NodesSkipped: "skipped",
+    StagingEnded: "staged",
+    NodeRunsStarted: "started",
+    NodeRunEnded: "ended",
+    ChecksEnded: "checked",
+    ChangesPredicted: "looked",
+    ChangesApproved: "approved",
+    NodeRunsWithdrawn: "withdrawn",
+    RolloutPaused: "paused",
+    RolloutTakenOver: "overtaken",
+    RolloutContinued: "continued",
+    RolloutStopped: "stopped",
+    RolloutEnded: "over",
 }
 
 _READERS = {
     "began": _began,
-    "resumed": lambda raw: Resumed(
+    "resumed": lambda raw: RolloutResumed(
         epoch=int(raw.get("epoch", 0)),
         caller=str(raw.get("caller", "")),
         machine=str(raw.get("machine", "")),
     ),
-    "lasted": lambda raw: Lasted(
+    "lasted": lambda raw: DurationsMeasured(
         durations={
             NodeName.parse(node): tuple(map(float, seconds))
             for node, seconds in raw["durations"].items()
         }
     ),
-    "skipped": lambda raw: Skipped(reasons=_named(raw["reasons"])),
-    "staged": lambda raw: Staged(
+    "skipped": lambda raw: NodesSkipped(reasons=_named(raw["reasons"])),
+    "staged": lambda raw: StagingEnded(
         serials={NodeName.parse(node): int(serial) for node, serial in raw["serials"].items()}
     ),
-    "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),
+    "started": lambda raw: NodeRunsStarted(turns=tuple(map(_turn, raw["turns"]))),
     "ended": _ended,
-    "checked": lambda raw: Checked(turn=_turn(raw["turn"]), problem=str(raw["problem"])),
-    "looked": lambda raw: Looked(
-        turn=_turn(raw["turn"]), difference=Difference.from_dict(raw["difference"])
+    "checked": lambda raw: ChecksEnded(turn=_turn(raw["turn"]), problem=str(raw["problem"])),
+    "looked": lambda raw: ChangesPredicted(
+        turn=_turn(raw["turn"]), difference=UnapprovedChange.from_dict(raw["difference"])
     ),
-    "approved": lambda raw: Approved(
+    "approved": lambda raw: ChangesApproved(
         turn=_turn(raw["turn"]), difference=str(raw["difference"]), who=str(raw["who"])
     ),
-    "withdrawn": lambda raw: Withdrawn(turns=tuple(map(_turn, raw["turns"]))),
-    "paused": lambda raw: Paused(
+    "withdrawn": lambda raw: NodeRunsWithdrawn(turns=tuple(map(_turn, raw["turns"]))),
+    "paused": lambda raw: RolloutPaused(
         why=str(raw["why"]),
         point=str(raw["point"]),
         since=parse_time(raw["since"]) if raw.get("since") else None,
         changes=bool(raw.get("changes", False)),
     ),
-    "overtaken": lambda raw: Overtaken(
+    "overtaken": lambda raw: RolloutTakenOver(
         caller=str(raw["caller"]), epoch=int(raw["epoch"]), since=parse_time(raw["since"])
     ),
-    "continued": lambda raw: Continued(
+    "continued": lambda raw: RolloutContinued(
         caller=str(raw["caller"]), machine=str(raw.get("machine", ""))
     ),
-    "stopped": lambda raw: Stopped(ending=Ending(raw["ending"]), why=str(raw["why"])),
+    "stopped": lambda raw: RolloutStopped(ending=RolloutEnding(raw["ending"]), why=str(raw["why"])),
     "over": _over,
 }

@@ -9,15 +9,15 @@ from datetime import datetime
 from enum import StrEnum
 
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.fleet.inventory.awaited import Awaited
-from localpuppet.node.puppet.changes import Foreseen
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.changes.approval import Approval
-from localpuppet.rollout.execution.changes.comparing import Difference
+from localpuppet.rollout.execution.changes.comparing import UnapprovedChange
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.plans.check import Check
 
 
-class Fate(StrEnum):
+class NodeResult(StrEnum):
     """The result of a node in a rollout."""
 
     SUCCEEDED = "succeeded"
@@ -29,7 +29,7 @@ class Fate(StrEnum):
     ROLLBACK_FAILED = "rollback failed"
 
 
-class Ending(StrEnum):
+class RolloutEnding(StrEnum):
     """Why a rollout is over."""
 
     DONE = "done"  # every selected node ran
@@ -40,7 +40,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Turn:
+class NodeRun:
     """One run of a node in a rollout.
 
     Attributes:
@@ -53,7 +53,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class ExportDependency:
     """Nodes that consume what other nodes produce.
 
     Attributes:
@@ -66,7 +66,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Began:
+class RolloutBegan:
     """The rollout begins: the first event of each journal.
 
     Attributes:
@@ -92,15 +92,15 @@ class Began:
     title: str
     consumers: Mapping[NodeName, tuple[NodeName, ...]] = field(default_factory=dict)
     parent: RolloutId | None = None
-    checks: Mapping[Turn, tuple[Check, ...]] = field(default_factory=dict)
+    checks: Mapping[NodeRun, tuple[Check, ...]] = field(default_factory=dict)
     places: Mapping[NodeName, str] = field(default_factory=dict)
-    needs: tuple[Need, ...] = ()
+    needs: tuple[ExportDependency, ...] = ()
     salt: str = ""
     approval: Approval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
+class RolloutResumed:
     """The rollout continues in a new epoch.
 
     Attributes:
@@ -118,35 +118,35 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lasted:
+class DurationsMeasured:
     """Node → the durations of its last good runs in seconds, the newest first."""
 
     durations: Mapping[NodeName, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
+class NodesSkipped:
     """Node → why it is not ready; the rollout leaves these nodes out."""
 
     reasons: Mapping[NodeName, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class StagingEnded:
     """The release is on all nodes that will take it."""
 
     serials: Mapping[NodeName, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class NodeRunsStarted:
     """The controller is about to ask these nodes to run."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[NodeRun, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class NodeRunEnded:
     """A node run ended, or its node became unresponsive.
 
     Attributes:
@@ -157,61 +157,61 @@ class Ended:
         foreseen: With noop, the changes that the node reports.
     """
 
-    turn: Turn
-    fate: Fate
+    turn: NodeRun
+    fate: NodeResult
     outcome: str = ""
     run: str | None = None
     reason: str = ""
-    entry: Awaited | None = None
-    foreseen: Foreseen | None = None
+    entry: AwaitedEntry | None = None
+    foreseen: PredictedChanges | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class ChangesPredicted:
     """A node reported what its run would change; the controller compared that with the approval.
 
     Attributes:
         difference: What was not approved. If it is empty, the node is asked to run next.
     """
 
-    turn: Turn
-    difference: Difference
+    turn: NodeRun
+    difference: UnapprovedChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approved:
+class ChangesApproved:
     """An operator approved a difference: the node compares again, and runs if nothing else differs.
 
     Attributes:
         difference: The digest of the difference that the operator saw.
     """
 
-    turn: Turn
+    turn: NodeRun
     difference: str
     who: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withdrawn:
+class NodeRunsWithdrawn:
     """The rollout ends before these started node runs take place."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[NodeRun, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class ChecksEnded:
     """The checks that follow a node run have ended.
 
     Attributes:
         problem: The failure, one line; empty if all passed.
     """
 
-    turn: Turn
+    turn: NodeRun
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
+class RolloutPaused:
     """No further nodes start until an operator continues or stops the rollout.
 
     Attributes:
@@ -227,7 +227,7 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Continued:
+class RolloutContinued:
     """An operator continued a paused rollout, and so accepted the failures until then."""
 
     caller: str
@@ -240,15 +240,15 @@ class Continued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class RolloutStopped:
     """No further nodes start: an operator or failures stopped the rollout."""
 
-    ending: Ending
+    ending: RolloutEnding
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overtaken:
+class RolloutTakenOver:
     """A node reports that another controller has the rollout: this journal ends here.
 
     Attributes:
@@ -269,7 +269,7 @@ class Overtaken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
+class RolloutEnded:
     """The rollout is over, and holds no nodes but those in `left` and `kept`.
 
     Attributes:
@@ -278,27 +278,27 @@ class Over:
         kept: Failed nodes that stay on hold for investigation.
     """
 
-    ending: Ending
+    ending: RolloutEnding
     why: str
     left: Mapping[NodeName, str]
     kept: tuple[NodeName, ...] = ()
 
 
 Event = (
-    Began
-    | Resumed
-    | Lasted
-    | Skipped
-    | Staged
-    | Started
-    | Ended
-    | Looked
-    | Approved
-    | Withdrawn
-    | Checked
-    | Paused
-    | Continued
-    | Stopped
-    | Overtaken
-    | Over
+    RolloutBegan
+    | RolloutResumed
+    | DurationsMeasured
+    | NodesSkipped
+    | StagingEnded
+    | NodeRunsStarted
+    | NodeRunEnded
+    | ChangesPredicted
+    | ChangesApproved
+    | NodeRunsWithdrawn
+    | ChecksEnded
+    | RolloutPaused
+    | RolloutContinued
+    | RolloutStopped
+    | RolloutTakenOver
+    | RolloutEnded
 )

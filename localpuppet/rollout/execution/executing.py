@@ -16,37 +16,37 @@ from dataclasses import replace
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
-from localpuppet.rollout.execution.checking import Checking
-from localpuppet.rollout.execution.deciding import Next, decide
+from localpuppet.rollout.execution.checking import CheckRunner
+from localpuppet.rollout.execution.deciding import NextAction, decide
 from localpuppet.rollout.execution.events import (
-    Checked,
-    Ended,
-    Ending,
+    ChecksEnded,
+    DurationsMeasured,
     Event,
-    Fate,
-    Lasted,
-    Over,
-    Overtaken,
-    Paused,
-    Resumed,
-    Skipped,
-    Staged,
-    Started,
-    Stopped,
-    Turn,
-    Withdrawn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    NodeRunsWithdrawn,
+    NodesSkipped,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    RolloutTakenOver,
+    StagingEnded,
 )
-from localpuppet.rollout.execution.nodes import Nodes, Problems
-from localpuppet.rollout.execution.notes import Notes
-from localpuppet.rollout.execution.state import State
-from localpuppet.rollout.execution.turns.taking import Taking
+from localpuppet.rollout.execution.nodes import Problems, RolloutNodes
+from localpuppet.rollout.execution.notes import EventRecorder
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.turns.taking import NodeRunStarter
 from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
 from localpuppet.rollout.execution.until import late
-from localpuppet.rollout.execution.words.word import Said, meaning, refusal
+from localpuppet.rollout.execution.words.word import SentCommand, meaning, refusal
 
 # Seconds between renewals of holds; a hold lasts five times as long (`nodes.HOLD`).
 RENEW = 120.0
-_AGAIN = Resumed()  # the next epoch, of an unnamed controller
+_AGAIN = RolloutResumed()  # the next epoch, of an unnamed controller
 LETTING_GO = 2  # how often a node is asked to release its hold
 
 
@@ -55,11 +55,11 @@ class Execution:
 
     def __init__(
         self,
-        state: State,
+        state: RolloutState,
         *,
-        notes: Notes,
-        nodes: Nodes,
-        checks: Checking,
+        notes: EventRecorder,
+        nodes: RolloutNodes,
+        checks: CheckRunner,
         told: Callable[[Event], None],
     ) -> None:
         self.state = state
@@ -68,19 +68,19 @@ class Execution:
         self._checks = checks
         self._told = told
         self._heard: asyncio.Queue[Event | None] = asyncio.Queue()  # `None`: look again
-        self._taking = Taking(state, nodes, self._heard.put_nowait)
+        self._taking = NodeRunStarter(state, nodes, self._heard.put_nowait)
         self._holding = False
         self._interrupted = False
         self._hurried = False
         self._patience: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._checking: set[Turn] = set()
+        self._checking: set[NodeRun] = set()
 
     def stop(self, why: str) -> None:
         """Start no further nodes; running ones finish and are checked."""
-        self._heard.put_nowait(Stopped(ending=Ending.STOPPED, why=why))
+        self._heard.put_nowait(RolloutStopped(ending=RolloutEnding.STOPPED, why=why))
 
-    def hand_over(self, to: Overtaken | None = None) -> None:
+    def hand_over(self, to: RolloutTakenOver | None = None) -> None:
         """Keep the nodes on hold when this process ends: another controller has the rollout.
 
         Args:
@@ -96,7 +96,7 @@ class Execution:
         self._interrupted = True
         self.stop(why)
 
-    async def run(self, *, resume: bool, by: Resumed = _AGAIN) -> Over:
+    async def run(self, *, resume: bool, by: RolloutResumed = _AGAIN) -> RolloutEnded:
         """Carry the rollout out and return its end.
 
         Args:
@@ -113,14 +113,14 @@ class Execution:
                 await self._nodes.release(self._held, epoch=self.state.epoch)
             raise
 
-    async def give_up(self, why: str) -> Over:
+    async def give_up(self, why: str) -> RolloutEnded:
         """End a rollout that an earlier process left, and release its nodes.
 
         Node runs without a known result stay open: they may still be running.
         """
-        return await self._let_go(Ending.STOPPED, why)
+        return await self._let_go(RolloutEnding.STOPPED, why)
 
-    async def give_back(self) -> Over:
+    async def give_back(self) -> RolloutEnded:
         """Release the nodes that a finished rollout kept, or that did not confirm their release.
 
         Nodes that do not confirm it now can be asked again.
@@ -135,7 +135,7 @@ class Execution:
         self._note(over)
         return over
 
-    async def _run(self, *, resume: bool, by: Resumed) -> Over:
+    async def _run(self, *, resume: bool, by: RolloutResumed) -> RolloutEnded:
         if resume:
             self._note(by)
         if (over := await self._prepare(resume=resume)) is not None:
@@ -155,7 +155,7 @@ class Execution:
             return over
         stopped = self.state.stopped
         if stopped is None:
-            return await self._let_go(Ending.DONE, "")
+            return await self._let_go(RolloutEnding.DONE, "")
         return await self._let_go(stopped.ending, stopped.why)
 
     def _note(self, *events: Event) -> None:
@@ -171,13 +171,13 @@ class Execution:
     def _held(self) -> list[NodeName]:
         return [node for node in self.state.nodes if node not in self.state.skipped]
 
-    async def _prepare(self, *, resume: bool) -> Over | None:
+    async def _prepare(self, *, resume: bool) -> RolloutEnded | None:
         """Hold all nodes; return the end of the rollout if that fails."""
         left = [node for node, fate in self.state.fates().items() if fate is None]
         self._holding = resume
         problems = await self._ready(left, resume=resume)
         if lasted := self._nodes.durations():
-            self._note(Lasted(durations=dict(sorted(lasted.items()))))
+            self._note(DurationsMeasured(durations=dict(sorted(lasted.items()))))
         if not self._skip(problems):
             return await self._refuse(problems, resume=resume, held=resume)
         self._holding = True
@@ -192,7 +192,7 @@ class Execution:
             return await self._nodes.ready(nodes)
         except UnavailableError as error:
             if not resume:  # an earlier rollout can be resumed when the bus is reachable again
-                self._note(Over(ending=Ending.NOT_READY, why=str(error), left={}))
+                self._note(RolloutEnded(ending=RolloutEnding.NOT_READY, why=str(error), left={}))
             raise
 
     def _skip(self, problems: Mapping[NodeName, str]) -> bool:
@@ -201,19 +201,21 @@ class Execution:
             return True
         if not can_do_without(self.state, problems):
             return False
-        self._note(Skipped(reasons=dict(sorted(problems.items()))))
+        self._note(NodesSkipped(reasons=dict(sorted(problems.items()))))
         return True
 
-    async def _refuse(self, problems: Mapping[NodeName, str], *, resume: bool, held: bool) -> Over:
-        ending = Ending.STOPPED if resume else Ending.NOT_READY
+    async def _refuse(
+        self, problems: Mapping[NodeName, str], *, resume: bool, held: bool
+    ) -> RolloutEnded:
+        ending = RolloutEnding.STOPPED if resume else RolloutEnding.NOT_READY
         why = f"{'not ready: ' if resume else ''}{why_not_ready(self.state, problems)}"
         if held:
             return await self._let_go(ending, why)
-        over = Over(ending=ending, why=why, left={})
+        over = RolloutEnded(ending=ending, why=why, left={})
         self._note(over)
         return over
 
-    async def _stage(self, *, resume: bool) -> Over | None:
+    async def _stage(self, *, resume: bool) -> RolloutEnded | None:
         """Stage the release on all nodes before one changes; return the end if that fails."""
         if self.state.began.options.delivery is None or self.state.serials:
             return None
@@ -234,7 +236,7 @@ class Execution:
             return await self._refuse(staged.problems, resume=resume, held=True)
         if staged.problems:  # these nodes are left out, and on hold until now
             await self._nodes.release(staged.problems, epoch=self.state.epoch)
-        self._note(Staged(serials=staged.serials))
+        self._note(StagingEnded(serials=staged.serials))
         return None
 
     async def _drive(self, group: asyncio.TaskGroup) -> None:
@@ -257,21 +259,21 @@ class Execution:
                 return
             heard = [await self._heard.get()]
 
-    def _decision(self, now: Next) -> Event | None:
+    def _decision(self, now: NextAction) -> Event | None:
         """Return the event about the whole rollout that must be recorded before acting."""
         if now.stop:
-            return Stopped(ending=Ending.FAILURES, why=now.stop)
+            return RolloutStopped(ending=RolloutEnding.FAILURES, why=now.stop)
         if now.withdraw:
-            return Withdrawn(turns=now.withdraw)
+            return NodeRunsWithdrawn(turns=now.withdraw)
         ends = self.state.stopped is not None or self.state.goes_back
         if not ends and (why := late(self.state, now.start, self._notes.now())):
-            return Stopped(ending=Ending.STOPPED, why=why)
+            return RolloutStopped(ending=RolloutEnding.STOPPED, why=why)
         return None if now.pause is None else replace(now.pause, since=self._notes.now())
 
-    def _act(self, group: asyncio.TaskGroup, now: Next) -> None:
+    def _act(self, group: asyncio.TaskGroup, now: NextAction) -> None:
         """Start the node runs and the checks that are due."""
         if now.start:
-            self._note(Started(turns=now.start))
+            self._note(NodeRunsStarted(turns=now.start))
             for turn in now.start:
                 self._begin(group, turn)
         for turn in now.check:
@@ -282,16 +284,18 @@ class Execution:
     def _hear(self, heard: Sequence[Event | None]) -> None:
         """Record events that arrived together, with one write for the results of many nodes."""
         found = [self.state.as_it_is(one) for one in heard if one is not None]
-        self._note(*[one for one in found if not isinstance(one, Stopped)])
+        self._note(*[one for one in found if not isinstance(one, RolloutStopped)])
         if self.state.stopped is None:
-            self._note(*[one for one in found if isinstance(one, Stopped)][:1])
+            self._note(*[one for one in found if isinstance(one, RolloutStopped)][:1])
         if self._hurried:
             if looking := [turn for turn in self.state.running if self.state.looks(turn)]:
-                self._note(Withdrawn(turns=tuple(looking)))
+                self._note(NodeRunsWithdrawn(turns=tuple(looking)))
             for turn in self.state.running:
-                self._note(Ended(turn=turn, fate=Fate.SILENT, reason="was not waited for"))
+                self._note(
+                    NodeRunEnded(turn=turn, fate=NodeResult.SILENT, reason="was not waited for")
+                )
             for turn in self.state.unchecked:
-                self._note(Checked(turn=turn, problem="its checks were not waited for"))
+                self._note(ChecksEnded(turn=turn, problem="its checks were not waited for"))
 
     def _be_patient(self, group: asyncio.TaskGroup) -> None:
         """Start or cancel the deadline of a pause."""
@@ -303,7 +307,7 @@ class Execution:
             self._patience = group.create_task(self._lose_patience(self.state.paused))
             self._tasks.append(self._patience)
 
-    async def _lose_patience(self, paused: Paused) -> None:
+    async def _lose_patience(self, paused: RolloutPaused) -> None:
         """Stop the rollout at the pause's deadline, counted from the start of the pause."""
         seconds = self.state.began.options.pause_at_most
         now = self._notes.now()
@@ -311,19 +315,19 @@ class Execution:
         await asyncio.sleep(seconds - min(max(gone, 0.0), seconds))
         self.stop(f"no decision within {show_duration(seconds)}: {paused.why}")
 
-    def _begin(self, group: asyncio.TaskGroup, turn: Turn) -> None:
+    def _begin(self, group: asyncio.TaskGroup, turn: NodeRun) -> None:
         self._tasks.append(group.create_task(self._taking.take(turn)))
 
-    async def _check(self, turn: Turn) -> None:
+    async def _check(self, turn: NodeRun) -> None:
         problem = await self._checks.problem(turn.node, self.state.checks(turn))
-        self._heard.put_nowait(Checked(turn=turn, problem=problem))
+        self._heard.put_nowait(ChecksEnded(turn=turn, problem=problem))
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(RENEW)
             await self._nodes.hold(self._held, epoch=self.state.epoch)
 
-    def _take_word(self, said: Said) -> str:
+    def _take_word(self, said: SentCommand) -> str:
         """Take an operator's command; return why it is rejected, or empty once it is recorded."""
         if problem := refusal(said, self.state):
             return problem
@@ -331,7 +335,7 @@ class Execution:
         self._heard.put_nowait(None)
         return ""
 
-    async def _let_go(self, ending: Ending, why: str) -> Over:
+    async def _let_go(self, ending: RolloutEnding, why: str) -> RolloutEnded:
         kept = await self._keep()
         left: Mapping[NodeName, str] = dict.fromkeys(
             [node for node in self._held if node not in kept], ""
@@ -343,7 +347,7 @@ class Execution:
         if self.state.began.options.investigate is not None:
             # They may stay on hold although their reply was lost: `give_back` asks them.
             kept += tuple(node for node in left if node in self.state.failed)
-        over = Over(ending=ending, why=why, left=dict(left), kept=kept)
+        over = RolloutEnded(ending=ending, why=why, left=dict(left), kept=kept)
         self._note(over)
         return over
 

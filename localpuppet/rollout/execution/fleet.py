@@ -14,27 +14,33 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.bus import key_value, layout
-from localpuppet.fleet.inventory.awaited import Awaited
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.requests.client import AT_ONCE
 from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
-from localpuppet.fleet.requests.rollout import OfRollout, step_uuid
+from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.triggers.outcome import TriggerOutcome, succeeded
 from localpuppet.fleet.triggers.step_table import StepState
 from localpuppet.fleet.trust.policy import TAKEOVER
 from localpuppet.fleet.trust.signing import claimed_payload
-from localpuppet.node.puppet.changes import Foreseen
+from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.node.runs.hold import rollout_owner
 from localpuppet.rollout.execution.deliveries import Deliveries, claim_of
-from localpuppet.rollout.execution.events import Began, Ended, Fate, Turn
-from localpuppet.rollout.execution.nodes import HOLD, Asked, News, Problems, Staging
+from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan
+from localpuppet.rollout.execution.nodes import (
+    HOLD,
+    NodeRunAnswer,
+    NodeRunReport,
+    Problems,
+    StagingResult,
+)
 from localpuppet.rollout.execution.replies import MAX_REASON, PATIENCE, line, problem_of
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.requests.client import Answer, RequestClient
+    from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.fleet.trust.signing import Verifier
 
@@ -50,7 +56,7 @@ LONGEST = 7 * 86400.0  # seconds: no run takes longer
 
 
 class FleetNodes:
-    """The nodes of one rollout; see `nodes.Nodes`."""
+    """The nodes of one rollout; see `nodes.RolloutNodes`."""
 
     def __init__(
         self,
@@ -58,7 +64,7 @@ class FleetNodes:
         *,
         client: "RequestClient",
         verifier: "Verifier",
-        began: Began,
+        began: RolloutBegan,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kv = kv
@@ -103,7 +109,7 @@ class FleetNodes:
         """Return the durations of the nodes' last good runs; see `Nodes`."""
         return {node: seconds for node, seconds in self._durations.items() if seconds}
 
-    def _unready(self, answer: "Answer") -> str:
+    def _unready(self, answer: "NodeAnswer") -> str:
         if answer.reply is None or not answer.ok:
             return problem_of(answer)
         told = answer.reply.result
@@ -130,7 +136,7 @@ class FleetNodes:
         args = Disable(message=message[:MAX_REASON], length=length, rollout=rollout)
         return await self._ask_all(nodes, "disable", args)
 
-    def _claim(self, epoch: int, step: int = 0) -> OfRollout:
+    def _claim(self, epoch: int, step: int = 0) -> RolloutReference:
         return claim_of(self._began, self._client, epoch=epoch, step=step)
 
     async def release(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:
@@ -147,15 +153,21 @@ class FleetNodes:
             return dict.fromkeys(nodes, str(error))
         return {node: problem_of(found[str(node)]) for node in nodes if not found[str(node)].ok}
 
-    async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
+    async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> StagingResult:
         """Stage the release on nodes; see `Nodes`."""
         if self._deliveries is None:
-            return Staging(serials={}, problems={})
+            return StagingResult(serials={}, problems={})
         return await self._deliveries.stage(nodes, epoch=epoch)
 
     async def start(
-        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...], looked: int = 0
-    ) -> Asked:
+        self,
+        turn: NodeRun,
+        *,
+        epoch: int,
+        serial: int,
+        after: tuple[AwaitedEntry, ...],
+        looked: int = 0,
+    ) -> NodeRunAnswer:
         """Ask a node to run; see `Nodes`."""
         if self._deliveries is None:
             return await self._run(turn, epoch=epoch, after=after, looked=looked)
@@ -168,11 +180,11 @@ class FleetNodes:
                 return asked
             return await self._deliveries.confirm(asked.end, epoch=epoch, serial=serial)
         except UnavailableError as error:
-            return Asked(heard=False, problem=str(error))
+            return NodeRunAnswer(heard=False, problem=str(error))
 
     async def _run(
-        self, turn: Turn, *, epoch: int, after: tuple[Awaited, ...], looked: int
-    ) -> Asked:
+        self, turn: NodeRun, *, epoch: int, after: tuple[AwaitedEntry, ...], looked: int
+    ) -> NodeRunAnswer:
         options = self._began.options
         args = RunOnce(
             noop=options.noop,
@@ -187,7 +199,9 @@ class FleetNodes:
             return asked
         return replace(asked, end=replace(asked.end, foreseen=asked.foreseen))
 
-    async def look(self, turn: Turn, *, epoch: int, step: int, after: tuple[Awaited, ...]) -> Asked:
+    async def look(
+        self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
+    ) -> NodeRunAnswer:
         """Ask a node what a run would change; see `Nodes`."""
         self._steps[step_uuid(self._owner, step)] = step
         args = RunOnce(
@@ -197,34 +211,42 @@ class FleetNodes:
             after=after if turn.node in self._await else (),
             changes=self._began.salt,
         )
-        asked = await self._ask_to_run(Turn(step, turn.node), args)
-        if asked.end is not None and asked.end.fate is Fate.SUCCEEDED and asked.foreseen is None:
-            return replace(asked, end=replace(asked.end, fate=Fate.FAILED, reason=asked.problem))
+        asked = await self._ask_to_run(NodeRun(step, turn.node), args)
+        if (
+            asked.end is not None
+            and asked.end.fate is NodeResult.SUCCEEDED
+            and asked.foreseen is None
+        ):
+            return replace(
+                asked, end=replace(asked.end, fate=NodeResult.FAILED, reason=asked.problem)
+            )
         return asked
 
-    async def _ask_to_run(self, turn: Turn, args: RunOnce) -> Asked:
+    async def _ask_to_run(self, turn: NodeRun, args: RunOnce) -> NodeRunAnswer:
         try:
             async with self._slots:
                 answer = await self._client.ask(turn.node, "runonce", args, patience=PATIENCE)
         except UnavailableError as error:
-            return Asked(heard=False, problem=str(error))
+            return NodeRunAnswer(heard=False, problem=str(error))
         if answer.reply is None:
-            return Asked(heard=False, problem=answer.problem)
+            return NodeRunAnswer(heard=False, problem=answer.problem)
         if not answer.ok:
             reason = problem_of(answer)
-            return Asked(heard=True, end=Ended(turn=turn, fate=Fate.FAILED, reason=reason))
+            return NodeRunAnswer(
+                heard=True, end=NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason=reason)
+            )
         if answer.reply.result.get("look_again") is True:
-            stale = Ended(turn=turn, fate=Fate.FAILED, reason=STALE)
-            return Asked(heard=True, end=stale, look_again=True)
+            stale = NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason=STALE)
+            return NodeRunAnswer(heard=True, end=stale, look_again=True)
         end = _end(turn, answer.reply.result.get("step"))
         if end is not None and self._began.needs:
             end = replace(end, entry=_entry(turn.node, answer.reply.result.get("entry")))
         if end is None or not args.changes:
-            return Asked(heard=True, end=end)
+            return NodeRunAnswer(heard=True, end=end)
         foreseen, problem = _foreseen(answer.reply.result.get("changes"))
-        return Asked(heard=True, end=end, foreseen=foreseen, problem=problem)
+        return NodeRunAnswer(heard=True, end=end, foreseen=foreseen, problem=problem)
 
-    async def ends(self) -> AsyncGenerator[News, None]:
+    async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         """Yield reports of node runs; see `Nodes`."""
         nodes = {str(node): node for group in self._began.groups for node in group}
         unreachable = False
@@ -247,14 +269,14 @@ class FleetNodes:
                 unreachable = True
                 await asyncio.sleep(AGAIN)
 
-    def _told(self, node: "NodeName", token: bytes) -> list[News]:
+    def _told(self, node: "NodeName", token: bytes) -> list[NodeRunReport]:
         """Return the finished steps of this rollout that a presence reports."""
         if not self._names_a_step(token):
             return []
         settled = believe(self._verifier, node, token).get("settled")
         found = map(TriggerOutcome.from_dict, settled if isinstance(settled, list) else [])
         return [
-            self._news(Turn(self._steps[one.uuid], node), one)
+            self._news(NodeRun(self._steps[one.uuid], node), one)
             for one in found
             if one is not None and one.sender == self._owner and one.uuid in self._steps
         ]
@@ -267,7 +289,7 @@ class FleetNodes:
             return False
         return any(uuid.decode() in self._steps for uuid in _UUID.findall(payload))
 
-    def _news(self, turn: Turn, told: TriggerOutcome) -> News:
+    def _news(self, turn: NodeRun, told: TriggerOutcome) -> NodeRunReport:
         """Return a report of a node run; with its result if a reply would not add to it."""
         more = (
             self._deliveries is not None  # whether the release is confirmed
@@ -276,53 +298,55 @@ class FleetNodes:
             or turn.node in self._producers  # the entry that it published
         )
         if more or not succeeded(told.outcome):  # the reason of a failure
-            return News(turn=turn)
+            return NodeRunReport(turn=turn)
         run = None if told.run is None else line(told.run)
-        end = Ended(turn=turn, fate=Fate.SUCCEEDED, outcome=line(told.outcome), run=run)
-        return News(turn=turn, end=end)
+        end = NodeRunEnded(
+            turn=turn, fate=NodeResult.SUCCEEDED, outcome=line(told.outcome), run=run
+        )
+        return NodeRunReport(turn=turn, end=end)
 
 
-def _end(turn: Turn, step: Json) -> Ended | None:
+def _end(turn: NodeRun, step: Json) -> NodeRunEnded | None:
     """Return the result of a node run from the node's step record; `None` if it is not over."""
     told = mapping_of(step)
     if told.get("state") != StepState.OVER:
         return None
     outcome, run = line(told.get("outcome")), told.get("run")
-    return Ended(
+    return NodeRunEnded(
         turn=turn,
-        fate=Fate.SUCCEEDED if succeeded(outcome) else Fate.FAILED,
+        fate=NodeResult.SUCCEEDED if succeeded(outcome) else NodeResult.FAILED,
         outcome=outcome,
         run=line(run) if isinstance(run, str) else None,
         reason="" if succeeded(outcome) else line(told.get("reason") or outcome),
     )
 
 
-def _entry(node: "NodeName", told: Json) -> Awaited | None:
+def _entry(node: "NodeName", told: Json) -> AwaitedEntry | None:
     """Return the inventory entry that a node reports; `None` if missing or malformed."""
     try:
-        found = Awaited.from_dict(told) if isinstance(told, dict) else None
+        found = AwaitedEntry.from_dict(told) if isinstance(told, dict) else None
     except InvalidInputError:
         return None
     return found if found is not None and found.node == node else None
 
 
-def _can(answer: "Answer", what: str) -> bool:
+def _can(answer: "NodeAnswer", what: str) -> bool:
     """Return whether a node reports a capability; earlier versions do not."""
     return answer.reply is not None and answer.reply.result.get(what) is True
 
 
-def _foreseen(told: Json) -> tuple[Foreseen | None, str]:
+def _foreseen(told: Json) -> tuple[PredictedChanges | None, str]:
     """Return the changes that a node reports, or `None` and the reason."""
     raw = mapping_of(told)
     if "problem" in raw:
         return None, line(raw["problem"])
     try:
-        return Foreseen.from_dict(raw), ""
+        return PredictedChanges.from_dict(raw), ""
     except InvalidInputError as error:
         return None, line(str(error))
 
 
-def _durations(answer: "Answer") -> tuple[float, ...]:
+def _durations(answer: "NodeAnswer") -> tuple[float, ...]:
     """Return the run durations that a node reports, in seconds, without malformed ones."""
     told = answer.reply.result.get("durations") if answer.reply is not None and answer.ok else None
     found = [

@@ -22,8 +22,8 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import checked_time
 from localpuppet.fleet.requests.rollout import MAX_EPOCH
 from localpuppet.rollout.execution.event_forms import from_dict, to_dict
-from localpuppet.rollout.execution.events import Began, Ending, Event, Fate
-from localpuppet.rollout.execution.report import OPEN, Report
+from localpuppet.rollout.execution.events import Event, NodeResult, RolloutBegan, RolloutEnding
+from localpuppet.rollout.execution.report import OPEN, RolloutReport
 
 MAX_PACKED = 320 * 1024
 MAX_INFLATED = 16 * 1024 * 1024
@@ -31,7 +31,7 @@ SCHEMA = 1
 # Characters of a title and of a reason in a summary.
 MAX_TEXT = 200
 _WHERE = "rollout checkpoint"
-_COUNTED = frozenset((*Fate, OPEN))
+_COUNTED = frozenset((*NodeResult, OPEN))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +41,11 @@ class Summary:
     Attributes:
         began: When it began, ISO 8601.
         ended: When it ended, ISO 8601.
-        counts: Result → number of nodes, as in `Report.counts`.
+        counts: Result → number of nodes, as in `RolloutReport.counts`.
     """
 
     title: str
-    ending: Ending
+    ending: RolloutEnding
     why: str
     began: str
     ended: str
@@ -53,7 +53,7 @@ class Summary:
     counts: Mapping[str, int]
 
     @classmethod
-    def of(cls, report: Report) -> "Summary | None":
+    def of(cls, report: RolloutReport) -> "Summary | None":
         """Return the summary of a rollout; `None` if it is not over."""
         over = report.state.over
         if over is None or report.ended is None:
@@ -85,7 +85,7 @@ class Summary:
             raise ValueError("noop")
         return cls(
             title=_cut(raw["title"]),
-            ending=Ending(raw["ending"]),
+            ending=RolloutEnding(raw["ending"]),
             why=_cut(raw["why"]),
             began=checked_time(raw["began"]),
             ended=checked_time(raw["ended"]),
@@ -96,11 +96,11 @@ class Summary:
     @property
     def succeeded(self) -> bool:
         """Whether every node succeeded."""
-        return set(self.counts) == {Fate.SUCCEEDED}
+        return set(self.counts) == {NodeResult.SUCCEEDED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class RolloutCheckpoint:
     """A rollout checkpoint.
 
     Attributes:
@@ -134,7 +134,7 @@ class Head:
         return packed
 
     @classmethod
-    def parse(cls, payload: bytes, *, caller: str) -> "Head":
+    def parse(cls, payload: bytes, *, caller: str) -> "RolloutCheckpoint":
         """Return the checkpoint in verified bytes.
 
         Args:
@@ -162,14 +162,17 @@ class Head:
                 events=tuple((checked_time(at), from_dict(event)) for at, event in raw["events"]),
             )
             if head.events:  # they may tell what cannot have happened
-                told = Report.of(head.events, taken=True)
+                told = RolloutReport.of(head.events, taken=True)
                 if told.state.epoch > head.epoch:
                     raise ValueError("epoch of an event")
         except (KeyError, TypeError, ValueError, AttributeError, LocalpuppetError) as error:
             raise InvalidInputError(f"is malformed: {error}", where=_WHERE) from error
         if head.events:
             first = head.events[0][1]
-            if not isinstance(first, Began) or (first.id, first.caller) != (head.rollout, caller):
+            if not isinstance(first, RolloutBegan) or (first.id, first.caller) != (
+                head.rollout,
+                caller,
+            ):
                 raise InvalidInputError(f"is not of a rollout of {caller}", where=_WHERE)
         return head
 

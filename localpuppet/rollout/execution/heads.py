@@ -20,11 +20,11 @@ from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.rollout.execution.head import Head
+from localpuppet.rollout.execution.head import RolloutCheckpoint
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.bus.key_value import Change, Entry, KeyValue
-    from localpuppet.fleet.trust.signing import Signer, Verifier
+    from localpuppet.fleet.bus.key_value import Change, KeyValue, KeyValueEntry
+    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 # Seconds; nodes remember their runs of a rollout for the same time.
 TTL = 30 * 86400.0
@@ -35,15 +35,15 @@ AGAIN = 5.0  # seconds until the next write to an unreachable bus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptHead:
+class PublishedCheckpoint:
     """A checkpoint on the bus."""
 
-    head: Head
+    head: RolloutCheckpoint
     revision: int
     signer: SignerName
 
 
-class Heads:
+class RolloutCheckpoints:
     """The checkpoints of one caller's rollouts.
 
     Args:
@@ -55,7 +55,7 @@ class Heads:
         self,
         kv: "KeyValue",
         *,
-        signer: "Signer",
+        signer: "MessageSigner",
         verifier: "Verifier",
         denied: Callable[[SignerName], str],
         owner: SignerName | None = None,
@@ -67,7 +67,7 @@ class Heads:
         self.signer = signer.name
         self.owner = owner or signer.name
 
-    async def read(self, rollout: RolloutId) -> KeptHead | None:
+    async def read(self, rollout: RolloutId) -> PublishedCheckpoint | None:
         """Return the checkpoint of a rollout; `None` if the bus has none.
 
         Raises:
@@ -81,7 +81,7 @@ class Heads:
         """Watch the checkpoints without an end; see `KeyValue.watch`."""
         return self._kv.watch(layout.rollouts_of(self.owner))
 
-    def believed(self, entry: "Entry") -> KeptHead:
+    def believed(self, entry: "KeyValueEntry") -> PublishedCheckpoint:
         """Return the verified checkpoint in an entry of the bus; see `read`."""
         rollout = RolloutId.parse(entry.key.removeprefix(layout.rollouts_of(self.owner)))
         return self._verified(entry, rollout)
@@ -90,7 +90,7 @@ class Heads:
         """Return the key of a rollout's checkpoint."""
         return layout.rollouts_of(self.owner) + rollout
 
-    def _verified(self, entry: "Entry", rollout: RolloutId) -> KeptHead:
+    def _verified(self, entry: "KeyValueEntry", rollout: RolloutId) -> PublishedCheckpoint:
         signed = self._verifier.verify(entry.value, MessageKind.ROLLOUT)
         if signed.signer not in (self.owner, self._signer.name) and (
             why := self._denied(signed.signer)
@@ -98,12 +98,12 @@ class Heads:
             raise IntegrityError(
                 f"was signed by {signed.signer}, not by {self.owner} ({why})", where=entry.key
             )
-        head = Head.parse(signed.payload, caller=self.owner.caller)
+        head = RolloutCheckpoint.parse(signed.payload, caller=self.owner.caller)
         if head.rollout != rollout:
             raise IntegrityError(f"is the checkpoint of rollout {head.rollout}", where=entry.key)
-        return KeptHead(head=head, revision=entry.revision, signer=signed.signer)
+        return PublishedCheckpoint(head=head, revision=entry.revision, signer=signed.signer)
 
-    async def find(self, rollout: RolloutId | None) -> KeptHead:
+    async def find(self, rollout: RolloutId | None) -> PublishedCheckpoint:
         """Return the checkpoint of a rollout that can be resumed; of the newest for `None`.
 
         Raises:
@@ -137,7 +137,7 @@ class Heads:
                     return head.rollout
         return None
 
-    async def all(self, *, most: int) -> "list[Head]":
+    async def all(self, *, most: int) -> "list[RolloutCheckpoint]":
         """Return the trusted checkpoints, the newest rollouts first, up to `most`."""
         found = []
         for entry in await self._entries():
@@ -147,12 +147,12 @@ class Heads:
                 break
         return found
 
-    async def _entries(self) -> "list[Entry]":
+    async def _entries(self) -> "list[KeyValueEntry]":
         """Return all entries of the caller, the newest rollouts first."""
         listing = await self._kv.list(layout.rollouts_of(self.owner))
         return sorted(listing.entries, key=lambda entry: entry.key, reverse=True)
 
-    async def write(self, head: Head, revision: int | None) -> int:
+    async def write(self, head: RolloutCheckpoint, revision: int | None) -> int:
         """Write a checkpoint over the one with a revision, or as the first; return its revision.
 
         Raises:
@@ -171,7 +171,7 @@ class Heads:
         return written
 
 
-class HeadKeeper:
+class CheckpointKeeper:
     """Keeps the checkpoint of one rollout up to date, behind its journal.
 
     Args:
@@ -181,10 +181,10 @@ class HeadKeeper:
 
     def __init__(
         self,
-        heads: Heads,
+        heads: RolloutCheckpoints,
         rollout: RolloutId,
         *,
-        current: Callable[[], Head],
+        current: Callable[[], RolloutCheckpoint],
         revision: int | None,
         note: Callable[[str], None],
     ) -> None:
@@ -242,7 +242,7 @@ class HeadKeeper:
         except BusyError:
             await self._write_over(head)
 
-    async def _write_over(self, head: Head) -> None:
+    async def _write_over(self, head: RolloutCheckpoint) -> None:
         """Write again over this process's own checkpoint: a reply was lost, or the key expired."""
         found = await self._heads.read(self._rollout)
         if found is not None and found.head.epoch > head.epoch:

@@ -20,12 +20,12 @@ from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.files import make_private, remove
 from localpuppet.base.machine.flock import Flock, is_locked
 from localpuppet.rollout.execution.event_forms import from_dict, to_dict
-from localpuppet.rollout.execution.events import Began, Event
-from localpuppet.rollout.execution.state import State
-from localpuppet.rollout.execution.words.word import Word
+from localpuppet.rollout.execution.events import Event, RolloutBegan
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.words.word import RolloutCommand
 
 _VERSION = 1
-_KNOWN = {str(word): word for word in Word}
+_KNOWN = {str(word): word for word in RolloutCommand}
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (
     number INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL
@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS words (
 """
 
 
-class Journal:
+class RolloutJournal:
     """The events of one rollout, and the commands to it, on disk."""
 
     def __init__(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class Journal:
     def _lock_file(self) -> Path:
         return self.path.with_suffix(".lock")
 
-    def begin(self, began: Began, *, at: str) -> None:
+    def begin(self, began: RolloutBegan, *, at: str) -> None:
         """Create the file with its first event.
 
         Raises:
@@ -102,10 +102,10 @@ class Journal:
         except ValueError as error:
             raise StateError(f"holds a damaged event: {error}", where=str(self.path)) from error
 
-    def state(self) -> State:
+    def state(self) -> RolloutState:
         """Return the state of the rollout."""
         try:
-            return State.of(event for _, event in self.events())
+            return RolloutState.of(event for _, event in self.events())
         except StateError as error:
             raise (error if error.where else error.at(str(self.path))) from error
 
@@ -117,7 +117,7 @@ class Journal:
             connection.execute("DELETE FROM events")
             _insert(events, connection)
 
-    def say(self, word: Word, caller: str, about: str = "") -> None:
+    def say(self, word: RolloutCommand, caller: str, about: str = "") -> None:
         """Leave a command for the process that controls the rollout.
 
         Args:
@@ -129,7 +129,7 @@ class Journal:
         with self._database.transaction() as connection:
             connection.execute("INSERT INTO words (word, caller) VALUES (?, ?)", (text, caller))
 
-    def said(self, after: int) -> list[tuple[int, Word, str, str]]:
+    def said(self, after: int) -> list[tuple[int, RolloutCommand, str, str]]:
         """Return the commands after a number.
 
         Returns:
@@ -171,7 +171,7 @@ class Journal:
             self._lock = None
 
 
-def resumable(journal: Journal, caller: str) -> Began:
+def resumable(journal: RolloutJournal, caller: str) -> RolloutBegan:
     """Return the first event of a caller's rollout that can be resumed.
 
     Raises:
@@ -188,7 +188,7 @@ def resumable(journal: Journal, caller: str) -> Began:
     return began
 
 
-def owned(began: Began, caller: str) -> Began:
+def owned(began: RolloutBegan, caller: str) -> RolloutBegan:
     """Return the first event of a rollout if it is the caller's own.
 
     Raises:

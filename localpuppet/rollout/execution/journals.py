@@ -7,9 +7,9 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId, did_you_mean
 from localpuppet.base.machine.files import remove, state_problem
-from localpuppet.rollout.execution.events import Began
-from localpuppet.rollout.execution.journal import Journal
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.events import RolloutBegan
+from localpuppet.rollout.execution.journal import RolloutJournal
+from localpuppet.rollout.execution.state import RolloutState
 
 # Journals are removed when a rollout begins. A node remembers its runs for 30 days, so an older
 # rollout cannot be resumed.
@@ -38,7 +38,7 @@ class Journals:
         except OSError as error:
             raise state_problem(error, self._directory) from error
 
-    def open(self, rollout: RolloutId | None) -> Journal:
+    def open(self, rollout: RolloutId | None) -> RolloutJournal:
         """Return the journal of a rollout; of the newest for `None`.
 
         Raises:
@@ -58,11 +58,11 @@ class Journals:
             )
         return self.place(wanted)
 
-    def place(self, rollout: RolloutId) -> Journal:
+    def place(self, rollout: RolloutId) -> RolloutJournal:
         """Return the journal of a rollout, whether it exists or not."""
-        return Journal(self._directory / f"{rollout}{_SUFFIX}")
+        return RolloutJournal(self._directory / f"{rollout}{_SUFFIX}")
 
-    def states(self) -> Iterator[State]:
+    def states(self) -> Iterator[RolloutState]:
         """Yield the state of each rollout of this machine, the newest first.
 
         Unreadable journals are left out; 'rollout list' names them.
@@ -77,7 +77,7 @@ class Journals:
                 journal.close()
             yield state
 
-    def newest(self, wanted: Callable[[State], bool], *, what: str) -> Journal:
+    def newest(self, wanted: Callable[[RolloutState], bool], *, what: str) -> RolloutJournal:
         """Return the journal of the newest rollout that matches a condition.
 
         Args:
@@ -122,7 +122,7 @@ class Journals:
             if RolloutId.like(rollout) and rollout < oldest and rollout not in known:
                 remove(path)
 
-    def begin(self, began: Began, *, at: str) -> Journal:
+    def begin(self, began: RolloutBegan, *, at: str) -> RolloutJournal:
         """Create and lock the journal of a new rollout, with its first event."""
         journal = self.place(began.id)
         journal.take()

@@ -11,8 +11,8 @@ from pathlib import Path
 from localpuppet.base.formats.prometheus import parse_samples, show_samples
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.files import write_durably
-from localpuppet.rollout.execution.events import Ending, Fate
-from localpuppet.rollout.execution.report import OPEN, PAUSED, RUNNING, Report
+from localpuppet.rollout.execution.events import NodeResult, RolloutEnding
+from localpuppet.rollout.execution.report import OPEN, PAUSED, RUNNING, RolloutReport
 
 _SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
 _HELP = {
@@ -36,7 +36,7 @@ def file_beside(metrics: Path) -> Path:
     return metrics.with_stem(f"{metrics.stem}-rollouts")
 
 
-def update(path: Path, report: Report, *, now: datetime) -> None:
+def update(path: Path, report: RolloutReport, *, now: datetime) -> None:
     """Replace the textfile.
 
     Args:
@@ -60,7 +60,7 @@ def _success_before(path: Path) -> str | None:
         return None
 
 
-def _of(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
+def _of(report: RolloutReport, now: datetime) -> Iterator[tuple[str, str]]:
     last = "localpuppet_last_rollout_"
     over = report.state.over
     began = parse_time(report.began)
@@ -73,11 +73,11 @@ def _of(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
     if ended is not None:
         yield f"{last}ended_timestamp_seconds", f"{ended.timestamp():.3f}"
     yield f"{last}duration_seconds", f"{((ended or now) - began).total_seconds():.3f}"
-    for ending in Ending:
+    for ending in RolloutEnding:
         value = str(int(over is not None and over.ending is ending))
         yield f'{last}outcome{{outcome="{ending}"}}', value
     yield f"{last}success", str(int(report.succeeded))
     counts = report.counts()
-    for fate in (*map(str, Fate), OPEN):
+    for fate in (*map(str, NodeResult), OPEN):
         yield f'{last}nodes{{fate="{fate}"}}', str(counts.get(fate, 0))
     yield f"{last}resumed", str(report.state.epoch - 1)

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.awaited import Awaited
-from localpuppet.node.puppet.changes import Foreseen
-from localpuppet.rollout.execution.events import Ended, Turn
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.node.puppet.changes import PredictedChanges
+from localpuppet.rollout.execution.events import NodeRun, NodeRunEnded
 
 Problems = Mapping[NodeName, str]
 HOLD = 600.0  # seconds until a hold expires that is not renewed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class NodeRunAnswer:
     """The answer of a node that was asked to run.
 
     Attributes:
@@ -29,14 +29,14 @@ class Asked:
     """
 
     heard: bool
-    end: Ended | None = None
+    end: NodeRunEnded | None = None
     problem: str = ""
-    foreseen: Foreseen | None = None
+    foreseen: PredictedChanges | None = None
     look_again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class NodeRunReport:
     """A report that a node sent without a request.
 
     Attributes:
@@ -44,12 +44,12 @@ class News:
         end: The complete result; `None` if the node has to be asked for it.
     """
 
-    turn: Turn
-    end: Ended | None = None
+    turn: NodeRun
+    end: NodeRunEnded | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staging:
+class StagingResult:
     """The result of staging a release on nodes.
 
     Attributes:
@@ -61,7 +61,7 @@ class Staging:
     problems: Problems
 
 
-class Nodes(Protocol):
+class RolloutNodes(Protocol):
     """The nodes of a fleet, for one rollout.
 
     No method raises because of a single node or an unreachable bus: an unresponsive node is a
@@ -93,13 +93,19 @@ class Nodes(Protocol):
         """Release nodes; return those that did not confirm it, with the reason."""
         ...
 
-    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> Staging:
+    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
         """Stage the rollout's release on nodes without applying it."""
         ...
 
     async def start(
-        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...], looked: int = 0
-    ) -> Asked:
+        self,
+        turn: NodeRun,
+        *,
+        epoch: int,
+        serial: int,
+        after: tuple[AwaitedEntry, ...],
+        looked: int = 0,
+    ) -> NodeRunAnswer:
         """Ask a node to run, or for the result of that run: a node runs once for each step.
 
         If the rollout has a release, the node first switches to it; in the step after the last
@@ -115,13 +121,15 @@ class Nodes(Protocol):
         """
         ...
 
-    async def look(self, turn: Turn, *, epoch: int, step: int, after: tuple[Awaited, ...]) -> Asked:
+    async def look(
+        self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
+    ) -> NodeRunAnswer:
         """Ask a node what a run would change, with noop, or for the result of that question.
 
         `step` identifies the comparison; `ends` reports it like a run.
         """
         ...
 
-    def ends(self) -> AsyncGenerator[News, None]:
+    def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         """Yield the nodes' reports of runs that may have ended, without an end."""
         ...

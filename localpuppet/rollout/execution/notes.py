@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Protocol
 
 from localpuppet.rollout.execution.events import Event
-from localpuppet.rollout.execution.words.word import Said
+from localpuppet.rollout.execution.words.word import SentCommand
 
 
-class Notes(Protocol):
+class EventRecorder(Protocol):
     """Records the events of a rollout, and receives commands for it."""
 
     def append(self, *events: Event) -> None:
@@ -22,7 +22,7 @@ class Notes(Protocol):
         """Return the time that the next event gets, UTC."""
         ...
 
-    async def hear(self, take: Callable[[Said], str]) -> None:
+    async def hear(self, take: Callable[[SentCommand], str]) -> None:
         """Deliver operators' commands, for as long as this is awaited.
 
         Args:

@@ -8,26 +8,26 @@ from typing import Any
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import parse_time, show_time
-from localpuppet.node.puppet.changes import Change
+from localpuppet.node.puppet.changes import PropertyChange
 from localpuppet.rollout.execution.approving import approval_of
 from localpuppet.rollout.execution.events import (
-    Approved,
-    Checked,
-    Continued,
-    Ended,
+    ChangesApproved,
+    ChangesPredicted,
+    ChecksEnded,
     Event,
-    Fate,
-    Looked,
-    Over,
-    Overtaken,
-    Paused,
-    Resumed,
-    Started,
-    Stopped,
-    Turn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    RolloutContinued,
+    RolloutEnded,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    RolloutTakenOver,
 )
 from localpuppet.rollout.execution.nodes import HOLD
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.state import RolloutState
 
 RUNNING = "running"
 PAUSED = "paused"
@@ -38,12 +38,12 @@ OPEN = "open"  # the result of a node that has none yet
 
 
 def show_counts(counts: Mapping[str, int]) -> str:
-    """Return the counts of `Report.counts` as text."""
+    """Return the counts of `RolloutReport.counts` as text."""
     return ", ".join(f"{number} {word}" for word, number in counts.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class RolloutReport:
     """The report of a rollout.
 
     Attributes:
@@ -58,17 +58,17 @@ class Report:
         decisions: Decisions about the whole rollout: times and texts with their authors.
     """
 
-    state: State
+    state: RolloutState
     word: str
     began: str
     ended: str | None
-    started_at: dict[Turn, str]
-    ended_at: dict[Turn, str]
-    checked_at: dict[Turn, str]
+    started_at: dict[NodeRun, str]
+    ended_at: dict[NodeRun, str]
+    checked_at: dict[NodeRun, str]
     decisions: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, events: Sequence[tuple[str, Event]], *, taken: bool) -> "Report":
+    def of(cls, events: Sequence[tuple[str, Event]], *, taken: bool) -> "RolloutReport":
         """Return the report of a rollout.
 
         Args:
@@ -76,24 +76,24 @@ class Report:
             taken: Whether a process controls the rollout.
 
         Raises:
-            StateError: The events do not form a rollout, see `State.of`.
+            StateError: The events do not form a rollout, see `RolloutState.of`.
         """
-        state = State.of(event for _, event in events)
-        started_at: dict[Turn, str] = {}
-        ended_at: dict[Turn, str] = {}
-        checked_at: dict[Turn, str] = {}
+        state = RolloutState.of(event for _, event in events)
+        started_at: dict[NodeRun, str] = {}
+        ended_at: dict[NodeRun, str] = {}
+        checked_at: dict[NodeRun, str] = {}
         decisions: list[tuple[str, str]] = []
         ended: str | None = None
         for at, event in events:
-            if isinstance(event, Started):
+            if isinstance(event, NodeRunsStarted):
                 started_at.update(dict.fromkeys(event.turns, at))
-            elif isinstance(event, Ended):
+            elif isinstance(event, NodeRunEnded):
                 ended_at.setdefault(event.turn, at)
-            elif isinstance(event, Checked):
+            elif isinstance(event, ChecksEnded):
                 checked_at[event.turn] = at
-            elif isinstance(event, Over):
+            elif isinstance(event, RolloutEnded):
                 ended = ended or at
-            elif isinstance(event, Resumed):
+            elif isinstance(event, RolloutResumed):
                 ended = None
             if decision := _decision(event):
                 decisions.append((at, decision))
@@ -115,14 +115,14 @@ class Report:
     def succeeded(self) -> bool:
         """Whether the rollout is over and every selected node succeeded."""
         fates = self.state.fates().values()
-        return self.state.over is not None and all(fate is Fate.SUCCEEDED for fate in fates)
+        return self.state.over is not None and all(fate is NodeResult.SUCCEEDED for fate in fates)
 
     def counts(self) -> dict[str, int]:
         """Return result → number of nodes; `OPEN` for nodes without a result."""
         found = Counter(str(fate or OPEN) for fate in self.state.fates().values())
-        return {fate: found[fate] for fate in [*map(str, Fate), OPEN] if found[fate]}
+        return {fate: found[fate] for fate in [*map(str, NodeResult), OPEN] if found[fate]}
 
-    def seconds(self, turn: Turn) -> float | None:
+    def seconds(self, turn: NodeRun) -> float | None:
         """Return the seconds from the request of a node run to its result; `None` if not over."""
         begun, ended = self.started_at.get(turn), self.ended_at.get(turn)
         if begun is None or ended is None:
@@ -131,7 +131,7 @@ class Report:
 
     def reason(self, node: NodeName) -> str:
         """Return why a node did not succeed, one line; empty if it did or the reason is unknown."""
-        back = self.state.ends.get(Turn(self.state.step_back, node))
+        back = self.state.ends.get(NodeRun(self.state.step_back, node))
         if back is not None and back.reason:
             return back.reason
         end = self.state.failed.get(node)
@@ -189,11 +189,11 @@ class Report:
                 for node, fate in self.state.fates().items()
             ],
             "groups": [
-                {"group": step, "runs": [self._run(Turn(step, node)) for node in group]}
+                {"group": step, "runs": [self._run(NodeRun(step, node)) for node in group]}
                 for step, group in enumerate(self.state.began.groups, 1)
             ],
             "back": [
-                self._run(Turn(self.state.step_back, node))
+                self._run(NodeRun(self.state.step_back, node))
                 for node in (self.state.took if self.state.goes_back else ())
             ],
             "decisions": [{"at": at, "what": what} for at, what in self.decisions],
@@ -223,7 +223,7 @@ class Report:
             "differences": [self._difference(turn) for turn in sorted(self.state.seen)],
         }
 
-    def _waiting(self, turn: Turn) -> dict[str, Any]:
+    def _waiting(self, turn: NodeRun) -> dict[str, Any]:
         difference = self.state.seen[turn]
         return {
             "node": turn.node,
@@ -232,7 +232,7 @@ class Report:
             "difference": difference.digest,
         }
 
-    def _difference(self, turn: Turn) -> dict[str, Any]:
+    def _difference(self, turn: NodeRun) -> dict[str, Any]:
         difference, approved = self.state.seen[turn], self.state.approved.get(turn)
         return {
             **self._waiting(turn),
@@ -241,7 +241,7 @@ class Report:
             "approved_by": None if approved is None else approved.who,
         }
 
-    def _run(self, turn: Turn) -> dict[str, Any]:
+    def _run(self, turn: NodeRun) -> dict[str, Any]:
         end = self.state.ends.get(turn)
         return {
             "node": turn.node,
@@ -257,25 +257,25 @@ class Report:
         }
 
 
-def _named(change: Change) -> dict[str, str]:
+def _named(change: PropertyChange) -> dict[str, str]:
     """Return the JSON form of a change without its mark, which has a meaning only on its node."""
     return {"type": change.type, "title": change.title, "property": change.property}
 
 
 def _decision(event: Event) -> str:
     """Return an event's decision about the whole rollout, one line; empty if it has none."""
-    if isinstance(event, Paused):
+    if isinstance(event, RolloutPaused):
         return f"paused: {event.why}"
-    if isinstance(event, Continued):
+    if isinstance(event, RolloutContinued):
         return f"continued by {event.who}"
-    if isinstance(event, Looked) and event.difference:
+    if isinstance(event, ChangesPredicted) and event.difference:
         return f"{event.turn.node} {event.difference.why} (difference {event.difference.digest})"
-    if isinstance(event, Approved):
+    if isinstance(event, ChangesApproved):
         return f"{event.who} approved what {event.turn.node} changes ({event.difference})"
-    if isinstance(event, Overtaken):
+    if isinstance(event, RolloutTakenOver):
         return f"{OVERTAKEN} {event.who}"
-    if isinstance(event, Stopped):
+    if isinstance(event, RolloutStopped):
         return f"no further nodes start: {event.why}"
-    if isinstance(event, Resumed):
+    if isinstance(event, RolloutResumed):
         return f"resumed by {event.who}" if event.who else "resumed"
     return ""

@@ -10,9 +10,9 @@ from xml.etree import ElementTree as Tree
 
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time, show_duration
-from localpuppet.rollout.execution.events import Fate, Turn
+from localpuppet.rollout.execution.events import NodeResult, NodeRun
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.execution.report import Report, show_counts
+from localpuppet.rollout.execution.report import RolloutReport, show_counts
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _NARROWEST = 0.4  # the least width of a bar, in percent
@@ -37,7 +37,7 @@ td.time { width: 25%; min-width: 6rem; }
 """
 
 
-def page(report: Report) -> str:
+def page(report: RolloutReport) -> str:
     """Return the HTML file."""
     began = report.state.began
     root = Tree.Element("html", lang="en")
@@ -60,10 +60,10 @@ def page(report: Report) -> str:
         _pairs(body, _differences(report))
     for step, group in enumerate(began.groups, 1):
         _add(body, "h2", f"Group {step}")
-        _runs(body, report, [Turn(step, node) for node in group])
+        _runs(body, report, [NodeRun(step, node) for node in group])
     if report.state.goes_back:
         _add(body, "h2", "Back to what they ran before")
-        _runs(body, report, [Turn(report.state.step_back, node) for node in report.state.took])
+        _runs(body, report, [NodeRun(report.state.step_back, node) for node in report.state.took])
     if report.state.foreseen:
         _add(body, "h2", "Would change")
         _pairs(body, _would_change(report))
@@ -71,7 +71,7 @@ def page(report: Report) -> str:
     return "<!doctype html>\n" + Tree.tostring(root, encoding="unicode", method="html") + "\n"
 
 
-def _differences(report: Report) -> Iterable[tuple[str, str]]:
+def _differences(report: RolloutReport) -> Iterable[tuple[str, str]]:
     for turn, difference in sorted(report.state.seen.items()):
         approved = report.state.approved.get(turn)
         by = f"approved by {approved.who}" if approved else "not approved"
@@ -79,13 +79,13 @@ def _differences(report: Report) -> Iterable[tuple[str, str]]:
         yield turn.node, f"{difference.why} ({by}){': ' if changes else ''}{changes}"
 
 
-def _would_change(report: Report) -> Iterable[tuple[str, str]]:
+def _would_change(report: RolloutReport) -> Iterable[tuple[str, str]]:
     for node, told in sorted(report.state.foreseen.items()):
         changes = "; ".join(map(str, told.changes)) or "nothing"
         yield node, f"{told.release}: {changes if told.whole else f'{told.total} properties'}"
 
 
-def _facts(report: Report) -> Iterable[tuple[str, str]]:
+def _facts(report: RolloutReport) -> Iterable[tuple[str, str]]:
     began, over = report.state.began, report.state.over
     yield "Rollout", began.id
     yield "By", began.caller
@@ -116,7 +116,7 @@ def _facts(report: Report) -> Iterable[tuple[str, str]]:
         yield "Kept on hold", ", ".join(over.kept)
 
 
-def _runs(parent: Tree.Element, report: Report, turns: Sequence[Turn]) -> None:
+def _runs(parent: Tree.Element, report: RolloutReport, turns: Sequence[NodeRun]) -> None:
     """Add a table with a row for each node run."""
     table = Tree.SubElement(parent, "table")
     header = Tree.SubElement(Tree.SubElement(table, "thead"), "tr")
@@ -141,11 +141,11 @@ def _runs(parent: Tree.Element, report: Report, turns: Sequence[Turn]) -> None:
             _add(cell, "span", f" run {end.run}", "quiet")
 
 
-def _ended(report: Report, turn: Turn) -> tuple[str, str]:
+def _ended(report: RolloutReport, turn: NodeRun) -> tuple[str, str]:
     """Return the result of a node run in a word, and its CSS class."""
     end = report.state.ends.get(turn)
     if end is not None:
-        well = end.fate is Fate.SUCCEEDED
+        well = end.fate is NodeResult.SUCCEEDED
         return (end.outcome or str(end.fate) if well else str(end.fate)), "good" if well else "bad"
     if turn.node in report.state.skipped:
         return "skipped", "quiet"
@@ -154,7 +154,7 @@ def _ended(report: Report, turn: Turn) -> tuple[str, str]:
     return "not reached" if report.ended else "waits", "quiet"
 
 
-def _bar(cell: Tree.Element, report: Report, turn: Turn, kind: str) -> None:
+def _bar(cell: Tree.Element, report: RolloutReport, turn: NodeRun, kind: str) -> None:
     """Add a bar from a run's start to its end, relative to the duration of the rollout."""
     begun, ended = report.started_at.get(turn), report.ended_at.get(turn)
     if begun is None or ended is None:
@@ -183,7 +183,7 @@ def _add(
     return element
 
 
-def _moment_of(report: Report, turn: Turn) -> datetime:
+def _moment_of(report: RolloutReport, turn: NodeRun) -> datetime:
     return parse_time(report.ended_at[turn])
 
 

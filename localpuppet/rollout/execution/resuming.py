@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.bus.key_value import RefusedError
-from localpuppet.rollout.execution.head import Head, Summary
-from localpuppet.rollout.execution.heads import Heads, KeptHead
-from localpuppet.rollout.execution.journal import Journal, owned, resumable
+from localpuppet.rollout.execution.head import RolloutCheckpoint, Summary
+from localpuppet.rollout.execution.heads import PublishedCheckpoint, RolloutCheckpoints
+from localpuppet.rollout.execution.journal import RolloutJournal, owned, resumable
 from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.report import Report
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.rollout.execution.state import RolloutState
 
 # Epochs to skip if the checkpoint is not trusted: so often the rollout may have been resumed
 # elsewhere unseen. Nodes obey only the newest epoch.
@@ -31,7 +31,7 @@ BLIND = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakenUp:
+class ResumedRollout:
     """A rollout that this process resumes.
 
     Attributes:
@@ -40,7 +40,7 @@ class TakenUp:
         revision: The revision of the claimed checkpoint; `None` if this process writes none.
     """
 
-    journal: Journal
+    journal: RolloutJournal
     epoch: int
     revision: int | None
 
@@ -49,10 +49,10 @@ async def take_up(
     rollout: RolloutId | None,
     *,
     journals: Journals,
-    heads: Heads,
-    problem: Callable[[State], Awaitable[str]] | None,
+    heads: RolloutCheckpoints,
+    problem: Callable[[RolloutState], Awaitable[str]] | None,
     note: Callable[[str], None],
-) -> TakenUp:
+) -> ResumedRollout:
     """Claim the next epoch of a rollout; for `None`, of the newest that can be resumed.
 
     Args:
@@ -96,7 +96,7 @@ async def take_up(
             newer = _newer_of(journal, found, here=epoch, heads=heads)
             epoch = max(newer, found.head.epoch)
         resumable(journal, caller)
-        claimed = Head(rollout=wanted, epoch=epoch + 1, events=tuple(journal.events()))
+        claimed = RolloutCheckpoint(rollout=wanted, epoch=epoch + 1, events=tuple(journal.events()))
         try:
             if not blind:
                 revision = await heads.write(claimed, revision)
@@ -104,15 +104,20 @@ async def take_up(
             if problem is not None:
                 raise
             revision = None
-        return TakenUp(journal=journal, epoch=epoch + 1, revision=revision)
+        return ResumedRollout(journal=journal, epoch=epoch + 1, revision=revision)
     except LocalpuppetError:
         journal.close()
         raise
 
 
 async def _read(
-    heads: Heads, rollout: RolloutId, *, own: bool, without: bool, note: Callable[[str], None]
-) -> tuple[KeptHead | None, int]:
+    heads: RolloutCheckpoints,
+    rollout: RolloutId,
+    *,
+    own: bool,
+    without: bool,
+    note: Callable[[str], None],
+) -> tuple[PublishedCheckpoint | None, int]:
     """Return the trusted checkpoint of a rollout, and the number of epochs to skip."""
     try:
         return await heads.read(rollout), 0
@@ -128,12 +133,12 @@ async def _read(
         return None, BLIND
 
 
-def head_of(journal: Journal) -> Head:
+def head_of(journal: RolloutJournal) -> RolloutCheckpoint:
     """Return the checkpoint of a journal."""
     events = journal.events()
-    report = Report.of(events, taken=False)
+    report = RolloutReport.of(events, taken=False)
     state, over = report.state, not report.state.resumable
-    return Head(
+    return RolloutCheckpoint(
         rollout=state.began.id,
         epoch=state.epoch,
         events=() if over else tuple(events),
@@ -142,12 +147,14 @@ def head_of(journal: Journal) -> Head:
     )
 
 
-def _newer_of(journal: Journal, found: KeptHead, *, here: int, heads: Heads) -> int:
+def _newer_of(
+    journal: RolloutJournal, found: PublishedCheckpoint, *, here: int, heads: RolloutCheckpoints
+) -> int:
     """Replace the journal's events by the checkpoint's if these are newer; return the epoch."""
     head = found.head
     if head.over:
         raise InvalidInputError("is over: it continued elsewhere", where=str(head.rollout))
-    there = State.of(event for _, event in head.events).epoch if head.events else 0
+    there = RolloutState.of(event for _, event in head.events).epoch if head.events else 0
     if there > here:
         _check_beginning(journal if here else None, found, heads)
         journal.replace(head.events)
@@ -161,7 +168,9 @@ def _newer_of(journal: Journal, found: KeptHead, *, here: int, heads: Heads) -> 
     return here
 
 
-def _check_beginning(journal: Journal | None, found: KeptHead, heads: Heads) -> None:
+def _check_beginning(
+    journal: RolloutJournal | None, found: PublishedCheckpoint, heads: RolloutCheckpoints
+) -> None:
     """Reject a checkpoint in which a third party changed what the rollout does.
 
     The controller would do that with all its rights, on the nodes and on this machine. An operator
@@ -186,7 +195,9 @@ def _check_beginning(journal: Journal | None, found: KeptHead, heads: Heads) -> 
 
 
 async def _check_over(
-    journal: Journal | None, found: KeptHead | None, problem: Callable[[State], Awaitable[str]]
+    journal: RolloutJournal | None,
+    found: PublishedCheckpoint | None,
+    problem: Callable[[RolloutState], Awaitable[str]],
 ) -> None:
     """Reject the takeover of a rollout before anything changes.
 
@@ -194,7 +205,7 @@ async def _check_over(
         InvalidInputError: A node of the rollout refuses the takeover, or is not ready.
     """
     if found is not None and found.head.events:
-        state = State.of(event for _, event in found.head.events)
+        state = RolloutState.of(event for _, event in found.head.events)
     elif journal is not None:
         state = journal.state()
     else:
@@ -205,7 +216,7 @@ async def _check_over(
         )
 
 
-def _epoch(journal: Journal, caller: str) -> int:
+def _epoch(journal: RolloutJournal, caller: str) -> int:
     state = journal.state()
     owned(state.began, caller)
     return state.epoch
@@ -223,7 +234,7 @@ def _newest_here(journals: Journals, caller: str) -> RolloutId | None:
     return None
 
 
-async def _newest_there(heads: Heads) -> RolloutId | None:
+async def _newest_there(heads: RolloutCheckpoints) -> RolloutId | None:
     try:
         return await heads.newest()
     except RefusedError:

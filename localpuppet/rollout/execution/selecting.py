@@ -7,7 +7,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.values import Json
-from localpuppet.rollout.execution.events import Need, Turn
+from localpuppet.rollout.execution.events import ExportDependency, NodeRun
 from localpuppet.rollout.plans.check import Check
 from localpuppet.rollout.plans.plan import Plan
 
@@ -21,7 +21,7 @@ Checks = tuple[Check, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selected:
+class RolloutSelection:
     """The nodes that a rollout selects, their order and their checks.
 
     Attributes:
@@ -34,18 +34,18 @@ class Selected:
     groups: Groups
     title: str
     consumers: Consumers = field(default_factory=dict)
-    checks: Mapping[Turn, Checks] = field(default_factory=dict)
-    needs: tuple[Need, ...] = ()
+    checks: Mapping[NodeRun, Checks] = field(default_factory=dict)
+    needs: tuple[ExportDependency, ...] = ()
 
 
-def of_plan(plan: Plan) -> Selected:
+def of_plan(plan: Plan) -> RolloutSelection:
     """Return the selection of a plan.
 
     Raises:
         InvalidInputError: The plan has no node, or too many checks follow a run.
     """
     needs = needs_of(plan)
-    return Selected(
+    return RolloutSelection(
         groups=refuse_none(
             tuple(tuple(sorted(run.node for run in group)) for group in plan.groups)
         ),
@@ -96,13 +96,13 @@ def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
     return found
 
 
-def one_group(nodes: Collection[NodeName], *, title: str) -> Selected:
+def one_group(nodes: Collection[NodeName], *, title: str) -> RolloutSelection:
     """Return a selection of nodes without an order, as one group.
 
     Raises:
         InvalidInputError: There are none.
     """
-    return Selected(groups=refuse_none((tuple(sorted(nodes)),)), title=_title(title))
+    return RolloutSelection(groups=refuse_none((tuple(sorted(nodes)),)), title=_title(title))
 
 
 def _title(text: str) -> str:
@@ -120,12 +120,12 @@ def refuse_none(groups: Groups) -> Groups:
     return groups
 
 
-def needs_of(plan: Plan) -> tuple[Need, ...]:
+def needs_of(plan: Plan) -> tuple[ExportDependency, ...]:
     """Return which nodes consume what others produce.
 
     - Consumers of the same producers are merged, and so are producers with the same consumers: a
-      thousand producers for a thousand consumers are one `Need` in each checkpoint, and not a
-      million names.
+      thousand producers for a thousand consumers are one `ExportDependency` in each checkpoint, and
+      not a million names.
     - Derived relations (queries) do not count: their consumers can run with older answers.
     """
     producers: dict[str, set[NodeName]] = {}
@@ -145,11 +145,12 @@ def needs_of(plan: Plan) -> tuple[Need, ...]:
         if len(users.union(makers)) > 1:
             together.setdefault(tuple(sorted(users)), set()).update(makers)
     return tuple(
-        Need(producers=tuple(sorted(makers)), consumers=users) for users, makers in together.items()
+        ExportDependency(producers=tuple(sorted(makers)), consumers=users)
+        for users, makers in together.items()
     )
 
 
-def consumers_of(needs: Sequence[Need]) -> Consumers:
+def consumers_of(needs: Sequence[ExportDependency]) -> Consumers:
     """Return node → the other nodes that consume what it produces; without empty ones."""
     found: dict[NodeName, set[NodeName]] = {}
     for need in needs:
@@ -160,13 +161,13 @@ def consumers_of(needs: Sequence[Need]) -> Consumers:
     }
 
 
-def checks_of(plan: Plan) -> dict[Turn, Checks]:
+def checks_of(plan: Plan) -> dict[NodeRun, Checks]:
     """Return node run → the checks of its components; without empty ones.
 
     Raises:
         InvalidInputError: More than `MAX_CHECKS` checks follow one run.
     """
-    found: dict[Turn, Checks] = {}
+    found: dict[NodeRun, Checks] = {}
     for run in plan.runs:
         checks = dict.fromkeys(check for one in run.components for check in one.checks)
         if len(checks) > MAX_CHECKS:
@@ -174,26 +175,26 @@ def checks_of(plan: Plan) -> dict[Turn, Checks]:
                 f"{len(checks)} checks follow a run of {run.node}; at most {MAX_CHECKS} are allowed"
             )
         if checks:
-            found[Turn(run.group, run.node)] = tuple(checks)
+            found[NodeRun(run.group, run.node)] = tuple(checks)
     return found
 
 
-def only(selected: Selected, nodes: Collection[NodeName]) -> Selected:
+def only(selected: RolloutSelection, nodes: Collection[NodeName]) -> RolloutSelection:
     """Return a selection reduced to some nodes; empty groups are dropped.
 
     Raises:
         InvalidInputError: None of the nodes is in a group.
     """
     groups: list[tuple[NodeName, ...]] = []
-    checks: dict[Turn, Checks] = {}
+    checks: dict[NodeRun, Checks] = {}
     for step, group in enumerate(selected.groups, 1):
         left = tuple(node for node in group if node in nodes)
         if not left:
             continue
         groups.append(left)
         for node in left:
-            if Turn(step, node) in selected.checks:
-                checks[Turn(len(groups), node)] = selected.checks[Turn(step, node)]
+            if NodeRun(step, node) in selected.checks:
+                checks[NodeRun(len(groups), node)] = selected.checks[NodeRun(step, node)]
     return replace(selected, groups=refuse_none(tuple(groups)), checks=checks)
 
 

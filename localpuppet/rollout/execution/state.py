@@ -12,43 +12,43 @@ from statistics import median
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.awaited import Awaited
-from localpuppet.node.puppet.changes import Foreseen, together
-from localpuppet.rollout.execution.changes.comparing import Difference, extend
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.node.puppet.changes import PredictedChanges, together
+from localpuppet.rollout.execution.changes.comparing import UnapprovedChange, extend
 from localpuppet.rollout.execution.events import (
-    Approved,
-    Began,
-    Checked,
-    Continued,
-    Ended,
-    Ending,
+    ChangesApproved,
+    ChangesPredicted,
+    ChecksEnded,
+    DurationsMeasured,
     Event,
-    Fate,
-    Lasted,
-    Looked,
-    Over,
-    Overtaken,
-    Paused,
-    Resumed,
-    Skipped,
-    Staged,
-    Started,
-    Stopped,
-    Turn,
-    Withdrawn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    NodeRunsWithdrawn,
+    NodesSkipped,
+    RolloutBegan,
+    RolloutContinued,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    RolloutTakenOver,
+    StagingEnded,
 )
 from localpuppet.rollout.execution.options import OnFailure
 from localpuppet.rollout.plans.check import Check
 
 
-class State:
+class RolloutState:
     """The state of a rollout.
 
     Args:
         began: Its first event.
     """
 
-    def __init__(self, began: Began) -> None:
+    def __init__(self, began: RolloutBegan) -> None:
         self.began = began
         self.epoch = 1
         self._nodes = frozenset(node for group in began.groups for node in group)
@@ -57,28 +57,34 @@ class State:
         self.usual: dict[NodeName, float] = {}  # their median
         self.until = began.options.until
         self.serials: dict[NodeName, int] = {}  # of the release's assignments, once all have it
-        self.started: set[Turn] = set()
-        self.ends: dict[Turn, Ended] = {}
-        self.foreseen: dict[NodeName, Foreseen] = {}  # with noop: the reported changes
-        self.differing: dict[Turn, Difference] = {}  # node runs that wait for an approval
-        self.seen: dict[Turn, Difference] = {}  # all differences, also those approved later
-        self.approved: dict[Turn, Approved] = {}
-        self.granted: dict[Turn, Foreseen] = {}  # approved changes, extended by differences
-        self.cleared: set[Turn] = set()  # node runs whose changes are approved
-        self.looked: dict[Turn, int] = {}  # the step of the last comparison before each run
-        self._looks: Counter[Turn] = Counter()
-        self.entries: dict[NodeName, Awaited] = {}  # of nodes that ran, in the order of their ends
-        self.checked: set[Turn] = set()
-        self.failed: dict[NodeName, Ended] = {}
+        self.started: set[NodeRun] = set()
+        self.ends: dict[NodeRun, NodeRunEnded] = {}
+        self.foreseen: dict[NodeName, PredictedChanges] = {}  # with noop: the reported changes
+        self.differing: dict[NodeRun, UnapprovedChange] = {}  # node runs that wait for an approval
+        self.seen: dict[
+            NodeRun, UnapprovedChange
+        ] = {}  # all differences, also those approved later
+        self.approved: dict[NodeRun, ChangesApproved] = {}
+        self.granted: dict[
+            NodeRun, PredictedChanges
+        ] = {}  # approved changes, extended by differences
+        self.cleared: set[NodeRun] = set()  # node runs whose changes are approved
+        self.looked: dict[NodeRun, int] = {}  # the step of the last comparison before each run
+        self._looks: Counter[NodeRun] = Counter()
+        self.entries: dict[
+            NodeName, AwaitedEntry
+        ] = {}  # of nodes that ran, in the order of their ends
+        self.checked: set[NodeRun] = set()
+        self.failed: dict[NodeName, NodeRunEnded] = {}
         self.accepted: frozenset[NodeName] = frozenset()  # failed nodes that an operator accepted
-        self._running: set[Turn] = set()
-        self._unchecked: set[Turn] = set()
+        self._running: set[NodeRun] = set()
+        self._unchecked: set[NodeRun] = set()
         self.passed: set[str] = set()  # points where the rollout has paused
         self.pauses = 0  # how many so far
-        self.paused: Paused | None = None
-        self.stopped: Stopped | None = None
-        self.overtaken: Overtaken | None = None
-        self.over: Over | None = None
+        self.paused: RolloutPaused | None = None
+        self.stopped: RolloutStopped | None = None
+        self.overtaken: RolloutTakenOver | None = None
+        self.over: RolloutEnded | None = None
         self._makers: dict[NodeName, list[frozenset[NodeName]]] = {}
         for need in began.needs:
             makers = frozenset(need.producers)
@@ -86,15 +92,15 @@ class State:
                 self._makers.setdefault(node, []).append(makers)
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> "State":
+    def of(cls, events: Iterable[Event]) -> "RolloutState":
         """Return the state after these events.
 
         Raises:
-            StateError: The first event is not `Began`, or see `take`.
+            StateError: The first event is not `RolloutBegan`, or see `take`.
         """
         iterator = iter(events)
         first = next(iterator, None)
-        if not isinstance(first, Began):
+        if not isinstance(first, RolloutBegan):
             raise StateError(
                 "does not begin with the beginning of a rollout",
                 hint="its process was killed before that; move it away",
@@ -110,44 +116,44 @@ class State:
         return tuple(sorted(self._nodes))
 
     @property
-    def running(self) -> list[Turn]:
+    def running(self) -> list[NodeRun]:
         """The node runs that started and have no result, sorted."""
         return sorted(self._running)
 
     @property
-    def unchecked(self) -> list[Turn]:
+    def unchecked(self) -> list[NodeRun]:
         """The successful node runs whose checks have not ended, sorted."""
         return sorted(self._unchecked)
 
-    def settled(self, turn: Turn) -> bool:
+    def settled(self, turn: NodeRun) -> bool:
         """Return whether a node run and its checks are over."""
         end = self.ends.get(turn)
         if end is None:
             return False
-        return turn in self.checked or end.fate is not Fate.SUCCEEDED or not self.checks(turn)
+        return turn in self.checked or end.fate is not NodeResult.SUCCEEDED or not self.checks(turn)
 
     @property
     def step_back(self) -> int:
         """The step of the runs that take nodes back to their previous release."""
         return len(self.began.groups) + 1
 
-    def looks(self, turn: Turn) -> bool:
+    def looks(self, turn: NodeRun) -> bool:
         """Return whether the changes of a node run must be compared before it starts."""
         approved = self.began.approval is None or turn.step == self.step_back
         return not (approved or turn in self.cleared)
 
-    def look_step(self, turn: Turn) -> int:
+    def look_step(self, turn: NodeRun) -> int:
         """Return the step of the next comparison before a node run; each has its own step."""
         earlier = self.epoch - 1 + self._looks[turn]
         return self.step_back + earlier * len(self.began.groups) + turn.step
 
-    def may_change(self, turn: Turn) -> Foreseen | None:
+    def may_change(self, turn: NodeRun) -> PredictedChanges | None:
         """Return the approved changes of a node run, from the rollout and from later approvals."""
         approval = self.began.approval
         before = None if approval is None else approval.nodes.get(turn.node)
         return self.granted.get(turn, before)
 
-    def is_decided(self, turn: Turn, step: int) -> bool:
+    def is_decided(self, turn: NodeRun, step: int) -> bool:
         """Return whether all changes that a node reported in a comparison are approved."""
         waits = turn in self.differing or turn not in self._running
         return self.looked.get(turn) == step and not waits
@@ -155,7 +161,11 @@ class State:
     def as_it_is(self, event: Event) -> Event:
         """Return an event as it counts now: after a stop, a compared run is withdrawn."""
         ends = self.stopped is not None
-        return Withdrawn(turns=(event.turn,)) if ends and isinstance(event, Looked) else event
+        return (
+            NodeRunsWithdrawn(turns=(event.turn,))
+            if ends and isinstance(event, ChangesPredicted)
+            else event
+        )
 
     def makers_for(self, node: NodeName) -> Sequence[frozenset[NodeName]]:
         """Return the sets of nodes that produce what a node's components consume."""
@@ -165,9 +175,9 @@ class State:
     def goes_back(self) -> bool:
         """Whether the nodes that took the release go back to their previous one."""
         ending = None if self.stopped is None else self.stopped.ending
-        if self.began.options.on_failure is OnFailure.ROLLBACK and ending is Ending.FAILURES:
+        if self.began.options.on_failure is OnFailure.ROLLBACK and ending is RolloutEnding.FAILURES:
             return True
-        back = ending is Ending.TAKEN_BACK
+        back = ending is RolloutEnding.TAKEN_BACK
         return back or any(turn.step == self.step_back for turn in self.started)
 
     @property
@@ -176,7 +186,7 @@ class State:
         turns = sorted(turn for turn in self.started if turn.step != self.step_back)
         return {turn.node: turn.step for turn in turns}
 
-    def checks(self, turn: Turn) -> tuple[Check, ...]:
+    def checks(self, turn: NodeRun) -> tuple[Check, ...]:
         """Return the checks that follow a node run."""
         options = self.began.options
         if turn.step == self.step_back:
@@ -202,7 +212,7 @@ class State:
     @property
     def resumable(self) -> bool:
         """Whether the rollout can be resumed."""
-        return self.over is None or self.over.ending is Ending.STOPPED
+        return self.over is None or self.over.ending is RolloutEnding.STOPPED
 
     def take(self, event: Event) -> None:
         """Apply an event that is in the journal.
@@ -213,25 +223,25 @@ class State:
         for turn in _turns(event):
             if turn.node not in self._nodes or not 1 <= turn.step <= self.step_back:
                 raise StateError(f"has an event of an unknown run: {turn.step} {turn.node}")
-        if isinstance(event, Resumed):
+        if isinstance(event, RolloutResumed):
             self._take_resumed(event)
-        elif isinstance(event, Skipped):
+        elif isinstance(event, NodesSkipped):
             self.skipped.update(event.reasons)
-        elif isinstance(event, Staged):
+        elif isinstance(event, StagingEnded):
             self.serials.update(event.serials)
-        elif isinstance(event, Started):
+        elif isinstance(event, NodeRunsStarted):
             self.started.update(event.turns)
             self._running.update(turn for turn in event.turns if turn not in self.ends)
-        elif isinstance(event, Ended):
+        elif isinstance(event, NodeRunEnded):
             self._take_ended(event)
-        elif isinstance(event, Checked):
+        elif isinstance(event, ChecksEnded):
             self._take_checked(event)
-        elif isinstance(event, Looked | Approved | Withdrawn):
+        elif isinstance(event, ChangesPredicted | ChangesApproved | NodeRunsWithdrawn):
             self._take_look(event)
         else:
             self._take_decision(event)
 
-    def _take_ended(self, event: Ended) -> None:
+    def _take_ended(self, event: NodeRunEnded) -> None:
         self.ends.setdefault(event.turn, event)
         if event.foreseen is not None:
             before = self.foreseen.get(event.turn.node)
@@ -242,31 +252,31 @@ class State:
         self._running.discard(event.turn)
         if not self.settled(event.turn):
             self._unchecked.add(event.turn)
-        if event.fate is not Fate.SUCCEEDED and event.turn.step != self.step_back:
+        if event.fate is not NodeResult.SUCCEEDED and event.turn.step != self.step_back:
             self.failed.setdefault(event.turn.node, event)
 
     def _take_decision(self, event: Event) -> None:
         """Apply an event about the whole rollout."""
-        if isinstance(event, Paused):
+        if isinstance(event, RolloutPaused):
             self.pauses += 1
             self.paused = event
             self.passed.add(event.point)
-        elif isinstance(event, Continued):
+        elif isinstance(event, RolloutContinued):
             self._go_on()
-        elif isinstance(event, Stopped):
+        elif isinstance(event, RolloutStopped):
             self.stopped = event
-        elif isinstance(event, Overtaken):
+        elif isinstance(event, RolloutTakenOver):
             self.overtaken = event
-        elif isinstance(event, Over):
+        elif isinstance(event, RolloutEnded):
             self.over = event
-        elif isinstance(event, Lasted):
+        elif isinstance(event, DurationsMeasured):
             self.durations.update(event.durations)
             self.usual = {node: median(lasted) for node, lasted in self.durations.items()}
 
-    def _take_look(self, event: Looked | Approved | Withdrawn) -> None:
-        if isinstance(event, Looked):
+    def _take_look(self, event: ChangesPredicted | ChangesApproved | NodeRunsWithdrawn) -> None:
+        if isinstance(event, ChangesPredicted):
             self._take_looked(event)
-        elif isinstance(event, Withdrawn):
+        elif isinstance(event, NodeRunsWithdrawn):
             self.started.difference_update(event.turns)
             self._running.difference_update(event.turns)
             for turn in event.turns:
@@ -278,7 +288,7 @@ class State:
             if not self.differing and self.paused is not None and self.paused.changes:
                 self.paused = None
 
-    def _take_looked(self, event: Looked) -> None:
+    def _take_looked(self, event: ChangesPredicted) -> None:
         self.looked[event.turn] = self.look_step(event.turn)
         self._looks[event.turn] += 1
         if event.difference:
@@ -288,7 +298,7 @@ class State:
         else:
             self.cleared.add(event.turn)
 
-    def _take_resumed(self, event: Resumed) -> None:
+    def _take_resumed(self, event: RolloutResumed) -> None:
         self.epoch = max(self.epoch + 1, event.epoch)
         self.differing.clear()  # these nodes compare again
         if self.paused is not None and self.paused.changes:
@@ -306,70 +316,78 @@ class State:
         self.paused = None
         self.accepted = frozenset(self.failed)
 
-    def _take_checked(self, event: Checked) -> None:
+    def _take_checked(self, event: ChecksEnded) -> None:
         self.checked.add(event.turn)
         self._unchecked.discard(event.turn)
         if event.problem:
             if event.turn not in self.ends:
                 raise StateError(f"has checks of {event.turn.node} before the end of its run")
-            end = replace(self.ends[event.turn], fate=Fate.FAILED, reason=event.problem)
+            end = replace(self.ends[event.turn], fate=NodeResult.FAILED, reason=event.problem)
             self.ends[event.turn] = end
             self.failed.setdefault(event.turn.node, end)
 
-    def turns(self, step: int) -> list[Turn]:
+    def turns(self, step: int) -> list[NodeRun]:
         """Return the node runs of a group that are due if nothing stops it, sorted by node.
 
         Skipped nodes have none, nor nodes that failed in an earlier group.
         """
         return [
-            Turn(step, node)
+            NodeRun(step, node)
             for node in self.began.groups[step - 1]
             if node not in self.skipped
             and (node not in self.failed or self.failed[node].turn.step >= step)
         ]
 
-    def sections(self, turns: Sequence[Turn]) -> list[list[Turn]]:
+    def sections(self, turns: Sequence[NodeRun]) -> list[list[NodeRun]]:
         """Return node runs in sections that follow each other, by the places of the nodes."""
-        found: dict[str, list[Turn]] = {}
+        found: dict[str, list[NodeRun]] = {}
         for turn in turns:
             found.setdefault(self.began.places.get(turn.node, ""), []).append(turn)
         return [found[place] for place in sorted(found)]
 
-    def fates(self) -> dict[NodeName, Fate | None]:
+    def fates(self) -> dict[NodeName, NodeResult | None]:
         """Return node → its result; `None` if it has none yet."""
-        mine: dict[NodeName, list[Turn]] = {node: [] for node in self.nodes}
+        mine: dict[NodeName, list[NodeRun]] = {node: [] for node in self.nodes}
         for step, group in enumerate(self.began.groups, 1):
             for node in group:
-                mine[node].append(Turn(step, node))
-        open_fate = None if self.over is None else Fate.NOT_REACHED
-        found: dict[NodeName, Fate | None] = {}
+                mine[node].append(NodeRun(step, node))
+        open_fate = None if self.over is None else NodeResult.NOT_REACHED
+        found: dict[NodeName, NodeResult | None] = {}
         for node, turns in mine.items():
             if node in self.skipped:
-                found[node] = Fate.SKIPPED
+                found[node] = NodeResult.SKIPPED
             elif (back := self._back(node)) is not None:
                 found[node] = back
             elif node in self.failed:
                 found[node] = self.failed[node].fate
             elif all(self.settled(turn) for turn in turns):
-                found[node] = Fate.SUCCEEDED
+                found[node] = NodeResult.SUCCEEDED
             else:
                 found[node] = open_fate
         return found
 
-    def _back(self, node: NodeName) -> Fate | None:
+    def _back(self, node: NodeName) -> NodeResult | None:
         """Return the result of a node's rollback run; `None` if it had none, or is running."""
-        turn = Turn(self.step_back, node)
+        turn = NodeRun(self.step_back, node)
         end = self.ends.get(turn)
         if end is None:
             lost = turn in self.started and self.over is not None
-            return Fate.ROLLBACK_FAILED if lost else None
-        if end.fate is Fate.NOT_REACHED:
+            return NodeResult.ROLLBACK_FAILED if lost else None
+        if end.fate is NodeResult.NOT_REACHED:
             return None
-        return Fate.ROLLED_BACK if end.fate is Fate.SUCCEEDED else Fate.ROLLBACK_FAILED
+        return (
+            NodeResult.ROLLED_BACK
+            if end.fate is NodeResult.SUCCEEDED
+            else NodeResult.ROLLBACK_FAILED
+        )
 
 
-def _turns(event: Event) -> Sequence[Turn]:
+def _turns(event: Event) -> Sequence[NodeRun]:
     """Return the node runs of an event."""
-    if isinstance(event, Started | Withdrawn):
+    if isinstance(event, NodeRunsStarted | NodeRunsWithdrawn):
         return event.turns
-    return (event.turn,) if isinstance(event, Ended | Checked | Looked | Approved) else ()
+    return (
+        (event.turn,)
+        if isinstance(event, NodeRunEnded | ChecksEnded | ChangesPredicted | ChangesApproved)
+        else ()
+    )

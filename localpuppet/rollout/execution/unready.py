@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.rollout.execution.selecting import needed
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.state import RolloutState
 
 SHOWN = 3  # reasons in a message
 
 
-def can_do_without(state: State, problems: Collection[NodeName]) -> bool:
+def can_do_without(state: RolloutState, problems: Collection[NodeName]) -> bool:
     """Return whether nodes may be left out.
 
     The options must allow it, none of the nodes has started, no other node consumes what they
@@ -25,7 +25,7 @@ def can_do_without(state: State, problems: Collection[NodeName]) -> bool:
     )
 
 
-def why_not_ready(state: State, problems: Mapping[NodeName, str]) -> str:
+def why_not_ready(state: RolloutState, problems: Mapping[NodeName, str]) -> str:
     """Return the reasons of nodes in one line: each reason once, the most frequent first."""
     alike: dict[str, list[NodeName]] = {}
     for node, why in sorted(problems.items()):
@@ -39,6 +39,6 @@ def why_not_ready(state: State, problems: Mapping[NodeName, str]) -> str:
     return "; ".join(found[:SHOWN]) + more
 
 
-def _needed(state: State, problems: Collection[NodeName]) -> list[str]:
+def _needed(state: RolloutState, problems: Collection[NodeName]) -> list[str]:
     pairs = needed({*problems, *state.skipped}, state.began.consumers)
     return [f"{other} consumes what {node} produces" for node, other in pairs]

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.times import show_duration
-from localpuppet.rollout.execution.events import Turn
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.events import NodeRun
+from localpuppet.rollout.execution.state import RolloutState
 
 _LOCAL = re.compile(
     r"(?:([0-9]{4}-[0-9]{2}-[0-9]{2})[ T])?([0-9]{1,2}:[0-9]{2}) +([A-Za-z0-9_+/-]{1,64})\Z"
@@ -75,7 +75,7 @@ def _moment(date: str, time: str, zone: ZoneInfo, where: str) -> datetime:
     return moment
 
 
-def late(state: State, turns: Collection[Turn], now: datetime) -> str:
+def late(state: RolloutState, turns: Collection[NodeRun], now: datetime) -> str:
     """Return why node runs may not start any more, one line; empty if they may.
 
     They are late if the longest of their nodes' last good runs, started now, would end after the

@@ -20,12 +20,17 @@ from dataclasses import dataclass
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.inventory.component import Component as Declared
+from localpuppet.fleet.inventory.component import NodeComponent as Declared
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.roles.graph import JUNCTION, Graph, strong_components
-from localpuppet.fleet.roles.links import By, Link, Links
+from localpuppet.fleet.roles.links import LinkReason, Links, NodeLink
 from localpuppet.fleet.roles.relations import role_of
-from localpuppet.rollout.plans.site import ENVIRONMENT, MAX_COMPONENTS, Component, Site
+from localpuppet.rollout.plans.site import (
+    ENVIRONMENT,
+    MAX_COMPONENTS,
+    EnvironmentSite,
+    SiteComponent,
+)
 
 # Pairs of classes from relations; a relation that exceeds this is left out, with a note.
 MAX_PAIRS = 200_000
@@ -33,20 +38,24 @@ MAX_TEXT = 160  # characters of a kick or query in the name of a capability
 MAX_ROLE = 200
 MAX_NOTES = 5
 CATALOG = "catalog"
-_WORDS = {By.KICK: "kick of", By.QUERY: "answer to", By.COLLECT: "answer to"}
+_WORDS = {
+    LinkReason.KICK: "kick of",
+    LinkReason.QUERY: "answer to",
+    LinkReason.COLLECT: "answer to",
+}
 
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Derived:
+class DerivedPlan:
     """The site of an inventory.
 
     Attributes:
         notes: Roles without an order between them, and problems of relations, each one line.
     """
 
-    site: Site
+    site: EnvironmentSite
     roles: Mapping[NodeName, tuple[str, ...]]
     notes: tuple[str, ...]
 
@@ -102,7 +111,9 @@ class _Classes:
         return frozenset(self.of[node] for node in nodes if node in self.of)
 
 
-def derive(entries: Iterable[InventoryEntry], links: Links, *, most: int = MAX_PAIRS) -> Derived:
+def derive(
+    entries: Iterable[InventoryEntry], links: Links, *, most: int = MAX_PAIRS
+) -> DerivedPlan:
     """Return the site of an inventory.
 
     Args:
@@ -127,11 +138,11 @@ def derive(entries: Iterable[InventoryEntry], links: Links, *, most: int = MAX_P
     for link, name in zip(relations, _names(relations), strict=True):
         components.relate(link, name, classes, kept)
     environment = environments.pop() if len(environments) == 1 else ENVIRONMENT
-    return Derived(site=components.site(environment), roles=links.nodes, notes=tuple(notes))
+    return DerivedPlan(site=components.site(environment), roles=links.nodes, notes=tuple(notes))
 
 
 def _classes(
-    declared: Mapping[NodeName, Sequence[Declared]], relations: Sequence[Link]
+    declared: Mapping[NodeName, Sequence[Declared]], relations: Sequence[NodeLink]
 ) -> _Classes:
     starts: dict[NodeName, list[int]] = {}
     ends: dict[NodeName, list[int]] = {}
@@ -157,7 +168,9 @@ def _classes(
     return _Classes(of=of, members=members, produces=produces, consumes=consumes)
 
 
-def _asked(relations: Sequence[Link], classes: _Classes, most: int) -> tuple[set[Pair], list[str]]:
+def _asked(
+    relations: Sequence[NodeLink], classes: _Classes, most: int
+) -> tuple[set[Pair], list[str]]:
     """Return the pairs of classes that relations order, and notes on relations left out."""
     found: set[Pair] = set()
     notes = []
@@ -226,7 +239,7 @@ class _Components:
         self._produces: dict[NodeName, list[str]] = {}
         self._consumes: dict[NodeName, list[str]] = {}
 
-    def relate(self, link: Link, name: str, classes: _Classes, kept: set[Pair]) -> None:
+    def relate(self, link: NodeLink, name: str, classes: _Classes, kept: set[Pair]) -> None:
         """Add a relation under a unique name, as far as it gives an order."""
         starts, ends = classes.those(link.starts), classes.those(link.ends)
         waiting: dict[frozenset[int], list[int]] = {}
@@ -246,14 +259,14 @@ class _Components:
                     for node in classes.members[one]:
                         found.setdefault(node, []).append(capability)
 
-    def site(self, environment: str) -> Site:
+    def site(self, environment: str) -> EnvironmentSite:
         """Return the site.
 
         Raises:
             InvalidInputError: There are too many components.
         """
         found = [
-            Component(
+            SiteComponent(
                 application=one.application,
                 name=one.name,
                 node=node,
@@ -267,7 +280,7 @@ class _Components:
             produces, consumes = self._produces.get(node, []), self._consumes.get(node, [])
             if produces or consumes or not parts:
                 found.append(
-                    Component(
+                    SiteComponent(
                         application=self._application(node),
                         name=CATALOG,
                         node=node,
@@ -281,7 +294,7 @@ class _Components:
                 f"has too many components: at most {MAX_COMPONENTS} are allowed", where="inventory"
             )
         found.sort(key=lambda one: (one.node, one.application, one.name))
-        return Site(
+        return EnvironmentSite(
             environment=environment,
             applications=tuple(sorted({one.application for one in found})),
             components=tuple(found),
@@ -292,7 +305,7 @@ class _Components:
         return one_line(f"role {roles[:MAX_ROLE]}").strip() if roles else "no role"
 
 
-def _names(relations: Sequence[Link]) -> Iterator[str]:
+def _names(relations: Sequence[NodeLink]) -> Iterator[str]:
     """Yield a name for each relation: its text, numbered if another has the same."""
     seen: Counter[str] = Counter()
     for link in relations:
@@ -301,5 +314,5 @@ def _names(relations: Sequence[Link]) -> Iterator[str]:
         yield text if seen[text] == 1 else f"{text} [{seen[text]}]"
 
 
-def _text(link: Link) -> str:
+def _text(link: NodeLink) -> str:
     return f"{_WORDS[link.by]} {link.written[:MAX_TEXT]}".strip()

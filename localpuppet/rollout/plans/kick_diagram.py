@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.roles.links import By
+from localpuppet.fleet.roles.links import LinkReason
 from localpuppet.fleet.roles.relations import NOBODY, Relations, Role
 from localpuppet.rollout.plans.diagram import (
     MARKED,
@@ -20,10 +20,10 @@ from localpuppet.rollout.plans.diagram import (
 MAX_CYCLES = 12  # that are named below the diagram
 LOST = "lost"  # the kind of a box that a kick finds no node for
 _WORDS = {
-    By.KICK: "kicks",
-    By.QUERY: "is in a query of",
-    By.COLLECT: "exports to",
-    By.TRIGGER: "triggered",
+    LinkReason.KICK: "kicks",
+    LinkReason.QUERY: "is in a query of",
+    LinkReason.COLLECT: "exports to",
+    LinkReason.TRIGGER: "triggered",
 }
 
 

@@ -44,7 +44,7 @@ class LoopError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class LevelSchedule:
     """The schedule.
 
     Attributes:
@@ -59,7 +59,7 @@ class Turns:
     chain: Sequence[Sequence[int]]
 
 
-def turns(graph: Graph) -> Turns:
+def turns(graph: Graph) -> LevelSchedule:
     """Return the schedule of a graph.
 
     Raises:
@@ -86,7 +86,7 @@ def turns(graph: Graph) -> Turns:
     for vertex, one in enumerate(of_vertex):
         if one in chain and graph.places[vertex] != JUNCTION:
             chain[one].append(vertex)
-    return Turns(
+    return LevelSchedule(
         times=[
             JUNCTION if place == JUNCTION else times[of_vertex[vertex]]
             for vertex, place in enumerate(graph.places)

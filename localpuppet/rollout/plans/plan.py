@@ -20,14 +20,14 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, did_you_mean
 from localpuppet.fleet.roles.graph import JUNCTION, Graph, loop_through
 from localpuppet.rollout.plans.check import to_json
-from localpuppet.rollout.plans.levels import LoopError, Turns, turns
-from localpuppet.rollout.plans.site import Component, Site
+from localpuppet.rollout.plans.levels import LevelSchedule, LoopError, turns
+from localpuppet.rollout.plans.site import EnvironmentSite, SiteComponent
 
 SHOWN = 12  # steps of a circle in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class PlanSelection:
     """The part of a site that a plan covers.
 
     Attributes:
@@ -53,7 +53,7 @@ class Run:
     group: int
     number: int
     total: int
-    components: tuple[Component, ...]
+    components: tuple[SiteComponent, ...]
 
     def by_application(self) -> dict[str, list[str]]:
         """Return the names of the components by application, both sorted."""
@@ -82,7 +82,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class ChainRun:
     """A run in the longest chain.
 
     Attributes:
@@ -113,7 +113,7 @@ class Plan:
     environment: str
     applications: tuple[str, ...]
     groups: tuple[tuple[Run, ...], ...]
-    chain: tuple[Link, ...]
+    chain: tuple[ChainRun, ...]
     taken: tuple[str, ...]
 
     @property
@@ -148,7 +148,7 @@ class Plan:
         }
 
 
-def make_plan(site: Site, selection: Selection, *, where: str) -> Plan:
+def make_plan(site: EnvironmentSite, selection: PlanSelection, *, where: str) -> Plan:
     """Return the plan of a site.
 
     Args:
@@ -180,7 +180,7 @@ def make_plan(site: Site, selection: Selection, *, where: str) -> Plan:
     )
 
 
-def _applications(site: Site, selection: Selection, where: str) -> tuple[str, ...]:
+def _applications(site: EnvironmentSite, selection: PlanSelection, where: str) -> tuple[str, ...]:
     known = frozenset(site.applications)
     for name in selection.instances:
         if name not in known:
@@ -193,7 +193,7 @@ def _applications(site: Site, selection: Selection, where: str) -> tuple[str, ..
 
 
 def _nodes(
-    site: Site, components: Sequence[Component], selection: Selection, where: str
+    site: EnvironmentSite, components: Sequence[SiteComponent], selection: PlanSelection, where: str
 ) -> frozenset[NodeName]:
     """Return the selected nodes."""
     known = frozenset(one.node for one in components)
@@ -216,7 +216,7 @@ def _known(word: str, names: Sequence[str]) -> str:
     return did_you_mean(word, list(names)) if len(names) <= 50 else f"there are {len(names)} others"
 
 
-def _refuse_missing(site: Site, components: Sequence[Component], where: str) -> None:
+def _refuse_missing(site: EnvironmentSite, components: Sequence[SiteComponent], where: str) -> None:
     """Reject a capability without a producer, or with one that is not selected."""
     selected = {one.application for one in components}
     produced = set[str]().union(*(one.produces for one in components))
@@ -262,7 +262,7 @@ class _Vertices:
     """
 
     def __init__(
-        self, components: Sequence[Component], *, nodes: frozenset[NodeName] | None
+        self, components: Sequence[SiteComponent], *, nodes: frozenset[NodeName] | None
     ) -> None:
         self.components = components
         self._nodes = nodes
@@ -295,7 +295,7 @@ class _Vertices:
         return tuple(sorted({name for one in here for name in one.consumes} - produced))
 
 
-def _turns(vertices: _Vertices, where: str) -> Turns:
+def _turns(vertices: _Vertices, where: str) -> LevelSchedule:
     try:
         return turns(vertices.graph)
     except LoopError as error:
@@ -322,8 +322,8 @@ def _named(vertices: _Vertices, steps: Sequence[int]) -> str:
     return " -> ".join(names)
 
 
-def _groups(vertices: _Vertices, found: Turns) -> tuple[tuple[Run, ...], ...]:
-    settled: dict[NodeName, dict[int, list[Component]]] = {}
+def _groups(vertices: _Vertices, found: LevelSchedule) -> tuple[tuple[Run, ...], ...]:
+    settled: dict[NodeName, dict[int, list[SiteComponent]]] = {}
     for index, one in enumerate(vertices.components):
         if found.times[index] != JUNCTION:
             settled.setdefault(one.node, {}).setdefault(found.times[index], []).append(one)
@@ -342,9 +342,9 @@ def _groups(vertices: _Vertices, found: Turns) -> tuple[tuple[Run, ...], ...]:
     return tuple(tuple(group) for group in groups)
 
 
-def _chain(vertices: _Vertices, found: Turns) -> tuple[Link, ...]:
-    links: list[Link] = []
-    before: Iterable[Component] = ()
+def _chain(vertices: _Vertices, found: LevelSchedule) -> tuple[ChainRun, ...]:
+    links: list[ChainRun] = []
+    before: Iterable[SiteComponent] = ()
     for indices in found.chain:
         components = [vertices.components[index] for index in indices]
         group = found.times[indices[0]] + 1
@@ -352,6 +352,6 @@ def _chain(vertices: _Vertices, found: Turns) -> tuple[Link, ...]:
         common = sorted({name for one in components for name in one.consumes} & produced)
         if not links or links[-1].group != group:
             capability = common[0] if common else None
-            links.append(Link(group=group, node=components[0].node, capability=capability))
+            links.append(ChainRun(group=group, node=components[0].node, capability=capability))
         before = components
     return tuple(links)

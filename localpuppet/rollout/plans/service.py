@@ -14,7 +14,7 @@ from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.base.formats.names import Environment, NodeName
+from localpuppet.base.formats.names import EnvironmentName, NodeName
 from localpuppet.node.enc.input import Fetch
 
 PUPPET = "_x-puppet._tcp"
@@ -38,7 +38,7 @@ class Record:
     target: NodeName
 
 
-class Lookup(Protocol):
+class RecordResolver(Protocol):
     """Looks up SRV records."""
 
     def records(self, name: str) -> Sequence[Record]:
@@ -84,7 +84,7 @@ def site_url(source: str, node: Callable[[], NodeName]) -> str:
     """
     if not source.startswith(OWN):
         return source
-    environment = Environment.parse(source.removeprefix(OWN), where=OWN)
+    environment = EnvironmentName.parse(source.removeprefix(OWN), where=OWN)
     _, _, domain = node().partition(".")
     if not domain:
         raise InvalidInputError(
@@ -109,7 +109,7 @@ class ServiceFetch:
         self,
         client: Callable[[float], Fetch],
         *,
-        lookup: Lookup,
+        lookup: RecordResolver,
         timeout: float,
         now: Callable[[], float],
         draw: Callable[[int], int],

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import Environment, NodeName, did_you_mean
+from localpuppet.base.formats.names import EnvironmentName, NodeName, did_you_mean
 from localpuppet.base.formats.text import one_line, parse_line, shown_key
 from localpuppet.base.formats.values import Json, at, type_names
 from localpuppet.rollout.plans.check import Check, parse_check
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
+class SiteComponent:
     """A part of an application on one node.
 
     Attributes:
@@ -67,7 +67,7 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class EnvironmentSite:
     """The applications of an environment.
 
     Attributes:
@@ -77,10 +77,10 @@ class Site:
 
     environment: str
     applications: tuple[str, ...]
-    components: tuple[Component, ...]
+    components: tuple[SiteComponent, ...]
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Json], *, where: str) -> "Site":
+    def from_dict(cls, raw: Mapping[str, Json], *, where: str) -> "EnvironmentSite":
         """Return the site that a document describes.
 
         Raises:
@@ -102,7 +102,7 @@ class Site:
         # No name has a NUL, which sorts first: the order of tuples in half the time.
         found.sort(key=lambda one: f"{one.node}\0{one.application}\0{one.name}")
         return cls(
-            environment=Environment.parse(environment, where=f"{where}: environment"),
+            environment=EnvironmentName.parse(environment, where=f"{where}: environment"),
             applications=tuple(sorted(applications)),
             components=tuple(found),
         )
@@ -112,7 +112,7 @@ class _Reader:
     """Reads components; checks a name that is repeated in a document only once."""
 
     def __init__(self) -> None:
-        self.components: list[Component] = []
+        self.components: list[SiteComponent] = []
         self._nodes: dict[str, NodeName] = {}
         self._names: dict[str, str] = {}
 
@@ -132,7 +132,7 @@ class _Reader:
             except InvalidInputError as error:
                 raise _behind(error, at(where, _shown(name))) from error
 
-    def _component(self, application: str, name: str, body: Json) -> Component:
+    def _component(self, application: str, name: str, body: Json) -> SiteComponent:
         self._name(name, "")
         raw = _mapping(body, "")
         for key in raw:
@@ -141,7 +141,7 @@ class _Reader:
         if "node" not in raw:
             raise InvalidInputError("the key 'node' is missing (required)")
         checks = raw.get("checks")
-        return Component(
+        return SiteComponent(
             application=application,
             name=name,
             node=self._node(raw["node"]),

@@ -16,7 +16,7 @@ from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import MAX_DOCUMENT, read_user_file
-from localpuppet.rollout.plans.site import MAX_COMPONENTS, Site
+from localpuppet.rollout.plans.site import MAX_COMPONENTS, EnvironmentSite
 
 if TYPE_CHECKING:
     from localpuppet.node.enc.input import Fetch
@@ -30,7 +30,7 @@ SERVER_ERROR = {"message", "issue_kind"}
 STANDARD_INPUT = "-"
 
 
-def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -> Site:
+def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -> EnvironmentSite:
     """Return the site in a file or on a Puppet server.
 
     Args:
@@ -60,7 +60,7 @@ def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -
         )
     else:
         raw, trusted = _document(source, documents, where)
-    site = Site.from_dict(raw, where=where)
+    site = EnvironmentSite.from_dict(raw, where=where)
     if not trusted:
         _refuse_commands(site, where)
     return site
@@ -73,7 +73,7 @@ def place(source: str) -> str:
     return "standard input" if source == STANDARD_INPUT else source
 
 
-def _refuse_commands(site: Site, where: str) -> None:
+def _refuse_commands(site: EnvironmentSite, where: str) -> None:
     for component in site.components:
         if any(not isinstance(check, str) for check in component.checks):
             raise InvalidInputError(

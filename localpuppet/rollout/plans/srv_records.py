@@ -35,7 +35,7 @@ class Dns:
         self._server = server
 
     def records(self, name: str) -> list[Record]:
-        """Return the records of a service; see `service.Lookup`.
+        """Return the records of a service; see `service.RecordResolver`.
 
         Raises:
             UnavailableError: No name server answered, or a record does not name a server.

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 from localpuppet.base.formats.names import RolloutId, SignerName
-from localpuppet.rollout.execution.head import Head
+from localpuppet.rollout.execution.head import RolloutCheckpoint
 from localpuppet.rollout.wiring.rollout import RolloutWiring
 
 
-async def known_head(wiring: RolloutWiring, rollout: RolloutId | None, owner: SignerName) -> Head:
+async def known_head(
+    wiring: RolloutWiring, rollout: RolloutId | None, owner: SignerName
+) -> RolloutCheckpoint:
     """Return the checkpoint of a rollout; of the newest that can be resumed for `None`.
 
     Raises:
@@ -20,7 +22,9 @@ async def known_head(wiring: RolloutWiring, rollout: RolloutId | None, owner: Si
         return (found or await heads.find(rollout)).head
 
 
-async def known_heads(wiring: RolloutWiring, owner: SignerName, *, most: int) -> Sequence[Head]:
+async def known_heads(
+    wiring: RolloutWiring, owner: SignerName, *, most: int
+) -> Sequence[RolloutCheckpoint]:
     """Return the trusted checkpoints of a caller, the newest rollouts first, up to `most`."""
     async with wiring.fleet.connected() as kv:
         return await wiring.heads(kv, owner).all(most=most)

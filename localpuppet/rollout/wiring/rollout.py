@@ -26,41 +26,48 @@ from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.execution import metrics
-from localpuppet.rollout.execution.checking import Checking
+from localpuppet.rollout.execution.checking import CheckRunner
 from localpuppet.rollout.execution.events import (
-    Approved,
-    Began,
-    Continued,
+    ChangesApproved,
     Event,
-    Over,
-    Overtaken,
-    Paused,
-    Resumed,
-    Stopped,
+    RolloutBegan,
+    RolloutContinued,
+    RolloutEnded,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    RolloutTakenOver,
 )
 from localpuppet.rollout.execution.executing import Execution
 from localpuppet.rollout.execution.fleet import FleetNodes
-from localpuppet.rollout.execution.head import Head
-from localpuppet.rollout.execution.heads import HeadKeeper, Heads
-from localpuppet.rollout.execution.journal import Journal, resumable
+from localpuppet.rollout.execution.head import RolloutCheckpoint
+from localpuppet.rollout.execution.heads import CheckpointKeeper, RolloutCheckpoints
+from localpuppet.rollout.execution.journal import RolloutJournal, resumable
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.probing import Probing
-from localpuppet.rollout.execution.report import Report
+from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.resuming import head_of, take_up
-from localpuppet.rollout.execution.state import State
-from localpuppet.rollout.execution.turns.overtaken import Overtaking
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.turns.overtaken import TakeoverCheck
 from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
-from localpuppet.rollout.execution.words.hearing import BusEars, JournalEars
-from localpuppet.rollout.execution.words.noting import Timed
-from localpuppet.rollout.execution.words.saying import Speaker, look
-from localpuppet.rollout.execution.words.word import Word
+from localpuppet.rollout.execution.words.hearing import BusCommandReader, JournalCommandReader
+from localpuppet.rollout.execution.words.noting import TimestampedJournal
+from localpuppet.rollout.execution.words.saying import CommandSender, look
+from localpuppet.rollout.execution.words.word import RolloutCommand
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Events after which the metrics are updated; these then include the results of nodes, too.
-_TOLD = (Resumed, Paused, Continued, Approved, Stopped, Over)
+_TOLD = (
+    RolloutResumed,
+    RolloutPaused,
+    RolloutContinued,
+    ChangesApproved,
+    RolloutStopped,
+    RolloutEnded,
+)
 
 
 class RolloutWiring:
@@ -89,7 +96,7 @@ class RolloutWiring:
         """Return the time in the form of journals."""
         return show_time(self._node.clock.now())
 
-    async def begin(self, began: Began, told: Callable[[Event], None]) -> Journal:
+    async def begin(self, began: RolloutBegan, told: Callable[[Event], None]) -> RolloutJournal:
         """Carry a new rollout out to its end and return its journal.
 
         Raises:
@@ -115,7 +122,7 @@ class RolloutWiring:
         replay: Callable[[Sequence[Event]], None],
         owner: SignerName | None = None,
         commands: bool = False,
-    ) -> Journal:
+    ) -> RolloutJournal:
         """Resume a rollout, carry it out to its end and return its journal.
 
         Args:
@@ -147,13 +154,15 @@ class RolloutWiring:
                 told(journal.state().began)
                 revision = taken.revision
                 async with self._execution(kv, journal, told, revision) as (execution, keeper):
-                    by = Resumed(epoch=taken.epoch, caller=self.caller, machine=machine_name())
+                    by = RolloutResumed(
+                        epoch=taken.epoch, caller=self.caller, machine=machine_name()
+                    )
                     await self._carry_out(execution, execution.run(resume=True, by=by), keeper)
             finally:
                 journal.close()
         return journal
 
-    async def give_up(self, journal: Journal, told: Callable[[Event], None]) -> None:
+    async def give_up(self, journal: RolloutJournal, told: Callable[[Event], None]) -> None:
         """End a rollout that no process controls, and release its nodes; see `resume`."""
         async with self.fleet.connected() as kv:
             journal.take()
@@ -165,7 +174,7 @@ class RolloutWiring:
             finally:
                 journal.close()
 
-    async def give_back(self, journal: Journal, told: Callable[[Event], None]) -> None:
+    async def give_back(self, journal: RolloutJournal, told: Callable[[Event], None]) -> None:
         """Release the nodes that a finished rollout kept; see `resume`."""
         async with self.fleet.connected() as kv:
             journal.take()
@@ -177,12 +186,12 @@ class RolloutWiring:
 
     async def say(
         self,
-        word: Word,
+        word: RolloutCommand,
         rollout: RolloutId | None,
         owner: SignerName | None,
         *,
-        about: Callable[[State], str],
-    ) -> Head:
+        about: Callable[[RolloutState], str],
+    ) -> RolloutCheckpoint:
         """Send a command to the controller of a rollout on another machine.
 
         Args:
@@ -202,7 +211,7 @@ class RolloutWiring:
         async with self.fleet.connected() as kv:
             heads = self.heads(kv, owner)
             found = await look(heads, rollout, word)
-            speaker = Speaker(
+            speaker = CommandSender(
                 kv,
                 signer=self.fleet.signer,
                 verifier=self.fleet.verifier,
@@ -210,17 +219,17 @@ class RolloutWiring:
                 machine=machine_name(),
             )
             events = [event for _, event in found.head.events]
-            text = about(State.of(events)) if events else ""
+            text = about(RolloutState.of(events)) if events else ""
             await speaker.say(word, owner=heads.owner, to=found, about=text)
         return found.head
 
-    async def elsewhere(self, journal: Journal) -> bool:
+    async def elsewhere(self, journal: RolloutJournal) -> bool:
         """Return whether a rollout with a journal here continued on another machine."""
         return bool(await self.newer_heads([journal.state()], lambda _: None))
 
     async def newer_heads(
-        self, states: Iterable[State], note: Callable[[str], None]
-    ) -> dict[RolloutId, Head]:
+        self, states: Iterable[RolloutState], note: Callable[[str], None]
+    ) -> dict[RolloutId, RolloutCheckpoint]:
         """Return the checkpoints of rollouts that continued on other machines.
 
         Args:
@@ -240,7 +249,7 @@ class RolloutWiring:
                     found[rollout] = kept.head
         return found
 
-    async def _not_to_be_taken(self, kv: "KeyValue", state: State, *, commands: bool) -> str:
+    async def _not_to_be_taken(self, kv: "KeyValue", state: RolloutState, *, commands: bool) -> str:
         """Return why this process or the nodes reject a takeover; empty if they do not."""
         if state.commands and not commands:
             return f"its checks would run {shown_names(state.commands)} as you (--run-checks)"
@@ -254,9 +263,9 @@ class RolloutWiring:
         problems = await nodes.ready(left)
         return "" if can_do_without(state, problems) else why_not_ready(state, problems)
 
-    def heads(self, kv: "KeyValue", owner: SignerName | None = None) -> Heads:
+    def heads(self, kv: "KeyValue", owner: SignerName | None = None) -> RolloutCheckpoints:
         """Return the checkpoints of a caller's rollouts; of this signer's for `None`."""
-        return Heads(
+        return RolloutCheckpoints(
             kv,
             signer=self.fleet.signer,
             verifier=self.fleet.verifier,
@@ -275,7 +284,10 @@ class RolloutWiring:
         self._node.observe("").note(text)
 
     async def _carry_out(
-        self, execution: Execution, work: Coroutine[Any, Any, Over], keeper: HeadKeeper
+        self,
+        execution: Execution,
+        work: Coroutine[Any, Any, RolloutEnded],
+        keeper: CheckpointKeeper,
     ) -> None:
         """Control a rollout and keep its checkpoint on the bus, until another has its epoch."""
         working, keeping = asyncio.create_task(work), asyncio.create_task(keeper.run())
@@ -300,10 +312,10 @@ class RolloutWiring:
     async def _execution(
         self,
         kv: "KeyValue",
-        journal: Journal,
+        journal: RolloutJournal,
         told: Callable[[Event], None],
         revision: int | None = None,
-    ) -> AsyncGenerator[tuple[Execution, HeadKeeper], None]:
+    ) -> AsyncGenerator[tuple[Execution, CheckpointKeeper], None]:
         state = journal.state()
         client = self.fleet.requests(kv)
         nodes = FleetNodes(
@@ -313,7 +325,7 @@ class RolloutWiring:
             began=state.began,
             note=self._note,
         )
-        keeper = HeadKeeper(
+        keeper = CheckpointKeeper(
             self.heads(kv, SignerName.parse_caller(state.began.caller)),
             state.began.id,
             current=lambda: head_of(journal),
@@ -321,13 +333,13 @@ class RolloutWiring:
             note=self._note,
         )
         keeper.changed()
-        notes = Timed(
+        notes = TimestampedJournal(
             journal,
             self._node.clock,
             changed=keeper.changed,
             ears=(
-                JournalEars(journal, machine=machine_name()),
-                BusEars(
+                JournalCommandReader(journal, machine=machine_name()),
+                BusCommandReader(
                     kv,
                     signer=self.fleet.signer,
                     verifier=self.fleet.verifier,
@@ -337,7 +349,7 @@ class RolloutWiring:
                 ),
             ),
         )
-        checks = Checking(Probing(ca=self._node.settings.https_ca))
+        checks = CheckRunner(Probing(ca=self._node.settings.https_ca))
 
         def heard(event: Event) -> None:
             told(event)
@@ -346,13 +358,15 @@ class RolloutWiring:
 
         execution = Execution(state, notes=notes, nodes=nodes, checks=checks, told=heard)
 
-        async def believes(found: Overtaken) -> bool:
+        async def believes(found: RolloutTakenOver) -> bool:
             if await keeper.is_ours():
                 return False
             execution.hand_over(found)
             return True
 
-        client.heed_refusals(Overtaking(client=client, began=state.began, believes=believes).heed)
+        client.heed_refusals(
+            TakeoverCheck(client=client, began=state.began, believes=believes).heed
+        )
         self._measure(journal, running=True)
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -365,10 +379,10 @@ class RolloutWiring:
                 loop.remove_signal_handler(number)
             self._measure(journal, running=False)
 
-    def _measure(self, journal: Journal, *, running: bool) -> None:
+    def _measure(self, journal: RolloutJournal, *, running: bool) -> None:
         """Update the metrics of a rollout; a failure to write them does not stop it."""
         try:
-            report = Report.of(journal.events(), taken=running)
+            report = RolloutReport.of(journal.events(), taken=running)
             metrics.update(
                 metrics.file_beside(self._node.settings.metrics), report, now=self._node.clock.now()
             )

@@ -54,7 +54,7 @@ class _LazyDns:
     """Looks up SRV records; imports dnspython (100 ms or more) when first needed."""
 
     def records(self, name: str) -> "Sequence[Record]":
-        """Return the records of a service; see `rollout.plans.service.Lookup`."""
+        """Return the records of a service; see `rollout.plans.service.RecordResolver`."""
         from localpuppet.rollout.plans.srv_records import Dns
 
         return Dns().records(name)

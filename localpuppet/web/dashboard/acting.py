@@ -19,19 +19,19 @@ from starlette.responses import Response
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.machine.ports import LineKind, Log
-from localpuppet.rollout.execution.report import ELSEWHERE, Report
-from localpuppet.rollout.execution.words.word import Word, identify_pause
+from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
+from localpuppet.rollout.execution.words.word import RolloutCommand, identify_pause
 from localpuppet.web.dashboard.deeds import (
     Action,
-    Course,
-    Deed,
+    NodeAction,
+    RolloutAction,
     consequences,
     rollout_consequences,
 )
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.problems import NotThereError
 from localpuppet.web.dashboard.rollouts import Rollouts
-from localpuppet.web.dashboard.showing import Showing
+from localpuppet.web.dashboard.showing import TemplateRenderer
 from localpuppet.web.doors.loopback import LoopbackDoor
 
 # Bytes of a form, and fields in it.
@@ -54,7 +54,7 @@ class Actor(Protocol):
         """Return the caller in whose name requests are sent."""
         ...
 
-    async def act(self, deed: Deed) -> str:
+    async def act(self, deed: NodeAction) -> str:
         """Request an action of a node; return the result, one line.
 
         Raises:
@@ -62,7 +62,7 @@ class Actor(Protocol):
         """
         ...
 
-    async def say(self, rollout: RolloutId, word: Word, about: str) -> str:
+    async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         """Send a command to the controller of a rollout; return the result.
 
         Args:
@@ -100,7 +100,7 @@ class _Proposal:
     about: str = ""  # what is confirmed is about this, and about nothing that comes later
 
 
-class Acting:
+class ActionViews:
     """The views of actions.
 
     Args:
@@ -119,7 +119,7 @@ class Acting:
         rollouts: Rollouts,
         door: LoopbackDoor,
         *,
-        showing: Showing,
+        showing: TemplateRenderer,
         log: Log,
     ) -> None:
         self._actor = actor
@@ -141,7 +141,7 @@ class Acting:
             )
 
         def read(form: Mapping[str, str]) -> tuple[str, Callable[[], Awaitable[str]]]:
-            deed = Deed.read(action, name, form)
+            deed = NodeAction.read(action, name, form)
             return str(deed), lambda: self._actor.act(deed)
 
         return await self._answer(
@@ -158,7 +158,7 @@ class Acting:
 
     async def rollout(self, request: Request) -> Response:
         """Show the consequences of an action for a rollout; for a POST, do it."""
-        course = Course.parse(request.path_params["action"])
+        course = RolloutAction.parse(request.path_params["action"])
         rollout = RolloutId.parse(request.path_params["rollout"])
         try:
             report = await asyncio.to_thread(self._rollouts.report, rollout)
@@ -175,17 +175,17 @@ class Acting:
                     str(course),
                     lambda: self._course(report, course, form.get("about", "")),
                 ),
-                about=identify_pause(report.state) if course is Course.CONTINUE else "",
+                about=identify_pause(report.state) if course is RolloutAction.CONTINUE else "",
             ),
         )
 
-    async def _course(self, report: Report, course: Course, about: str) -> str:
+    async def _course(self, report: RolloutReport, course: RolloutAction, about: str) -> str:
         rollout = report.state.began.id
         if report.word == ELSEWHERE:
             raise InvalidInputError("is continued on another machine", where=str(rollout))
-        if course is Course.RESUME:
+        if course is RolloutAction.RESUME:
             return await self._actor.resume(rollout)
-        return await self._actor.say(rollout, Word(course), about)
+        return await self._actor.say(rollout, RolloutCommand(course), about)
 
     async def _answer(self, request: Request, proposal: _Proposal) -> Response:
         if request.method != "POST":

@@ -16,14 +16,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.web.dashboard.differing import PATH as DIFFERENCE
 from localpuppet.web.dashboard.lists.asked import LISTS
-from localpuppet.web.dashboard.pages import Pages, Parts
+from localpuppet.web.dashboard.pages import Pages, ViewContext
 from localpuppet.web.dashboard.pictures import style_sheet
 from localpuppet.web.dashboard.showing import HERE
 from localpuppet.web.doors.loopback import ENTER
-from localpuppet.web.doors.rules import HEADERS, METHODS, Door, Visitor
+from localpuppet.web.doors.rules import HEADERS, METHODS, AccessRule, Visitor
 
 
-def application(parts: Parts) -> ASGIApp:
+def application(parts: ViewContext) -> ASGIApp:
     """Return the application.
 
     Args:
@@ -70,10 +70,10 @@ def application(parts: Parts) -> ASGIApp:
         ],
         exception_handlers={LocalpuppetError: refused, HTTPException: refused},
     )
-    return Guarded(shown, parts.door, pages)
+    return AccessMiddleware(shown, parts.door, pages)
 
 
-class Guarded:
+class AccessMiddleware:
     """Lets in whom the door lets in, and gives each answer its headers.
 
     Args:
@@ -82,7 +82,7 @@ class Guarded:
         pages: Shows a refusal.
     """
 
-    def __init__(self, shown: ASGIApp, door: Door, pages: Pages) -> None:
+    def __init__(self, shown: ASGIApp, door: AccessRule, pages: Pages) -> None:
         self._shown = shown
         self._door = door
         self._pages = pages

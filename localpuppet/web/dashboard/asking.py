@@ -16,12 +16,12 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question
-from localpuppet.fleet.inventory.reading import Found, InventoryReader
+from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
 from localpuppet.fleet.roles.links import Links, links_of
 from localpuppet.rollout.plans.derived import derive
-from localpuppet.rollout.plans.plan import Plan, Selection, make_plan
-from localpuppet.rollout.plans.site import Site
+from localpuppet.rollout.plans.plan import Plan, PlanSelection, make_plan
+from localpuppet.rollout.plans.site import EnvironmentSite
 
 T = TypeVar("T")
 # Expressions whose answers are remembered until the inventory changes, and for how many seconds.
@@ -41,12 +41,12 @@ PLANS = 4
 Tell = Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]
 
 
-class MustAsk(Protocol):
+class InventoryQuestioner(Protocol):
     """Asks the inventory, or says that it could not."""
 
     def __call__(
         self, reader: InventoryReader, question: Callable[[InventoryReader], T]
-    ) -> Found[T]:
+    ) -> InventoryAnswer[T]:
         """Return what a question finds."""
         ...
 
@@ -66,7 +66,7 @@ class _Linked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownSite:
+class SiteInventory:
     """A site that somebody wrote down.
 
     Attributes:
@@ -75,7 +75,7 @@ class KnownSite:
     """
 
     name: str
-    read: Callable[[], Site]
+    read: Callable[[], EnvironmentSite]
 
     def plan(self, names: frozenset[str] | None) -> Plan:
         """Return its plan.
@@ -91,7 +91,7 @@ class KnownSite:
         wanted = () if names is None else tuple(sorted(node for node in here if node in names))
         if names is not None and not wanted:
             raise InvalidInputError("no node of the site matches", where=self.name)
-        return make_plan(site, Selection(nodes=wanted), where=self.name)
+        return make_plan(site, PlanSelection(nodes=wanted), where=self.name)
 
 
 class Inventory:
@@ -104,7 +104,11 @@ class Inventory:
     """
 
     def __init__(
-        self, view: InventoryReader, must_ask: MustAsk, *, site: KnownSite | None = None
+        self,
+        view: InventoryReader,
+        must_ask: InventoryQuestioner,
+        *,
+        site: SiteInventory | None = None,
     ) -> None:
         self.site = site
         self._view = view
@@ -125,7 +129,7 @@ class Inventory:
         """
         if not expression:
             return None
-        question = Question.of("query", [expression])
+        question = FunctionCall.of("query", [expression])
         async with self._slots:
             revision = await self._revision()
             known = self._answers.get(expression)
@@ -209,7 +213,7 @@ class Inventory:
         async with self._slots:
             derived = await self._asked(lambda reader: derive(reader.entries(), links))
             known = [node for node in derived.roles if names is not None and node in names]
-            selection = Selection(nodes=tuple(sorted(known)))
+            selection = PlanSelection(nodes=tuple(sorted(known)))
             if names is not None and not known:
                 raise InvalidInputError("no node of the inventory matches")
             plan = await asyncio.to_thread(

@@ -13,9 +13,9 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import parse_line, shown_names
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.rollout.execution.report import ELSEWHERE, PAUSED, RUNNING, Report
-from localpuppet.rollout.execution.state import State
-from localpuppet.web.dashboard.row import SILENT, Row
+from localpuppet.rollout.execution.report import ELSEWHERE, PAUSED, RUNNING, RolloutReport
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.web.dashboard.row import SILENT, NodeRow
 
 
 class _Word(StrEnum):
@@ -70,7 +70,7 @@ NEEDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class NodeAction:
     """A request for an action of a node.
 
     Attributes:
@@ -86,7 +86,7 @@ class Deed:
     length: str = ""
 
     @classmethod
-    def read(cls, action: Action, node: NodeName, form: Mapping[str, str]) -> "Deed":
+    def read(cls, action: Action, node: NodeName, form: Mapping[str, str]) -> "NodeAction":
         """Return the request in a form.
 
         Args:
@@ -114,7 +114,7 @@ class Deed:
         return f"hold ({f'for {self.length}' if self.length else 'without end'}: {self.message})"
 
 
-def consequences(action: Action, row: Row) -> tuple[str, ...]:
+def consequences(action: Action, row: NodeRow) -> tuple[str, ...]:
     """Return the consequences, sentence by sentence.
 
     Args:
@@ -135,7 +135,7 @@ def consequences(action: Action, row: Row) -> tuple[str, ...]:
     return tuple(found)
 
 
-class Course(_Word):
+class RolloutAction(_Word):
     """An action of a rollout, as a word in a URL."""
 
     CONTINUE = "continue"
@@ -149,39 +149,43 @@ _LABELS: Mapping[_Word, str] = {
     Action.NOOP: "Noop run",
     Action.HOLD: "Put on hold",
     Action.ENABLE: "End my hold",
-    Course.CONTINUE: "Continue the rollout",
-    Course.STOP: "Stop the rollout",
-    Course.ROLLBACK: "Take the release back",
-    Course.RESUME: "Resume the rollout",
+    RolloutAction.CONTINUE: "Continue the rollout",
+    RolloutAction.STOP: "Stop the rollout",
+    RolloutAction.ROLLBACK: "Take the release back",
+    RolloutAction.RESUME: "Resume the rollout",
 }
 _COURSE_WILL = {
-    Course.CONTINUE: "It continues with its next nodes and accepts the failures so far.",
-    Course.STOP: (
+    RolloutAction.CONTINUE: "It continues with its next nodes and accepts the failures so far.",
+    RolloutAction.STOP: (
         "No further node starts. Started runs end first; then the nodes are released as they were."
     ),
-    Course.ROLLBACK: (
+    RolloutAction.ROLLBACK: (
         "No further node starts. Runs that are on end first; then the nodes that took the release"
         " go back to their newest good run of before it, the last group first."
     ),
-    Course.RESUME: (
+    RolloutAction.RESUME: (
         "A separate process continues it on this machine, in your name, even if this dashboard"
         " ends. Started runs are not repeated: their nodes report the results."
     ),
 }
 
 
-def courses(report: Report) -> tuple[Course, ...]:
+def courses(report: RolloutReport) -> tuple[RolloutAction, ...]:
     """Return the possible actions of a rollout in its state."""
     if report.word == ELSEWHERE:
         return ()
     if report.word in (RUNNING, PAUSED):
         gives = report.state.began.options.delivery is not None and not report.state.goes_back
-        return Course.CONTINUE, Course.STOP, *((Course.ROLLBACK,) if gives else ())
+        return (
+            RolloutAction.CONTINUE,
+            RolloutAction.STOP,
+            *((RolloutAction.ROLLBACK,) if gives else ()),
+        )
     resumable = report.state.over is None or report.state.resumable
-    return (Course.RESUME,) if resumable else ()
+    return (RolloutAction.RESUME,) if resumable else ()
 
 
-def rollout_consequences(course: Course, report: Report) -> tuple[str, ...]:
+def rollout_consequences(course: RolloutAction, report: RolloutReport) -> tuple[str, ...]:
     """Return the consequences for a rollout, sentence by sentence.
 
     Args:
@@ -193,7 +197,7 @@ def rollout_consequences(course: Course, report: Report) -> tuple[str, ...]:
         return (f"Nothing from here: another machine continues it. {words} reaches it.",)
     found = [_COURSE_WILL[course]]
     goes_on = report.word in (RUNNING, PAUSED)
-    if course is Course.RESUME:
+    if course is RolloutAction.RESUME:
         if course in courses(report):
             left = sum(fate is None for fate in report.state.fates().values())
             found.append(f"{left} node{'s are' if left != 1 else ' is'} left.")
@@ -204,16 +208,16 @@ def rollout_consequences(course: Course, report: Report) -> tuple[str, ...]:
             found.append(f"It is over: {report.word}.")
     elif not goes_on:
         found.append(f"It is {report.word}: no process runs it that could receive this.")
-    elif course is Course.CONTINUE and report.word != PAUSED:
+    elif course is RolloutAction.CONTINUE and report.word != PAUSED:
         found.append("It does not wait for a command.")
-    elif course is Course.CONTINUE:
+    elif course is RolloutAction.CONTINUE:
         found.append(f"It is paused: {report.why}.")
-    elif course is Course.ROLLBACK:
+    elif course is RolloutAction.ROLLBACK:
         found += _goes_back(report.state)
     return tuple(found)
 
 
-def _goes_back(state: State) -> tuple[str, ...]:
+def _goes_back(state: RolloutState) -> tuple[str, ...]:
     """Return the consequences of taking back a release, sentence by sentence."""
     delivery = state.began.options.delivery
     if delivery is None:

@@ -10,14 +10,14 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.lists import exporting
 from localpuppet.web.dashboard.lists.choosing import paged
 from localpuppet.web.dashboard.lists.differing import ChangeRow, changes
 from localpuppet.web.dashboard.lists.releases import ReleaseRow, staged_row
 from localpuppet.web.dashboard.problems import NotThereError
-from localpuppet.web.dashboard.showing import Showing
+from localpuppet.web.dashboard.showing import TemplateRenderer
 from localpuppet.web.dashboard.staged import StagedReleases
 
 PATH = "/releases/difference"
@@ -25,7 +25,7 @@ MAX_PAGE = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedDifference:
+class DifferenceQuery:
     """The two releases in a URL.
 
     Attributes:
@@ -39,7 +39,7 @@ class AskedDifference:
     page: int = 1
 
     @classmethod
-    def parse(cls, parameters: Mapping[str, str]) -> "AskedDifference":
+    def parse(cls, parameters: Mapping[str, str]) -> "DifferenceQuery":
         """Return the request in a URL.
 
         Raises:
@@ -58,7 +58,7 @@ class AskedDifference:
         ]
         return cls(before=names[0], after=names[1], page=int(page))
 
-    def with_(self, *, page: int) -> "AskedDifference":
+    def with_(self, *, page: int) -> "DifferenceQuery":
         """Return this request with another page number."""
         return replace(self, page=page)
 
@@ -76,7 +76,7 @@ class AskedDifference:
         return f"{path}?{urlencode({key: word for key, word in words.items() if word})}"
 
 
-class Differing:
+class DifferenceViews:
     """The views of differences.
 
     Args:
@@ -85,7 +85,7 @@ class Differing:
         showing: Shows templates.
     """
 
-    def __init__(self, staged: StagedReleases, fleet: Fleet, showing: Showing) -> None:
+    def __init__(self, staged: StagedReleases, fleet: Fleet, showing: TemplateRenderer) -> None:
         self._staged = staged
         self._fleet = fleet
         self._showing = showing
@@ -94,7 +94,7 @@ class Differing:
 
     async def page(self, request: Request) -> Response:
         """Show the differences of two releases, or the releases to choose from."""
-        asked = AskedDifference.parse(request.query_params)
+        asked = DifferenceQuery.parse(request.query_params)
         rows: Sequence[ChangeRow] = ()
         problem = ""
         try:
@@ -117,7 +117,7 @@ class Differing:
         form = request.path_params["form"]
         if form not in exporting.FORMS:
             raise NotThereError(f"lists are available as {', '.join(exporting.FORMS)}")
-        asked = AskedDifference.parse(request.query_params)
+        asked = DifferenceQuery.parse(request.query_params)
         if asked.before is None or asked.after is None:
             raise InvalidInputError("are needed, both", where="from and to")
         media, written = exporting.FORMS[form]
@@ -126,13 +126,13 @@ class Differing:
         headers = {"content-disposition": f'attachment; filename="difference.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 
-    async def _rows(self, asked: AskedDifference) -> Sequence[ChangeRow]:
+    async def _rows(self, asked: DifferenceQuery) -> Sequence[ChangeRow]:
         if asked.before is None or asked.after is None:
             return ()
         async with self._turn:
             found = await asyncio.to_thread(self._staged.differences, asked.before, asked.after)
         return changes(found)
 
-    def _about(self, known: Sequence[Staged]) -> Sequence[ReleaseRow]:
+    def _about(self, known: Sequence[StagedRelease]) -> Sequence[ReleaseRow]:
         staged = self._staged
         return [staged_row(one, staged.signed(one), staged.subject(one)) for one in known]

@@ -12,10 +12,17 @@ from dataclasses import replace
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.fleet.bus.key_value import Change, Entry, Gone, KeyValue, Listing, entries
-from localpuppet.rollout.execution.head import Head
-from localpuppet.rollout.execution.heads import Heads
-from localpuppet.rollout.execution.report import ELSEWHERE, Report
+from localpuppet.fleet.bus.key_value import (
+    Change,
+    KeyListing,
+    KeyRemoval,
+    KeyValue,
+    KeyValueEntry,
+    entries,
+)
+from localpuppet.rollout.execution.head import RolloutCheckpoint
+from localpuppet.rollout.execution.heads import RolloutCheckpoints
+from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
 
 AGAIN = 5.0  # seconds until an unreachable bus is watched again
 # Rollouts on other machines that are remembered, and those of them of which it is
@@ -24,7 +31,7 @@ MOST = 500
 MOST_SHOWN = 20
 
 
-class Elsewhere:
+class RemoteRollouts:
     """The rollouts of one caller, as the bus has them.
 
     Args:
@@ -32,10 +39,12 @@ class Elsewhere:
         again: Seconds until an unreachable bus is watched again.
     """
 
-    def __init__(self, heads: Callable[[KeyValue], Heads], *, again: float = AGAIN) -> None:
+    def __init__(
+        self, heads: Callable[[KeyValue], RolloutCheckpoints], *, again: float = AGAIN
+    ) -> None:
         self._heads = heads
         self._again = again
-        self.heads: Mapping[RolloutId, Head] = {}  # another one after each change
+        self.heads: Mapping[RolloutId, RolloutCheckpoint] = {}  # another one after each change
         self.caller = ""  # known with the first of them
 
     async def follow(
@@ -70,9 +79,9 @@ class Elsewhere:
                 pass  # an unreachable bus is shown; without the right there are no checkpoints
             await asyncio.sleep(self._again)
 
-    async def _take(self, heads: Heads, change: Change) -> None:
-        known = {} if isinstance(change, Listing) else dict(self.heads)
-        if isinstance(change, Gone):
+    async def _take(self, heads: RolloutCheckpoints, change: Change) -> None:
+        known = {} if isinstance(change, KeyListing) else dict(self.heads)
+        if isinstance(change, KeyRemoval):
             known = {one: known[one] for one in known if heads.key(one) != change.key}
         for entry in entries(change):
             # Large ones take a while to unpack.
@@ -87,14 +96,14 @@ class Elsewhere:
         }
 
 
-def report_of(head: Head) -> Report | None:
+def report_of(head: RolloutCheckpoint) -> RolloutReport | None:
     """Return the progress of a rollout on another machine; `None` if its checkpoint lacks it."""
     if not head.events:
         return None
-    return replace(Report.of(head.events, taken=True), word=ELSEWHERE)
+    return replace(RolloutReport.of(head.events, taken=True), word=ELSEWHERE)
 
 
-def _believed(heads: Heads, entry: Entry) -> Head | None:
+def _believed(heads: RolloutCheckpoints, entry: KeyValueEntry) -> RolloutCheckpoint | None:
     try:
         return heads.believed(entry).head
     except LocalpuppetError:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.row import NodeRow
 
 # Seconds for which ends of runs are kept.
 KEPT = 90 * 86400.0
@@ -15,7 +15,7 @@ GOOD, CHANGED, BAD = "good", "changed", "bad"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class RunResult:
     """The end of a run.
 
     Attributes:
@@ -25,7 +25,7 @@ class Ended:
         kind: The result.
         app: The release.
         why: The reason, one line, or empty.
-        fault: The failure key, see `Row.fault`, or empty.
+        fault: The failure key, see `NodeRow.fault`, or empty.
     """
 
     node: str
@@ -37,7 +37,7 @@ class Ended:
     fault: str = ""
 
     @classmethod
-    def of(cls, row: Row) -> "Ended | None":
+    def of(cls, row: NodeRow) -> "RunResult | None":
         """Return the end of a node's last run, or `None`."""
         if row.ended is None or not row.run:
             return None

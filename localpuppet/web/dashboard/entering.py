@@ -3,11 +3,11 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from localpuppet.web.dashboard.showing import Showing
+from localpuppet.web.dashboard.showing import TemplateRenderer
 from localpuppet.web.doors.loopback import LoopbackDoor
 
 
-class Entering:
+class LoginView:
     """The view behind the link.
 
     Args:
@@ -15,7 +15,7 @@ class Entering:
         showing: Shows templates.
     """
 
-    def __init__(self, door: LoopbackDoor, showing: Showing) -> None:
+    def __init__(self, door: LoopbackDoor, showing: TemplateRenderer) -> None:
         self._door = door
         self._showing = showing
 

@@ -25,7 +25,7 @@ from localpuppet.fleet.inventory.index import NODE
 from localpuppet.fleet.inventory.presence_following import listen
 from localpuppet.fleet.inventory.reading import Equal
 from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.memory import Memory
+from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.row import MAX_ROLES, cut
 
 # Seconds between writes: so much is lost with a kill -9, and heard again from the bus.
@@ -58,7 +58,7 @@ class ViewReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
+class FleetFeed:
     """The sources of a fleet.
 
     Attributes:
@@ -77,7 +77,7 @@ class Feed:
     log: Log
 
 
-class Feeding:
+class FleetFeeder:
     """Feeds a fleet, and writes changes to the memory.
 
     Args:
@@ -86,7 +86,7 @@ class Feeding:
         feed: The sources.
     """
 
-    def __init__(self, fleet: Fleet, memory: Memory, feed: Feed) -> None:
+    def __init__(self, fleet: Fleet, memory: DashboardStore, feed: FleetFeed) -> None:
         self._fleet = fleet
         self._memory = memory
         self._feed = feed

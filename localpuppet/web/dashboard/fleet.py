@@ -20,12 +20,12 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus import key_value
-from localpuppet.fleet.bus.key_value import Change, Entry, Gone, Listing
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValueEntry
 from localpuppet.fleet.bus.layout import PRESENCE
-from localpuppet.web.dashboard.ended import KEPT, Ended
-from localpuppet.web.dashboard.lists.standing import Standing
-from localpuppet.web.dashboard.row import NOT_TRUSTED, SILENT, Row
-from localpuppet.web.dashboard.told import Told, told_of
+from localpuppet.web.dashboard.ended import KEPT, RunResult
+from localpuppet.web.dashboard.lists.standing import NodeStandings
+from localpuppet.web.dashboard.row import NOT_TRUSTED, SILENT, NodeRow
+from localpuppet.web.dashboard.told import NodeRolloutReport, told_of
 
 # Nodes of a dashboard; else a client with write access to presence could fill the memory.
 MAX_NODES = 20_000
@@ -40,7 +40,7 @@ Believe = Callable[[str, bytes], Mapping[str, Json]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class FleetUpdate:
     """Changes to write to the memory.
 
     Attributes:
@@ -51,11 +51,11 @@ class News:
         told: Changed reports of nodes about rollouts.
     """
 
-    rows: tuple[Row, ...]
-    ended: tuple[Ended, ...]
+    rows: tuple[NodeRow, ...]
+    ended: tuple[RunResult, ...]
     gone: tuple[str, ...]
     as_of: float | None
-    told: Mapping[str, tuple[Told, ...]]
+    told: Mapping[str, tuple[NodeRolloutReport, ...]]
 
 
 class Fleet:
@@ -74,45 +74,45 @@ class Fleet:
 
     def __init__(
         self,
-        rows: Iterable[Row],
+        rows: Iterable[NodeRow],
         *,
         as_of: float | None,
         believe: Believe,
         now: Callable[[], float],
-        holding: Mapping[str, tuple[Told, ...]] = MappingProxyType({}),
+        holding: Mapping[str, tuple[NodeRolloutReport, ...]] = MappingProxyType({}),
     ) -> None:
-        self.standing = Standing(rows)
+        self.standing = NodeStandings(rows)
         self._rows = self.standing.rows
         self._believe = believe
         self._now = now
         self._revisions: dict[str, int] = {}
         self._dirty: set[str] = set()
-        self._ended: dict[tuple[str, str], Ended] = {}
+        self._ended: dict[tuple[str, str], RunResult] = {}
         self._ended_of: Counter[str] = Counter()
         self._gone: set[str] = set()
         self._rollouts = dict(holding)
         self._told_anew: set[str] = set()
         self._log: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
         self._woken = asyncio.Event()
-        self._waiting: dict[str, Entry] = {}
+        self._waiting: dict[str, KeyValueEntry] = {}
         self._behind = asyncio.Event()
         self.revision = 0
         self.as_of = as_of
         self.away = "the bus was not asked yet"
 
     @property
-    def rows(self) -> Collection[Row]:
+    def rows(self) -> Collection[NodeRow]:
         """Return all nodes, in no order."""
         return self._rows.values()
 
-    def row(self, name: str) -> Row | None:
+    def row(self, name: str) -> NodeRow | None:
         """Return a node; `None` if it is unknown."""
         return self._rows.get(name)
 
     def take(self, change: Change) -> None:
         """Apply a change."""
         self.answered()
-        if isinstance(change, Listing):
+        if isinstance(change, KeyListing):
             # It may be another store.
             self._revisions.clear()
             self._waiting.clear()
@@ -120,16 +120,16 @@ class Fleet:
             name = entry.key.removeprefix(PRESENCE)
             if name in self._waiting or len(self._waiting) < MAX_NODES:
                 self._waiting[name] = entry
-        if isinstance(change, Listing):
+        if isinstance(change, KeyListing):
             there = {entry.key.removeprefix(PRESENCE) for entry in change.entries}
             for name in self._rows.keys() - there:
                 self._silent(name)
-        elif isinstance(change, Gone):
+        elif isinstance(change, KeyRemoval):
             self._silent(change.key.removeprefix(PRESENCE))
         if not self._behind.is_set():
             self._catch_up()
 
-    def miss(self, listing: Listing) -> None:
+    def miss(self, listing: KeyListing) -> None:
         """Mark nodes as gone that a listing lacks, unless they were written after it."""
         self.answered()
         there = {entry.key.removeprefix(PRESENCE) for entry in listing.entries}
@@ -182,7 +182,7 @@ class Fleet:
         """
         for name, found in roles.items():
             if name in self._rows or len(self._rows) < MAX_NODES:
-                row = self._rows.get(name, Row(node=name))
+                row = self._rows.get(name, NodeRow(node=name))
                 self._put(replace(row, roles=found, listed=True))
         oldest = self._now() - KEPT
         for name in [name for name in self._rows if name not in all_]:
@@ -192,9 +192,9 @@ class Fleet:
             elif row.listed:
                 self._put(replace(row, roles=(), listed=False))
 
-    def news(self) -> News:
+    def news(self) -> FleetUpdate:
         """Return the changes since `written`."""
-        return News(
+        return FleetUpdate(
             rows=tuple(self._rows[name] for name in self._dirty),
             ended=tuple(self._ended.values()),
             gone=tuple(self._gone),
@@ -202,7 +202,7 @@ class Fleet:
             told={name: self._rollouts.get(name, ()) for name in self._told_anew},
         )
 
-    def written(self, news: News) -> None:
+    def written(self, news: FleetUpdate) -> None:
         """Note that changes were written."""
         self._dirty -= {row.node for row in news.rows if self._rows.get(row.node) == row}
         self._gone -= set(news.gone)
@@ -235,22 +235,22 @@ class Fleet:
             return
         before = self._rows.get(name)
         status = self._believe(name, token)
-        row = Row.told(name, status, now=self._now())
+        row = NodeRow.told(name, status, now=self._now())
         if before is None and not self._has_room(row):
             return
         self._revisions[name] = revision
         self._put(row if before is None else row.beside(before))
         self._hear_of_rollouts(name, told_of(status, row.holds, now=self._now()))
-        ended = Ended.of(row)
+        ended = RunResult.of(row)
         if ended is not None and (before is None or before.run != row.run):
             self._end(ended)
 
-    def _hear_of_rollouts(self, name: str, told: tuple[Told, ...]) -> None:
+    def _hear_of_rollouts(self, name: str, told: tuple[NodeRolloutReport, ...]) -> None:
         if self._rollouts.get(name, ()) != told:
             self._rollouts[name] = told
             self._told_anew.add(name)
 
-    def _end(self, ended: Ended) -> None:
+    def _end(self, ended: RunResult) -> None:
         """Queue an end of a run for the memory, if the limit allows it."""
         key = ended.node, ended.run
         if key not in self._ended:
@@ -259,7 +259,7 @@ class Fleet:
             self._ended_of[ended.node] += 1
         self._ended[key] = ended
 
-    def _has_room(self, row: Row) -> bool:
+    def _has_room(self, row: NodeRow) -> bool:
         """Return whether a new node fits; forget an untrusted node for a trusted one."""
         if len(self._rows) < MAX_NODES:
             return True
@@ -298,7 +298,7 @@ class Fleet:
         self._gone.add(name)
         self._wake(name)
 
-    def _put(self, row: Row) -> None:
+    def _put(self, row: NodeRow) -> None:
         self._gone.discard(row.node)
         if self.standing.put(row):
             self._dirty.add(row.node)

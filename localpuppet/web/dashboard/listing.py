@@ -10,30 +10,30 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.ports import Clock
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.asking import Inventory
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.lists import asked as forms
 from localpuppet.web.dashboard.lists import exporting
-from localpuppet.web.dashboard.lists.asked import Asked, Form
+from localpuppet.web.dashboard.lists.asked import Form, ListQuery
 from localpuppet.web.dashboard.lists.choosing import chosen, paged
 from localpuppet.web.dashboard.lists.exporting import Table
 from localpuppet.web.dashboard.lists.failures import failures
-from localpuppet.web.dashboard.lists.releases import Ground, releases
+from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
 from localpuppet.web.dashboard.lists.rollouts import rollouts
-from localpuppet.web.dashboard.memory import Memory
+from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.problems import NotThereError
 from localpuppet.web.dashboard.rollouts import Rollouts
-from localpuppet.web.dashboard.showing import Showing
+from localpuppet.web.dashboard.showing import TemplateRenderer
 from localpuppet.web.dashboard.staged import StagedReleases
-from localpuppet.web.dashboard.together import Together
+from localpuppet.web.dashboard.together import SharedAnswers
 
 # The nodes that an expression finds; `None` for all.
 Names = frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class ListData:
     """The sources of lists.
 
     Attributes:
@@ -46,7 +46,7 @@ class Kept:
     """
 
     fleet: Fleet
-    memory: Memory
+    memory: DashboardStore
     inventory: Inventory
     staged: StagedReleases
     rollouts: Rollouts
@@ -57,11 +57,11 @@ class Kept:
 class _List:
     form: Form
     template: str
-    rows: Callable[[Asked, Names], Awaitable[Sequence[Any]]]
+    rows: Callable[[ListQuery, Names], Awaitable[Sequence[Any]]]
     table: Callable[[Sequence[Any]], Table]
 
 
-class Listing:
+class NodeLists:
     """The views of lists.
 
     Args:
@@ -70,7 +70,7 @@ class Listing:
         together: Shares one answer between equal requests.
     """
 
-    def __init__(self, kept: Kept, showing: Showing, together: Together) -> None:
+    def __init__(self, kept: ListData, showing: TemplateRenderer, together: SharedAnswers) -> None:
         self._kept = kept
         self._showing = showing
         self._together = together
@@ -108,7 +108,7 @@ class Listing:
 
     async def _page(self, request: Request) -> Response:
         list_ = self._lists[request.url.path]
-        asked = Asked.parse(request.query_params, list_.form)
+        asked = ListQuery.parse(request.query_params, list_.form)
         names, problem = await self.names(asked)
         # A fleet that could not be asked is not an empty one.
         rows = [] if problem else await list_.rows(asked, names)
@@ -126,7 +126,7 @@ class Listing:
         list_ = self._lists[path]
         if form not in exporting.FORMS:
             raise NotThereError(f"lists are available as {', '.join(exporting.FORMS)}")
-        asked = Asked.parse(request.query_params, list_.form)
+        asked = ListQuery.parse(request.query_params, list_.form)
         names = await self._kept.inventory.names(asked.q)
         media, written = exporting.FORMS[form]
         rows = await list_.rows(asked, names)
@@ -136,31 +136,31 @@ class Listing:
         headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 
-    async def names(self, asked: Asked) -> tuple[Names, str]:
+    async def names(self, asked: ListQuery) -> tuple[Names, str]:
         """Return the nodes that an expression finds, and the reason if that failed."""
         try:
             return await self._kept.inventory.names(asked.q), ""
         except LocalpuppetError as error:
             return frozenset(), str(error)
 
-    async def _nodes(self, asked: Asked, names: Names) -> Sequence[Any]:
+    async def _nodes(self, asked: ListQuery, names: Names) -> Sequence[Any]:
         return chosen(self._kept.fleet.standing, asked, names=names, now=self._now())
 
-    async def _failures(self, asked: Asked, names: Names) -> Sequence[Any]:
+    async def _failures(self, asked: ListQuery, names: Names) -> Sequence[Any]:
         seen = await asyncio.to_thread(self._kept.memory.faults)
         return failures(self._kept.fleet.standing, asked, names=names, seen=seen)
 
-    async def _releases(self, asked: Asked, names: Names) -> Sequence[Any]:
+    async def _releases(self, asked: ListQuery, names: Names) -> Sequence[Any]:
         staged, signed = await asyncio.to_thread(self._staged)
-        ground = Ground(names=names, staged=staged, signed=signed)
+        ground = ReleaseListContext(names=names, staged=staged, signed=signed)
         return releases(self._kept.fleet.standing, asked, ground)
 
-    def _staged(self) -> tuple[Sequence[Staged], Mapping[str, str]]:
+    def _staged(self) -> tuple[Sequence[StagedRelease], Mapping[str, str]]:
         kept = self._kept.staged
         found = kept.all()
         return found, {one.app: kept.signed(one) for one in found}
 
-    async def _rollouts(self, asked: Asked, _: Names) -> Sequence[Any]:
+    async def _rollouts(self, asked: ListQuery, _: Names) -> Sequence[Any]:
         return rollouts(await asyncio.to_thread(self._kept.rollouts.rows), asked)
 
     def _now(self) -> float:

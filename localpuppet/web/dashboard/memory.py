@@ -25,10 +25,10 @@ from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.web.dashboard import run_table, told_table
 from localpuppet.web.dashboard.dated import DAY, day_of, parts_of
-from localpuppet.web.dashboard.ended import HOUR, KEPT, Ended
+from localpuppet.web.dashboard.ended import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.row import Row
-from localpuppet.web.dashboard.told import Told, ToldRollout
+from localpuppet.web.dashboard.row import NodeRow
+from localpuppet.web.dashboard.told import NodeRolloutReport, ReportedRollout
 
 FILE = Path("web", "fleet.sqlite")
 MOST_FAULTS = 5_000
@@ -62,7 +62,7 @@ INSERT OR IGNORE INTO state VALUES (1, NULL);
 )
 
 
-class Memory:
+class DashboardStore:
     """The memory.
 
     Args:
@@ -123,12 +123,12 @@ class Memory:
         with self._database.use():
             return True
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[NodeRow]:
         """Return the last state of the nodes."""
         with self._database.snapshot() as connection:
             texts = connection.execute("SELECT row FROM nodes ORDER BY node").fetchall()
         try:
-            return [Row.from_dict(loads_again(text.encode())) for (text,) in texts]
+            return [NodeRow.from_dict(loads_again(text.encode())) for (text,) in texts]
         except ValueError as error:
             raise DamagedError(
                 f"holds a damaged row: {error}", where=str(self._database.path), hint=_DAMAGED
@@ -142,12 +142,12 @@ class Memory:
 
     def write(
         self,
-        rows: Iterable[Row],
-        ended: Iterable[Ended],
+        rows: Iterable[NodeRow],
+        ended: Iterable[RunResult],
         *,
         gone: Iterable[str] = (),
         as_of: float | None = None,
-        told: Mapping[str, Sequence[Told]] = MappingProxyType({}),
+        told: Mapping[str, Sequence[NodeRolloutReport]] = MappingProxyType({}),
     ) -> None:
         """Write changes in one transaction.
 
@@ -165,7 +165,7 @@ class Memory:
                 [(row.node, json.dumps(row.to_dict())) for row in rows],
             )
             connection.executemany("DELETE FROM nodes WHERE node = ?", [(name,) for name in gone])
-            writing = run_table.Writing(connection)
+            writing = run_table.RunTableWriter(connection)
             for one in ended:
                 if parts_of(RunId(one.run))[0] in days and writing.add(one):
                     _count(connection, one)
@@ -177,7 +177,7 @@ class Memory:
                 if not run_table.take_away(connection, most=self._together):
                     break
 
-    def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[Ended]:
+    def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[RunResult]:
         """Return the runs of a node, newest first.
 
         Args:
@@ -188,12 +188,12 @@ class Memory:
         with self._database.snapshot() as connection:
             return run_table.of_node(connection, node, limit=limit, before=before)
 
-    def run(self, node: str, run: RunId) -> Ended | None:
+    def run(self, node: str, run: RunId) -> RunResult | None:
         """Return the end of a run; `None` if unknown."""
         with self._database.snapshot() as connection:
             return run_table.of_id(connection, run, (node,))
 
-    def ran(self, run: RunId) -> Ended | None:
+    def ran(self, run: RunId) -> RunResult | None:
         """Return the end of a run of any known node; `None` if unknown."""
         with self._database.snapshot() as connection:
             nodes = connection.execute("SELECT node FROM nodes").fetchall()
@@ -212,22 +212,22 @@ class Memory:
             return {(hour, Kind(kind)): runs for hour, kind, runs in found}
 
     def faults(self) -> Mapping[str, tuple[float, float]]:
-        """Return when each failure was seen first and last: seconds since 1970, by `Row.fault`."""
+        """Return when each failure was first and last seen: Unix times by `NodeRow.fault`."""
         with self._database.snapshot() as connection:
             found = connection.execute("SELECT fault, first, last FROM faults")
             return {fault: (first, last) for fault, first, last in found}
 
-    def told(self) -> list[ToldRollout]:
+    def told(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported, newest first."""
         with self._database.snapshot() as connection:
             return told_table.all_(connection, now=self._now())
 
-    def told_of(self, rollout: ToldRollout) -> list[tuple[str, Told]]:
+    def told_of(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
         """Return the reports about a rollout by node; see `told_table.of_rollout`."""
         with self._database.snapshot() as connection:
             return told_table.of_rollout(connection, rollout)
 
-    def holding(self) -> Mapping[str, tuple[Told, ...]]:
+    def holding(self) -> Mapping[str, tuple[NodeRolloutReport, ...]]:
         """Return the reports of nodes about rollouts that hold them, by node."""
         with self._database.snapshot() as connection:
             return told_table.holding(connection, now=self._now())
@@ -268,7 +268,7 @@ class Memory:
         self._database.close()
 
 
-def _count(connection: Connection, one: Ended) -> None:
+def _count(connection: Connection, one: RunResult) -> None:
     connection.execute(
         "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, kind) DO UPDATE SET runs = runs + 1",
         (int(one.at // HOUR), str(one.kind)),

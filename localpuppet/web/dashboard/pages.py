@@ -25,15 +25,15 @@ from localpuppet.fleet.roles.relations import relations
 from localpuppet.rollout.plans.kick_diagram import kick_diagram
 from localpuppet.rollout.plans.plan import Plan
 from localpuppet.rollout.plans.plan_diagram import plan_diagram
-from localpuppet.web.dashboard.acting import Acting, Actor
+from localpuppet.web.dashboard.acting import ActionViews, Actor
 from localpuppet.web.dashboard.asking import Inventory, Reports
 from localpuppet.web.dashboard.deeds import courses
-from localpuppet.web.dashboard.differing import Differing
-from localpuppet.web.dashboard.ended import HOUR, HOURS, Ended, strip
-from localpuppet.web.dashboard.entering import Entering
+from localpuppet.web.dashboard.differing import DifferenceViews
+from localpuppet.web.dashboard.ended import HOUR, HOURS, RunResult, strip
+from localpuppet.web.dashboard.entering import LoginView
 from localpuppet.web.dashboard.facts_tree import tree_of
 from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.listing import Kept, Listing
+from localpuppet.web.dashboard.listing import ListData, NodeLists
 from localpuppet.web.dashboard.lists.asked import (
     FAILURES,
     MAX_WORDS,
@@ -41,24 +41,24 @@ from localpuppet.web.dashboard.lists.asked import (
     OVERVIEW,
     PLAN,
     RELEASES,
-    Asked,
+    ListQuery,
 )
 from localpuppet.web.dashboard.lists.choosing import MOST, overview
 from localpuppet.web.dashboard.lists.failures import failures
 from localpuppet.web.dashboard.lists.rollouts import decisions_of, groups_of, parts_of
-from localpuppet.web.dashboard.lists.standing import Standing
+from localpuppet.web.dashboard.lists.standing import NodeStandings
 from localpuppet.web.dashboard.live import Live
-from localpuppet.web.dashboard.memory import Memory
+from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.pictures import Draw, Pictures
 from localpuppet.web.dashboard.problems import NotThereError
-from localpuppet.web.dashboard.report import Report, RunLog
+from localpuppet.web.dashboard.report import RunLogTail, RunReport
 from localpuppet.web.dashboard.rollouts import Rollouts
-from localpuppet.web.dashboard.row import Row
-from localpuppet.web.dashboard.showing import Showing
+from localpuppet.web.dashboard.row import NodeRow
+from localpuppet.web.dashboard.showing import TemplateRenderer
 from localpuppet.web.dashboard.staged import StagedReleases
-from localpuppet.web.dashboard.together import Together
+from localpuppet.web.dashboard.together import SharedAnswers
 from localpuppet.web.doors.loopback import LoopbackDoor
-from localpuppet.web.doors.rules import Door, Refusal, Visitor
+from localpuppet.web.doors.rules import AccessRefusal, AccessRule, Visitor
 
 RUNS = 25
 # Seconds that a node's view waits for who makes it run: the first who asks may find it not there.
@@ -71,7 +71,7 @@ Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class ViewContext:
     """What the views show from.
 
     Attributes:
@@ -92,13 +92,13 @@ class Parts:
     """
 
     fleet: Fleet
-    memory: Memory
+    memory: DashboardStore
     inventory: Inventory
     staged: StagedReleases
     rollouts: Rollouts
     reports: Reports
     live: Live
-    door: Door
+    door: AccessRule
     clock: Clock
     log: Log
     draw: Draw
@@ -113,16 +113,16 @@ class Pages:
         parts: What they show from.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ViewContext) -> None:
         self._parts = parts
         self._pictures = Pictures(parts.draw)
         me = "" if parts.actor is None else parts.actor.name
-        self._showing = Showing(parts.fleet, parts.clock, me)
+        self._showing = TemplateRenderer(parts.fleet, parts.clock, me)
         self.entering, self.acting = None, None
         if parts.entrance is not None:
-            self.entering = Entering(parts.entrance, self._showing)
+            self.entering = LoginView(parts.entrance, self._showing)
         if parts.actor is not None and parts.entrance is not None:
-            self.acting = Acting(
+            self.acting = ActionViews(
                 parts.actor,
                 parts.fleet,
                 parts.rollouts,
@@ -130,8 +130,8 @@ class Pages:
                 showing=self._showing,
                 log=parts.log,
             )
-        self._together = Together(parts.fleet, parts.clock)
-        kept = Kept(
+        self._together = SharedAnswers(parts.fleet, parts.clock)
+        kept = ListData(
             fleet=parts.fleet,
             memory=parts.memory,
             inventory=parts.inventory,
@@ -139,21 +139,21 @@ class Pages:
             rollouts=parts.rollouts,
             clock=parts.clock,
         )
-        self.differing = Differing(parts.staged, parts.fleet, self._showing)
-        self.lists = Listing(kept, self._showing, self._together)
+        self.differing = DifferenceViews(parts.staged, parts.fleet, self._showing)
+        self.lists = NodeLists(kept, self._showing, self._together)
 
     async def overview(self, request: Request) -> Response:
         """Show how the fleet is."""
         return await self._together.answer(request, self._overview)
 
     async def _overview(self, request: Request) -> Response:
-        asked = Asked.parse(request.query_params, OVERVIEW)
+        asked = ListQuery.parse(request.query_params, OVERVIEW)
         now, parts = self._now(), self._parts
         names, problem = await self.lists.names(asked)
         # A fleet that could not be asked is not an empty one.
-        standing = Standing() if problem else parts.fleet.standing
+        standing = NodeStandings() if problem else parts.fleet.standing
         found = overview(standing, names=names, now=now)
-        newest = Asked.parse({"sort": "-last"}, FAILURES)
+        newest = ListQuery.parse({"sort": "-last"}, FAILURES)
         mistakes = failures(standing, newest, names=names, seen={})
         bars = strip(await asyncio.to_thread(parts.memory.hours, now - HOUR * (HOURS - 1)), now=now)
         return self._showing.page(
@@ -183,7 +183,7 @@ class Pages:
         before_, after, problem = await self._links(name)
         return self._showing.page(
             "node.html",
-            row=row or Row(node=name),
+            row=row or NodeRow(node=name),
             entry=entry,
             tree=None if entry is None else tree_of(entry.facts, wanted),
             wanted=wanted,
@@ -199,7 +199,7 @@ class Pages:
         """Show a run; with `report=1` ask the node what it did, with `log=1` what Puppet said."""
         name = NodeName.parse(request.path_params["node"])
         run = RunId.parse(request.path_params["run"])
-        known: Ended | None = await asyncio.to_thread(self._parts.memory.run, name, run)
+        known: RunResult | None = await asyncio.to_thread(self._parts.memory.run, name, run)
         if known is None:
             raise NotThereError(f"no end of the run {run} of {name} was heard")
         asks = next((one for one in ("report", "log") if request.query_params.get(one) == "1"), "")
@@ -207,9 +207,9 @@ class Pages:
         report, log, problem = None, None, ""
         try:
             if asks == "report":
-                report = Report.read(await reports.report(name, run))
+                report = RunReport.read(await reports.report(name, run))
             elif asks == "log":
-                log = RunLog.read(await reports.log(name, run))
+                log = RunLogTail.read(await reports.log(name, run))
         except LocalpuppetError as error:
             problem = str(error)
         return self._showing.page(
@@ -248,7 +248,7 @@ class Pages:
 
     async def plan(self, request: Request) -> Response:
         """Show in which order nodes run."""
-        asked = Asked.parse(request.query_params, PLAN)
+        asked = ListQuery.parse(request.query_params, PLAN)
         plan: Plan | None = None
         notes: Sequence[str] = ()
         problem, picture = "", None
@@ -272,11 +272,11 @@ class Pages:
 
     async def plan_file(self, request: Request) -> Response:
         """Send what `localpuppet plan` prints with `--svg` or `--dot`."""
-        plan, _ = await self._planned(Asked.parse(request.query_params, PLAN))
+        plan, _ = await self._planned(ListQuery.parse(request.query_params, PLAN))
         diagram = await asyncio.to_thread(plan_diagram, plan)
         return await self._pictures.file(diagram, request.path_params["form"])
 
-    async def _planned(self, asked: Asked) -> tuple[Plan, Sequence[str]]:
+    async def _planned(self, asked: ListQuery) -> tuple[Plan, Sequence[str]]:
         inventory = self._parts.inventory
         return await inventory.plan(await inventory.names(asked.q))
 
@@ -305,12 +305,12 @@ class Pages:
             known = text in self._parts.fleet.standing.tallies
             words = {"release": text} if known else {"name": text}
             form = NODES if "release" in words else RELEASES
-            return RedirectResponse(Asked.parse(words, form).url, 303)
+            return RedirectResponse(ListQuery.parse(words, form).url, 303)
         row = self._parts.fleet.row(text.lower())
-        url = f"/nodes/{row.node}" if row else Asked.parse({"name": text}).url
+        url = f"/nodes/{row.node}" if row else ListQuery.parse({"name": text}).url
         return RedirectResponse(url, 303)
 
-    async def _run_called(self, text: str) -> Ended | None:
+    async def _run_called(self, text: str) -> RunResult | None:
         try:
             run = RunId.parse(text)
         except InvalidInputError:
@@ -340,7 +340,7 @@ class Pages:
         where = f"{error.where}: " if error.where else ""
         return self._showing.problem(code, f"{where}{error.what}", error.hint)
 
-    def refusal(self, refusal: Refusal) -> Response:
+    def refusal(self, refusal: AccessRefusal) -> Response:
         """Show why a request does not come in."""
         return self._showing.problem(refusal.code, refusal.what, refusal.hint)
 

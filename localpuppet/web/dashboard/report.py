@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.node.puppet.resources import Fate
+from localpuppet.node.puppet.resources import ResourceResult
 
 MOST = 200
 MAX_MESSAGES = 20
@@ -14,10 +14,10 @@ MAX_MESSAGES = 20
 MOST_CAUSES, MOST_QUERIES, MOST_NAMES = 20, 50, 20
 MOST_LINES = 2000
 TITLES = {
-    Fate.FAILED: "Failed",
-    Fate.CHANGED: "Changed",
-    Fate.WOULD_CHANGE: "Would change",
-    Fate.SKIPPED: "Skipped",
+    ResourceResult.FAILED: "Failed",
+    ResourceResult.CHANGED: "Changed",
+    ResourceResult.WOULD_CHANGE: "Would change",
+    ResourceResult.SKIPPED: "Skipped",
 }
 
 
@@ -39,7 +39,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ResourceGroup:
     """The resources with one result.
 
     Attributes:
@@ -56,7 +56,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class CauseView:
     """Why a run began.
 
     Attributes:
@@ -71,7 +71,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class QueryView:
     """A query of a run about other nodes, or a collection of their resources.
 
     Attributes:
@@ -103,7 +103,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class RunReport:
     """The report of a run.
 
     Attributes:
@@ -118,16 +118,16 @@ class Report:
     """
 
     there: bool
-    parts: tuple[Part, ...]
+    parts: tuple[ResourceGroup, ...]
     left_out: int
     slowest: tuple[Resource, ...] = ()
     origin: Origin = Origin()
-    causes: tuple[Cause, ...] = ()
-    queries: tuple[Question, ...] = ()
-    collected: tuple[Question, ...] = ()
+    causes: tuple[CauseView, ...] = ()
+    queries: tuple[QueryView, ...] = ()
+    collected: tuple[QueryView, ...] = ()
 
     @classmethod
-    def read(cls, told: Mapping[str, Json]) -> "Report":
+    def read(cls, told: Mapping[str, Json]) -> "RunReport":
         """Return the report in an answer, see `runs.telling.told_report`.
 
         Raises:
@@ -142,7 +142,9 @@ class Report:
             if listed:
                 shown = tuple(_resource(one) for one in listed[:MOST])
                 more = len(listed) - len(shown)
-                parts.append(Part(name=fate.value, title=title, resources=shown, more=more))
+                parts.append(
+                    ResourceGroup(name=fate.value, title=title, resources=shown, more=more)
+                )
         return cls(
             there=told.get("report") is True,
             parts=tuple(parts),
@@ -156,7 +158,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunLog:
+class RunLogTail:
     """The end of a run's log.
 
     Attributes:
@@ -170,7 +172,7 @@ class RunLog:
     left_out: int
 
     @classmethod
-    def read(cls, told: Mapping[str, Json]) -> "RunLog":
+    def read(cls, told: Mapping[str, Json]) -> "RunLogTail":
         """Return the log in an answer, see `runs.telling.told_log`.
 
         Raises:
@@ -199,22 +201,22 @@ def _origin(told: Json) -> Origin:
     )
 
 
-def _cause(told: Json) -> Cause:
+def _cause(told: Json) -> CauseView:
     if not isinstance(told, dict):
         raise _bad("a cause")
     path = _texts(told.get("path", []))[:MOST_NAMES]
     sender = told.get("sender")
-    return Cause(
+    return CauseView(
         kind=str(told.get("kind", "")),
         path=path or ((sender,) if isinstance(sender, str) and sender else ()),
         tags=_texts(told.get("tags", []))[:MOST_NAMES],
     )
 
 
-def _question(told: Json) -> Question:
+def _question(told: Json) -> QueryView:
     if not isinstance(told, dict):
         raise _bad("a question")
-    return Question(
+    return QueryView(
         text=str(told.get("text", "")),
         count=_number(told.get("count")),
         names=_texts(told.get("names", []))[:MOST_NAMES],

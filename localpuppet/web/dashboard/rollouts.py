@@ -17,14 +17,14 @@ from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.rollout.execution.events import Over
-from localpuppet.rollout.execution.head import Head
-from localpuppet.rollout.execution.journal import Journal
+from localpuppet.rollout.execution.events import RolloutEnded
+from localpuppet.rollout.execution.head import RolloutCheckpoint
+from localpuppet.rollout.execution.journal import RolloutJournal
 from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.report import ELSEWHERE, Report
-from localpuppet.web.dashboard.elsewhere import Elsewhere, report_of
+from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
+from localpuppet.web.dashboard.elsewhere import RemoteRollouts, report_of
 from localpuppet.web.dashboard.lists.rollouts import DAMAGED, RolloutRow
-from localpuppet.web.dashboard.told import Told, ToldRollout
+from localpuppet.web.dashboard.told import NodeRolloutReport, ReportedRollout
 
 # Seconds between two looks whether a journal has changed.
 LOOK = 1.0
@@ -34,20 +34,20 @@ MOST = 500
 _Stamp = tuple[float, ...]
 
 
-class Nodes(Protocol):
+class NodeReports(Protocol):
     """Reports of nodes about rollouts."""
 
-    def told(self) -> list[ToldRollout]:
+    def told(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported."""
         ...
 
-    def told_of(self, rollout: ToldRollout) -> list[tuple[str, Told]]:
+    def told_of(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
         """Return the reports about a rollout, each with the node's name."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class RolloutView:
     """The known facts of a rollout.
 
     Attributes:
@@ -57,8 +57,8 @@ class Shown:
     """
 
     row: RolloutRow
-    report: Report | None = None
-    told: Sequence[tuple[str, Told]] = ()
+    report: RolloutReport | None = None
+    told: Sequence[tuple[str, NodeRolloutReport]] = ()
 
 
 class Rollouts:
@@ -70,7 +70,7 @@ class Rollouts:
         nodes: The reports of nodes.
     """
 
-    def __init__(self, journals: Journals, elsewhere: Elsewhere, nodes: Nodes) -> None:
+    def __init__(self, journals: Journals, elsewhere: RemoteRollouts, nodes: NodeReports) -> None:
         self._journals = journals
         self._elsewhere = elsewhere
         self._nodes = nodes
@@ -92,7 +92,7 @@ class Rollouts:
         theirs = (one for one in self._nodes.told() if one.rollout not in here | heads.keys())
         return [*known, *map(RolloutRow.of_nodes, theirs)]
 
-    def shown(self, rollout: RolloutId) -> Shown:
+    def shown(self, rollout: RolloutId) -> RolloutView:
         """Return the known facts of a rollout.
 
         Raises:
@@ -104,14 +104,14 @@ class Rollouts:
         if head is None and not here:
             told = next((one for one in self._nodes.told() if one.rollout == rollout), None)
             if told is not None:
-                return Shown(row=RolloutRow.of_nodes(told), told=self._nodes.told_of(told))
+                return RolloutView(row=RolloutRow.of_nodes(told), told=self._nodes.told_of(told))
         mine = self._row(rollout) if here else None
         if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
-            return Shown(row=self._overtaken(mine, head))
+            return RolloutView(row=self._overtaken(mine, head))
         report = self.report(rollout)
-        return Shown(row=RolloutRow.of(report), report=report)
+        return RolloutView(row=RolloutRow.of(report), report=report)
 
-    def report(self, rollout: RolloutId) -> Report:
+    def report(self, rollout: RolloutId) -> RolloutReport:
         """Return the report of a rollout.
 
         Raises:
@@ -169,7 +169,7 @@ class Rollouts:
         self._known[rollout] = stamp, row
         return row
 
-    def _overtaken(self, mine: RolloutRow | None, head: Head) -> RolloutRow:
+    def _overtaken(self, mine: RolloutRow | None, head: RolloutCheckpoint) -> RolloutRow:
         """Return the row of a rollout with a checkpoint, and perhaps a journal here."""
         if mine is not None and mine.epoch >= head.epoch:
             return mine
@@ -184,23 +184,23 @@ class Rollouts:
         return replace(row, state=ELSEWHERE, why=_told(head))
 
 
-def _told(head: Head) -> str:
+def _told(head: RolloutCheckpoint) -> str:
     """Return the state of a rollout in a checkpoint, one line."""
     if head.over:
         return "it was continued on another machine, and is over"
-    if any(isinstance(event, Over) for _, event in head.events[-1:]):
+    if any(isinstance(event, RolloutEnded) for _, event in head.events[-1:]):
         return f"it was stopped on another machine at {head.events[-1][0]}, and can be resumed"
     at = f", last heard of at {head.events[-1][0]}" if head.events else ""
     return f"it is running on another machine, if a process exists{at}"
 
 
-def _stamp(journal: Journal) -> _Stamp:
+def _stamp(journal: RolloutJournal) -> _Stamp:
     return tuple(_written(path) for path in (journal.path, Path(f"{journal.path}-wal")))
 
 
-def _report(journal: Journal) -> Report:
+def _report(journal: RolloutJournal) -> RolloutReport:
     try:
-        return Report.of(journal.events(), taken=journal.taken)
+        return RolloutReport.of(journal.events(), taken=journal.taken)
     finally:
         journal.close()
 

@@ -32,7 +32,7 @@ STATES = ("applying", "idle", ON_HOLD, NOT_TRUSTED, SILENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HoldView:
     """A hold on a node.
 
     Attributes:
@@ -53,7 +53,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class NodeRow:
     """The state of a node.
 
     Attributes:
@@ -94,13 +94,13 @@ class Row:
     run: str = ""
     ended: float | None = None
     every: float | None = None
-    holds: tuple[Held, ...] = ()
+    holds: tuple[HoldView, ...] = ()
     roles: tuple[str, ...] = ()
     heard: float | None = None
     listed: bool = False
 
     @classmethod
-    def told(cls, name: str, status: Mapping[str, Json], *, now: float) -> "Row":
+    def told(cls, name: str, status: Mapping[str, Json], *, now: float) -> "NodeRow":
         """Return the row of a verified presence entry.
 
         Args:
@@ -138,7 +138,7 @@ class Row:
             heard=now,
         )
 
-    def beside(self, other: "Row") -> "Row":
+    def beside(self, other: "NodeRow") -> "NodeRow":
         """Return this row with the inventory fields of another row."""
         return replace(self, roles=other.roles, listed=other.listed)
 
@@ -172,14 +172,14 @@ class Row:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Row":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "NodeRow":
         """Return the row.
 
         Raises:
             ValueError: This version did not write it.
         """
         try:
-            holds = tuple(Held(**hold) for hold in raw["holds"])
+            holds = tuple(HoldView(**hold) for hold in raw["holds"])
             known = {**raw, "kind": Kind(raw["kind"]), "roles": tuple(raw["roles"])}
             return cls(**{**known, "holds": holds})
         except (KeyError, TypeError) as error:
@@ -222,9 +222,9 @@ def _ended(value: Json, now: float) -> float:
     return ended if ended is not None and 0 <= ended <= now + AHEAD else now
 
 
-def _holds(holds: list[Json]) -> tuple[Held, ...]:
+def _holds(holds: list[Json]) -> tuple[HoldView, ...]:
     return tuple(
-        Held(
+        HoldView(
             owner=_text(hold.get("owner")),
             reason=_text(hold.get("reason")),
             until=_time(hold.get("until")),

@@ -13,7 +13,7 @@ from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.web.dashboard.dated import parts_of, run_of
-from localpuppet.web.dashboard.ended import Ended
+from localpuppet.web.dashboard.ended import RunResult
 from localpuppet.web.dashboard.kinds import Kind
 
 # Runs of a node and a day, the newest.
@@ -40,7 +40,7 @@ JOIN words AS app ON app.id = runs.app JOIN words AS why ON why.id = runs.why
 _Found = tuple[str, int, int, float, str, str, str]
 
 
-class Writing:
+class RunTableWriter:
     """Writes ends of runs.
 
     Args:
@@ -53,7 +53,7 @@ class Writing:
         self._most = most
         self._known: dict[str, tuple[int, int]] = {}
 
-    def add(self, one: Ended) -> bool:
+    def add(self, one: RunResult) -> bool:
         """Add an end of a run; return whether it is new and fits its day."""
         day, moment = parts_of(RunId(one.run))
         node = self._number(one.node, day)
@@ -118,7 +118,7 @@ def _cut(word: str) -> str:
 
 def of_node(
     connection: Connection, node: str, *, limit: int, before: RunId | None = None
-) -> list[Ended]:
+) -> list[RunResult]:
     """Return runs of a node, newest first.
 
     Args:
@@ -147,7 +147,7 @@ def of_node(
     return [_ended(one) for one in found]
 
 
-def of_id(connection: Connection, run: RunId, nodes: Iterable[str]) -> Ended | None:
+def of_id(connection: Connection, run: RunId, nodes: Iterable[str]) -> RunResult | None:
     """Return the end of a run of one of some nodes, or `None`."""
     day, moment = parts_of(run)
     for node in nodes:
@@ -191,6 +191,6 @@ def take_away(connection: Connection, *, until: int | None = None, most: int) ->
     return int(away.rowcount)
 
 
-def _ended(found: _Found) -> Ended:
+def _ended(found: _Found) -> RunResult:
     node, day, moment, at, kind, app, why = found
-    return Ended(node=node, run=run_of(day, moment), at=at, kind=Kind(kind), app=app, why=why)
+    return RunResult(node=node, run=run_of(day, moment), at=at, kind=Kind(kind), app=app, why=why)

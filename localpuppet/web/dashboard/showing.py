@@ -27,7 +27,7 @@ MINUTE = 60.0
 LONGEST = 8192
 
 
-class Showing:
+class TemplateRenderer:
     """Renders templates.
 
     Args:

@@ -14,13 +14,13 @@ from typing import Protocol, TypeVar
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.comparing import differences
-from localpuppet.node.releases.difference import Difference
+from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.releases.git.repository import Repository
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import ReleaseFiles
-from localpuppet.node.releases.source import Source
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.source import ReleaseSource
+from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staged_records import StagedRecords
 from localpuppet.node.releases.threshold import signed_by
 from localpuppet.node.releases.verified import rules_digest
@@ -41,19 +41,19 @@ _Value = TypeVar("_Value")
 class StagedReleases(Protocol):
     """The staged releases of this machine."""
 
-    def all(self) -> Sequence[Staged]:
+    def all(self) -> Sequence[StagedRelease]:
         """Return all, by name."""
         ...
 
-    def signed(self, staged: Staged) -> str:
+    def signed(self, staged: StagedRelease) -> str:
         """Return the signers of a release, one line; empty if its source requires none."""
         ...
 
-    def subject(self, staged: Staged) -> str:
+    def subject(self, staged: StagedRelease) -> str:
         """Return the first line of a release's tag message; empty if unknown."""
         ...
 
-    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
+    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         """Return the differences of two releases: `dependencies`, `files`.
 
         Raises:
@@ -63,7 +63,7 @@ class StagedReleases(Protocol):
         ...
 
 
-class StagedHere:
+class LocalStagedReleases:
     """The releases in a state directory; `StagedReleases`.
 
     Args:
@@ -81,7 +81,7 @@ class StagedHere:
         resolve: Callable[[ReleasePath], Release],
         *,
         repository: Repository,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, ReleaseSource],
         reader: ReleaseFiles,
         monotonic: Callable[[], float],
     ) -> None:
@@ -94,13 +94,13 @@ class StagedHere:
         # One at a time: each request reads whole trees and starts git.
         self._turn = threading.Lock()
         self._signed: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
-        self._compared: OrderedDict[tuple[str, str], Mapping[str, Difference]] = OrderedDict()
+        self._compared: OrderedDict[tuple[str, str], Mapping[str, NameDifference]] = OrderedDict()
 
-    def all(self) -> Sequence[Staged]:
+    def all(self) -> Sequence[StagedRelease]:
         """Return all; see `StagedReleases`."""
         return self._records.all()
 
-    def signed(self, staged: Staged) -> str:
+    def signed(self, staged: StagedRelease) -> str:
         """Return the signers of a release; see `StagedReleases`."""
         source = self._sources.get(staged.app.source)
         if source is None or source.signers is None:
@@ -118,7 +118,7 @@ class StagedHere:
                 _forget(self._signed, MOST_SIGNED)
             return found
 
-    def _signers(self, source: Source, pin: Pin) -> str:
+    def _signers(self, source: ReleaseSource, pin: Pin) -> str:
         try:
             if self._repository.tag(pin.url, pin.tag).id != pin.tag_object:
                 return UNTOLD
@@ -128,7 +128,7 @@ class StagedHere:
         except LocalpuppetError:
             return UNTOLD
 
-    def subject(self, staged: Staged) -> str:
+    def subject(self, staged: StagedRelease) -> str:
         """Return the subject of a release's tag; see `StagedReleases`."""
         pin = staged.pin
         try:
@@ -138,7 +138,7 @@ class StagedHere:
             return ""
         return found.subject if found.id == pin.tag_object else ""
 
-    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
+    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         """Return the differences of two releases; see `StagedReleases`."""
         first, second = self._staged(before), self._staged(after)
         key = first.composition, second.composition
@@ -149,7 +149,7 @@ class StagedHere:
                 _forget(self._compared, MOST_COMPARED)
             return self._compared[key]
 
-    def _staged(self, app: ReleasePath) -> Staged:
+    def _staged(self, app: ReleasePath) -> StagedRelease:
         found = self._records.of(app)
         if found is None:
             raise InvalidInputError(

@@ -73,7 +73,7 @@ class _Answer:
             self._rests_until = now + min(MOST_REST, REST * (now - begun))
 
 
-class Together:
+class SharedAnswers:
     """The shared answers.
 
     Args:

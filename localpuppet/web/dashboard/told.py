@@ -17,7 +17,7 @@ from localpuppet.fleet.triggers.outcome import DROPPED, MOST, TriggerOutcome
 from localpuppet.node.runs.hold import rollout_of
 from localpuppet.node.runs.run import Outcome
 from localpuppet.web.dashboard.ended import KEPT
-from localpuppet.web.dashboard.row import Held
+from localpuppet.web.dashboard.row import HoldView
 
 # Seconds by which a rollout's id may be of later.
 AHEAD = 86400.0
@@ -26,7 +26,7 @@ _WORDS = frozenset((*Outcome, DROPPED, "ended"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class NodeRolloutReport:
     """The report of a node about a rollout.
 
     Attributes:
@@ -45,7 +45,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldRollout:
+class ReportedRollout:
     """A rollout as nodes report it.
 
     Attributes:
@@ -71,7 +71,9 @@ class ToldRollout:
         return sum(self.ends.values())
 
 
-def told_of(status: Mapping[str, Json], holds: tuple[Held, ...], *, now: float) -> tuple[Told, ...]:
+def told_of(
+    status: Mapping[str, Json], holds: tuple[HoldView, ...], *, now: float
+) -> tuple[NodeRolloutReport, ...]:
     """Return the reports of a node about rollouts, each rollout once.
 
     Args:
@@ -79,7 +81,7 @@ def told_of(status: Mapping[str, Json], holds: tuple[Held, ...], *, now: float) 
         holds: The holds in the node's row.
         now: Seconds since 1970, UTC.
     """
-    found: dict[tuple[str, RolloutId], Told] = {}
+    found: dict[tuple[str, RolloutId], NodeRolloutReport] = {}
     settled = status.get("settled")
     for raw in settled[-MOST:] if isinstance(settled, list) else []:
         end = TriggerOutcome.from_dict(raw)
@@ -87,11 +89,13 @@ def told_of(status: Mapping[str, Json], holds: tuple[Held, ...], *, now: float) 
         if end is not None and owner is not None:
             word = end.outcome if end.outcome in _WORDS else OTHER
             run = _run(end.run or "")
-            found[owner] = Told(caller=owner[0], rollout=owner[1], outcome=word, run=run)
+            found[owner] = NodeRolloutReport(
+                caller=owner[0], rollout=owner[1], outcome=word, run=run
+            )
     for hold in holds:
         owner = _owner(hold.owner, now)
         if owner is not None and hold.until is not None:
-            before = found.get(owner, Told(caller=owner[0], rollout=owner[1]))
+            before = found.get(owner, NodeRolloutReport(caller=owner[0], rollout=owner[1]))
             found[owner] = replace(before, until=hold.until)
     return tuple(found.values())
 

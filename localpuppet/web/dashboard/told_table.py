@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.web.dashboard.told import Told, ToldRollout
+from localpuppet.web.dashboard.told import NodeRolloutReport, ReportedRollout
 
 MOST_OF_ONE = 100
 MOST = 200_000
@@ -26,7 +26,9 @@ CREATE INDEX IF NOT EXISTS told_last ON told (last);
 """
 
 
-def write(connection: Connection, node: str, told: Iterable[Told], *, now: float) -> None:
+def write(
+    connection: Connection, node: str, told: Iterable[NodeRolloutReport], *, now: float
+) -> None:
     """Write the current reports of a node, and end its other rollouts' holds.
 
     Args:
@@ -50,15 +52,15 @@ def write(connection: Connection, node: str, told: Iterable[Told], *, now: float
     )
 
 
-def all_(connection: Connection, *, now: float) -> list[ToldRollout]:
-    """Return the newest reported rollouts, newest first; see `ToldRollout`."""
-    found: dict[tuple[str, str], ToldRollout] = {}
+def all_(connection: Connection, *, now: float) -> list[ReportedRollout]:
+    """Return the newest reported rollouts, newest first; see `ReportedRollout`."""
+    found: dict[tuple[str, str], ReportedRollout] = {}
     for rollout, caller, outcome, nodes, held, first, last in connection.execute(
         "SELECT rollout, caller, outcome, count(*), count(*) FILTER (WHERE until > ?), min(first),"
         " max(last) FROM told GROUP BY rollout, caller, outcome",
         (now,),
     ):
-        new = ToldRollout(
+        new = ReportedRollout(
             rollout=RolloutId(rollout),
             caller=caller,
             ends={outcome: nodes},
@@ -68,13 +70,15 @@ def all_(connection: Connection, *, now: float) -> list[ToldRollout]:
         )
         known = found.get((rollout, caller))
         found[rollout, caller] = new if known is None else _both(known, new)
-    likely: dict[str, ToldRollout] = {}
+    likely: dict[str, ReportedRollout] = {}
     for one in sorted(found.values(), key=lambda one: (one.nodes, -one.first)):
         likely[one.rollout] = one
     return [likely[rollout] for rollout in sorted(likely, reverse=True)[:MOST_LISTED]]
 
 
-def of_rollout(connection: Connection, told: ToldRollout) -> list[tuple[str, Told]]:
+def of_rollout(
+    connection: Connection, told: ReportedRollout
+) -> list[tuple[str, NodeRolloutReport]]:
     """Return the reports about a rollout with the nodes' names, at most `MOST_NAMED`.
 
     Held nodes come first, then the newest reports.
@@ -82,7 +86,9 @@ def of_rollout(connection: Connection, told: ToldRollout) -> list[tuple[str, Tol
     return [
         (
             node,
-            Told(rollout=told.rollout, caller=told.caller, outcome=outcome, run=run, until=until),
+            NodeRolloutReport(
+                rollout=told.rollout, caller=told.caller, outcome=outcome, run=run, until=until
+            ),
         )
         for node, outcome, run, until in connection.execute(
             "SELECT node, outcome, run, until FROM told WHERE rollout = ? AND caller = ?"
@@ -92,13 +98,15 @@ def of_rollout(connection: Connection, told: ToldRollout) -> list[tuple[str, Tol
     ]
 
 
-def holding(connection: Connection, *, now: float) -> Mapping[str, tuple[Told, ...]]:
+def holding(connection: Connection, *, now: float) -> Mapping[str, tuple[NodeRolloutReport, ...]]:
     """Return the reports of nodes about rollouts that hold them, by node."""
-    found: dict[str, tuple[Told, ...]] = {}
+    found: dict[str, tuple[NodeRolloutReport, ...]] = {}
     for node, rollout, caller, outcome, run, until in connection.execute(
         "SELECT node, rollout, caller, outcome, run, until FROM told WHERE until > ?", (now,)
     ):
-        one = Told(rollout=RolloutId(rollout), caller=caller, outcome=outcome, run=run, until=until)
+        one = NodeRolloutReport(
+            rollout=RolloutId(rollout), caller=caller, outcome=outcome, run=run, until=until
+        )
         found[node] = (*found.get(node, ()), one)
     return found
 
@@ -113,7 +121,7 @@ def take_away(connection: Connection, *, oldest: float, most: int = MOST) -> Non
     )
 
 
-def _both(one: ToldRollout, other: ToldRollout) -> ToldRollout:
+def _both(one: ReportedRollout, other: ReportedRollout) -> ReportedRollout:
     return replace(
         one,
         ends={**one.ends, **other.ends},

@@ -13,7 +13,7 @@ MOST_OF_ONE = 60
 SITE_BITS = 64
 
 
-class Crowd:
+class ConnectionTable:
     """The open connections.
 
     Args:

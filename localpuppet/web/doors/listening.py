@@ -23,7 +23,7 @@ _NOT_THERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ListenAddress:
     """The address and port of the dashboard.
 
     Attributes:
@@ -45,7 +45,7 @@ class Place:
         return self.address in LOCALHOST
 
     @classmethod
-    def parse(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "ListenAddress":
         """Return the address and port.
 
         Args:
@@ -72,7 +72,7 @@ class Place:
 
 
 @contextmanager
-def bound(place: Place) -> Iterator[list[socket.socket]]:
+def bound(place: ListenAddress) -> Iterator[list[socket.socket]]:
     """Yield listening sockets on one port, the place's address first; none is served yet.
 
     Raises:
@@ -92,7 +92,7 @@ def bound(place: Place) -> Iterator[list[socket.socket]]:
         yield sockets
 
 
-def _both(place: Place) -> list[socket.socket]:
+def _both(place: ListenAddress) -> list[socket.socket]:
     for left in reversed(range(1 if place.port else TRIES)):
         first = _listening(place)
         try:
@@ -103,7 +103,7 @@ def _both(place: Place) -> list[socket.socket]:
     raise AssertionError("the last try returns or raises")
 
 
-def _beside(place: Place, first: socket.socket) -> list[socket.socket]:
+def _beside(place: ListenAddress, first: socket.socket) -> list[socket.socket]:
     """Return a socket at the other address of `localhost`; none if listening there is impossible.
 
     Raises:
@@ -111,7 +111,7 @@ def _beside(place: Place, first: socket.socket) -> list[socket.socket]:
     """
     (other,) = (one for one in LOCALHOST if one != place.address)
     try:
-        return [_listening(Place(address=other, port=first.getsockname()[1]))]
+        return [_listening(ListenAddress(address=other, port=first.getsockname()[1]))]
     except OSError as error:
         if error.errno in _NOT_THERE:
             return []
@@ -119,7 +119,7 @@ def _beside(place: Place, first: socket.socket) -> list[socket.socket]:
         raise
 
 
-def _listening(place: Place) -> socket.socket:
+def _listening(place: ListenAddress) -> socket.socket:
     family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
     # Named: of sockets without it asyncio does not know that they are TCP, and an answer's second
     # packet would wait 40 ms for the first one's receipt.

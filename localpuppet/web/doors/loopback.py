@@ -14,9 +14,9 @@ from localpuppet.web.doors.rules import (
     NO_ORIGIN,
     STATIC,
     TOO_MANY,
-    Bucket,
-    Refusal,
-    Threshold,
+    AccessRefusal,
+    RateLimit,
+    RequestGate,
     Visitor,
 )
 from localpuppet.web.doors.sessions import Sessions, Tokens
@@ -28,7 +28,7 @@ MOST_COOKIES = 8
 # Things that are done: fewer than the log has lines of a kind.
 DEEDS_RATE, DEEDS_BURST = 1.0, 20.0
 
-_SESSION = Refusal(
+_SESSION = AccessRefusal(
     code=403,
     what="You have no session here.",
     hint="Open the link that 'localpuppet web' printed: it is good once, for ten minutes. Start the"
@@ -67,8 +67,8 @@ class LoopbackDoor:
         self.sessions = sessions
         self.tokens = Tokens(monotonic)
         self._acts = acts
-        self._deeds = Bucket(DEEDS_RATE, DEEDS_BURST, monotonic)
-        self._threshold = Threshold(self.hosts, "http", monotonic)
+        self._deeds = RateLimit(DEEDS_RATE, DEEDS_BURST, monotonic)
+        self._threshold = RequestGate(self.hosts, "http", monotonic)
 
     @property
     def url(self) -> str:
@@ -92,7 +92,7 @@ class LoopbackDoor:
         """Return whether a visitor has a session."""
         return bool(self.session(visitor.headers.get("cookie", "")))
 
-    def refusal(self, method: str, path: str, visitor: Visitor) -> Refusal | None:
+    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
         """Return why a request is rejected, or `None`.
 
         Args:

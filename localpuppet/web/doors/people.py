@@ -14,8 +14,8 @@ from localpuppet.web.doors.rules import (
     METHODS,
     NO_METHOD,
     STATIC,
-    Refusal,
-    Threshold,
+    AccessRefusal,
+    RequestGate,
     Visitor,
 )
 
@@ -49,7 +49,7 @@ class PeopleDoor:
             self.hosts = (*shown, *self.hosts)
         self._people = people
         self._holder = holder
-        self._threshold = Threshold(self.hosts, "https", monotonic)
+        self._threshold = RequestGate(self.hosts, "https", monotonic)
 
     @property
     def url(self) -> str:
@@ -60,7 +60,7 @@ class PeopleDoor:
         """Return whether a visitor has access."""
         return self._why_not(visitor.certificate) is None
 
-    def refusal(self, method: str, path: str, visitor: Visitor) -> Refusal | None:
+    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
         """Return why a request is rejected, or `None`.
 
         Args:
@@ -76,21 +76,21 @@ class PeopleDoor:
             return NO_METHOD
         return None if path.startswith(STATIC) else why
 
-    def _why_not(self, certificate: bytes) -> Refusal | None:
+    def _why_not(self, certificate: bytes) -> AccessRefusal | None:
         try:
             name = self._holder(certificate)
             if name in self._people():
                 return None
         except InvalidInputError:
             # A client does not learn details about files of this machine.
-            return Refusal(
+            return AccessRefusal(
                 code=503,
                 what="The access list is unavailable: a file of this machine is invalid.",
                 hint="Operator of the dashboard: 'localpuppet check' names the file.",
             )
         except LocalpuppetError as error:
-            return Refusal(code=403, what=f"You may not look: {error.what}.", hint=error.hint)
-        return Refusal(
+            return AccessRefusal(code=403, what=f"You may not look: {error.what}.", hint=error.hint)
+        return AccessRefusal(
             code=403,
             what=f"You may not look: web.people does not name {name}.",
             hint="Its operator adds the name to web.people in localpuppet.yaml; that"

@@ -31,7 +31,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class AccessRefusal:
     """The reason why a request is rejected.
 
     Attributes:
@@ -67,7 +67,7 @@ class Visitor:
         return cls(headers=headers, certificate=scope.get("state", {}).get(CERTIFICATE, b""))
 
 
-class Door(Protocol):
+class AccessRule(Protocol):
     """Decides about requests."""
 
     @property
@@ -79,7 +79,7 @@ class Door(Protocol):
         """Return whether a visitor has access; called repeatedly during streams."""
         ...
 
-    def refusal(self, method: str, path: str, visitor: Visitor) -> Refusal | None:
+    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
         """Return why a request is rejected, or `None`.
 
         Args:
@@ -90,20 +90,20 @@ class Door(Protocol):
         ...
 
 
-NO_METHOD = Refusal(code=405, what="Nothing can be done here.", hint="Use GET.")
-NO_HOST = Refusal(
+NO_METHOD = AccessRefusal(code=405, what="Nothing can be done here.", hint="Use GET.")
+NO_HOST = AccessRefusal(
     code=403,
     what="The request names another host than the one that this page listens on.",
     hint="Open the address that 'localpuppet web' printed. Through a tunnel, use the same port on"
     " both sides.",
 )
-NO_ORIGIN = Refusal(
+NO_ORIGIN = AccessRefusal(
     code=403, what="The request comes from another site.", hint="Open this page by itself."
 )
-TOO_MANY = Refusal(code=429, what="Too many requests.", hint="Wait a second.")
+TOO_MANY = AccessRefusal(code=429, what="Too many requests.", hint="Wait a second.")
 
 
-class Bucket:
+class RateLimit:
     """A token bucket for requests.
 
     Args:
@@ -130,7 +130,7 @@ class Bucket:
         return True
 
 
-class Threshold:
+class RequestGate:
     """The first checks of every request: its rate, its Host and its Origin.
 
     Args:
@@ -142,10 +142,10 @@ class Threshold:
     def __init__(self, hosts: Collection[str], scheme: str, monotonic: Callable[[], float]) -> None:
         self._hosts = hosts
         self._scheme = scheme
-        self._known = Bucket(RATE, BURST, monotonic)
-        self._strangers = Bucket(STRANGERS_RATE, STRANGERS_BURST, monotonic)
+        self._known = RateLimit(RATE, BURST, monotonic)
+        self._strangers = RateLimit(STRANGERS_RATE, STRANGERS_BURST, monotonic)
 
-    def refusal(self, headers: Mapping[str, str], *, known: bool) -> Refusal | None:
+    def refusal(self, headers: Mapping[str, str], *, known: bool) -> AccessRefusal | None:
         """Return why a request is rejected whatever its URL, or `None`.
 
         Args:
@@ -157,7 +157,9 @@ class Threshold:
         return _stray(headers, hosts=self._hosts, scheme=self._scheme)
 
 
-def _stray(headers: Mapping[str, str], *, hosts: Collection[str], scheme: str) -> Refusal | None:
+def _stray(
+    headers: Mapping[str, str], *, hosts: Collection[str], scheme: str
+) -> AccessRefusal | None:
     """Return why a request was meant for another host or comes from another site.
 
     Args:

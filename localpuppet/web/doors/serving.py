@@ -1,7 +1,7 @@
 """The dashboard's HTTP server: sockets, the application, and an orderly end.
 
-A client that sends nothing, or byte by byte, is disconnected after some seconds (`Patience`),
-because connections are limited and anyone can open some.
+A client that sends nothing, or byte by byte, is disconnected after some seconds
+(`ConnectionLimits`), because connections are limited and anyone can open some.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ GRACE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class ConnectionLimits:
     """Limits of connections.
 
     Attributes:
@@ -43,7 +43,7 @@ class Patience:
     idle: int = 10
 
 
-PATIENCE = Patience()
+PATIENCE = ConnectionLimits()
 
 
 class _Impatient(H11Protocol):
@@ -54,7 +54,7 @@ class _Impatient(H11Protocol):
 
     def __init__(
         self,
-        patience: Patience,
+        patience: ConnectionLimits,
         config: uvicorn.Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -110,7 +110,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _secured(tls: Tls, patience: Patience, **given: Any) -> Handshake:  # noqa: ANN401
+def _secured(tls: Tls, patience: ConnectionLimits, **given: Any) -> Handshake:  # noqa: ANN401
     """Return the protocol of a connection that begins with TLS."""
     return Handshake(tls, partial(_Impatient, patience, **given))
 
@@ -121,7 +121,7 @@ async def serve(
     leave: asyncio.Event,
     *,
     tls: Tls | None = None,
-    patience: Patience = PATIENCE,
+    patience: ConnectionLimits = PATIENCE,
 ) -> None:
     """Serve an application until `leave` is set, or a signal sets it.
 

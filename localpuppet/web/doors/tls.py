@@ -12,7 +12,7 @@ from typing import cast
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.ports import LineKind, Log
-from localpuppet.web.doors.crowd import Crowd
+from localpuppet.web.doors.crowd import ConnectionTable
 
 # Seconds in which a handshake is over, and in which the other side says goodbye.
 PATIENCE = 10.0
@@ -44,7 +44,7 @@ class Tls:
     """
 
     context: Callable[[], ssl.SSLContext]
-    crowd: Crowd
+    crowd: ConnectionTable
     log: Log
     patience: float = PATIENCE
 

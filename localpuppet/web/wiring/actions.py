@@ -14,10 +14,10 @@ from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
 from localpuppet.fleet.wiring.puppet_environment import own_words
 from localpuppet.fleet.wiring.settings import fleet_settings
-from localpuppet.rollout.execution.journal import Journal, resumable
+from localpuppet.rollout.execution.journal import RolloutJournal, resumable
 from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.words.word import Said, Word, refusal
-from localpuppet.web.dashboard.deeds import NEEDS, Action, Deed
+from localpuppet.rollout.execution.words.word import RolloutCommand, SentCommand, refusal
+from localpuppet.web.dashboard.deeds import NEEDS, Action, NodeAction
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
@@ -60,7 +60,7 @@ class SigningActor:
         self._within = begins
         self.name = fleet.signer.name.caller
 
-    async def act(self, deed: Deed) -> str:
+    async def act(self, deed: NodeAction) -> str:
         """Request an action of a node; return the result, one line.
 
         Raises:
@@ -78,7 +78,7 @@ class SigningActor:
             raise LocalpuppetError(answer.reply.error or "it refuses", where=str(deed.node))
         return _CAME[deed.action].format(node=deed.node)
 
-    async def say(self, rollout: RolloutId, word: Word, about: str) -> str:
+    async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         """Send a command to the controller of a rollout; see `dashboard.acting.Actor`.
 
         Raises:
@@ -86,10 +86,10 @@ class SigningActor:
         """
         return await asyncio.to_thread(self._say, rollout, word, about)
 
-    def _say(self, rollout: RolloutId, word: Word, about: str) -> str:
+    def _say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         journal = self._journals.open(rollout)
         try:
-            said = Said(word=word, caller=self.name, machine=machine_name(), about=about)
+            said = SentCommand(word=word, caller=self.name, machine=machine_name(), about=about)
             if problem := refusal(said, journal.state()):
                 raise InvalidInputError(problem, where=str(rollout))
             if not journal.taken:
@@ -153,7 +153,7 @@ class SigningActor:
         Thread(target=process.wait, daemon=True).start()
         return process
 
-    def _begins(self, journal: Journal, process: "subprocess.Popen[bytes]") -> bool:
+    def _begins(self, journal: RolloutJournal, process: "subprocess.Popen[bytes]") -> bool:
         """Wait until a process continues a rollout; return whether it does or did."""
         before, clock = len(journal.events()), self._fleet.node.clock
         deadline = clock.monotonic() + self._within
@@ -163,7 +163,7 @@ class SigningActor:
             time.sleep(LOOK)
         return len(journal.events()) > before
 
-    async def _trigger(self, kv: "KeyValue", deed: Deed) -> str:
+    async def _trigger(self, kv: "KeyValue", deed: NodeAction) -> str:
         fleet = self._fleet
         call = sending.Outgoing(
             hosts=(deed.node,),
@@ -188,7 +188,7 @@ _CAME = {
 }
 
 
-def _arguments(deed: Deed) -> "Arguments":
+def _arguments(deed: NodeAction) -> "Arguments":
     from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
 
     if deed.action is Action.HOLD:

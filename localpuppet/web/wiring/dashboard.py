@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.view import View
     from localpuppet.fleet.trust.signing import Verifier
     from localpuppet.rollout.execution.journals import Journals
-    from localpuppet.web.dashboard.asking import KnownSite
-    from localpuppet.web.dashboard.elsewhere import Elsewhere
-    from localpuppet.web.dashboard.feeding import Feed
+    from localpuppet.web.dashboard.asking import SiteInventory
+    from localpuppet.web.dashboard.elsewhere import RemoteRollouts
+    from localpuppet.web.dashboard.feeding import FleetFeed
     from localpuppet.web.dashboard.fleet import Fleet
-    from localpuppet.web.dashboard.memory import Memory
+    from localpuppet.web.dashboard.memory import DashboardStore
     from localpuppet.web.dashboard.staged import StagedReleases
 
     Store = Callable[[], Awaitable[KeyValue]]
@@ -62,18 +62,18 @@ async def serve_page(
     from localpuppet.rollout.plans.graphviz import draw_svg
     from localpuppet.web.dashboard.app import application
     from localpuppet.web.dashboard.asking import Inventory, Reports
-    from localpuppet.web.dashboard.feeding import Feeding
+    from localpuppet.web.dashboard.feeding import FleetFeeder
     from localpuppet.web.dashboard.live import Live
-    from localpuppet.web.dashboard.pages import Parts
+    from localpuppet.web.dashboard.pages import ViewContext
     from localpuppet.web.dashboard.rollouts import Rollouts
-    from localpuppet.web.doors.listening import Place, bound
+    from localpuppet.web.doors.listening import ListenAddress, bound
     from localpuppet.web.doors.serving import serve
     from localpuppet.web.wiring.actions import SigningActor
     from localpuppet.web.wiring.doors import way_in
 
     node = fleet.node
     clock = node.clock
-    place = Place.parse(listen)
+    place = ListenAddress.parse(listen)
     known = None if site is None else _site(node, site)
     make_way = way_in(fleet, log, place, actions=actions)
 
@@ -87,10 +87,10 @@ async def serve_page(
     view = inventory.view()
     journals, elsewhere = _rollouts(node)
     leave = asyncio.Event()
-    feeding = Feeding(rows, memory, _feed(fleet, inventory, view, log))
+    feeding = FleetFeeder(rows, memory, _feed(fleet, inventory, view, log))
     with bound(place) as listening:
         way = make_way(listening[0].getsockname()[1])
-        parts = Parts(
+        parts = ViewContext(
             fleet=rows,
             memory=memory,
             inventory=Inventory(view, inventory.ask, site=known),
@@ -116,11 +116,11 @@ async def serve_page(
             view.close()
 
 
-def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Log") -> "Feed":
+def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Log") -> "FleetFeed":
     """Return the sources of the dashboard's rows."""
-    from localpuppet.web.dashboard.feeding import Feed
+    from localpuppet.web.dashboard.feeding import FleetFeed
 
-    return Feed(
+    return FleetFeed(
         connect=fleet.connect,
         view=view,
         follow=lambda store, leave: inventory.follower(store, log).follow(leave),
@@ -129,17 +129,17 @@ def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Lo
     )
 
 
-def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "Memory":
+def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "DashboardStore":
     """Return the dashboard's memory; drop one that an earlier version wrote."""
-    from localpuppet.web.dashboard.memory import FILE, Memory
+    from localpuppet.web.dashboard.memory import FILE, DashboardStore
 
-    memory = Memory(node.settings.state / FILE, now=now)
+    memory = DashboardStore(node.settings.state / FILE, now=now)
     if memory.begin(lambda: log.info("waiting for another page that makes the page's memory")):
         log.warning("the page's memory was of an earlier version: ends of runs are forgotten")
     return memory
 
 
-def _rows(memory: "Memory", verifier: "Verifier", now: Callable[[], float]) -> "Fleet":
+def _rows(memory: "DashboardStore", verifier: "Verifier", now: Callable[[], float]) -> "Fleet":
     """Return the rows from the memory."""
     from localpuppet.web.dashboard.fleet import Fleet
 
@@ -152,29 +152,29 @@ def _rows(memory: "Memory", verifier: "Verifier", now: Callable[[], float]) -> "
     )
 
 
-def _site(node: NodeWiring, file: "Path") -> "KnownSite":
+def _site(node: NodeWiring, file: "Path") -> "SiteInventory":
     """Return the site in a file, which is read again when it has changed.
 
     Raises:
         InvalidInputError: The file is invalid.
     """
-    from localpuppet.base.machine.renewed import Renewed
+    from localpuppet.base.machine.renewed import ReloadedFiles
     from localpuppet.rollout.plans.site_file import read_site
-    from localpuppet.web.dashboard.asking import KnownSite
+    from localpuppet.web.dashboard.asking import SiteInventory
 
-    read = Renewed([file], lambda: read_site(str(file), node.documents))
+    read = ReloadedFiles([file], lambda: read_site(str(file), node.documents))
     read()
-    return KnownSite(name=str(file), read=read)
+    return SiteInventory(name=str(file), read=read)
 
 
 def _staged(node: NodeWiring) -> "StagedReleases":
     """Return the staged releases of this machine."""
     from localpuppet.node.releases.staged_records import StagedRecords
     from localpuppet.node.wiring.releases import ReleaseWiring
-    from localpuppet.web.dashboard.staged import StagedHere
+    from localpuppet.web.dashboard.staged import LocalStagedReleases
 
     wiring = ReleaseWiring(node)
-    return StagedHere(
+    return LocalStagedReleases(
         StagedRecords(node.settings.state),
         wiring.resolve,
         repository=wiring.git(),
@@ -184,13 +184,13 @@ def _staged(node: NodeWiring) -> "StagedReleases":
     )
 
 
-def _rollouts(node: NodeWiring) -> "tuple[Journals, Elsewhere]":
+def _rollouts(node: NodeWiring) -> "tuple[Journals, RemoteRollouts]":
     """Return the journals of the rollouts of this machine, and the rollouts on other machines."""
     from localpuppet.rollout.wiring.rollout import RolloutWiring
-    from localpuppet.web.dashboard.elsewhere import Elsewhere
+    from localpuppet.web.dashboard.elsewhere import RemoteRollouts
 
     wiring = RolloutWiring(node)
-    return wiring.journals, Elsewhere(wiring.heads)
+    return wiring.journals, RemoteRollouts(wiring.heads)
 
 
 @contextmanager
@@ -227,10 +227,10 @@ def _tell(
     async def tell(action: str, name: "NodeName", run: "RunId") -> "Mapping[str, Json]":
         if name == me:
             return await asyncio.to_thread(_own, fleet, action, run)
-        from localpuppet.fleet.requests.request import OfRun
+        from localpuppet.fleet.requests.request import RunArguments
 
         client = fleet.requests(await store())
-        answer = await client.ask(name, action, OfRun(run=run), patience=PATIENCE)
+        answer = await client.ask(name, action, RunArguments(run=run), patience=PATIENCE)
         if answer.reply is None:
             raise LocalpuppetError(answer.problem, where=name)
         if not answer.ok:

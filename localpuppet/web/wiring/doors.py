@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from localpuppet.base.formats.names import SignerName
     from localpuppet.base.machine.ports import Log
-    from localpuppet.web.doors.listening import Place
-    from localpuppet.web.doors.rules import Door
+    from localpuppet.web.doors.listening import ListenAddress
+    from localpuppet.web.doors.rules import AccessRule
     from localpuppet.web.doors.tls import Tls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class DashboardAccess:
     """The access to a dashboard.
 
     Attributes:
@@ -33,7 +33,7 @@ class Way:
         tls: The TLS settings; `None` on loopback.
     """
 
-    door: "Door"
+    door: "AccessRule"
     entrance: LoopbackDoor | None = None
     tls: "Tls | None" = None
 
@@ -45,8 +45,8 @@ class Way:
 
 
 def way_in(
-    fleet: FleetWiring, log: "Log", place: "Place", *, actions: bool
-) -> "Callable[[int], Way]":
+    fleet: FleetWiring, log: "Log", place: "ListenAddress", *, actions: bool
+) -> "Callable[[int], DashboardAccess]":
     """Return a function that builds the access for a port.
 
     Args:
@@ -62,7 +62,7 @@ def way_in(
     if not place.is_loopback:
         return _for_people(fleet, log, actions=actions)
 
-    def on_loopback(port: int) -> Way:
+    def on_loopback(port: int) -> DashboardAccess:
         sessions = Sessions(clock.monotonic)
         door = LoopbackDoor(
             place.address,
@@ -72,16 +72,18 @@ def way_in(
             acts=actions,
             name=host_name() if place.is_localhost else "",
         )
-        return Way(door=door, entrance=door)
+        return DashboardAccess(door=door, entrance=door)
 
     return on_loopback
 
 
-def _for_people(fleet: FleetWiring, log: "Log", *, actions: bool) -> "Callable[[int], Way]":
+def _for_people(
+    fleet: FleetWiring, log: "Log", *, actions: bool
+) -> "Callable[[int], DashboardAccess]":
     from localpuppet.base.machine.anchors import server_tls_context
-    from localpuppet.base.machine.renewed import Renewed
+    from localpuppet.base.machine.renewed import ReloadedFiles
     from localpuppet.fleet.trust.authority import read_certificate, server_names
-    from localpuppet.web.doors.crowd import Crowd
+    from localpuppet.web.doors.crowd import ConnectionTable
     from localpuppet.web.doors.tls import Tls
 
     if actions:
@@ -103,16 +105,20 @@ def _for_people(fleet: FleetWiring, log: "Log", *, actions: bool) -> "Callable[[
         raw = read_settings(file, schema="settings", documents=node.documents)
         return web_settings(replace(node.settings_file, raw=raw)).people
 
-    renewed = Renewed([file], people)
-    context = Renewed([ca, certificate, key], lambda: server_tls_context(ca, certificate, key))
+    renewed = ReloadedFiles([file], people)
+    context = ReloadedFiles(
+        [ca, certificate, key], lambda: server_tls_context(ca, certificate, key)
+    )
     context()  # report errors of the files at once
     verifier = fleet.verifier
 
-    def from_elsewhere(port: int) -> Way:
+    def from_elsewhere(port: int) -> DashboardAccess:
         door = PeopleDoor(
             names, port, people=renewed, holder=verifier.holder, monotonic=node.clock.monotonic
         )
-        return Way(door=door, tls=Tls(context=context, crowd=Crowd(), log=log))
+        return DashboardAccess(
+            door=door, tls=Tls(context=context, crowd=ConnectionTable(), log=log)
+        )
 
     return from_elsewhere
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.machine.bounded_program import Bounds, Done, run
+from localpuppet.base.machine.bounded_program import Bounds, ProgramResult, run
 from localpuppet.base.machine.processes import SystemProcesses
 from tests.rigs.waiting import wait_until
 
@@ -15,7 +15,7 @@ MEGABYTE = 1024 * 1024
 WIDE = Bounds(seconds=600, said=MEGABYTE, errors=1000, memory=1024 * MEGABYTE)
 
 
-def shell(script: str, *arguments: str, bounds: Bounds = WIDE, stdin: bytes = b"") -> Done:
+def shell(script: str, *arguments: str, bounds: Bounds = WIDE, stdin: bytes = b"") -> ProgramResult:
     argv = ["/bin/sh", "-c", script, *arguments]
     return run(argv, env={"PATH": os.environ["PATH"]}, cwd=Path("/"), bounds=bounds, stdin=stdin)
 

@@ -11,7 +11,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.ports import NOBODY, Child, Ended, Processes
+from localpuppet.base.machine.ports import NOBODY, Child, ProcessEnd, Processes
 from localpuppet.base.machine.processes import SystemProcesses
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
 from tests.rigs.waiting import wait_until
@@ -20,11 +20,11 @@ FLOOD = 300_000
 # What each program does, as a script of the shell and as a life that a test has written.
 PROGRAMS: dict[str, tuple[str, Callable[[], FakeChild]]] = {
     "exits 0": ("exit 0", FakeChild),
-    "exits 3": ("exit 3", lambda: FakeChild(ended=Ended(code=3, signal=None))),
-    "kills itself": ("kill -9 $$", lambda: FakeChild(ended=Ended(code=None, signal=9))),
+    "exits 3": ("exit 3", lambda: FakeChild(ended=ProcessEnd(code=3, signal=None))),
+    "kills itself": ("kill -9 $$", lambda: FakeChild(ended=ProcessEnd(code=None, signal=9))),
     "speaks": (
         "echo one; echo two; exit 2",
-        lambda: FakeChild([b"one\n", b"two\n"], ended=Ended(code=2, signal=None)),
+        lambda: FakeChild([b"one\n", b"two\n"], ended=ProcessEnd(code=2, signal=None)),
     ),
     "floods": (
         f"head -c {FLOOD} /dev/zero; exec sleep 600",
@@ -109,9 +109,9 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def over(child: Child) -> Ended:
+def over(child: Child) -> ProcessEnd:
     """Wait for the end of a child; return how it was."""
-    ended: Ended = wait_until(lambda: child.wait(0.02), lambda: f"{child.identity} goes on")
+    ended: ProcessEnd = wait_until(lambda: child.wait(0.02), lambda: f"{child.identity} goes on")
     return ended
 
 
@@ -126,13 +126,13 @@ class TestProcesses:
     @pytest.mark.parametrize(
         ("program", "ended"),
         [
-            ("exits 0", Ended(code=0, signal=None)),
-            ("exits 3", Ended(code=3, signal=None)),
-            ("kills itself", Ended(code=None, signal=signal.SIGKILL)),
+            ("exits 0", ProcessEnd(code=0, signal=None)),
+            ("exits 3", ProcessEnd(code=3, signal=None)),
+            ("kills itself", ProcessEnd(code=None, signal=signal.SIGKILL)),
         ],
     )
     def test_a_child_ends_by_its_exit_code_or_a_signal(
-        self, bench: Bench, program: str, ended: Ended
+        self, bench: Bench, program: str, ended: ProcessEnd
     ) -> None:
         child = bench.start(program)
         assert over(child) == ended
@@ -140,7 +140,7 @@ class TestProcesses:
 
     def test_what_a_child_writes_is_read_once_and_also_after_its_end(self, bench: Bench) -> None:
         child = bench.start("speaks")
-        assert over(child) == Ended(code=2, signal=None)
+        assert over(child) == ProcessEnd(code=2, signal=None)
         assert b"".join(iter(child.read, b"")) == b"one\ntwo\n"
         assert child.read() == b""
 
@@ -178,7 +178,7 @@ class TestProcesses:
         ready(child)
         child.end(kill=kill)
         number = signal.SIGKILL if kill else signal.SIGTERM
-        assert over(child) == Ended(code=None, signal=number)
+        assert over(child) == ProcessEnd(code=None, signal=number)
         assert not bench.processes.alive(child.identity)
         assert bench.processes.family(child.identity) == []
 
@@ -189,7 +189,7 @@ class TestProcesses:
         assert child.wait(0.1) is None
         assert bench.processes.alive(child.identity)
         child.end(kill=True)
-        assert over(child) == Ended(code=None, signal=signal.SIGKILL)
+        assert over(child) == ProcessEnd(code=None, signal=signal.SIGKILL)
 
     def test_ending_a_child_that_has_ended_changes_nothing(self, bench: Bench) -> None:
         child = bench.start("exits 3")
@@ -239,7 +239,7 @@ class TestProcesses:
         bench.processes.signal([earlier, NOBODY], signal.SIGKILL)
         assert child.wait(0.05) is None
         bench.processes.signal([NOBODY, child.identity], signal.SIGTERM)
-        assert over(child) == Ended(code=None, signal=signal.SIGTERM)
+        assert over(child) == ProcessEnd(code=None, signal=signal.SIGTERM)
         bench.processes.signal([child.identity], signal.SIGKILL)
 
     def test_a_process_has_a_command_line_until_it_is_gone(self, bench: Bench) -> None:
@@ -255,7 +255,7 @@ class TestProcesses:
             bench.argv("speaks"), env={"PATH": "/bin"}, timeout=60, limit=1000
         )
         assert output is not None
-        assert (output.ended, output.stdout) == (Ended(code=2, signal=None), b"one\ntwo\n")
+        assert (output.ended, output.stdout) == (ProcessEnd(code=2, signal=None), b"one\ntwo\n")
 
     def test_a_command_that_does_not_end_in_time_is_no_answer(self, bench: Bench) -> None:
         argv, env = bench.argv("ignores TERM"), {"PATH": os.environ["PATH"]}
@@ -293,7 +293,7 @@ def run(system: SystemBench, script: str, **env: str) -> str:
             group="localpuppet-test",
         )
     system.children.append(child)
-    assert over(child) == Ended(code=0, signal=None)
+    assert over(child) == ProcessEnd(code=0, signal=None)
     return b"".join(iter(child.read, b"")).decode()
 
 

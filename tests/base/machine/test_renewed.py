@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.machine.renewed import Renewed
+from localpuppet.base.machine.renewed import ReloadedFiles
 
 
 def test_it_is_made_again_when_a_file_has_changed_and_not_before(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_it_is_made_again_when_a_file_has_changed_and_not_before(tmp_path: Path)
         made.append(one.read_text() + other.read_text())
         return made[-1]
 
-    found = Renewed([one, other], make)
+    found = ReloadedFiles([one, other], make)
     assert [found(), found()] == ["ab", "ab"]
     other.write_text("changed")
     assert found() == "achanged"
@@ -28,7 +28,7 @@ def test_it_is_made_again_when_a_file_has_changed_and_not_before(tmp_path: Path)
 def test_what_stood_for_files_that_are_gone_does_not_count(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("a")
-    found = Renewed([file], file.read_text)
+    found = ReloadedFiles([file], file.read_text)
     assert found() == "a"
     file.unlink()
     with pytest.raises(InvalidInputError, match="cannot be read"):
@@ -46,7 +46,7 @@ def test_what_was_refused_is_tried_again(tmp_path: Path) -> None:
             raise answer
         return int(file.read_text())
 
-    found = Renewed([file], make)
+    found = ReloadedFiles([file], make)
     with pytest.raises(ValueError, match="half written"):
         found()
     assert found() == 12

@@ -13,19 +13,19 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.agent import MANY, Agent
-from localpuppet.fleet.agent.runner import Fate, Obstacles, RunEnd
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunObstacles
 from localpuppet.fleet.triggers.admission import Admission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.node.runs.hold import Held
+from localpuppet.node.runs.hold import HoldStatus
 from tests.doubles.agent_ports import FakeRunner
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.ports import FakeClock, FakeLog
 
 B = NodeName.parse("b.example.com")
-OVER = RunEnd(fate=Fate.OVER, run="1", outcome="changed")
+OVER = RunCompletion(fate=RequestedRunResult.OVER, run="1", outcome="changed")
 
 
 def number(index: int) -> str:
@@ -44,7 +44,7 @@ class Rig:
     alive: int = 0
     pulse: float = 2.0
     missing: str = ""  # which entries a step that waits lacks
-    begun: RunEnd | None = None  # the run that an earlier agent began
+    begun: RunCompletion | None = None  # the run that an earlier agent began
 
     def __post_init__(self) -> None:
         self.runner = FakeRunner()
@@ -58,7 +58,7 @@ class Rig:
             ),
             inbox=self.inbox,
             runner=self.runner,
-            obstacles=Obstacles(
+            obstacles=RunObstacles(
                 held=self.held, lacking=lambda _: self.missing, begun=lambda _: self.begun
             ),
             clock=self.clock,
@@ -71,14 +71,14 @@ class Rig:
     def work(self) -> Coroutine[Any, Any, None]:
         return self.agent.work(self.stop, alive=self.live, pulse=self.pulse)
 
-    def held(self) -> Held | None:
+    def held(self) -> HoldStatus | None:
         if self.hold == ["damaged"]:
             raise StateError("a hold is damaged")
         if not self.hold:
             return None
         rollouts = frozenset(one for one in self.hold if "/rollout/" in one)
         alone = len(rollouts) == len(self.hold) == 1
-        return Held(reason=self.hold[0], rollouts=rollouts, alone=alone)
+        return HoldStatus(reason=self.hold[0], rollouts=rollouts, alone=alone)
 
     def live(self) -> None:
         self.alive += 1
@@ -175,14 +175,14 @@ async def test_a_duplicate_is_dropped_in_silence_also_after_a_restart(directory:
     assert "1 causes that an earlier agent accepted" in again.log.text
 
 
-@pytest.mark.parametrize("fate", [Fate.BUSY, Fate.IMPOSSIBLE])
-async def test_a_run_that_did_not_start(directory: Path, fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [RequestedRunResult.BUSY, RequestedRunResult.IMPOSSIBLE])
+async def test_a_run_that_did_not_start(directory: Path, fate: RequestedRunResult) -> None:
     rig = Rig(directory)
     async with rig.working():
         rig.agent.receive_triggers([rig.token(1)])
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(RunEnd(fate=fate, reason="the reason"))
-        if fate is Fate.IMPOSSIBLE:
+        rig.runner.ends.put_nowait(RunCompletion(fate=fate, reason="the reason"))
+        if fate is RequestedRunResult.IMPOSSIBLE:
             await rig.until("no run could be started: the reason")
             assert rig.ids() == []
             assert rig.agent.settled[0].outcome == "dropped"
@@ -239,7 +239,9 @@ async def test_many_drops_of_one_reason_share_a_line(directory: Path) -> None:
     async with rig.working():
         rig.agent.receive_triggers([rig.token(index) for index in range(MANY + 1)])
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(RunEnd(fate=Fate.IMPOSSIBLE, reason="broken input"))
+        rig.runner.ends.put_nowait(
+            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="broken input")
+        )
         await rig.until(f"dropped {MANY + 1} causes: no run could be started: broken input")
         warned = [line for kind, line in rig.log.lines if kind == "warning"]
         assert len(warned) == 2

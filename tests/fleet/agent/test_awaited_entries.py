@@ -11,12 +11,12 @@ import pytest
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
 from localpuppet.fleet.exports.held import HeldExports
-from localpuppet.fleet.inventory.arrived import Arrived
-from localpuppet.fleet.inventory.awaited import Awaited
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.outbox import awaited
 from localpuppet.fleet.inventory.view import View
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from tests.doubles.identities import person
 from tests.doubles.ports import FakeClock
 from tests.fleet.inventory.entries import entry, signed
@@ -39,17 +39,17 @@ def held(tmp_path: Path) -> Iterator[HeldExports]:
 
 
 def take(view: View, said: InventoryEntry) -> None:
-    view.take([Arrived(node=NAME, token=signed(DB, said), found=said)])
+    view.take([ReceivedEntry(node=NAME, token=signed(DB, said), found=said)])
 
 
 def awaited_of(view: View, held: HeldExports, *, clock: FakeClock | None = None) -> AwaitedEntries:
     return AwaitedEntries(view, held, clock=clock or FakeClock(), max_stale=900.0)
 
 
-def waiting(said: InventoryEntry) -> Cause:
+def waiting(said: InventoryEntry) -> RunCause:
     one = awaited(said)
-    assert isinstance(one, Awaited)
-    return Cause(
+    assert isinstance(one, AwaitedEntry)
+    return RunCause(
         kind=CauseKind.ROLLOUT,
         sender="choria=alice/rollout/20261122T110000Z-0a1b",
         uuid="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
@@ -63,7 +63,7 @@ def test_an_entry_is_missing_until_it_or_a_newer_one_is_in_the_view(
     view: View, held: HeldExports
 ) -> None:
     entries, step = awaited_of(view, held), waiting(NEW)
-    assert Cause.from_dict(step.to_dict()) == step, "a killed agent goes on waiting"
+    assert RunCause.from_dict(step.to_dict()) == step, "a killed agent goes on waiting"
     assert entries.lacking(step) == NAME
     take(view, entry(NAME, at=100.0, roles=("old",)))
     assert entries.lacking(step) == NAME
@@ -100,7 +100,7 @@ def test_what_an_entry_exports_is_waited_for_too(view: View, held: HeldExports) 
     entries, step = awaited_of(view, held), waiting(exporting)
     view.take(
         [
-            Arrived(
+            ReceivedEntry(
                 node=NAME,
                 token=signed(DB, exporting),
                 found=exporting,

@@ -14,7 +14,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.bus_session import BusSession
 from localpuppet.fleet.agent.run_side import LocalRunSide
 from localpuppet.fleet.bus import key_value, layout
-from localpuppet.fleet.bus.key_value import Change, KeyValue, Listing
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue
 from localpuppet.fleet.inventory import presence
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.fleet.agent.test_agent import B, Rig
@@ -291,7 +291,7 @@ async def test_warnings_are_said_once(directory: Path) -> None:
 
 
 def test_the_listing_is_what_is_heard_first() -> None:
-    empty = Listing(entries=(), revision=1)
+    empty = KeyListing(entries=(), revision=1)
     assert list(key_value.entries(empty)) == []
     assert layout.triggers_for(NodeName(B), PREFIX) == f"{PREFIX}/hosts/{B}/"
 

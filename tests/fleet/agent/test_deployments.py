@@ -12,18 +12,18 @@ from localpuppet.base.errors import BusyError, OnHoldError
 from localpuppet.base.formats.names import ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.deployments import DONE, EACH, MOST, WORKING, Deployment, Deployments
-from localpuppet.fleet.agent.runner import Fate, RunEnd
-from localpuppet.fleet.requests.deploy import Deed, Deploy
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.node.runs.hold import Hold, rollout_owner
 from localpuppet.node.runs.holds import Holds
 from tests.fleet.agent.test_agent import Rig
 
 ID = RolloutId("20261122T110000Z-0a1b")
 OWNER = rollout_owner("choria=alice", ID)
-R2 = Deploy(release=ReleasePath("foo/tags/r2"), deed=Deed.APPLY, serial=3)
-OURS = replace(R2, rollout=OfRollout(id=ID, epoch=1))
-OVER = RunEnd(fate=Fate.OVER)
+R2 = Deploy(release=ReleasePath("foo/tags/r2"), deed=DeployAction.APPLY, serial=3)
+OURS = replace(R2, rollout=RolloutReference(id=ID, epoch=1))
+OVER = RunCompletion(fate=RequestedRunResult.OVER)
 
 
 class FakeDeploying:
@@ -31,10 +31,10 @@ class FakeDeploying:
 
     def __init__(self) -> None:
         self.orders: list[Deployment] = []
-        self.ends: asyncio.Queue[RunEnd] = asyncio.Queue()
+        self.ends: asyncio.Queue[RunCompletion] = asyncio.Queue()
         self.on = False
 
-    async def run(self, order: Deployment) -> RunEnd:
+    async def run(self, order: Deployment) -> RunCompletion:
         assert not self.on, "never two at once"
         self.on = True
         self.orders.append(order)
@@ -93,14 +93,16 @@ async def test_it_is_done_once_and_told_when_asked_again_and_a_run_follows(site:
 
 async def test_why_it_is_refused_is_told_once_and_asked_again_it_is_tried_again(site: Site) -> None:
     for _ in range(2):
-        site.runner.ends.put_nowait(RunEnd(fate=Fate.IMPOSSIBLE, reason="no such class"))
+        site.runner.ends.put_nowait(
+            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="no such class")
+        )
         assert await site.until_told() == "no such class"
     assert len(site.runner.orders) == 2
     assert site.rig.agent.waiting is None
 
 
 async def test_a_store_that_is_locked_is_waited_for(site: Site) -> None:
-    for end in (RunEnd(fate=Fate.BUSY, reason="gc"), OVER):
+    for end in (RunCompletion(fate=RequestedRunResult.BUSY, reason="gc"), OVER):
         site.runner.ends.put_nowait(end)
     assert await site.until_told() == DONE
 
@@ -131,7 +133,7 @@ async def test_a_release_is_changed_by_the_rollout_that_holds_the_node_alone(sit
     site.hold(OWNER)
     with pytest.raises(OnHoldError, match="on hold: r"):
         site.ask(R2)
-    assert site.ask(replace(R2, deed=Deed.STAGE)) == WORKING, "that changes nothing"
+    assert site.ask(replace(R2, deed=DeployAction.STAGE)) == WORKING, "that changes nothing"
     site.runner.ends.put_nowait(OVER)
     site.runner.ends.put_nowait(OVER)
     assert await site.until_told(OURS) == DONE
@@ -150,19 +152,19 @@ async def test_a_person_who_holds_a_node_stops_its_runs_and_not_its_release(site
 
 async def test_a_hold_that_ends_while_it_waits_stops_it(site: Site) -> None:
     site.hold(OWNER)
-    assert site.ask(replace(R2, deed=Deed.STAGE)) == WORKING
+    assert site.ask(replace(R2, deed=DeployAction.STAGE)) == WORKING
     assert site.ask(OURS) == WORKING
     await asyncio.sleep(0)
     site.holds.remove(OWNER)
     site.runner.ends.put_nowait(OVER)
     await site.rig.until("refused to apply")
-    assert [order.args.deed for order in site.runner.orders] == [Deed.STAGE]
+    assert [order.args.deed for order in site.runner.orders] == [DeployAction.STAGE]
 
 
 async def test_who_took_the_rollout_over_goes_on_with_its_callers_assignment(site: Site) -> None:
     """Which is what it has to be called when the release is taken back."""
     site.hold(OWNER)
-    taken = replace(R2, rollout=OfRollout(id=ID, epoch=2, caller="choria=alice"))
+    taken = replace(R2, rollout=RolloutReference(id=ID, epoch=2, caller="choria=alice"))
     assert site.ask(taken, "choria=bob") == WORKING
     await asyncio.sleep(0)
     (order,) = site.runner.orders
@@ -179,7 +181,7 @@ async def test_who_took_the_rollout_over_goes_on_with_its_callers_assignment(sit
 async def test_an_earlier_epoch_is_not_heard_and_a_later_one_goes_on(site: Site) -> None:
     site.hold(OWNER)
     assert site.ask(OURS) == WORKING
-    later = replace(R2, rollout=OfRollout(id=ID, epoch=2))
+    later = replace(R2, rollout=RolloutReference(id=ID, epoch=2))
     assert site.ask(later) == WORKING
     with pytest.raises(BusyError, match="was resumed since"):
         site.ask(OURS)

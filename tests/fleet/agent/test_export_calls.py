@@ -12,7 +12,7 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.agent.export_calls import ExportCalls
-from localpuppet.fleet.exports.collecting import Collecting
+from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.document import MAX_RESOURCES
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.exports.recording import LEFT, read_collected, read_exports
@@ -40,7 +40,7 @@ class Rig:
         (self.run.path / ".reserve").touch()
         self.calls = ExportCalls(
             self.lend,
-            Collecting(self.held, me="me.example.com", policy=self.policy),
+            CollectorService(self.held, me="me.example.com", policy=self.policy),
             max_stale=60,
             records=self.records,
             clock=self.clock,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.fleet.agent.noticing import Traces, notice
+from localpuppet.fleet.agent.noticing import RunTraces, notice
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_trace_is_seen_once(state: Path, name: str) -> None:
-    traces = Traces(state)
+    traces = RunTraces(state)
     assert not traces.changed()
     CHANGES[name](state)
     assert [traces.changed(), traces.changed()] == [True, False]
@@ -38,20 +38,20 @@ def test_a_trace_is_seen_once(state: Path, name: str) -> None:
 
 def test_what_was_there_before_is_no_news(state: Path) -> None:
     CHANGES["a hold"](state)
-    assert not Traces(state).changed()
+    assert not RunTraces(state).changed()
 
 
 def test_a_node_on_which_nothing_ever_ran_has_no_traces_until_something_does(
     tmp_path: Path,
 ) -> None:
-    traces = Traces(tmp_path / "var")
+    traces = RunTraces(tmp_path / "var")
     assert not traces.changed()
     (tmp_path / "var/runs").mkdir(parents=True)
     assert [traces.changed(), traces.changed()] == [True, False]
 
 
 def test_what_is_none_of_it_is_not_seen(state: Path) -> None:
-    traces = Traces(state)
+    traces = RunTraces(state)
     (state / "metrics.prom").touch()
     (state / "cache").mkdir()
     assert not traces.changed()
@@ -76,7 +76,7 @@ class Told:
 
 async def test_whoever_waits_is_told_at_once_when_there_is_a_reason_to_look(state: Path) -> None:
     told, changed = Told(), asyncio.Event()
-    task = asyncio.create_task(notice(Traces(state), changed, told))
+    task = asyncio.create_task(notice(RunTraces(state), changed, told))
     await asyncio.sleep(0)
     CHANGES["a hold"](state)
     changed.set()
@@ -93,7 +93,7 @@ async def test_whoever_waits_is_told_at_once_when_there_is_a_reason_to_look(stat
 
 async def test_a_reason_to_look_without_a_trace_is_told_to_nobody(state: Path) -> None:
     told, changed = Told(), asyncio.Event()
-    task = asyncio.create_task(notice(Traces(state), changed, told))
+    task = asyncio.create_task(notice(RunTraces(state), changed, told))
     changed.set()
     while changed.is_set():
         await asyncio.sleep(0)
@@ -108,7 +108,7 @@ async def test_a_cancellation_that_comes_with_a_reason_to_look_is_not_forgotten(
     state: Path,
 ) -> None:
     changed = asyncio.Event()
-    task = asyncio.create_task(notice(Traces(state), changed, Told()))
+    task = asyncio.create_task(notice(RunTraces(state), changed, Told()))
     await asyncio.sleep(0)
     changed.set()
     task.cancel()

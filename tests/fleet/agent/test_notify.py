@@ -16,13 +16,13 @@ from localpuppet.base.machine.clock import SystemClock
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.agent.runner import Obstacles, Order, RunEnd
+from localpuppet.fleet.agent.runner import RunCompletion, RunObstacles, RunOrder
 from localpuppet.fleet.triggers.admission import Admission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import Verifier
-from localpuppet.node.runs.hold import Held
+from localpuppet.node.runs.hold import HoldStatus
 from tests.doubles.ports import FakeLog
 from tests.rigs.node import COMMAND, PATIENCE
 from tests.rigs.split_member import NETWORK, Split
@@ -115,16 +115,16 @@ class Stuck:
         self.open.set()
         self.entered = threading.Event()
 
-    def held(self) -> Held:
+    def held(self) -> HoldStatus:
         self.entered.set()
         assert self.open.wait(PATIENCE)
-        return Held(reason="on hold")
+        return HoldStatus(reason="on hold")
 
 
 class NoRunner:
     """Does nothing."""
 
-    async def run(self, order: Order) -> RunEnd:
+    async def run(self, order: RunOrder) -> RunCompletion:
         raise NotImplementedError
 
     def end(self) -> None:
@@ -147,7 +147,7 @@ def test_a_stuck_work_loop_gives_no_sign_of_life(tmp_path: Path, manager: Manage
             ),
             inbox=inbox,
             runner=NoRunner(),
-            obstacles=Obstacles(held=stuck.held),
+            obstacles=RunObstacles(held=stuck.held),
             clock=clock,
             log=FakeLog(),
         )

@@ -16,7 +16,7 @@ from localpuppet.fleet.agent.inventory_calls import InventoryCalls
 from localpuppet.fleet.agent.puppet_calls import MAX_LINE, PuppetCalls, trigger_line
 from localpuppet.fleet.agent.trigger_calls import Sender, TriggerCalls
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.exports.collecting import Collecting
+from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.leases.keeper import Keeper
@@ -80,7 +80,9 @@ class Rig:
         )
         exports = ExportCalls(
             self.view,
-            Collecting(HeldExports(Path("/nowhere")), me="a.example.com", policy=Path("none")),
+            CollectorService(
+                HeldExports(Path("/nowhere")), me="a.example.com", policy=Path("none")
+            ),
             max_stale=60,
             records=records,
             clock=self.clock,

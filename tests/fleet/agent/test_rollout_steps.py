@@ -11,12 +11,12 @@ from localpuppet.base.errors import BusyError, OnHoldError
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.rollout_steps import FRESH, RolloutSteps
-from localpuppet.fleet.agent.runner import Fate, RunEnd
-from localpuppet.fleet.inventory.awaited import Awaited
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
 from localpuppet.fleet.requests.request import RunOnce
-from localpuppet.fleet.requests.rollout import OfRollout, step_uuid
+from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
 from localpuppet.fleet.triggers.steps import PATIENCE
-from localpuppet.node.runs.hold import Held, Hold
+from localpuppet.node.runs.hold import Hold, HoldStatus
 from localpuppet.node.runs.holds import Holds
 from tests.doubles.identities import person
 from tests.fleet.agent.test_agent import OVER, Rig
@@ -24,8 +24,8 @@ from tests.fleet.agent.test_agent import OVER, Rig
 ID = RolloutId("20261122T110000Z-0a1b")
 ALICE, BOB = "choria=alice", "choria=bob"
 OWNER = f"{ALICE}/rollout/{ID}"
-ENTRY = Awaited(node=NodeName("b.example.com"), digest="b" * 64, at=7.0)
-DB = Awaited(node=NodeName("db.example.com"), digest="d" * 64, at=3.0)
+ENTRY = AwaitedEntry(node=NodeName("b.example.com"), digest="b" * 64, at=7.0)
+DB = AwaitedEntry(node=NodeName("db.example.com"), digest="d" * 64, at=3.0)
 OTHER = "choria=bob/rollout/20261122T110000Z-ffff"
 
 
@@ -33,7 +33,7 @@ class Site:
     """An agent whose holds are real, and what a rollout asks of it."""
 
     def __init__(
-        self, directory: Path, before: "Site | None" = None, *, begun: RunEnd | None = None
+        self, directory: Path, before: "Site | None" = None, *, begun: RunCompletion | None = None
     ) -> None:
         sender = person("a.example.com") if before is None else before.rig.sender
         self.rig: Rig = Rig(directory, sender=sender, begun=begun)
@@ -49,8 +49,8 @@ class Site:
             awaits=lambda: True,
         )
 
-    def _held(self) -> Held | None:
-        return Held.by(self.holds.active())
+    def _held(self) -> HoldStatus | None:
+        return HoldStatus.by(self.holds.active())
 
     def hold(self, owner: str = OWNER, seconds: float = 600) -> None:
         now = self.rig.clock.now()
@@ -66,11 +66,11 @@ class Site:
         *,
         epoch: int = 1,
         noop: bool = False,
-        after: tuple[Awaited, ...] = (),
+        after: tuple[AwaitedEntry, ...] = (),
         by: str = ALICE,
         looked: int = 0,
     ) -> Any:
-        rollout = OfRollout(id=ID, epoch=epoch, step=step, caller=ALICE)
+        rollout = RolloutReference(id=ID, epoch=epoch, step=step, caller=ALICE)
         return self.steps.run(by, RunOnce(noop=noop, after=after, looked=looked), rollout)
 
 
@@ -144,10 +144,10 @@ async def test_a_step_relies_on_a_look_that_is_not_too_long_ago(site: Site) -> N
 
 
 async def test_an_earlier_epoch_is_not_heard(site: Site) -> None:
-    site.steps.hear(ALICE, OfRollout(id=ID, epoch=2))
+    site.steps.hear(ALICE, RolloutReference(id=ID, epoch=2))
     site.hold()
     with pytest.raises(BusyError, match="was resumed since"):
-        site.steps.hear(ALICE, OfRollout(id=ID, epoch=1))
+        site.steps.hear(ALICE, RolloutReference(id=ID, epoch=1))
     with pytest.raises(BusyError, match="was resumed since"):
         site.ask(epoch=1)
     assert site.ask(epoch=2)["state"] == "waiting"
@@ -166,7 +166,7 @@ async def test_who_takes_a_rollout_over_is_told_of_its_steps_and_alone_in_that_e
         with pytest.raises(BusyError, match=r"another controller continues .* in the same epoch 2"):
             site.told(epoch=2, by=other)
         with pytest.raises(BusyError, match="another controller continues"):
-            site.steps.hear(other, OfRollout(id=ID, epoch=2, caller=ALICE))
+            site.steps.hear(other, RolloutReference(id=ID, epoch=2, caller=ALICE))
     assert {**site.steps.speaks(OWNER), "since": ""} == {"epoch": 2, "by": BOB, "since": ""}
     assert site.told(epoch=3)["step"]["state"] == "waiting"
     spoken = site.steps.speaks(OWNER)
@@ -196,12 +196,14 @@ async def test_a_node_that_is_busy_takes_the_step_later(site: Site) -> None:
     async with rig.working():
         site.ask()
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(RunEnd(fate=Fate.BUSY, reason="busy"))
+        rig.runner.ends.put_nowait(RunCompletion(fate=RequestedRunResult.BUSY, reason="busy"))
         await rig.until("not now")
         assert site.ask()["state"] == "waiting"
         rig.clock.advance(2)
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(RunEnd(fate=Fate.IMPOSSIBLE, reason="no input"))
+        rig.runner.ends.put_nowait(
+            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="no input")
+        )
         await rig.until("no run for a step of")
         found = site.ask()
         assert (found["outcome"], found["reason"]) == (
@@ -236,10 +238,10 @@ async def test_the_run_of_a_killed_agent_is_reported_with_its_id_and_end(tmp_pat
     site.ask()
     site.rig.inbox.set_began(f"{OWNER}/{step_uuid(OWNER, 1)}", began=True)
     site.rig.inbox.close()
-    again = Site(tmp_path, site, begun=RunEnd(fate=Fate.BUSY, run="7"))
+    again = Site(tmp_path, site, begun=RunCompletion(fate=RequestedRunResult.BUSY, run="7"))
     assert again.ask()["state"] == "running"
     async with again.rig.working():
-        again.rig.begun = RunEnd(fate=Fate.OVER, run="7", outcome="changed")
+        again.rig.begun = RunCompletion(fate=RequestedRunResult.OVER, run="7", outcome="changed")
         again.rig.agent.recheck()
         await again.rig.until("changed: 7")
     assert again.ask() == {"state": "over", "run": "7", "outcome": "changed", "reason": ""}

@@ -10,10 +10,10 @@ import pytest
 
 from localpuppet.fleet.agent.command_runner import CommandRunner
 from localpuppet.fleet.agent.fork_runner import ForkRunner
-from localpuppet.fleet.agent.runner import Fate, Order, RunEnd, Runner
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, Runner, RunOrder
 from tests.doubles.agent_ports import FakeRunner
 
-ORDER = Order(causes={"count": 1}, text="trigger from a.example.com", noop=True)
+ORDER = RunOrder(causes={"count": 1}, text="trigger from a.example.com", noop=True)
 
 
 class Bench(ABC):
@@ -44,14 +44,14 @@ class ForkBench(Bench):
         super().__init__(directory)
         self.runner = ForkRunner(self._work)
 
-    def _work(self, order: Order, begun: Callable[[], None]) -> RunEnd:
+    def _work(self, order: RunOrder, begun: Callable[[], None]) -> RunCompletion:
         begun()
         (self.directory / "begun").write_text(order.text)
         (self.directory / "gate").read_text()
-        return RunEnd(fate=Fate.OVER, outcome="changed")
+        return RunCompletion(fate=RequestedRunResult.OVER, outcome="changed")
 
     def broken(self) -> Runner:
-        def work(_order: Order, _begun: Callable[[], None]) -> RunEnd:
+        def work(_order: RunOrder, _begun: Callable[[], None]) -> RunCompletion:
             raise OSError("there is no Puppet")
 
         return ForkRunner(work)
@@ -88,11 +88,13 @@ class FakeBench(Bench):
         return (await self._fake.orders.get()).text
 
     async def finish(self) -> None:
-        self._fake.ends.put_nowait(RunEnd(fate=Fate.OVER, outcome="changed"))
+        self._fake.ends.put_nowait(RunCompletion(fate=RequestedRunResult.OVER, outcome="changed"))
 
     def broken(self) -> Runner:
         fake = FakeRunner()
-        fake.ends.put_nowait(RunEnd(fate=Fate.IMPOSSIBLE, reason="there is no Puppet"))
+        fake.ends.put_nowait(
+            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="there is no Puppet")
+        )
         return fake
 
 
@@ -112,7 +114,7 @@ class TestRunner:
         assert not run.done()
         await bench.finish()
         end = await run
-        assert end.fate is Fate.OVER
+        assert end.fate is RequestedRunResult.OVER
         assert end.outcome in ("changed", "ended")
 
     async def test_one_run_comes_after_the_other(self, bench: Bench) -> None:
@@ -120,7 +122,7 @@ class TestRunner:
             run = asyncio.create_task(bench.runner.run(ORDER))
             await bench.begun()
             await bench.finish()
-            assert (await run).fate is Fate.OVER
+            assert (await run).fate is RequestedRunResult.OVER
 
     async def test_a_run_that_is_asked_to_end_is_over_and_says_that_it_was_not_whole(
         self, bench: Bench
@@ -129,7 +131,7 @@ class TestRunner:
         await bench.begun()
         bench.runner.end()
         end = await run
-        assert end.fate is Fate.OVER
+        assert end.fate is RequestedRunResult.OVER
         assert end.outcome not in ("changed", "unchanged", "ended")
         assert end.reason
 
@@ -145,7 +147,7 @@ class TestRunner:
 
     async def test_a_run_that_cannot_start_is_not_over_and_says_why(self, bench: Bench) -> None:
         end = await bench.broken().run(ORDER)
-        assert (end.fate, end.outcome) == (Fate.IMPOSSIBLE, "")
+        assert (end.fate, end.outcome) == (RequestedRunResult.IMPOSSIBLE, "")
         assert end.reason
 
     async def test_the_agent_goes_on_while_a_run_does(self, bench: Bench) -> None:

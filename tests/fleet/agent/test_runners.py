@@ -15,41 +15,41 @@ import pytest
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.fleet.agent.command_runner import CommandRunner
 from localpuppet.fleet.agent.fork_runner import ForkRunner
-from localpuppet.fleet.agent.runner import Fate, Order, RunEnd
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
 
-ORDER = Order(causes={"count": 1}, text="trigger from a.example.com")
-OVER = RunEnd(fate=Fate.OVER, run="1", outcome="changed", reason="")
+ORDER = RunOrder(causes={"count": 1}, text="trigger from a.example.com")
+OVER = RunCompletion(fate=RequestedRunResult.OVER, run="1", outcome="changed", reason="")
 Begun = Callable[[], None]
 
 
-def fine(_order: Order, begun: Begun) -> RunEnd:
+def fine(_order: RunOrder, begun: Begun) -> RunCompletion:
     begun()
     return OVER
 
 
-def dies_after_it_began(_order: Order, begun: Begun) -> RunEnd:
+def dies_after_it_began(_order: RunOrder, begun: Begun) -> RunCompletion:
     begun()
     os.kill(os.getpid(), signal.SIGKILL)
     return OVER
 
 
-def dies_before_it_began(_order: Order, _begun: Begun) -> RunEnd:
+def dies_before_it_began(_order: RunOrder, _begun: Begun) -> RunCompletion:
     os.kill(os.getpid(), signal.SIGKILL)
     return OVER
 
 
-def has_a_bug(_order: Order, _begun: Begun) -> RunEnd:
+def has_a_bug(_order: RunOrder, _begun: Begun) -> RunCompletion:
     raise RuntimeError("a bug")
 
 
-def exits(_order: Order, begun: Begun) -> RunEnd:
+def exits(_order: RunOrder, begun: Begun) -> RunCompletion:
     begun()
     os._exit(3)
 
 
-def says_too_much(_order: Order, begun: Begun) -> RunEnd:
+def says_too_much(_order: RunOrder, begun: Begun) -> RunCompletion:
     begun()
-    return RunEnd(fate=Fate.OVER, reason="x" * 100_000)
+    return RunCompletion(fate=RequestedRunResult.OVER, reason="x" * 100_000)
 
 
 @pytest.mark.parametrize(
@@ -58,55 +58,68 @@ def says_too_much(_order: Order, begun: Begun) -> RunEnd:
         (fine, OVER),
         (
             dies_after_it_began,
-            RunEnd(fate=Fate.OVER, outcome="interrupted", reason="its supervisor died (signal 9)"),
+            RunCompletion(
+                fate=RequestedRunResult.OVER,
+                outcome="interrupted",
+                reason="its supervisor died (signal 9)",
+            ),
         ),
         (
             dies_before_it_began,
-            RunEnd(fate=Fate.BUSY, reason="its supervisor died before it began (signal 9)"),
+            RunCompletion(
+                fate=RequestedRunResult.BUSY,
+                reason="its supervisor died before it began (signal 9)",
+            ),
         ),
         (
             has_a_bug,
-            RunEnd(
-                fate=Fate.IMPOSSIBLE,
+            RunCompletion(
+                fate=RequestedRunResult.IMPOSSIBLE,
                 reason="its supervisor died before it began (exit code 70)",
             ),
         ),
         (
             exits,
-            RunEnd(
-                fate=Fate.OVER, outcome="interrupted", reason="its supervisor died (exit code 3)"
+            RunCompletion(
+                fate=RequestedRunResult.OVER,
+                outcome="interrupted",
+                reason="its supervisor died (exit code 3)",
             ),
         ),
         (
             says_too_much,
-            RunEnd(
-                fate=Fate.OVER, outcome="interrupted", reason="its supervisor died (exit code 0)"
+            RunCompletion(
+                fate=RequestedRunResult.OVER,
+                outcome="interrupted",
+                reason="its supervisor died (exit code 0)",
             ),
         ),
     ],
 )
-async def test_what_becomes_of_a_child(work: Callable[[Order, Begun], RunEnd], end: RunEnd) -> None:
+async def test_what_becomes_of_a_child(
+    work: Callable[[RunOrder, Begun], RunCompletion], end: RunCompletion
+) -> None:
     runner = ForkRunner(work)
     assert await runner.run(ORDER) == end
     assert await runner.run(ORDER) == end, "and again"
     runner.end()  # nothing is on
 
 
-def gets_no_thread(_order: Order, _begun: Begun) -> RunEnd:
+def gets_no_thread(_order: RunOrder, _begun: Begun) -> RunCompletion:
     raise RuntimeError("can't start new thread")
 
 
 async def test_a_child_that_gets_no_thread_is_not_called_a_bug(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert (await ForkRunner(gets_no_thread).run(ORDER)).fate is Fate.IMPOSSIBLE
+    assert (await ForkRunner(gets_no_thread).run(ORDER)).fate is RequestedRunResult.IMPOSSIBLE
     assert capfd.readouterr().err.startswith("localpuppet: cannot start a thread: ")
 
 
 async def test_a_child_has_nothing_of_its_parent(tmp_path: Path) -> None:
     """No descriptor but the three, no handler, no wake-up descriptor: and Puppet has none."""
 
-    def look(_order: Order, begun: Begun) -> RunEnd:
+    def look(_order: RunOrder, begun: Begun) -> RunCompletion:
         begun()
         found = {
             "files": [file.name for file in Path("/proc/self/fd").iterdir() if int(file.name) > 3],
@@ -129,7 +142,7 @@ async def test_a_child_has_nothing_of_its_parent(tmp_path: Path) -> None:
 async def test_a_run_is_asked_to_end(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "here")
 
-    def waits(_order: Order, begun: Begun) -> RunEnd:
+    def waits(_order: RunOrder, begun: Begun) -> RunCompletion:
         begun()
         (tmp_path / "here").write_bytes(b"")
         signal.pause()
@@ -139,8 +152,10 @@ async def test_a_run_is_asked_to_end(tmp_path: Path) -> None:
     run = asyncio.create_task(runner.run(ORDER))
     await asyncio.to_thread((tmp_path / "here").read_bytes)
     runner.end()
-    assert await run == RunEnd(
-        fate=Fate.OVER, outcome="interrupted", reason="its supervisor died (signal 15)"
+    assert await run == RunCompletion(
+        fate=RequestedRunResult.OVER,
+        outcome="interrupted",
+        reason="its supervisor died (signal 15)",
     )
 
 
@@ -157,20 +172,28 @@ def command(directory: Path, *words: str, timeout: float = 60, grace: float = 60
 @pytest.mark.parametrize(
     ("words", "end"),
     [
-        (("true",), RunEnd(fate=Fate.OVER, outcome="ended", reason="exit code 0")),
-        (("sh", "-c", "exit 3"), RunEnd(fate=Fate.OVER, outcome="failed", reason="exit code 3")),
+        (
+            ("true",),
+            RunCompletion(fate=RequestedRunResult.OVER, outcome="ended", reason="exit code 0"),
+        ),
+        (
+            ("sh", "-c", "exit 3"),
+            RunCompletion(fate=RequestedRunResult.OVER, outcome="failed", reason="exit code 3"),
+        ),
         (
             ("sh", "-c", "kill -9 $$"),
-            RunEnd(fate=Fate.OVER, outcome="failed", reason="exit code -9"),
+            RunCompletion(fate=RequestedRunResult.OVER, outcome="failed", reason="exit code -9"),
         ),
         (
             ("/nonexistent",),
-            RunEnd(fate=Fate.IMPOSSIBLE, reason="/nonexistent: No such file or directory"),
+            RunCompletion(
+                fate=RequestedRunResult.IMPOSSIBLE, reason="/nonexistent: No such file or directory"
+            ),
         ),
     ],
 )
 async def test_what_becomes_of_a_command(
-    tmp_path: Path, words: tuple[str, ...], end: RunEnd
+    tmp_path: Path, words: tuple[str, ...], end: RunCompletion
 ) -> None:
     runner = command(tmp_path, *words)
     assert await runner.run(ORDER) == end
@@ -191,7 +214,9 @@ async def test_a_command_that_does_not_end_is_ended(tmp_path: Path, stubborn: bo
     script = f"{trap}sleep 600 & echo $! > {tmp_path}/pid; wait"
     runner = command(tmp_path, "sh", "-c", script, timeout=0.3, grace=0.3)
     end = await runner.run(ORDER)
-    assert end == RunEnd(fate=Fate.OVER, outcome="timed_out", reason="did not end within 0.3 s")
+    assert end == RunCompletion(
+        fate=RequestedRunResult.OVER, outcome="timed_out", reason="did not end within 0.3 s"
+    )
 
 
 async def test_the_command_of_a_killed_agent_keeps_the_next_one_waiting(tmp_path: Path) -> None:
@@ -203,7 +228,7 @@ async def test_the_command_of_a_killed_agent_keeps_the_next_one_waiting(tmp_path
         await asyncio.sleep(0.01)
     busy = await second.run(ORDER)
     assert (busy.fate, busy.reason) == (
-        Fate.BUSY,
+        RequestedRunResult.BUSY,
         "the command of an earlier agent is still running",
     )
     await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
@@ -223,10 +248,13 @@ async def test_too_few_descriptors_put_a_run_off(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert [(end.fate, end.reason) for end in ends] == [
-        (Fate.BUSY, "a supervisor: Too many open files"),
-        (Fate.BUSY, "true: Too many open files"),
+        (RequestedRunResult.BUSY, "a supervisor: Too many open files"),
+        (RequestedRunResult.BUSY, "true: Too many open files"),
     ]
-    assert [(await runner.run(ORDER)).fate for runner in runners] == [Fate.OVER, Fate.OVER]
+    assert [(await runner.run(ORDER)).fate for runner in runners] == [
+        RequestedRunResult.OVER,
+        RequestedRunResult.OVER,
+    ]
 
 
 ENDS_WITH_AN_ERROR = """
@@ -259,9 +287,9 @@ async def test_the_command_of_an_agent_that_fails_goes_on_alone(tmp_path: Path) 
     )
     assert await agent.wait() == 1
     following = command(tmp_path, "true")
-    assert (await following.run(ORDER)).fate is Fate.BUSY
+    assert (await following.run(ORDER)).fate is RequestedRunResult.BUSY
     await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
-    while (await following.run(ORDER)).fate is Fate.BUSY:
+    while (await following.run(ORDER)).fate is RequestedRunResult.BUSY:
         await asyncio.sleep(0.01)
     assert (tmp_path / "done").exists()
 

@@ -9,7 +9,7 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.kept_process import KeptProcess, start_kept
 from localpuppet.base.machine.processes import SystemProcesses
-from localpuppet.fleet.agent.warming import Warming
+from localpuppet.fleet.agent.warming import ForkServerKeeper
 from tests.doubles.ports import FakeLog
 
 PROCESSES = SystemProcesses()
@@ -50,8 +50,8 @@ class Servers:
             await self.more.wait()
 
 
-def warming(servers: Servers, agent: Busy, log: FakeLog) -> Warming:
-    return Warming(agent, start=servers, log=log, first=0.001)
+def warming(servers: Servers, agent: Busy, log: FakeLog) -> ForkServerKeeper:
+    return ForkServerKeeper(agent, start=servers, log=log, first=0.001)
 
 
 async def kept(servers: Servers, agent: Busy, then: Callable[[], object]) -> FakeLog:

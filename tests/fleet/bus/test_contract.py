@@ -13,11 +13,11 @@ from localpuppet.fleet.bus.key_value import (
     MAX_KEY,
     MAX_VALUE,
     MAX_VALUE_TTL,
-    Entry,
-    Gone,
+    KeyListing,
+    KeyRemoval,
     KeyValue,
-    Listing,
-    Put,
+    KeyValueEntry,
+    KeyWrite,
 )
 from tests.rigs.engines import Engine
 from tests.rigs.following import Follower
@@ -49,10 +49,10 @@ class TestKeyValue:
             key = engine.prefix() + "web01.example.com"
             assert await store.get(key) is None
             revision = await store.put(key, b"one")
-            assert await store.get(key) == Entry(key=key, value=b"one", revision=revision)
+            assert await store.get(key) == KeyValueEntry(key=key, value=b"one", revision=revision)
             later = await store.put(key, b"two")
             assert later > revision > 0
-            assert await store.get(key) == Entry(key=key, value=b"two", revision=later)
+            assert await store.get(key) == KeyValueEntry(key=key, value=b"two", revision=later)
 
     @pytest.mark.parametrize("size", [0, 1, 255, 4096, 65536, MAX_VALUE])
     async def test_values_are_bytes_of_any_kind_up_to_the_limit(
@@ -65,7 +65,7 @@ class TestKeyValue:
                 await follower.listed()
                 revision = await writer.put(prefix + "key", value)
                 await follower.until_state({prefix + "key": value})
-            entry = Entry(key=prefix + "key", value=value, revision=revision)
+            entry = KeyValueEntry(key=prefix + "key", value=value, revision=revision)
             assert await reader.get(prefix + "key") == entry
             assert (await reader.list(prefix)).entries == (entry,)
 
@@ -102,8 +102,8 @@ class TestKeyValue:
         async with engine.open() as store:
             prefix = engine.prefix()
             revision = await store.put(prefix + letters, b"x")
-            entry = Entry(key=prefix + letters, value=b"x", revision=revision)
-            assert await store.list(prefix) == Listing(entries=(entry,), revision=revision)
+            entry = KeyValueEntry(key=prefix + letters, value=b"x", revision=revision)
+            assert await store.list(prefix) == KeyListing(entries=(entry,), revision=revision)
 
     @pytest.mark.parametrize(
         "key", ["", "/", "a", "/a/", "//a", "/a b", "/a*", "/a/.b", "/a\n", "/~"]
@@ -134,7 +134,7 @@ class TestKeyValue:
             assert [entry.key for entry in everything.entries] == sorted(
                 prefix + name for name in names
             )
-            assert await store.list(prefix + "none/") == Listing(
+            assert await store.list(prefix + "none/") == KeyListing(
                 entries=(), revision=everything.revision
             )
 
@@ -201,7 +201,7 @@ class TestKeyValue:
             assert await store.set_if_revision(key, b"x", old) is None
             assert not await store.remove_if_revision(key, old)
             assert not await store.remove_if_revision(key, new + 1)
-            assert await store.get(key) == Entry(key=key, value=b"new", revision=new)
+            assert await store.get(key) == KeyValueEntry(key=key, value=b"new", revision=new)
             assert await store.remove_if_revision(key, new)
             assert not await store.remove_if_revision(key, new)
             for gone in (0, -1, new, new + 1):  # the last is the removal's own, where it has one
@@ -272,15 +272,19 @@ class TestKeyValue:
             await store.put(prefix[:-1] + "x/other", b"not ours")
             async with following(store, prefix) as follower:
                 listing = await follower.listed()
-                assert listing.entries == (Entry(key=prefix + "one", value=b"1", revision=one),)
+                assert listing.entries == (
+                    KeyValueEntry(key=prefix + "one", value=b"1", revision=one),
+                )
                 assert listing.revision >= one
                 two = await store.put(prefix + "two", b"2")
                 await store.put(prefix[:-1] + "x/other", b"still not ours")
                 assert await store.remove_if_revision(prefix + "one", one)
                 await follower.until_state({prefix + "two": b"2"})
                 put, gone = follower.changes[1:]
-                assert put == Put(entry=Entry(key=prefix + "two", value=b"2", revision=two))
-                assert isinstance(gone, Gone)
+                assert put == KeyWrite(
+                    entry=KeyValueEntry(key=prefix + "two", value=b"2", revision=two)
+                )
+                assert isinstance(gone, KeyRemoval)
                 assert (gone.key, gone.revision > two) == (prefix + "one", True)
 
     async def test_a_watch_goes_on_after_a_revision(self, engine: Engine) -> None:
@@ -295,7 +299,7 @@ class TestKeyValue:
                 await store.put(prefix + "c", b"3")
                 await now.until(lambda: prefix + "c" in now.state)
                 assert now.state == {prefix + "a": b"2", prefix + "c": b"3"}
-                assert not [change for change in now.changes if isinstance(change, Listing)]
+                assert not [change for change in now.changes if isinstance(change, KeyListing)]
             async with following(other, prefix, again) as late:
                 await late.until(lambda: prefix + "c" in late.state)
                 assert [put.entry.key for put in late.puts] == [prefix + "c"]
@@ -331,7 +335,7 @@ class TestKeyValue:
             assert len(final) == 40
             for follower in followers:
                 await follower.until_state(final)
-                listings = [one for one in follower.changes if isinstance(one, Listing)]
+                listings = [one for one in follower.changes if isinstance(one, KeyListing)]
                 assert listings == [follower.changes[0]]
                 await follower.stop()
 

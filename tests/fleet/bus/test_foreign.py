@@ -10,7 +10,7 @@ from localpuppet.fleet.bus.etcd import messages
 from localpuppet.fleet.bus.etcd.connection import EtcdConnection
 from localpuppet.fleet.bus.etcd.protobuf import encode
 from localpuppet.fleet.bus.etcd.store import open_etcd
-from localpuppet.fleet.bus.key_value import MAX_REVISION, MAX_VALUE, KeyValue, Put
+from localpuppet.fleet.bus.key_value import MAX_REVISION, MAX_VALUE, KeyValue, KeyWrite
 from localpuppet.fleet.bus.nats.store import open_nats
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
@@ -89,7 +89,7 @@ async def check(store: KeyValue, follower: Follower) -> None:
     ]
     found = await store.get("/a/good")
     assert found is not None and found.value == b"2"
-    told = [one.entry.revision for one in follower.changes if isinstance(one, Put)]
+    told = [one.entry.revision for one in follower.changes if isinstance(one, KeyWrite)]
     assert all(revision <= MAX_REVISION for revision in told)
 
 

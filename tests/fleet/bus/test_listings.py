@@ -3,8 +3,8 @@
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.checked_store import Collected
-from localpuppet.fleet.bus.key_value import PART, Change, Entry, Listing, Put
+from localpuppet.fleet.bus.checked_store import ListingEntries
+from localpuppet.fleet.bus.key_value import PART, Change, KeyListing, KeyValueEntry, KeyWrite
 from tests.rigs.engines import Engine
 
 SIZE = 100_000
@@ -20,12 +20,12 @@ async def test_values_that_are_too_large_are_passed_over(engine: Engine) -> None
         assert [entry.key for entry in listing.entries] == [f"{prefix}small"]
         changes = store.watch(prefix, largest=100)
         first = await anext(changes)
-        assert isinstance(first, Listing)
+        assert isinstance(first, KeyListing)
         assert first.entries == listing.entries
         await store.put(f"{prefix}large", bytes(101))
         await store.put(f"{prefix}last", bytes(100))
         change = await anext(changes)
-        assert isinstance(change, Put)
+        assert isinstance(change, KeyWrite)
         assert change.entry.key == f"{prefix}last"
         await changes.aclose()
 
@@ -42,7 +42,7 @@ async def test_a_listing_in_parts_has_everything_and_then_the_watch_goes_on(engi
         more = True
         while more:
             part = await anext(changes)
-            assert isinstance(part, Listing)
+            assert isinstance(part, KeyListing)
             assert sum(len(entry.value) for entry in part.entries) < 8 * PART
             told |= {entry.key for entry in part.entries}
             parts.append(part)
@@ -51,13 +51,13 @@ async def test_a_listing_in_parts_has_everything_and_then_the_watch_goes_on(engi
         assert engine.name in ("memory", "relay", "sqlite") or len(parts) > 1
         await store.put(f"{prefix}new", b"1")
         change = await anext(changes)
-        assert isinstance(change, Put)
+        assert isinstance(change, KeyWrite)
         assert change.entry.key == f"{prefix}new"
         await changes.aclose()
 
 
 def test_a_listing_that_no_process_could_hold_is_refused() -> None:
-    found = Collected("/a/", "bus", limit=10)
-    found.add([Entry(key="/a/b", value=b"123456", revision=1)])
+    found = ListingEntries("/a/", "bus", limit=10)
+    found.add([KeyValueEntry(key="/a/b", value=b"123456", revision=1)])
     with pytest.raises(UnavailableError, match="below /a/"):
-        found.add([Entry(key="/a/c", value=b"", revision=2)])
+        found.add([KeyValueEntry(key="/a/c", value=b"", revision=2)])

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.fleet.cli.render_reply import MARGIN, told
 from localpuppet.node.cli.render_resources import title
-from localpuppet.node.puppet.resources import Fate, ReportedResource
+from localpuppet.node.puppet.resources import ReportedResource, ResourceResult
 
 NOW = datetime(2026, 11, 20, 20, 43, tzinfo=UTC)
 HOLD = {"owner": "ci", "reason": "rollout 42", "since": "2026-11-20T20:00:00Z", "until": None}
@@ -139,7 +139,7 @@ def test_what_others_tell_does_nothing_to_a_terminal() -> None:
 def test_a_resource_of_another_node_fits_the_line_that_it_stands_in() -> None:
     resource = ReportedResource(
         ref=f"File[/srv/{'x' * 80}]",
-        fate=Fate.FAILED,
+        fate=ResourceResult.FAILED,
         file="",
         line=None,
         place="",

@@ -9,16 +9,16 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.fleet.bus.key_value import Entry, KeyValue
+from localpuppet.fleet.bus.key_value import KeyValue, KeyValueEntry
 from localpuppet.fleet.bus.layout import exports_of
 from localpuppet.fleet.exports.bringing import MAX_TRIES, SELDOM, ExportsBaggage, ExportsFollower
-from localpuppet.fleet.exports.document import CHUNK, Packed, digest_of, pack
+from localpuppet.fleet.exports.document import CHUNK, PackedResources, digest_of, pack
 from localpuppet.fleet.exports.held import HeldExports, NodeExports
 from localpuppet.fleet.exports.outbox import ExportsOutbox
 from localpuppet.fleet.exports.resource import ExportedResource
-from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
-from localpuppet.fleet.inventory.publishing import Voice, publish
+from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
@@ -58,16 +58,16 @@ class Rig:
         self.held = HeldExports(self.directory / "reader" / "held.sqlite")
         self.follower = ExportsFollower(self.view, self.held, log=self.log)
 
-    def voice(self) -> Voice:
+    def voice(self) -> PublisherIdentity:
         """Return the voice of the node as it is after a restart."""
-        return Voice(
+        return PublisherIdentity(
             node=NAME,
             signer=WEB.signer,
             verifier=self.verifier,
             baggage=ExportsBaggage(NAME, self.outbox),
         )
 
-    def entry_for(self, packed: Packed) -> InventoryEntry:
+    def entry_for(self, packed: PackedResources) -> InventoryEntry:
         self.at += 1
         summary = ExportsSummary(
             count=packed.count, digest=packed.digest or None, size=len(packed.data)
@@ -87,7 +87,7 @@ class Rig:
     def arrive(self, said: InventoryEntry) -> None:
         """Have the view take an entry, as the inventory does."""
         token = WEB.signer.sign(said.to_payload(), MessageKind.INVENTORY)
-        self.view.take([Arrived(node=NAME, token=token, found=said)])
+        self.view.take([ReceivedEntry(node=NAME, token=token, found=said)])
 
     async def join(self, number: int, *, said: int = 1) -> None:
         """Have another node export a host; `said` is how many its entry says."""
@@ -97,7 +97,7 @@ class Rig:
         summary = ExportsSummary(count=said, digest=packed.digest, size=len(packed.data))
         told = entry(name, at=NOW, exports=summary)
         token = WEB.signer.sign(told.to_payload(), MessageKind.INVENTORY)
-        self.view.take([Arrived(node=name, token=token, found=told)])
+        self.view.take([ReceivedEntry(node=name, token=token, found=told)])
 
     async def read(self, kv: KeyValue | None = None) -> list[str]:
         await self.follower.update(kv or self.kv)
@@ -175,7 +175,7 @@ async def test_a_reader_finds_old_or_new_wherever_the_writer_dies(tmp_path: Path
 
 async def test_a_writer_that_may_not_read_keeps_what_the_entry_names(rig: Rig) -> None:
     class Blind(MemoryKeyValue):
-        async def get(self, key: str) -> Entry | None:
+        async def get(self, key: str) -> KeyValueEntry | None:
             raise UnavailableError("permission denied", where="bus")
 
     blind = Blind(rig.store)
@@ -237,7 +237,7 @@ async def test_a_bus_that_refuses_us_is_asked_again(rig: Rig) -> None:
     await rig.publish(OLD)
 
     class Away(MemoryKeyValue):
-        async def get(self, key: str) -> Entry | None:
+        async def get(self, key: str) -> KeyValueEntry | None:
             raise UnavailableError("is away", where="bus")
 
     for _ in range(MAX_TRIES + 1):
@@ -291,7 +291,7 @@ async def test_who_is_out_while_exports_are_on_their_way_has_nothing_held(rig: R
     await rig.publish(OLD)
 
     class Slow(MemoryKeyValue):
-        async def get(self, key: str) -> Entry | None:
+        async def get(self, key: str) -> KeyValueEntry | None:
             rig.view.forget(Tombstone(node=NAME, at=rig.at), by=SignerName("alice"))
             rig.follower.drop(NAME)
             return await super().get(key)
@@ -314,7 +314,7 @@ async def test_a_copy_that_begins_anew_is_no_answer_before_it_is_whole(rig: Rig)
     asked: list[str] = []
 
     class Watched(MemoryKeyValue):
-        async def get(self, key: str) -> Entry | None:
+        async def get(self, key: str) -> KeyValueEntry | None:
             with pytest.raises(UnavailableError, match="never read: not from the bus yet"):
                 rig.titles()
             asked.append(key)
@@ -332,7 +332,7 @@ async def test_where_nobody_has_an_answer_the_others_wait_and_are_not_none(rig: 
     asked: set[str] = set()
 
     class Away(MemoryKeyValue):
-        async def get(self, key: str) -> Entry | None:
+        async def get(self, key: str) -> KeyValueEntry | None:
             asked.add(key)
             raise UnavailableError("is away", where="bus")
 

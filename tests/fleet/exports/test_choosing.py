@@ -10,12 +10,12 @@ from localpuppet.fleet.cli.record.collected import SHOWN, collectors
 from localpuppet.fleet.exports.choosing import (
     MAX_LEFT_OUT,
     MAX_TAKEN,
-    Choice,
+    CollectorResult,
     choose,
 )
 from localpuppet.fleet.exports.guarding import is_guarded
-from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy, How
-from localpuppet.fleet.exports.recording import Collected, answered
+from localpuppet.fleet.exports.policy import DEFAULT, CollectMode, CollectPolicy
+from localpuppet.fleet.exports.recording import CollectorRecord, answered
 from localpuppet.fleet.exports.resource import Offer
 from localpuppet.fleet.exports.search import Search
 from tests.fleet.exports.offers import offer
@@ -24,12 +24,12 @@ ME = "me.example.com"
 EVIL = "evil"
 
 
-def chosen(*offers: Offer, kind: str, lines: str | None, search: Any = None) -> Choice:
+def chosen(*offers: Offer, kind: str, lines: str | None, search: Any = None) -> CollectorResult:
     policy = DEFAULT if lines is None else CollectPolicy.parse(lines.encode(), where="p")
     return choose(offers, kind, Search.parse(search), me=ME, policy=policy)
 
 
-def refs(choice: Choice) -> list[str]:
+def refs(choice: CollectorResult) -> list[str]:
     return [f"{one.node.partition('.')[0]} {one.resource.ref}" for one in choice.taken]
 
 
@@ -49,7 +49,7 @@ def test_a_type_without_a_line_stops_the_run_with_the_line() -> None:
     nothing = chosen(
         offer(EVIL, "Exec", "x"), kind="Exec", lines=None, search=["tag", "==", "other"]
     )
-    assert nothing == Choice(taken=(), left_out=())
+    assert nothing == CollectorResult(taken=(), left_out=())
 
 
 def test_a_signer_without_a_line_is_left_out_before_titles_are_compared() -> None:
@@ -99,7 +99,7 @@ def test_guarded_parameters_do_not_count() -> None:
     (whole,) = chosen(
         offer(EVIL, "Host", "x", **dangerous), kind="Host", lines="*\tHost\t*\tas-is"
     ).taken
-    assert whole.how is How.AS_IS
+    assert whole.how is CollectMode.AS_IS
     assert dict(whole.resource.parameters) == dangerous
 
 
@@ -246,8 +246,8 @@ def test_who_has_no_line_fills_nothing() -> None:
     many = [offer(EVIL, "Host", f"h{n}") for n in range(MAX_LEFT_OUT + 2)]
     choice = chosen(*many, kind="Host", lines="a.example.com\tHost\t*\n")
     assert (choice.taken, len(choice.left_out), choice.more_left_out) == ((), MAX_LEFT_OUT, 2)
-    noted = answered(Collected(type="Host", filter=None, at="2026-11-20T14:00:00Z"), choice)
-    assert Collected.from_dict(noted.to_dict()) == noted
+    noted = answered(CollectorRecord(type="Host", filter=None, at="2026-11-20T14:00:00Z"), choice)
+    assert CollectorRecord.from_dict(noted.to_dict()) == noted
     assert f"and {MAX_LEFT_OUT + 2 - SHOWN} more are left out" in "\n".join(collectors([noted]))
 
 

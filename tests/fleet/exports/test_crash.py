@@ -13,11 +13,11 @@ from pathlib import Path
 
 from localpuppet.fleet.bus.layout import INVENTORY, exports_of
 from localpuppet.fleet.exports.bringing import SLOTS, ExportsFollower
-from localpuppet.fleet.exports.document import Packed, digest_of, pack
+from localpuppet.fleet.exports.document import PackedResources, digest_of, pack
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.exports.outbox import ExportsOutbox
 from localpuppet.fleet.exports.resource import ExportedResource
-from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.inventory.view import View
@@ -88,7 +88,7 @@ class Publishing:
             found = await kv.get(INVENTORY + self.member.name)
             assert found is not None
             said = InventoryEntry.parse(claimed_payload(found.value))
-            self.view.take([Arrived(node=said.node, token=found.value, found=said)])
+            self.view.take([ReceivedEntry(node=said.node, token=found.value, found=said)])
             await self.follower.update(kv)
             chunks = await kv.list(exports_of(self.member.name))
         assert self.held.refused() == {}, self.log.text
@@ -106,7 +106,7 @@ def _large(word: str, number: int) -> ExportedResource:
     return resource("Host", f"{word} {number}", comment=text)
 
 
-def _summary(packed: Packed) -> ExportsSummary:
+def _summary(packed: PackedResources) -> ExportsSummary:
     return ExportsSummary(count=packed.count, digest=packed.digest, size=len(packed.data))
 
 

@@ -13,7 +13,7 @@ from localpuppet.fleet.exports.document import (
     MAX_INFLATED,
     MAX_PACKED,
     MAX_RESOURCES,
-    Packed,
+    PackedResources,
     aged,
     chunks_of,
     digest_of,
@@ -35,7 +35,7 @@ def test_what_is_packed_is_unpacked_whatever_the_order() -> None:
 
 
 def test_chunks_are_the_bytes() -> None:
-    packed = Packed(data=os.urandom(2 * CHUNK + 1), digest="", count=1)
+    packed = PackedResources(data=os.urandom(2 * CHUNK + 1), digest="", count=1)
     assert b"".join(packed.chunks) == packed.data
     assert [len(chunk) for chunk in packed.chunks] == [CHUNK, CHUNK, 1]
     assert [chunks_of(size) for size in (0, 1, CHUNK, CHUNK + 1)] == [0, 1, 1, 2]

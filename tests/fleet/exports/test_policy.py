@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy, How, line_for
+from localpuppet.fleet.exports.policy import DEFAULT, CollectMode, CollectPolicy, line_for
 
 FILE = "collect.policy"
 
@@ -20,13 +20,13 @@ def test_the_first_line_about_signer_type_and_title_decides() -> None:
         "*.web.example.com lb01.example.com\tHaproxy::Balancermember\t*",
         "*\tFile\t/etc/ssl/*\tguarded",
     )
-    assert rules.decide("ca01.example.com", "File", "/etc/ssl/site/a.pem") is How.AS_IS
-    assert rules.decide("ca02.example.com", "File", "/etc/ssl/site/a.pem") is How.GUARDED
+    assert rules.decide("ca01.example.com", "File", "/etc/ssl/site/a.pem") is CollectMode.AS_IS
+    assert rules.decide("ca02.example.com", "File", "/etc/ssl/site/a.pem") is CollectMode.GUARDED
     assert rules.decide("ca01.example.com", "File", "/etc/sudoers") is None
     assert rules.decide("ca01.example.com", "Exec", "/etc/ssl/site/a.pem") is None
     member = "Haproxy::Balancermember"
     for signer in ("a.web.example.com", "b.a.web.example.com", "lb01.example.com"):
-        assert rules.decide(signer, member, "x") is How.GUARDED
+        assert rules.decide(signer, member, "x") is CollectMode.GUARDED
     for signer in ("web.example.com", "aweb.example.com", "lb02.example.com"):
         assert rules.decide(signer, member, "x") is None
     assert rules.names("Host")
@@ -52,7 +52,7 @@ def test_a_star_alone_is_a_pattern(pattern: str, title: str, matches: bool) -> N
 
 
 def test_without_a_file_servers_alone_are_taken() -> None:
-    assert DEFAULT.decide("web01.example.com", "Server", "web") is How.GUARDED
+    assert DEFAULT.decide("web01.example.com", "Server", "web") is CollectMode.GUARDED
     assert not DEFAULT.names("Notify")
     assert policy("").decide("web01.example.com", "Server", "web") is None
 
@@ -81,7 +81,7 @@ def test_a_line_that_is_not_understood_refuses_the_file(line: str, reason: str) 
 
 def test_the_line_that_is_proposed_is_one_that_is_understood() -> None:
     rules = policy(line_for(["a.example.com", "b.example.com"], "Concat::Fragment"))
-    assert rules.decide("b.example.com", "Concat::Fragment", "x") is How.GUARDED
+    assert rules.decide("b.example.com", "Concat::Fragment", "x") is CollectMode.GUARDED
 
 
 def test_warnings_name_types_that_are_code_or_reach_beyond_their_title() -> None:

@@ -1,6 +1,6 @@
 """The lines that a policy lacks, as a person copies them."""
 
-from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy, How
+from localpuppet.fleet.exports.policy import DEFAULT, CollectMode, CollectPolicy
 from localpuppet.fleet.exports.proposing import MAX_NAMED, proposed
 from tests.fleet.exports.offers import offer
 
@@ -63,6 +63,6 @@ def test_fragments_of_several_lines_need_an_as_is_line() -> None:
     ]
     policy = CollectPolicy.parse("\n".join(lines).encode(), where="p")
     assert [policy.decide(f"{node}.example.com", kind, "x") for node in "ab"] == [
-        How.GUARDED,
-        How.AS_IS,
+        CollectMode.GUARDED,
+        CollectMode.AS_IS,
     ]

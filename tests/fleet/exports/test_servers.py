@@ -8,10 +8,10 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.fleet.exports.servers import servers_of
-from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.claims import ClaimPolicy
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer
 from localpuppet.fleet.inventory.view import View
 from tests.doubles.identities import person
@@ -40,7 +40,7 @@ FLEET = [
 
 
 def asked(function: str, *arguments: str) -> Any:
-    return Question.of(function, arguments).answer(MemoryInventory(FLEET))
+    return FunctionCall.of(function, arguments).answer(MemoryInventory(FLEET))
 
 
 def test_exported_servers_come_behind_the_nodes_of_a_role_the_oldest_first() -> None:
@@ -63,9 +63,9 @@ def test_one_server_is_the_first_of_them() -> None:
     assert asked("server_with_role", "web").result["fqdn"] == "c.example.com"
     alone = asked("server_with_role", "web", "x")
     assert alone.names == ("c.example.com",)
-    only: Any = Question.of("server_with_role", ["web"]).answer(MemoryInventory(FLEET[:2]))
+    only: Any = FunctionCall.of("server_with_role", ["web"]).answer(MemoryInventory(FLEET[:2]))
     assert (only.result["fqdn"], only.names) == ("b.example.com", ("b.example.com",))
-    none = Question.of("server_with_role", ["nosuch", "y"]).answer(MemoryInventory(FLEET))
+    none = FunctionCall.of("server_with_role", ["nosuch", "y"]).answer(MemoryInventory(FLEET))
     assert (none.result, none.names) == ("y", ())
 
 
@@ -84,11 +84,11 @@ def test_a_view_finds_them(tmp_path: Path) -> None:
     view = View(tmp_path / "view.sqlite", now=lambda: NOW)
     view.take(
         [
-            Arrived(node=one.node, token=signed(person(one.node), one), found=one)
+            ReceivedEntry(node=one.node, token=signed(person(one.node), one), found=one)
             for one in FLEET[:2]
         ]
     )
-    (reply,) = [Question.of("servers_with_role", ["db"]).answer(view)]
+    (reply,) = [FunctionCall.of("servers_with_role", ["db"]).answer(view)]
     assert reply.names == ("b.example.com",)
     view.close()
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.exports.choosing import Choice
-from localpuppet.fleet.exports.collecting import Collecting
-from localpuppet.fleet.exports.document import Packed, digest_of
+from localpuppet.fleet.exports.choosing import CollectorResult
+from localpuppet.fleet.exports.collecting import CollectorService
+from localpuppet.fleet.exports.document import PackedResources, digest_of
 from localpuppet.fleet.exports.search import Search
 from localpuppet.fleet.inventory.publishing import publish
 from tests.fleet.exports.offers import resource
@@ -32,16 +32,16 @@ class TakenOver(Rig):
     async def offer(self, *resources: dict[str, Any]) -> None:
         """Publish what our own code would not."""
         data = zlib.compress(json.dumps({"schema": 1, "resources": resources}).encode())
-        packed = Packed(data=data, digest=digest_of(data), count=len(resources))
+        packed = PackedResources(data=data, digest=digest_of(data), count=len(resources))
         self.outbox.write(packed)
         said = self.entry_for(packed)
         await publish(self.kv, said.to_payload(), self.voice())
         self.arrive(said)
 
-    def collect(self, kind: str) -> Choice:
+    def collect(self, kind: str) -> CollectorResult:
         policy = self.directory / "collect.policy"
         policy.write_text(POLICY)
-        collecting = Collecting(self.held, me="me.example.com", policy=policy)
+        collecting = CollectorService(self.held, me="me.example.com", policy=policy)
         return collecting.collect(kind, Search.parse(None))
 
 

@@ -1,7 +1,7 @@
 """`check` and `exports --policy` say what collectors would take of whom, before a run does."""
 
 from localpuppet.fleet.exports.held import FILE, HeldExports
-from localpuppet.fleet.exports.recording import Collected, note_collected
+from localpuppet.fleet.exports.recording import CollectorRecord, note_collected
 from localpuppet.node.runs.records import RunDirectory
 from tests.fleet.exports.offers import resource
 from tests.rigs.fleet import Fleet
@@ -23,8 +23,8 @@ def test_what_the_collectors_of_the_newest_run_would_get(fleet: Fleet) -> None:
     run = RunDirectory(me.node.state / "runs" / RUN)
     run.path.mkdir(parents=True, mode=0o700)
     at = "2026-11-20T14:00:00Z"
-    note_collected(run, Collected(type="Host", filter=["tag", "==", "web"], at=at))
-    note_collected(run, Collected(type="File", filter=None, at=at))
+    note_collected(run, CollectorRecord(type="Host", filter=["tag", "==", "web"], at=at))
+    note_collected(run, CollectorRecord(type="File", filter=None, at=at))
     host, file = me.run("check", "--json").json["collectors"]
     assert [(one["node"], one["ref"]) for one in host["resources"]] == [(A, "Host[x]")]
     assert [(one["node"], one["ref"]) for one in host["left_out"]] == [(B, "Host[y]")]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from localpuppet.base.formats.names import Environment, NodeName, RunId
+from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.trust.signing import MessageKind
@@ -18,7 +18,7 @@ def entry(node: str, *, at: float, **more: Any) -> InventoryEntry:
         "at": at,
         "run": RUN,
         "release": "app/tags/r1",
-        "environment": Environment.parse("production", where=""),
+        "environment": EnvironmentName.parse("production", where=""),
         "facts": {"os": {"family": "Debian"}, "fqdn": node},
         "roles": (),
         **more,

@@ -8,7 +8,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.fleet.inventory.component import (
     MAX_COMPONENTS,
-    Component,
+    NodeComponent,
     application_of,
     read_components,
 )
@@ -28,9 +28,9 @@ def test_what_was_noted_is_read_and_sorted() -> None:
         ("Lamp[app1]", "Lamp::Web[app1-1]"),
     ]
     for one in found:
-        assert Component.parse(Fields(one.to_dict(), where="")) == one
-        assert Component.parse_again(one.to_dict()) == one
-    assert Component.parse_again(MYSQL) == found[0]
+        assert NodeComponent.parse(Fields(one.to_dict(), where="")) == one
+        assert NodeComponent.parse_again(one.to_dict()) == one
+    assert NodeComponent.parse_again(MYSQL) == found[0]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_application_of_a_reference(name: str, application: str) -> None:
 )
 def test_what_is_not_a_component(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        Component.parse(fields(**more))
+        NodeComponent.parse(fields(**more))
 
 
 def test_a_catalog_with_more_than_others_hear_of_is_an_error() -> None:

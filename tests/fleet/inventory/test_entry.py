@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import ClassName, Environment, NodeName, RunId
-from localpuppet.fleet.inventory.component import Component
+from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
+from localpuppet.fleet.inventory.component import NodeComponent
 from localpuppet.fleet.inventory.entry import (
     MAX_INFLATED,
     MAX_PACKED,
     MAX_VALUES,
-    AskedQuery,
+    CatalogQuery,
     ExportsSummary,
     InventoryEntry,
     inflate,
@@ -28,15 +28,17 @@ ENTRY = InventoryEntry(
     at=1_700_000_000.25,
     run=RunId.parse("20260101T000000.000000Z-00aa"),
     release="foo/tags/r1",
-    environment=Environment.parse("production", where=""),
+    environment=EnvironmentName.parse("production", where=""),
     facts={"os": {"family": "Debian"}, "networking": {"ip": "10.0.0.1"}, "text": "grüße\u2028"},
     roles=("web", "cache"),
     classes=(ClassName.parse("nginx::vhost", where=""),),
     components=(
-        Component(name="Lamp::Web[a]", application="Lamp[b]", produces=("Http[a]",), consumes=()),
+        NodeComponent(
+            name="Lamp::Web[a]", application="Lamp[b]", produces=("Http[a]",), consumes=()
+        ),
     ),
     kicks=("haproxy",),
-    queries=(AskedQuery(text="role=db", digest="00"),),
+    queries=(CatalogQuery(text="role=db", digest="00"),),
     exports=ExportsSummary(count=2, digest="ff"),
     paths=((DB,), ()),
 ).digested()
@@ -52,7 +54,7 @@ def test_an_entry_comes_back_as_it_was() -> None:
         {"at": 1_800_000_000.0},
         {"run": RunId.parse("20270101T000000.000000Z-00aa")},
         {"paths": ()},
-        {"queries": (AskedQuery(text="role=db", digest="another answer"),)},
+        {"queries": (CatalogQuery(text="role=db", digest="another answer"),)},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -66,7 +68,7 @@ def test_the_digest_is_not_over_when_and_why(change: dict[str, Any]) -> None:
         {"facts": {"os": {"family": "RedHat"}}},
         {"roles": ("web",)},
         {"release": None},
-        {"queries": (AskedQuery(text="role=lb", digest="00"),)},
+        {"queries": (CatalogQuery(text="role=lb", digest="00"),)},
         {"exports": ExportsSummary(count=2, digest="fe")},
     ],
     ids=lambda change: next(iter(change)),

@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import Environment, NodeName
+from localpuppet.base.formats.names import EnvironmentName, NodeName
 from localpuppet.fleet.inventory.claims import refusal
 from localpuppet.fleet.inventory.facts import (
-    GoodRun,
-    Selection,
+    FactSelection,
+    PublishedRun,
     entry_of,
     named_for,
     roles_of,
@@ -45,7 +45,7 @@ FACTS: dict[str, Any] = {
 
 
 def test_what_changes_with_every_run_stays_at_home() -> None:
-    found = Selection().of(FACTS)
+    found = FactSelection().of(FACTS)
     assert found["memory"] == {"system": {"total": "4 GiB"}}
     assert found["mountpoints"] == {"/": {"size": "9 GiB"}}
     assert not {"load_averages", "system_uptime", "uptime_seconds"} & set(found)
@@ -74,30 +74,30 @@ def test_what_changes_with_every_run_stays_at_home() -> None:
 def test_a_secret_never_leaves_the_node_wherever_it_stands(
     secret: dict[str, Any], facts: tuple[str, ...]
 ) -> None:
-    found = Selection(facts=facts).of({**FACTS, **secret})
+    found = FactSelection(facts=facts).of({**FACTS, **secret})
     assert CANARY not in json.dumps(found)
     assert found["os"] == FACTS["os"]
 
 
 def test_a_site_selects_and_hides() -> None:
-    chosen = Selection(facts=("os", "networking.ip", "disks.*.size"), hide=("os.release",))
+    chosen = FactSelection(facts=("os", "networking.ip", "disks.*.size"), hide=("os.release",))
     assert chosen.of(FACTS) == {
         "os": {"family": "Debian"},
         "networking": {"ip": "10.0.0.1"},
         "disks": {"sda": {"size": "9 GiB"}},
     }
-    assert "networking" not in Selection(hide=("net*",)).of(FACTS)
+    assert "networking" not in FactSelection(hide=("net*",)).of(FACTS)
 
 
 def test_facts_of_the_cloud_leave_only_where_a_site_selects_them() -> None:
     facts = {"os": "Debian", "tier": "front", "greeting": CANARY}
     found = ("tier", "greeting")
-    assert Selection().of(facts, withheld=found) == {"os": "Debian"}
-    assert Selection(facts=("os", "ti*")).of(facts, withheld=found) == {
+    assert FactSelection().of(facts, withheld=found) == {"os": "Debian"}
+    assert FactSelection(facts=("os", "ti*")).of(facts, withheld=found) == {
         "os": "Debian",
         "tier": "front",
     }
-    assert Selection(facts=("*",), hide=("tier",)).of(facts, withheld=found) == {
+    assert FactSelection(facts=("*",), hide=("tier",)).of(facts, withheld=found) == {
         "os": "Debian",
         "greeting": CANARY,
     }
@@ -143,19 +143,19 @@ def test_the_fact_role_says_what_the_node_is_for() -> None:
 
 
 def test_an_entry_of_a_run_is_one_that_others_believe() -> None:
-    run = GoodRun(
+    run = PublishedRun(
         node=NODE,
         at=1.0,
         run=RUN,
         release="app/tags/r1",
-        environment=Environment.parse("production", where=""),
+        environment=EnvironmentName.parse("production", where=""),
         parameters={"role": "web"},
         facts={**FACTS, "role": "db", "trusted": {"certname": str(NODE)}, "instance_id": "i-1"},
         withheld=["instance_id"],
         classes=["main", "nginx::vhost", "Bad", "main"],
         paths=((),) * 40,
     )
-    entry = entry_of(run, Selection())
+    entry = entry_of(run, FactSelection())
     assert refusal(entry, NODE, None) is None
     assert (entry.roles, entry.facts["role"]) == (("web",), "web")
     assert entry.classes == ("main", "nginx::vhost")
@@ -167,19 +167,19 @@ def test_an_entry_of_a_run_is_one_that_others_believe() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_facts_of_the_corpus_become_an_entry(case: dict[str, Any]) -> None:
     facts = json.loads(case["input"])
-    run = GoodRun(
+    run = PublishedRun(
         node=NODE,
         at=1.0,
         run=RUN,
         release="app/tags/r1",
-        environment=Environment("production"),
+        environment=EnvironmentName("production"),
         parameters={},
         facts=facts,
         withheld=(),
         classes=(),
         paths=(),
     )
-    entry = entry_of(run, Selection())
+    entry = entry_of(run, FactSelection())
     assert entry.to_payload()
     assert entry.node == NODE
     assert facts.keys() <= entry.facts.keys()

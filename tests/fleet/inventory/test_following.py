@@ -12,8 +12,8 @@ from localpuppet.base.errors import IntegrityError, NotInForceError, StateError,
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import FORGOTTEN
-from localpuppet.fleet.inventory.admission import EntryAdmission, Refusal
-from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.following import Pauses, Sources, ViewFollower
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import View
@@ -329,7 +329,7 @@ async def test_a_disk_that_refuses_ends_nothing(node: Node) -> None:
     full = [True, True, True]
 
     class Full(View):
-        def take(self, arrived: Iterable[Arrived], *, revision: int | None = None) -> None:
+        def take(self, arrived: Iterable[ReceivedEntry], *, revision: int | None = None) -> None:
             if full:
                 full.pop()
                 raise StateError("No space left on device", where="view.sqlite")
@@ -375,4 +375,4 @@ def test_a_date_that_has_passed_takes_nobodys_trust_away(
         now=lambda: 0.0,
     )
     assert (admission.distrust(WEB.name, b"token") is None) is believed
-    assert isinstance(admission.entry(WEB.name, b"token"), Refusal)
+    assert isinstance(admission.entry(WEB.name, b"token"), EntryRefusal)

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-from localpuppet.fleet.bus.key_value import Change, Listing, Put
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyWrite
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.fleet.inventory.entries import key_of
 from tests.fleet.inventory.test_following import DB, WEB, Node
@@ -17,9 +17,9 @@ async def test_a_change_right_behind_the_listing_leaves_it_listed(tmp_path: Path
         async def watch(self, prefix: str, **how: Any) -> AsyncGenerator[Change, None]:
             async for change in super().watch(prefix, **how):
                 yield change
-                if isinstance(change, Listing):
+                if isinstance(change, KeyListing):
                     for one in change.entries:
-                        yield Put(entry=one)
+                        yield KeyWrite(entry=one)
 
     await node.says(WEB)
     node.kv = Busy(node.store)

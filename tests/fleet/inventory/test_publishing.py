@@ -10,7 +10,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.outbox import STEP, Outbox
-from localpuppet.fleet.inventory.publishing import LOOK, Publisher, Voice, publish
+from localpuppet.fleet.inventory.publishing import LOOK, Publisher, PublisherIdentity, publish
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.inventory import NoBaggage
@@ -29,8 +29,8 @@ def outbox(tmp_path: Path) -> Outbox:
 
 
 @pytest.fixture
-def voice(tmp_path: Path) -> Voice:
-    return Voice(
+def voice(tmp_path: Path) -> PublisherIdentity:
+    return PublisherIdentity(
         node=NodeName(WEB.name),
         signer=WEB.signer,
         verifier=verifier(tmp_path, WEB),
@@ -94,7 +94,7 @@ def test_what_was_published_is_noted_until_there_is_news(outbox: Outbox) -> None
     assert not outbox.is_published()
 
 
-async def test_to_publish_is_to_compare(voice: Voice) -> None:
+async def test_to_publish_is_to_compare(voice: PublisherIdentity) -> None:
     kv = MemoryKeyValue(MemoryStore())
     payload = _entry(NOW).to_payload()
     assert await publish(kv, payload, voice)
@@ -105,18 +105,22 @@ async def test_to_publish_is_to_compare(voice: Voice) -> None:
 
 
 @pytest.mark.parametrize("by", ["stranger", "older"])
-async def test_what_is_not_ours_on_the_bus_is_replaced(voice: Voice, by: str) -> None:
+async def test_what_is_not_ours_on_the_bus_is_replaced(voice: PublisherIdentity, by: str) -> None:
     kv = MemoryKeyValue(MemoryStore())
     other = person(str(WEB.name)) if by == "stranger" else WEB
     await kv.put(key_of(WEB.name), signed(other, _entry(NOW - (by == "older"))))
     assert await publish(kv, _entry(NOW).to_payload(), voice)
 
 
-def test_an_agent_tells_at_once_and_again_after_an_outage(outbox: Outbox, voice: Voice) -> None:
+def test_an_agent_tells_at_once_and_again_after_an_outage(
+    outbox: Outbox, voice: PublisherIdentity
+) -> None:
     run_simulated(_tells_at_once_and_again_after_an_outage(outbox, voice))
 
 
-async def _tells_at_once_and_again_after_an_outage(outbox: Outbox, voice: Voice) -> None:
+async def _tells_at_once_and_again_after_an_outage(
+    outbox: Outbox, voice: PublisherIdentity
+) -> None:
     store, log, time = MemoryStore(away=True), FakeLog(), asyncio.get_running_loop().time
     kv = MemoryKeyValue(store)
     changed, leave = asyncio.Event(), asyncio.Event()

@@ -6,15 +6,15 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.brief import KnownNode, WholeNode
+from localpuppet.fleet.inventory.brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.reading import (
     SKEW,
-    CouldNotAsk,
     Equal,
-    Exported,
-    Found,
+    InventoryAnswer,
     InventoryReader,
+    ResourceOffer,
+    UnansweredQuery,
     ask,
 )
 
@@ -39,8 +39,8 @@ class Reader:
             raise StateError("is damaged", where="view.sqlite")
         return iter(())
 
-    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
-        return map(WholeNode, self.entries(equal))
+    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
+        return map(UnpackedNode, self.entries(equal))
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         return None
@@ -48,7 +48,7 @@ class Reader:
     def exporting(self, kind: str | None) -> set[str]:
         return set()
 
-    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+    def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
         return iter(())
 
 
@@ -56,13 +56,13 @@ def _count(reader: InventoryReader) -> int:
     return len(list(reader.entries()))
 
 
-def _ask(reader: Reader) -> Found[int] | CouldNotAsk:
+def _ask(reader: Reader) -> InventoryAnswer[int] | UnansweredQuery:
     return ask(reader, _count, now=NOW, max_stale=MAX_STALE)
 
 
 @pytest.mark.parametrize("age", [0.0, MAX_STALE, -SKEW])
 def test_nobody_is_an_answer_while_the_view_counts(age: float) -> None:
-    assert _ask(Reader(NOW - age)) == Found(answer=0, revision=7, age=max(0.0, age))
+    assert _ask(Reader(NOW - age)) == InventoryAnswer(answer=0, revision=7, age=max(0.0, age))
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_nobody_is_an_answer_while_the_view_counts(age: float) -> None:
 )
 def test_a_view_that_is_not_current_is_not_asked(current: float | None, said: str) -> None:
     answer = _ask(Reader(current))
-    assert isinstance(answer, CouldNotAsk)
+    assert isinstance(answer, UnansweredQuery)
     assert said in answer.reason
     assert answer.current_until == current
 
 
 def test_a_view_that_cannot_be_read_is_not_nobody() -> None:
     answer = _ask(Reader(NOW, damaged=True))
-    assert answer == CouldNotAsk(reason="view.sqlite: is damaged", current_until=NOW)
+    assert answer == UnansweredQuery(reason="view.sqlite: is damaged", current_until=NOW)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.admission import Refusal
-from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.admission import EntryRefusal
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary
-from localpuppet.fleet.inventory.stored import Standing, standing
+from localpuppet.fleet.inventory.stored import NodeState, standing
 from localpuppet.fleet.inventory.view import View
 from tests.fleet.inventory.entries import entry
 
@@ -28,13 +28,13 @@ def view(tmp_path: Path) -> Iterator[View]:
 def test_nodes_stand_here_by_their_entries_exports_and_refusals(view: View) -> None:
     exporting = entry(DB, at=NOW, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
     for one in (entry(WEB, at=NOW - 1), exporting):
-        view.take([Arrived(node=one.node, token=b"", found=one)])
-    view.take([Arrived(node=WEB, token=b"", found=Refusal(reason="is rubbish"))])
+        view.take([ReceivedEntry(node=one.node, token=b"", found=one)])
+    view.take([ReceivedEntry(node=WEB, token=b"", found=EntryRefusal(reason="is rubbish"))])
     assert view.standing([WEB, STRANGER]) == {
-        WEB: Standing(at=NOW - 1, exports=None, refused="is rubbish"),
-        STRANGER: Standing(at=None, exports=None, refused=""),
+        WEB: NodeState(at=NOW - 1, exports=None, refused="is rubbish"),
+        STRANGER: NodeState(at=None, exports=None, refused=""),
     }
-    assert view.standing([DB]) == {DB: Standing(at=NOW, exports="e" * 64, refused="")}
+    assert view.standing([DB]) == {DB: NodeState(at=NOW, exports="e" * 64, refused="")}
     assert view.standing([]) == {}
 
 

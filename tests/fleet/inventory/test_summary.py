@@ -1,7 +1,7 @@
 """What the nodes say, for people: counted, and as lines."""
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.brief import WholeNode
+from localpuppet.fleet.inventory.brief import UnpackedNode
 from localpuppet.fleet.inventory.summary import counts, lines, with_roles
 from tests.fleet.inventory.entries import entry
 
@@ -13,7 +13,7 @@ NODES = [
 
 
 def test_values_are_counted_and_who_says_nothing_counts_too() -> None:
-    nodes = [WholeNode(entry) for entry in NODES]
+    nodes = [UnpackedNode(entry) for entry in NODES]
     assert counts(nodes, "os.family") == [("Debian", 2), ("-", 1)]
     assert counts(nodes, "n") == [("-", 2), ("1", 1)]
     assert counts(nodes, "role") == [("web", 2), ("-", 1), ("db", 1)]

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.formats.names import Environment, NodeName
+from localpuppet.base.formats.names import EnvironmentName, NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.database import DamagedError
-from localpuppet.fleet.inventory.admission import Refusal
-from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.admission import EntryRefusal
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import View
 from tests.doubles.identities import person
@@ -52,7 +52,10 @@ def view(tmp_path: Path, clock: Clock) -> Iterator[View]:
 def _take(view: View, *entries: InventoryEntry) -> None:
     people = {WEB.name: WEB, DB.name: DB}
     view.take(
-        [Arrived(node=one.node, token=signed(people[WEB.name], one), found=one) for one in entries]
+        [
+            ReceivedEntry(node=one.node, token=signed(people[WEB.name], one), found=one)
+            for one in entries
+        ]
     )
 
 
@@ -68,14 +71,14 @@ def test_entries_that_come_together_are_not_held_together(view: View) -> None:
 
     most = 0
 
-    def arrive() -> Iterator[Arrived]:
+    def arrive() -> Iterator[ReceivedEntry]:
         nonlocal most
         for number in range(20):
             said = entry(f"n{number}.example.com", at=NOW)
             facts = Facts(said.facts)
             made.append(weakref.ref(facts))
             most = max(most, sum(one() is not None for one in made))
-            yield Arrived(node=said.node, token=b"x", found=replace(said, facts=facts))
+            yield ReceivedEntry(node=said.node, token=b"x", found=replace(said, facts=facts))
 
     view.take(arrive())
     assert most <= 3
@@ -117,7 +120,7 @@ def test_a_refused_entry_changes_nothing_but_a_line(view: View, clock: Clock) ->
     web = entry(WEB.name, at=NOW)
     _take(view, web)
     clock.now += 5
-    view.take([Arrived(node=WEB.name, token=b"x", found=Refusal(reason="a stranger's"))])
+    view.take([ReceivedEntry(node=WEB.name, token=b"x", found=EntryRefusal(reason="a stranger's"))])
     assert view.entry(NodeName(WEB.name)) == web
     (refused,) = view.refused()
     assert (refused.node, refused.reason, refused.since) == (WEB.name, "a stranger's", NOW + 5)
@@ -194,7 +197,7 @@ def test_a_reader_sees_one_moment_whoever_writes(view: View) -> None:
 def test_only_what_is_new_is_unknown(view: View) -> None:
     web = entry(WEB.name, at=NOW)
     token = signed(WEB, web)
-    view.take([Arrived(node=WEB.name, token=token, found=web)])
+    view.take([ReceivedEntry(node=WEB.name, token=token, found=web)])
     assert view.unknown({WEB.name: token}) == set()
     assert view.unknown({WEB.name: b"other", DB.name: token}) == {WEB.name, DB.name}
 
@@ -212,7 +215,9 @@ def test_strangers_cannot_fill_the_disk_with_refusals(tmp_path: Path, clock: Clo
     view = View(tmp_path / "view.sqlite", now=clock, refusals=3)
     _take(view, entry(WEB.name, at=NOW))
     names = [*(f"n{n}.example.com" for n in range(9)), WEB.name]
-    view.take([Arrived(node=name, token=b"x", found=Refusal(reason="no")) for name in names])
+    view.take(
+        [ReceivedEntry(node=name, token=b"x", found=EntryRefusal(reason="no")) for name in names]
+    )
     assert {one.node for one in view.refused()} == {*names[:3], WEB.name}
 
 
@@ -253,7 +258,7 @@ def test_who_has_said_something_since_a_revision(view: View) -> None:
     said = [(WEB, 3), (DB, 5)]
     view.take(
         [
-            Arrived(
+            ReceivedEntry(
                 node=one.name,
                 token=signed(one, entry(one.name, at=NOW)),
                 found=entry(one.name, at=NOW),
@@ -271,7 +276,7 @@ def test_who_has_said_something_since_a_revision(view: View) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_view_of_an_earlier_format_goes_on(view: View, tmp_path: Path, version: int) -> None:
     """Entries that it had came before whatever is asked for, and are told of as ever."""
-    environment = Environment.parse("production", where="")
+    environment = EnvironmentName.parse("production", where="")
     web = entry(WEB.name, at=NOW, roles=("web",), environment=environment)
     _take(view, web)
     view.close()
@@ -312,7 +317,7 @@ def test_what_is_told_of_a_node_does_not_need_its_entry(view: View, tmp_path: Pa
     connection.close()
 
     def names(query: str) -> Json:
-        return Question.of("puppetdb_query", [query]).answer(view).result
+        return FunctionCall.of("puppetdb_query", [query]).answer(view).result
 
     for query in ('facts.role = "web"', 'facts.os.family = "Debian"', 'facts.hostname = "web01"'):
         assert names(f"inventory[certname] {{ {query} }}") == [{"certname": WEB.name}]
@@ -333,20 +338,20 @@ def test_damage_beside_an_entry_is_not_nobody(view: View, tmp_path: Path, damage
     connection.close()
     query = 'inventory[certname] { facts.os.family = "Debian" }'
     with pytest.raises(DamagedError, match="damaged entry"):
-        Question.of("puppetdb_query", [query]).answer(view)
+        FunctionCall.of("puppetdb_query", [query]).answer(view)
 
 
 def test_an_entry_is_not_taken_for_another_that_was_written_before(view: View) -> None:
     for at, odd in ((NOW, 1), (NOW, 2)):
         _take(view, entry(WEB.name, at=at, facts={"odd": odd}, roles=("web",)))
         for _ in range(2):
-            servers: Any = Question.of("servers_with_role", ["web"]).answer(view).result
+            servers: Any = FunctionCall.of("servers_with_role", ["web"]).answer(view).result
             assert [server["odd"] for server in servers] == [odd]
 
 
 def test_an_index_of_scalars_hides_no_array(view: View) -> None:
     _take(view, entry(WEB.name, at=NOW, facts={"tier": ["front", "back"]}))
-    assert Question.of("servers_with_facts", ["tier=back"]).answer(view).names == (WEB.name,)
+    assert FunctionCall.of("servers_with_facts", ["tier=back"]).answer(view).names == (WEB.name,)
 
 
 QUESTIONS: list[tuple[str, ...]] = [
@@ -375,8 +380,8 @@ QUESTIONS: list[tuple[str, ...]] = [
 def test_a_view_answers_as_the_entries_do(asked: tuple[str, ...], view: View, clock: Clock) -> None:
     """What stands beside an entry, and what was written before, is what the entry says."""
     clock.now = max(one.at for one in FLEET)
-    view.take(Arrived(node=one.node, token=signed(WEB, one), found=one) for one in FLEET)
-    question = Question.of(asked[0], asked[1:])
+    view.take(ReceivedEntry(node=one.node, token=signed(WEB, one), found=one) for one in FLEET)
+    question = FunctionCall.of(asked[0], asked[1:])
     whole = question.answer(MemoryInventory(FLEET))
     for _ in range(2):
         reply = question.answer(view)

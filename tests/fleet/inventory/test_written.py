@@ -1,6 +1,6 @@
 """Texts that are kept for when the same entry is asked for again."""
 
-from localpuppet.fleet.inventory.written import Written
+from localpuppet.fleet.inventory.written import TextCache
 
 
 class Writer:
@@ -14,17 +14,17 @@ class Writer:
 
 
 def test_a_text_is_written_once_for_the_same_bytes() -> None:
-    written, write = Written(), Writer()
+    written, write = TextCache(), Writer()
     assert [written.text(token, write) for token in (b"a", b"b", b"a")] == ["0001", "0002", "0001"]
 
 
 def test_what_was_not_asked_for_the_longest_goes_first() -> None:
-    written, write = Written(most=8), Writer()
+    written, write = TextCache(most=8), Writer()
     for token in (b"a", b"b", b"a", b"c"):
         written.text(token, write)
     assert [written.text(token, write) for token in (b"a", b"c", b"b")] == ["0001", "0003", "0004"]
 
 
 def test_a_text_that_is_larger_than_all_room_is_not_kept() -> None:
-    written, write = Written(most=3), Writer()
+    written, write = TextCache(most=3), Writer()
     assert [written.text(b"a", write) for _ in range(2)] == ["0001", "0002"]

@@ -6,15 +6,15 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.fleet.leases.book import LeaseBook, LockUser, Noted
+from localpuppet.fleet.leases.book import LeaseBook, LeaseRecord, LockUser
 
 PROCESS = ProcessId(pid=7, boot_id="this", started=5)
 NOTED = [
-    Noted(
+    LeaseRecord(
         name="db", value=b'{"a": 1}', ttl=60.0, until=7.5, user=LockUser(run="r", process=PROCESS)
     ),
-    Noted(name="lead", value=b"\xff", ttl=30.0, until=8.0, user=None),
-    Noted(name="nobody", value=b"", ttl=30.0, until=8.0, user=LockUser()),
+    LeaseRecord(name="lead", value=b"\xff", ttl=30.0, until=8.0, user=None),
+    LeaseRecord(name="nobody", value=b"", ttl=30.0, until=8.0, user=LockUser()),
 ]
 
 

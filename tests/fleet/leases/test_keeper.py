@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.fleet.leases.book import LockUser, Noted
+from localpuppet.fleet.leases.book import LeaseRecord, LockUser
 from localpuppet.fleet.leases.keeper import GIVE_UP_AT, LOCK_TTL, LOOK_AGAIN, RENEW_AT, Keeper
 from localpuppet.fleet.leases.lease import Leases, Use
 from tests.doubles.agent_ports import FakeBook
@@ -22,7 +22,7 @@ PROCESS = LockUser(process=ProcessId(pid=7, boot_id="b", started=1))
 class FullBook(FakeBook):
     """A disk that is full."""
 
-    def note(self, noted: Noted) -> None:
+    def note(self, noted: LeaseRecord) -> None:
         raise StateError("the disk is full", where="leases.sqlite")
 
 

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from localpuppet.base.machine.clock import SystemClock
-from localpuppet.fleet.bus.key_value import Put
+from localpuppet.fleet.bus.key_value import KeyWrite
 from localpuppet.fleet.leases.book import LockUser
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.leases.lease import Leases
@@ -41,7 +41,7 @@ async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path
             await anext(changes)
             assert await keeper.leader("db", ttl=3, take=True) == "a"
             async for change in changes:
-                writes += isinstance(change, Put)
+                writes += isinstance(change, KeyWrite)
                 if writes == 3:  # taken, and renewed twice
                     break
         stop.set()

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.bus.key_value import Entry
+from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.bus.layout import LEASES
 from localpuppet.fleet.leases.command import RETRY, LeasedCommand
-from localpuppet.fleet.leases.lease import Held, Leases
+from localpuppet.fleet.leases.lease import HeldLease, Leases
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
 
@@ -81,7 +81,7 @@ class Site:
     def _leases(self, holder: str) -> Leases:
         return Leases(MemoryKeyValue(self.store), self.clock, holder=holder, session="1")
 
-    async def held(self, ttl: float = TTL) -> Held:
+    async def held(self, ttl: float = TTL) -> HeldLease:
         held = await self.ours.take("db", ttl=ttl)
         assert held is not None
         return held
@@ -91,7 +91,7 @@ class Site:
         self.store.kept.clear()
         assert await self.theirs.take("db", ttl=600) is not None
 
-    def run(self, command: FakeGuarded, held: Held) -> "asyncio.Task[int]":
+    def run(self, command: FakeGuarded, held: HeldLease) -> "asyncio.Task[int]":
         leased = LeasedCommand(
             self.ours,
             command,
@@ -103,7 +103,7 @@ class Site:
         return asyncio.create_task(leased.run(held))
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> KeyValueEntry | None:
         return self.store.get(LEASES + "db")
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.requests.admission import Refusal, RequestAdmission
+from localpuppet.fleet.requests.admission import RequestAdmission, RequestRefusal
 from localpuppet.fleet.requests.messages import answer, ask, read_answer
 from localpuppet.fleet.requests.request import Disable, Enable, Request, RunOnce
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.trust.authority import Authority
-from localpuppet.fleet.trust.seen import Seen
+from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.certificates import Ca, write
 from tests.doubles.identities import Person, certified, encode, person, verifier
@@ -46,7 +46,7 @@ class Desk:
             me=LB01,
             verifier=verifier(self.directory, self.alice, self.node, authority=authority),
             policy=self.policy,
-            seen=Seen(self.directory / "state" / "seen.sqlite", self.clock),
+            seen=SeenIds(self.directory / "state" / "seen.sqlite", self.clock),
             clock=self.clock,
         )
 
@@ -55,9 +55,9 @@ class Desk:
         fields: dict[str, Any] = {"action": "runonce", "args": RunOnce(), **changes}
         return ask(signer, fields.pop("node", LB01), **fields, clock=self.clock)
 
-    def refused(self, token: bytes, message: str) -> Refusal:
+    def refused(self, token: bytes, message: str) -> RequestRefusal:
         found = self.reception.receive(token)
-        assert isinstance(found, Refusal), found
+        assert isinstance(found, RequestRefusal), found
         assert re.search(message, found.reason, re.IGNORECASE), found.reason
         assert found.reason.isprintable()
         return found
@@ -173,7 +173,7 @@ def test_the_same_id_of_another_caller_is_another_request(desk: Desk) -> None:
         me=LB01,
         verifier=verifier(desk.directory, desk.alice, bob),
         policy=desk.policy,
-        seen=Seen(desk.directory / "seen.sqlite", desk.clock),
+        seen=SeenIds(desk.directory / "seen.sqlite", desk.clock),
         clock=desk.clock,
     )
     request, token = desk.ask()
@@ -191,7 +191,7 @@ def test_a_caller_with_one_right_takes_nobody_elses(desk: Desk) -> None:
         me=LB01,
         verifier=verifier(desk.directory, desk.alice, mallory),
         policy=desk.policy,
-        seen=Seen(desk.directory / "seen.sqlite", desk.clock, limit=40, each=20),
+        seen=SeenIds(desk.directory / "seen.sqlite", desk.clock, limit=40, each=20),
         clock=desk.clock,
     )
     found = [
@@ -200,7 +200,7 @@ def test_a_caller_with_one_right_takes_nobody_elses(desk: Desk) -> None:
     ]
     admitted = [one for one in found if isinstance(one, Request)]
     assert len(admitted) == 20
-    refusals = [one.reason for one in found if isinstance(one, Refusal)]
+    refusals = [one.reason for one in found if isinstance(one, RequestRefusal)]
     assert all("20 ids of mallory are remembered already" in reason for reason in refusals)
     _, token = desk.ask(action="disable", args=Disable(message="stop"))
     assert isinstance(reception.receive(token), Request)

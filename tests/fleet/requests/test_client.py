@@ -12,8 +12,8 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import entries
 from localpuppet.fleet.bus.layout import requests_for
 from localpuppet.fleet.requests import exchange, messages
-from localpuppet.fleet.requests.client import AT_ONCE, NO_ANSWER, Answer, RequestClient
-from localpuppet.fleet.requests.request import Nothing, Request
+from localpuppet.fleet.requests.client import AT_ONCE, NO_ANSWER, NodeAnswer, RequestClient
+from localpuppet.fleet.requests.request import NoArguments, Request
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -94,7 +94,7 @@ async def test_a_node_is_asked_by_a_signed_request_and_its_signed_reply_is_retur
     site: Site,
 ) -> None:
     async with site.answering(A, Site.fine):
-        found = await site.client().ask(A, "status", Nothing(), patience=PATIENCE)
+        found = await site.client().ask(A, "status", NoArguments(), patience=PATIENCE)
     assert found.reply is not None
     assert (found.ok, found.silent, found.problem) == (True, False, "")
     assert found.to_dict() == {"ok": True, "result": {"node": A}, "error": None}
@@ -105,7 +105,7 @@ async def test_a_node_is_asked_by_a_signed_request_and_its_signed_reply_is_retur
 
 async def test_a_refusal_of_a_node_is_an_answer_and_not_silence(site: Site) -> None:
     async with site.answering(A, lambda site, request: site.fine(request, text="not allowed")):
-        found = await site.client().ask(A, "status", Nothing(), patience=PATIENCE)
+        found = await site.client().ask(A, "status", NoArguments(), patience=PATIENCE)
     assert (found.ok, found.silent) == (False, False)
     assert found.to_dict() == {"ok": False, "result": {}, "error": "not allowed"}
 
@@ -120,17 +120,17 @@ async def test_refusals_are_looked_at_before_they_are_returned(site: Site) -> No
     client = site.client()
     client.heed_refusals(heed)
     async with site.answering(A, lambda site, request: site.fine(request)):
-        assert (await client.ask(A, "status", Nothing(), patience=PATIENCE)).ok
+        assert (await client.ask(A, "status", NoArguments(), patience=PATIENCE)).ok
     assert looked == []
     async with site.answering(A, lambda site, request: site.fine(request, text="not allowed")):
         with pytest.raises(BusyError):
-            await client.ask(A, "status", Nothing(), patience=PATIENCE)
+            await client.ask(A, "status", NoArguments(), patience=PATIENCE)
     assert looked == [A]
 
 
 async def test_silence_is_an_answer_of_its_own(site: Site) -> None:
-    found = await site.client().ask(A, "status", Nothing(), patience=SILENCE)
-    assert found == Answer(reply=None, problem=NO_ANSWER)
+    found = await site.client().ask(A, "status", NoArguments(), patience=SILENCE)
+    assert found == NodeAnswer(reply=None, problem=NO_ANSWER)
     assert found.to_dict() == {"ok": False, "silent": True, "result": {}, "error": NO_ANSWER}
     assert not site.store.watchers
 
@@ -155,13 +155,13 @@ async def too_late(site: Site, request: Request) -> None:
 
 
 async def to_another_request(site: Site, request: Request) -> None:
-    other, _ = messages.ask(site.alice.signer, A, "status", Nothing(), clock=site.clock)
+    other, _ = messages.ask(site.alice.signer, A, "status", NoArguments(), clock=site.clock)
     token = messages.answer(site.nodes[A].signer, other, {}, clock=site.clock)
     await site.reply(request, token)
 
 
 async def the_request_itself(site: Site, request: Request) -> None:
-    _, token = messages.ask(site.alice.signer, A, "status", Nothing(), clock=site.clock)
+    _, token = messages.ask(site.alice.signer, A, "status", NoArguments(), clock=site.clock)
     await site.reply(request, token)
 
 
@@ -179,12 +179,12 @@ FORGED: list[Answering] = [
 async def test_what_is_not_to_be_believed_counts_as_silence_and_is_said(
     site: Site, forged: Answering
 ) -> None:
-    found = Answer(reply=None, problem=NO_ANSWER)
+    found = NodeAnswer(reply=None, problem=NO_ANSWER)
     patience = SILENCE
     async with site.answering(A, forged):
         while found.problem == NO_ANSWER:  # a busy machine may need longer
             patience *= 2
-            found = await site.client().ask(A, "status", Nothing(), patience=patience)
+            found = await site.client().ask(A, "status", NoArguments(), patience=patience)
     assert (found.ok, found.silent) == (False, True)
     assert found.problem.startswith("something answered that is not to be believed: ")
 
@@ -198,14 +198,14 @@ async def test_a_forged_reply_does_not_keep_the_true_one_out(site: Site, forged:
         await site.fine(request)
 
     async with site.answering(A, both):
-        found = await site.client().ask(A, "status", Nothing(), patience=PATIENCE)
+        found = await site.client().ask(A, "status", NoArguments(), patience=PATIENCE)
     assert found.ok
 
 
 async def test_a_request_lives_as_long_as_somebody_waits_for_its_reply(site: Site) -> None:
     async with site.answering(A, Site.fine):
         for patience in (1.0, 90.5):
-            await site.client().ask(A, "status", Nothing(), patience=patience)
+            await site.client().ask(A, "status", NoArguments(), patience=patience)
     assert [request.exp - request.iat for request in site.asked] == [messages.LIFE, 91]
     (key,) = [key for key in site.store.kept if site.asked[1].jti in key and "requests" in key]
     until = site.store.kept[key].until
@@ -215,31 +215,31 @@ async def test_a_request_lives_as_long_as_somebody_waits_for_its_reply(site: Sit
 async def test_a_store_that_is_away_is_an_error_and_not_silence(site: Site) -> None:
     site.store.away = True
     with pytest.raises(UnavailableError):
-        await site.client().ask(A, "status", Nothing(), patience=PATIENCE)
+        await site.client().ask(A, "status", NoArguments(), patience=PATIENCE)
     with pytest.raises(UnavailableError):
-        await site.client().ask_all([A, B], "status", Nothing(), patience=PATIENCE)
+        await site.client().ask_all([A, B], "status", NoArguments(), patience=PATIENCE)
 
 
 async def test_each_of_many_nodes_gets_its_own_answer_in_the_order_asked(site: Site) -> None:
-    found: dict[str, Answer] = {}
+    found: dict[str, NodeAnswer] = {}
     patience = SILENCE
     async with site.answering(B, Site.fine):
         while not found or found[B].silent:  # a busy machine may need longer
             patience *= 2
-            found = await site.client().ask_all([B, A], "status", Nothing(), patience=patience)
+            found = await site.client().ask_all([B, A], "status", NoArguments(), patience=patience)
     assert list(found) == [B, A]
     assert found[B].to_dict()["result"] == {"node": B}
     assert found[A].silent
 
 
 async def test_asking_nobody_answers_nothing(site: Site) -> None:
-    assert await site.client().ask_all([], "status", Nothing(), patience=PATIENCE) == {}
+    assert await site.client().ask_all([], "status", NoArguments(), patience=PATIENCE) == {}
 
 
 async def test_only_so_many_are_asked_together(site: Site) -> None:
     names = [NodeName.parse(f"n{number:03}.example.com") for number in range(AT_ONCE + 10)]
     asking = asyncio.create_task(
-        site.client().ask_all(names, "status", Nothing(), patience=PATIENCE)
+        site.client().ask_all(names, "status", NoArguments(), patience=PATIENCE)
     )
     before = -1
     while len(site.store.kept) > before:  # until nothing moves any more

@@ -8,9 +8,9 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, SignerName
 from localpuppet.fleet.requests import comparing
-from localpuppet.fleet.requests.client import Answer, RequestClient
-from localpuppet.fleet.requests.comparing import Compared, by_change, compare_on
-from localpuppet.fleet.requests.reply import Reply
+from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
+from localpuppet.fleet.requests.comparing import CatalogComparison, by_change, compare_on
+from localpuppet.fleet.requests.reply import NodeReply
 from localpuppet.fleet.requests.request import Arguments
 from localpuppet.node.releases.difference import CatalogChanges
 from tests.doubles.simulated_loop import run_simulated
@@ -24,13 +24,13 @@ GOOD: dict[str, Any] = {
     "changed": {"File[/y]": ["mode"]},
     "left_out": 3,
 }
-SILENT = Answer(reply=None, problem="silent")
+SILENT = NodeAnswer(reply=None, problem="silent")
 FOUND = CatalogChanges(added=("File[/x]",), changed={"File[/y]": ("mode",)}, left_out=3)
 
 
-def replied(told: Any) -> Answer:
+def replied(told: Any) -> NodeAnswer:
     ok = isinstance(told, dict)
-    reply = Reply(
+    reply = NodeReply(
         node=SignerName(NODES[0]),
         caller=SignerName("alice"),
         iat=1,
@@ -40,17 +40,19 @@ def replied(told: Any) -> Answer:
         result=told if ok else {},
         error=None if ok else told,
     )
-    return Answer(reply=reply)
+    return NodeAnswer(reply=reply)
 
 
 class Client(RequestClient):
     """Nodes that say `working` twice, and then what a test says."""
 
-    def __init__(self, answers: Sequence[Answer]) -> None:
+    def __init__(self, answers: Sequence[NodeAnswer]) -> None:
         self.answers = dict(zip(NODES, answers, strict=False))
         self.asked: list[NodeName] = []
 
-    async def ask(self, node: NodeName, action: str, args: Arguments, *, patience: float) -> Answer:
+    async def ask(
+        self, node: NodeName, action: str, args: Arguments, *, patience: float
+    ) -> NodeAnswer:
         assert (action, args.to_dict()) == ("compile", {"release": R2})
         self.asked.append(node)
         if self.asked.count(node) < 3:
@@ -58,7 +60,7 @@ class Client(RequestClient):
         return self.answers[node]
 
 
-def compared(*answers: Answer) -> list[Compared]:
+def compared(*answers: NodeAnswer) -> list[CatalogComparison]:
     nodes = NODES[: len(answers)]
     found = run_simulated(compare_on(Client(answers), nodes, R2, patience=60))
     assert list(found) == nodes
@@ -68,9 +70,9 @@ def compared(*answers: Answer) -> list[Compared]:
 def test_nodes_are_asked_until_they_know() -> None:
     answers = compared(replied(GOOD), replied("denied by policy line 1"), SILENT)
     assert answers == [
-        Compared(changes=FOUND),
-        Compared(problem="denied by policy line 1"),
-        Compared(problem="silent"),
+        CatalogComparison(changes=FOUND),
+        CatalogComparison(problem="denied by policy line 1"),
+        CatalogComparison(problem="silent"),
     ]
 
 
@@ -110,8 +112,10 @@ def test_only_so_much_is_kept_of_all() -> None:
 
 
 def test_nodes_that_change_alike_stand_together() -> None:
-    found = dict(zip(NODES, [Compared(changes=FOUND), Compared(problem="x")], strict=False))
-    found[NODES[2]] = Compared(changes=FOUND)
+    found = dict(
+        zip(NODES, [CatalogComparison(changes=FOUND), CatalogComparison(problem="x")], strict=False)
+    )
+    found[NODES[2]] = CatalogComparison(changes=FOUND)
     assert by_change(found) == [(FOUND, [NODES[0], NODES[2]])]
 
 

@@ -8,18 +8,18 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, SignerName
-from localpuppet.fleet.requests.deploy import MAX_VALUES, Deed, Deploy
+from localpuppet.fleet.requests.deploy import MAX_VALUES, Deploy, DeployAction
 from localpuppet.fleet.requests.request import Request, refusal
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.trust.policy import Policy
 from localpuppet.node.enc.document import Classes, EncData, classify
 
 R2 = ReleasePath("foo/tags/r2")
-ROLLOUT = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=2)
+ROLLOUT = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=2)
 WHOLE = Deploy(
     release=R2,
-    deed=Deed.APPLY,
+    deed=DeployAction.APPLY,
     serial=8,
     layers=("canary",),
     classes={"foo": {"port": 81}},
@@ -35,8 +35,8 @@ def read(raw: dict[str, Any]) -> Deploy:
 
 
 def test_what_is_asked_is_what_was_meant() -> None:
-    confirms = Deploy(release=R2, deed=Deed.CONFIRM, serial=1, nonce=NONCE, rollout=ROLLOUT)
-    for args in (WHOLE, confirms, Deploy(release=R2, deed=Deed.STAGE, serial=1)):
+    confirms = Deploy(release=R2, deed=DeployAction.CONFIRM, serial=1, nonce=NONCE, rollout=ROLLOUT)
+    for args in (WHOLE, confirms, Deploy(release=R2, deed=DeployAction.STAGE, serial=1)):
         assert read(args.to_dict()) == args
 
 
@@ -112,7 +112,7 @@ def test_each_part_is_a_right_of_its_own_and_nothing_is_granted_by_a_star() -> N
     assert ask(WHOLE, line % "deploy:foo/tags/r*").endswith("(default): choria=alice values")
     assert ask(WHOLE, line % "deploy:foo/tags/r* values").endswith("choria=alice older")
     assert ask(WHOLE, line % "deploy:foo/tags/r* older values") == ""
-    plain = Deploy(release=R2, deed=Deed.STAGE, serial=1)
+    plain = Deploy(release=R2, deed=DeployAction.STAGE, serial=1)
     assert ask(plain, line % "deploy:foo/tags/r*") == ""
     assert ask(plain, line % "values older deploy:bar/tags/*").startswith("denied")
 

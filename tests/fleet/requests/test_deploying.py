@@ -9,8 +9,8 @@ import pytest
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests import messages
-from localpuppet.fleet.requests.client import Answer
-from localpuppet.fleet.requests.deploy import Deed, Deploy
+from localpuppet.fleet.requests.client import NodeAnswer
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.deploying import TOO_OLD, deploy_to, deployed
 from localpuppet.fleet.requests.request import Request
 from tests.doubles.identities import person, verifier
@@ -19,7 +19,7 @@ from tests.fleet.requests.test_client import A, B, Site
 
 C = NodeName("c.example.com")
 SILENT = NodeName("d.example.com")
-ARGS = Deploy(release=ReleasePath("foo/tags/r2"), deed=Deed.APPLY, serial=1)
+ARGS = Deploy(release=ReleasePath("foo/tags/r2"), deed=DeployAction.APPLY, serial=1)
 # What nodes tell of themselves: C is of a version that knows no assignments.
 TOLD: dict[str, dict[str, Json]] = {
     A: {"assignment": {"serial": 4}},
@@ -51,8 +51,8 @@ class Nodes(Site):
         node = self.nodes[request.node]
         await self.reply(request, messages.answer(node.signer, request, outcome, clock=self.clock))
 
-    def deploy(self, names: Sequence[NodeName], patience: float) -> dict[str, Answer]:
-        async def work() -> dict[str, Answer]:
+    def deploy(self, names: Sequence[NodeName], patience: float) -> dict[str, NodeAnswer]:
+        async def work() -> dict[str, NodeAnswer]:
             async with AsyncExitStack() as stack:
                 for node in self.nodes:
                     await stack.enter_async_context(self.answering(node, self.serve))

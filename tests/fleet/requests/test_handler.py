@@ -12,20 +12,20 @@ from localpuppet.base.errors import InvalidInputError, OnHoldError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.admission import RequestAdmission
-from localpuppet.fleet.requests.deploy import Deed, Deploy
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.handler import Actions, RequestHandler
 from localpuppet.fleet.requests.messages import ask, read_answer
 from localpuppet.fleet.requests.request import (
     Arguments,
     Disable,
     Enable,
-    Nothing,
-    OfRun,
+    NoArguments,
+    RunArguments,
     RunOnce,
 )
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
-from localpuppet.fleet.trust.seen import Seen
+from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.node.runs.holds import Holds
 from tests.doubles.certificates import write
 from tests.doubles.identities import person, verifier
@@ -53,7 +53,7 @@ class Rollouts:
     def awaits_entries(self) -> bool:
         return self.awaits
 
-    def hear(self, caller: str, rollout: OfRollout) -> None:
+    def hear(self, caller: str, rollout: RolloutReference) -> None:
         self.asked.append(("hear", rollout.owner(caller), rollout.epoch))
 
     def speaks(self, owner: str) -> dict[str, Json]:
@@ -63,7 +63,7 @@ class Rollouts:
         if self.held:
             raise OnHoldError(self.held)
 
-    def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> dict[str, Json]:
+    def run(self, caller: str, args: RunOnce, rollout: RolloutReference) -> dict[str, Json]:
         self.asked.append(("run", rollout.owner(caller), rollout.step))
         return {"accepted": True, "step": {"run": self.over}}
 
@@ -91,7 +91,7 @@ class Site:
                 me=NODE,
                 verifier=self.verifier,
                 policy=policy,
-                seen=Seen(directory / "seen.sqlite", self.clock),
+                seen=SeenIds(directory / "seen.sqlite", self.clock),
                 clock=self.clock,
             ),
             signer=self.node.signer,
@@ -155,10 +155,10 @@ def site(tmp_path: Path) -> Site:
 async def test_a_confirmation_is_the_newest_epochs_and_no_deployment(site: Site) -> None:
     args = Deploy(
         release=ReleasePath("foo/tags/r2"),
-        deed=Deed.CONFIRM,
+        deed=DeployAction.CONFIRM,
         serial=2,
         nonce="9b2c3f70-0000-4000-8000-000000000000",
-        rollout=OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=3),
+        rollout=RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=3),
     )
     assert await site.ask("deploy", args) == {"confirmed": f"choria=alice {args.nonce}"}
     owner = "choria=alice/rollout/20261122T110000Z-0a1b"
@@ -166,7 +166,7 @@ async def test_a_confirmation_is_the_newest_epochs_and_no_deployment(site: Site)
 
 
 async def test_a_deployment_is_begun_in_its_callers_name_or_refused(site: Site) -> None:
-    args = Deploy(release=ReleasePath("foo/tags/r2"), deed=Deed.APPLY, serial=2)
+    args = Deploy(release=ReleasePath("foo/tags/r2"), deed=DeployAction.APPLY, serial=2)
     assert await site.ask("deploy", args) == {"state": "choria=alice"}
     assert await site.ask("deploy", replace(args, serial=1)) == "too late"
     other = replace(args, release=ReleasePath("bar/tags/r2"))
@@ -175,19 +175,19 @@ async def test_a_deployment_is_begun_in_its_callers_name_or_refused(site: Site) 
 
 
 async def test_what_is_only_asked(site: Site) -> None:
-    assert await site.ask("status", Nothing()) == {"state": "idle"}
-    assert await site.ask("last_run_summary", Nothing()) == {"id": "1"}
+    assert await site.ask("status", NoArguments()) == {"state": "idle"}
+    assert await site.ask("last_run_summary", NoArguments()) == {"id": "1"}
     assert "asked for status by choria=alice" in site.log.text
     assert site.changes == 0
 
 
 @pytest.mark.parametrize("action", ["report", "log"])
 async def test_what_is_asked_of_a_run(site: Site, action: str) -> None:
-    assert await site.ask(action, OfRun()) == {"run": None}
+    assert await site.ask(action, RunArguments()) == {"run": None}
     run = RunId.parse("20261120T140000.000000Z-00aa")
-    assert await site.ask(action, OfRun(run=run)) == {"run": run}
-    assert await site.ask(action, OfRun(run=GONE)) == "is not a run"
-    assert "denied by policy" in await site.ask(action, OfRun(), who="bob")
+    assert await site.ask(action, RunArguments(run=run)) == {"run": run}
+    assert await site.ask(action, RunArguments(run=GONE)) == "is not a run"
+    assert "denied by policy" in await site.ask(action, RunArguments(), who="bob")
 
 
 async def test_a_run(site: Site) -> None:
@@ -205,10 +205,10 @@ async def test_a_hold_and_its_end(site: Site) -> None:
     again = await site.ask("disable", Disable(message="for ever"))
     assert again["hold"]["until"] is None
     assert [hold.reason for hold in site.holds.active()] == ["for ever"], "one an owner"
-    ended = await site.ask("enable", Nothing(), who="bob")
+    ended = await site.ask("enable", NoArguments(), who="bob")
     assert ended["ended"] == []
     assert [hold["reason"] for hold in ended["holds"]] == ["for ever"], "only one's own"
-    ended = await site.ask("enable", Nothing())
+    ended = await site.ask("enable", NoArguments())
     assert [hold["reason"] for hold in ended["ended"]] == ["for ever"]
     assert site.holds.active() == []
     assert site.changes == 4
@@ -243,7 +243,7 @@ async def test_nobody_is_answered_who_cannot_be_believed(site: Site) -> None:
 
 
 async def test_a_rollout_has_a_hold_of_its_own_whose_owner_the_node_sets(site: Site) -> None:
-    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=2)
+    rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=2)
     owner = "choria=alice/rollout/20261122T110000Z-0a1b"
     await site.ask("disable", Disable(message="mine"))
     found = await site.ask("disable", Disable(message="r", length="10m", rollout=rollout))
@@ -260,7 +260,7 @@ async def test_a_rollout_has_a_hold_of_its_own_whose_owner_the_node_sets(site: S
     asked = Disable(message="r", length="10m", rollout=rollout)
     assert await site.ask("disable", asked) == "on hold: work"
     assert site.rollout.asked == [("hear", owner, 2)] * 4
-    step = OfRollout(id=rollout.id, epoch=2, step=7)
+    step = RolloutReference(id=rollout.id, epoch=2, step=7)
     assert await site.ask("runonce", RunOnce(rollout=step)) == {
         "accepted": True,
         "step": {"run": None},
@@ -272,7 +272,7 @@ async def test_a_rollout_has_a_hold_of_its_own_whose_owner_the_node_sets(site: S
 async def test_who_takes_a_rollout_over_speaks_for_its_caller_by_a_right_of_its_own(
     site: Site,
 ) -> None:
-    rollout = OfRollout(
+    rollout = RolloutReference(
         id=RolloutId("20261122T110000Z-0a1b"), epoch=2, caller=site.alice.name.caller
     )
     owner = "choria=alice/rollout/20261122T110000Z-0a1b"
@@ -304,7 +304,7 @@ async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
 
 async def test_a_caller_can_ask_who_speaks_for_a_rollout(site: Site) -> None:
     """One's own, or with the right to take rollouts over: nothing is noted of who asks."""
-    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=1)
+    rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1)
     told = await site.ask("status", StatusRequest(rollout=rollout))
     owner = f"choria=alice/rollout/{rollout.id}"
     assert told == {"state": "idle", "spoken_for": {"epoch": 2, "by": owner, "since": "now"}}
@@ -315,7 +315,7 @@ async def test_a_caller_can_ask_who_speaks_for_a_rollout(site: Site) -> None:
 
 async def test_a_step_that_is_over_tells_what_would_change_where_that_is_asked(site: Site) -> None:
     """Where it cannot be told the reply says why: the step is what was asked for."""
-    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
+    rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
     args = RunOnce(noop=True, rollout=rollout, changes="5a" * 16)
     assert "changes" not in await site.ask("runonce", args)
     site.rollout.over = "20261120T140000.000000Z-00aa"
@@ -329,7 +329,7 @@ async def test_a_step_that_is_over_tells_what_would_change_where_that_is_asked(s
 async def test_where_a_command_of_the_sites_own_runs_nobody_can_tell_that(tmp_path: Path) -> None:
     site = Site(tmp_path, ours=False)
     site.rollout.over = "20261120T140000.000000Z-00aa"
-    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
+    rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
     args = RunOnce(noop=True, rollout=rollout, changes="5a" * 16)
     told = await site.ask("runonce", args)
     assert told["changes"] == {"problem": "a command of the site's own runs here"}

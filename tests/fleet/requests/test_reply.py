@@ -5,7 +5,7 @@ from pathlib import Path
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.messages import answer, ask, read_answer
-from localpuppet.fleet.requests.request import OfRun
+from localpuppet.fleet.requests.request import RunArguments
 from localpuppet.node.runs.telling import MAX_TOLD
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock
@@ -16,7 +16,7 @@ LARGEST = MAX_TOLD + 32 * 1024
 
 def test_the_largest_result_of_a_run_fits_into_a_reply(tmp_path: Path) -> None:
     clock, node, alice = FakeClock(), person("lb01.example.com"), person("alice")
-    request, _ = ask(alice.signer, NodeName("lb01.example.com"), "log", OfRun(), clock=clock)
+    request, _ = ask(alice.signer, NodeName("lb01.example.com"), "log", RunArguments(), clock=clock)
     result: dict[str, Json] = {"lines": ["x" * LARGEST]}
     token = answer(node.signer, request, result, clock=clock)
     reply = read_answer(verifier(tmp_path, node), token, request, clock=clock)

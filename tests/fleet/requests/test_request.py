@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.fleet.inventory.awaited import MAX_AWAITED, Awaited
+from localpuppet.fleet.inventory.awaited import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests import reply as replies
 from localpuppet.fleet.requests.lifetime import lifetime_problem
-from localpuppet.fleet.requests.reply import Reply
+from localpuppet.fleet.requests.reply import NodeReply
 from localpuppet.fleet.requests.request import (
     Disable,
     Request,
@@ -58,7 +58,7 @@ def test_a_request_is_what_it_was() -> None:
     one = {"node": name, "digest": "d" * 64, "at": 1795000000.123456}
     step = parse(args={"noop": False, "rollout": rollout, "after": [one] * MAX_AWAITED})
     assert isinstance(step.args, RunOnce)
-    assert step.args.after == (Awaited.from_dict(one),) * MAX_AWAITED
+    assert step.args.after == (AwaitedEntry.from_dict(one),) * MAX_AWAITED
     assert Request.parse(json.dumps(step.to_dict()).encode()) == step, "there is room for all"
     disable = parse(action="disable", args={"message": "db migration", "for": "2h"})
     assert disable.args == Disable(message="db migration", length="2h")
@@ -218,7 +218,7 @@ def reply(**changes: Any) -> dict[str, Any]:
 )
 def test_replies_are_refused_with_their_place(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        Reply.parse(json.dumps(reply(**changes)).encode())
+        NodeReply.parse(json.dumps(reply(**changes)).encode())
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_replies_are_refused_with_their_place(changes: dict[str, Any], message: 
     ],
 )
 def test_a_reply_answers_one_request(changes: dict[str, Any], message: str) -> None:
-    found = Reply.parse(json.dumps(reply(**changes)).encode())
+    found = NodeReply.parse(json.dumps(reply(**changes)).encode())
     signer = SignerName.parse(LB01)
     problem = replies.refusal(found, signer=signer, request=parse(), now=NOW)
     assert message in problem
@@ -240,6 +240,6 @@ def test_a_reply_answers_one_request(changes: dict[str, Any], message: str) -> N
 
 
 def test_another_node_cannot_answer() -> None:
-    found = Reply.parse(json.dumps(reply(iss="choria=web01")).encode())
+    found = NodeReply.parse(json.dumps(reply(iss="choria=web01")).encode())
     problem = replies.refusal(found, signer=SignerName.parse("web01"), request=parse(), now=NOW)
     assert problem == "lb01.example.net was asked, web01 answered"

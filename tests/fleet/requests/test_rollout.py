@@ -8,7 +8,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.requests.request import Disable, Enable, Request, RunOnce
-from localpuppet.fleet.requests.rollout import OfRollout, step_uuid
+from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
 from localpuppet.fleet.requests.status import StatusRequest
 from tests.fleet.requests.test_request import claims, parse
 
@@ -22,14 +22,17 @@ HOLD: dict[str, Any] = {"message": "m", "for": "10m", "rollout": GOOD}
     [
         (
             "disable",
-            Disable(message="m", length="24h", rollout=OfRollout(id=RolloutId(ID), epoch=3)),
+            Disable(message="m", length="24h", rollout=RolloutReference(id=RolloutId(ID), epoch=3)),
         ),
-        ("enable", Enable(rollout=OfRollout(id=RolloutId(ID), epoch=3))),
+        ("enable", Enable(rollout=RolloutReference(id=RolloutId(ID), epoch=3))),
         ("enable", Enable()),
-        ("runonce", RunOnce(noop=True, rollout=OfRollout(id=RolloutId(ID), epoch=3, step=9))),
+        (
+            "runonce",
+            RunOnce(noop=True, rollout=RolloutReference(id=RolloutId(ID), epoch=3, step=9)),
+        ),
         (
             "enable",
-            Enable(rollout=OfRollout(id=RolloutId(ID), epoch=3, caller="choria=alice")),
+            Enable(rollout=RolloutReference(id=RolloutId(ID), epoch=3, caller="choria=alice")),
         ),
         ("status", StatusRequest(may=("runonce", "log", "takeover"))),
         ("status", StatusRequest()),

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.exports.recording import Collected
+from localpuppet.fleet.exports.recording import CollectorRecord
 from localpuppet.fleet.exports.search import Search, as_query
-from localpuppet.fleet.inventory.entry import AskedQuery, ExportsSummary, InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.entry import CatalogQuery, ExportsSummary, InventoryEntry
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import Equal
 from localpuppet.fleet.roles.closing import asks_the_same, closed_cycles
-from localpuppet.fleet.roles.links import By, links_of
-from localpuppet.fleet.roles.readers import WithEntry
+from localpuppet.fleet.roles.links import LinkReason, links_of
+from localpuppet.fleet.roles.readers import SubstitutedReader
 from localpuppet.fleet.roles.relations import Relations, relations
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.exports.offers import resource
@@ -28,7 +28,7 @@ def node(
     asks: tuple[str, ...] = (),
     paths: tuple[tuple[str, ...], ...] = (),
 ) -> InventoryEntry:
-    queries = tuple(AskedQuery(text=text, digest="0") for text in asks)
+    queries = tuple(CatalogQuery(text=text, digest="0") for text in asks)
     more: dict[str, Any] = {"kicks": kicks, "queries": queries, "paths": paths}
     return entry(f"{name}.example.com", at=1, roles=roles, **more)
 
@@ -42,10 +42,10 @@ def asks(name: str) -> str:
 
 
 def collects(kind: str, condition: Json) -> str:
-    return Collected(type=kind, filter=condition, at="").question
+    return CollectorRecord(type=kind, filter=condition, at="").question
 
 
-def of(*entries: InventoryEntry, by: tuple[By, ...] = tuple(By)) -> Relations:
+def of(*entries: InventoryEntry, by: tuple[LinkReason, ...] = tuple(LinkReason)) -> Relations:
     inventory = MemoryInventory(sorted(entries, key=lambda one: one.node))
     return relations(links_of(inventory), by=by)
 
@@ -109,7 +109,7 @@ def test_a_cycle_through_an_answer_settles_and_can_be_left_out() -> None:
     assert shown(found) == ["haproxy -> web -> haproxy"]
     assert found.cycles[0].settles
     assert found.cycles[0].to_dict()["by"] == [["query"], ["kick"]]
-    assert of(*entries, by=(By.KICK, By.TRIGGER)).cycles == ()
+    assert of(*entries, by=(LinkReason.KICK, LinkReason.TRIGGER)).cycles == ()
 
 
 def test_each_cycle_of_a_tangle_is_named_once_and_the_shortest_first() -> None:
@@ -197,7 +197,7 @@ def test_a_question_finds_whom_a_collector_would_take_of(
     reader = MemoryInventory(
         [replace(node("a"), exports=summary)], exports={"a.example.com": offers}
     )
-    question = Question.of("query_resources", [False, as_query("Sshkey", condition)])
+    question = FunctionCall.of("query_resources", [False, as_query("Sshkey", condition)])
     rows = question.answer(reader).result
     assert isinstance(rows, list)
     assert [one["title"] for one in rows if isinstance(one, dict)] == titles
@@ -223,7 +223,7 @@ def test_questions_that_take_too_long_are_counted_and_no_cycle_passes_for_new() 
 @pytest.mark.parametrize("name", ["a", "m", "z"])
 def test_another_entry_stands_in_the_place_of_a_nodes_own(name: str) -> None:
     before = MemoryInventory([node("b"), node("m")])
-    after = WithEntry(before, node(name, "new"))
+    after = SubstitutedReader(before, node(name, "new"))
     names = [str(one.node).partition(".")[0] for one in after.entries()]
     assert names == sorted({"b", "m", name})
     assert next(one for one in after.entries() if one.node.startswith(name)).roles == ("new",)

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.fleet.triggers.admission import Admission, Admitted, Dropped, Unsigned
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.admission import (
+    Admission,
+    AdmittedTrigger,
+    DroppedTrigger,
+    UnsignedMessage,
+)
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.trigger import MAX_PAYLOAD, Trigger
 
 NOW = 1_795_000_000
@@ -37,17 +42,17 @@ def judge(
     message: bytes,
     *,
     now: float = NOW,
-    signer: str | Unsigned = "web01.example.com",
+    signer: str | UnsignedMessage = "web01.example.com",
     policy: str | None = None,
     seen: bool = False,
-) -> Admitted | Dropped:
+) -> AdmittedTrigger | DroppedTrigger:
     admission = Admission(me=ME, trigger_refusal=lambda _: policy, seen=lambda _: seen)
     return admission.admit(message, now=now, signer=lambda: signer)
 
 
 def reason(message: bytes, **context: Any) -> str:
     verdict = judge(message, **context)
-    assert isinstance(verdict, Dropped)
+    assert isinstance(verdict, DroppedTrigger)
     assert verdict.reason.isprintable()
     return verdict.reason
 
@@ -82,8 +87,8 @@ def test_what_is_sent_is_what_is_read(
     assert Trigger.parse(sent) == trigger
     assert list(json.loads(sent)) == list(FIELDS)
     assert sent.isascii()
-    cause = Cause.of_trigger(trigger)
-    assert Cause.from_dict(json.loads(json.dumps(cause.to_dict()))) == cause
+    cause = RunCause.of_trigger(trigger)
+    assert RunCause.from_dict(json.loads(json.dumps(cause.to_dict()))) == cause
 
 
 def test_a_trigger_for_too_many_is_not_sent() -> None:
@@ -148,7 +153,7 @@ def test_what_is_no_trigger_is_refused_in_one_line(message: bytes, text: str) ->
 
     admission = Admission(me=ME, trigger_refusal=lambda _: None, seen=lambda _: False)
     verdict = admission.admit(message, now=NOW, signer=refuse_to_be_asked)
-    assert isinstance(verdict, Dropped)
+    assert isinstance(verdict, DroppedTrigger)
     assert verdict.reason.isprintable()
     assert not verdict.quiet
 
@@ -166,7 +171,7 @@ def test_no_message_raises(data: bytes) -> None:
 )
 def test_no_field_raises(changes: dict[str, Any]) -> None:
     verdict = judge(payload(**changes))
-    assert isinstance(verdict, Admitted) or verdict.reason.isprintable()
+    assert isinstance(verdict, AdmittedTrigger) or verdict.reason.isprintable()
 
 
 json_values = st.recursive(
@@ -208,7 +213,7 @@ def test_the_first_reason_is_the_one_that_is_given(position: int) -> None:
         changes |= more
     context: dict[str, Any] = {"seen": True}
     if position <= 2:
-        context["signer"] = Unsigned(reason="the key is unknown")
+        context["signer"] = UnsignedMessage(reason="the key is unknown")
     if position <= 6:
         context["policy"] = "rule 3 denies"
     if position == 3:
@@ -236,10 +241,10 @@ def test_the_first_reason_is_the_one_that_is_given(position: int) -> None:
 def test_age_and_ttl(age: float, ttl: int, text: str) -> None:
     verdict = judge(payload(timestamp=NOW, ttl=ttl), now=NOW + age)
     if text:
-        assert isinstance(verdict, Dropped)
+        assert isinstance(verdict, DroppedTrigger)
         assert text in verdict.reason
     else:
-        assert isinstance(verdict, Admitted)
+        assert isinstance(verdict, AdmittedTrigger)
         assert verdict.cause.expires == NOW + ttl
 
 
@@ -249,10 +254,10 @@ def test_who_is_remembered_for_as_long_as_asked_cannot_come_back(
 ) -> None:
     message = payload(timestamp=NOW, ttl=ttl)
     first = judge(message, now=NOW + skew)
-    if isinstance(first, Admitted):
+    if isinstance(first, AdmittedTrigger):
         now = NOW + skew + later
         again = judge(message, now=now, seen=now <= first.remember_until)
-        assert isinstance(again, Dropped)
+        assert isinstance(again, DroppedTrigger)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +278,9 @@ def test_paths_that_are_none(changes: dict[str, Any], text: str) -> None:
 
 
 def test_eight_hops_are_allowed() -> None:
-    assert isinstance(judge(payload(hops=8, path=[*"abcdefgh", "web01.example.com"])), Admitted)
+    assert isinstance(
+        judge(payload(hops=8, path=[*"abcdefgh", "web01.example.com"])), AdmittedTrigger
+    )
 
 
 def test_a_signature_is_the_senders_own() -> None:
@@ -285,7 +292,7 @@ def test_a_signature_is_the_senders_own() -> None:
 
 def test_what_others_wrote_is_never_printed_raw() -> None:
     assert reason(payload(), policy="no\x1b[31m\nno").endswith(r"no\x1b[31m\x0ano")
-    assert "\\x1b" in reason(payload(), signer=Unsigned(reason="\x1b"))
+    assert "\\x1b" in reason(payload(), signer=UnsignedMessage(reason="\x1b"))
 
 
 def test_only_what_is_ordinary_is_quiet() -> None:
@@ -297,7 +304,7 @@ def test_only_what_is_ordinary_is_quiet() -> None:
             judge(payload(), policy="no"),
             judge(b""),
         )
-        if isinstance(verdict, Dropped)
+        if isinstance(verdict, DroppedTrigger)
     ] == [True, True, False, False]
 
 
@@ -313,7 +320,7 @@ def test_ids_belong_to_their_sender() -> None:
     assert asked == [f"web01.example.com/{UUID}"]
 
 
-CAUSE = Cause.of_trigger(Trigger.from_dict(FIELDS)).to_dict()
+CAUSE = RunCause.of_trigger(Trigger.from_dict(FIELDS)).to_dict()
 
 
 @pytest.mark.parametrize(
@@ -338,18 +345,20 @@ CAUSE = Cause.of_trigger(Trigger.from_dict(FIELDS)).to_dict()
 )
 def test_a_damaged_cause_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(StateError, match="cause: is damaged"):
-        Cause.from_dict({**CAUSE, **changes})
+        RunCause.from_dict({**CAUSE, **changes})
 
 
 @pytest.mark.parametrize("key", list(CAUSE))
 def test_a_cause_has_all_its_fields(key: str) -> None:
     raw = {name: value for name, value in CAUSE.items() if name != key}
     with pytest.raises(StateError, match="damaged"):
-        Cause.from_dict(raw)
+        RunCause.from_dict(raw)
 
 
 def test_causes_for_people() -> None:
-    timer = Cause(kind=CauseKind.TIMER, sender=ME, uuid=UUID, timestamp=NOW, expires=None)
-    request = Cause(kind=CauseKind.REQUEST, sender="alice", uuid=UUID, timestamp=NOW, expires=NOW)
-    texts = [str(timer), str(request), str(Cause.from_dict(CAUSE))]
+    timer = RunCause(kind=CauseKind.TIMER, sender=ME, uuid=UUID, timestamp=NOW, expires=None)
+    request = RunCause(
+        kind=CauseKind.REQUEST, sender="alice", uuid=UUID, timestamp=NOW, expires=NOW
+    )
+    texts = [str(timer), str(request), str(RunCause.from_dict(CAUSE))]
     assert texts == ["timer", "request from alice", "trigger from web01.example.com"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.chain import Loop, next_path
 from localpuppet.fleet.triggers.coalescing import MAX_PATHS, MAX_WAITING, SPELT, Coalescer, Path
 
@@ -17,8 +17,8 @@ NOW = 1_795_000_000
 A, B, C = (NodeName(f"{letter}.example.com") for letter in "abc")
 
 
-def trigger(number: int, *, path: Path = (A,), ttl: int = 180) -> Cause:
-    return Cause(
+def trigger(number: int, *, path: Path = (A,), ttl: int = 180) -> RunCause:
+    return RunCause(
         kind=CauseKind.TRIGGER,
         sender=path[-1],
         uuid=str(uuid.UUID(int=number)),
@@ -28,8 +28,8 @@ def trigger(number: int, *, path: Path = (A,), ttl: int = 180) -> Cause:
     )
 
 
-def timer(number: int) -> Cause:
-    return Cause(
+def timer(number: int) -> RunCause:
+    return RunCause(
         kind=CauseKind.TIMER,
         sender=B,
         uuid=str(uuid.UUID(int=number)),
@@ -142,7 +142,7 @@ def test_a_run_that_cannot_start_drops_each_cause_with_the_reason() -> None:
 
 def test_after_a_restart_all_that_is_not_settled_waits() -> None:
     causes = [trigger(1), timer(2), trigger(3, path=(A, C))]
-    coalescer = Coalescer.restore(Cause.from_dict(cause.to_dict()) for cause in causes)
+    coalescer = Coalescer.restore(RunCause.from_dict(cause.to_dict()) for cause in causes)
     batch = coalescer.step(NOW + 9999, held=None).start
     assert batch is not None
     assert batch.ids == tuple(cause.id for cause in causes)
@@ -255,7 +255,7 @@ def test_room_is_counted_anew_when_causes_expire_or_are_put_back() -> None:
         ),
     ],
 )
-def test_a_batch_for_people(causes: list[Cause], text: str) -> None:
+def test_a_batch_for_people(causes: list[RunCause], text: str) -> None:
     coalescer = Coalescer.restore(causes)
     assert str(coalescer.waiting) == text
 

@@ -14,8 +14,13 @@ import pytest
 import yaml
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.triggers.admission import Admission, Admitted, Dropped, Unsigned
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.admission import (
+    Admission,
+    AdmittedTrigger,
+    DroppedTrigger,
+    UnsignedMessage,
+)
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import Coalescer
 
 CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "bad-inputs.yaml").read_text())[
@@ -26,7 +31,7 @@ NOW = 1_795_000_000.0
 ME = NodeName("lb01.example.net")
 UNSIGNED = "signature absent"
 BUSY = "a run started before the first and ends after the last"
-TIMER = Cause(
+TIMER = RunCause(
     kind=CauseKind.TIMER,
     sender=ME,
     uuid="00000000-0000-4000-8000-000000000000",
@@ -48,17 +53,19 @@ class Node:
         self.held: str | None = None
         self.runs = 0
 
-    def receive(self, payload: bytes, *, signed: bool = True) -> Admitted | Dropped:
+    def receive(self, payload: bytes, *, signed: bool = True) -> AdmittedTrigger | DroppedTrigger:
         """Decide on a message; a true signature is that of the sender that it names."""
         admission = Admission(me=ME, trigger_refusal=lambda _: None, seen=self.seen.__contains__)
         verdict = admission.admit(
             payload,
             now=NOW,
             signer=lambda: (
-                str(json.loads(payload)["hostname"]) if signed else Unsigned(reason="it has none")
+                str(json.loads(payload)["hostname"])
+                if signed
+                else UnsignedMessage(reason="it has none")
             ),
         )
-        if isinstance(verdict, Admitted):
+        if isinstance(verdict, AdmittedTrigger):
             self.seen[verdict.cause.id] = verdict.remember_until
             assert self.coalescer.problem(verdict.cause) is None
             self.coalescer.accept(verdict.cause)
@@ -92,9 +99,9 @@ def test_trigger(case: dict[str, Any]) -> None:
     node.finish()
     assert node.runs == case["runs"]
     if case["expect"] == "accept":
-        assert isinstance(verdict, Admitted)
+        assert isinstance(verdict, AdmittedTrigger)
         return
-    assert isinstance(verdict, Dropped)
+    assert isinstance(verdict, DroppedTrigger)
     assert re.search(case["message"], verdict.reason, re.IGNORECASE), verdict.reason
     assert verdict.reason.isprintable()
     assert verdict.quiet == (case["id"] == "tr-not-for-us")
@@ -113,7 +120,7 @@ def test_sequence(case: dict[str, Any]) -> None:
         if item in ("DISABLE", "ENABLE"):
             node.held = "a person wants so" if item == "DISABLE" else None
         else:
-            accepted += isinstance(node.receive(json.dumps(item).encode()), Admitted)
+            accepted += isinstance(node.receive(json.dumps(item).encode()), AdmittedTrigger)
         if node.held:
             runs = node.runs
             node.start()

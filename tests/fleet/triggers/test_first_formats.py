@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from localpuppet.fleet.triggers.inbox import Inbox
-from localpuppet.fleet.trust.seen import Seen
+from localpuppet.fleet.trust.seen import SeenIds
 from tests.doubles.ports import FakeClock
 
 FIRST_SEEN = """
@@ -35,7 +35,7 @@ def test_ids_of_the_first_format_are_still_known(tmp_path: Path) -> None:
     """An update must not make requests and triggers new that were taken before it."""
     make(tmp_path / "seen.sqlite", FIRST_SEEN)
     for _ in range(2):
-        with closing(Seen(tmp_path / "seen.sqlite", FakeClock())) as seen:
+        with closing(SeenIds(tmp_path / "seen.sqlite", FakeClock())) as seen:
             assert not seen.add("alice", "1", 2_000_000_000)
             assert not seen.add("bob", "2", 2_000_000_000)
     make(tmp_path / "inbox.sqlite", FIRST_INBOX)

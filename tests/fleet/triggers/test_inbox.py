@@ -14,10 +14,10 @@ import pytest
 from localpuppet.base.errors import BusyError, StateError
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.fleet.triggers import step_table
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
-from localpuppet.fleet.triggers.step_table import Voice
+from localpuppet.fleet.triggers.step_table import RolloutCaller
 from localpuppet.fleet.trust.quota import Quota
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import REPOSITORY
@@ -40,8 +40,8 @@ for index in range(1000):
 """
 
 
-def cause(index: int) -> Cause:
-    return Cause(
+def cause(index: int) -> RunCause:
+    return RunCause(
         kind=CauseKind.TIMER,
         sender="b.example.com",
         uuid=f"00000000-0000-4000-8000-{index:012}",
@@ -207,17 +207,17 @@ def test_nobody_fills_the_memory_of_steps_for_others(tmp_path: Path) -> None:
     steps = Quota(shared=4, reserve=2, few=2, each=3)
     inbox = Inbox(tmp_path / "inbox.sqlite", clock, steps=steps)
     for epoch in (1, 2, 3):
-        inbox.hear_rollout(Voice(owner=f"choria=mallory/rollout/{epoch}", epoch=epoch))
+        inbox.hear_rollout(RolloutCaller(owner=f"choria=mallory/rollout/{epoch}", epoch=epoch))
     refusal = "3 steps of choria=mallory are stored already"
     with pytest.raises(BusyError, match=refusal):
-        inbox.hear_rollout(Voice(owner="choria=mallory/rollout/4", epoch=1))
+        inbox.hear_rollout(RolloutCaller(owner="choria=mallory/rollout/4", epoch=1))
     mine = replace(cause(1), sender="choria=alice/rollout/1")
-    ours = Voice(owner=mine.sender, epoch=1)
+    ours = RolloutCaller(owner=mine.sender, epoch=1)
     assert inbox.step(mine, 1, voice=ours, problem=lambda: None).new
     with pytest.raises(BusyError, match=refusal):
         theirs = replace(cause(2), sender="choria=mallory/rollout/1")
-        voice = Voice(owner=theirs.sender, epoch=1)
+        voice = RolloutCaller(owner=theirs.sender, epoch=1)
         inbox.step(theirs, 1, voice=voice, problem=lambda: None)
     clock.advance(step_table.KEPT + 1)
-    inbox.hear_rollout(Voice(owner="choria=mallory/rollout/4", epoch=1))
+    inbox.hear_rollout(RolloutCaller(owner="choria=mallory/rollout/4", epoch=1))
     inbox.close()

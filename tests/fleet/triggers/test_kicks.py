@@ -25,7 +25,7 @@ from localpuppet.fleet.triggers.sending import Outgoing
 from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.signing import claimed_payload
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import Outcome, State, Status
+from localpuppet.node.runs.run import Outcome, RunState, Status
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -100,7 +100,7 @@ class Rig:
         write_json(directory.request, {"causes": {"paths": [list(path)]}})
         status = Status(
             id=run,
-            state=State.RUNNING,
+            state=RunState.RUNNING,
             app="app/trunk",
             started_at=show_time(self.clock.now()),
             supervisor=asdict(self.processes.me()),
@@ -108,7 +108,7 @@ class Rig:
         if over:
             at = show_time(self.clock.now())
             outcome = Outcome.CHANGED
-            status = replace(status, state=State.FINISHED, outcome=outcome, finished_at=at)
+            status = replace(status, state=RunState.FINISHED, outcome=outcome, finished_at=at)
         directory.write_status(status)
 
     def sent(self) -> dict[str, Trigger]:

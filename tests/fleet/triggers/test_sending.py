@@ -42,7 +42,7 @@ class Site:
 
     async def send(
         self, *hosts: NodeName, paths: list[tuple[NodeName, ...]], tags: tuple[str, ...] = ("web",)
-    ) -> sending.Sent:
+    ) -> sending.SendResult:
         call = sending.Outgoing(hosts=hosts, tags=tags, ttl=60, keyprefix="/t/events", keyttl=90)
         return await sending.send(
             call,

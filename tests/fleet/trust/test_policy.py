@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.trust.policy import ACTIONS, ANY_ACTION, Decision, Policy, decide
+from localpuppet.fleet.trust.policy import ACTIONS, ANY_ACTION, Policy, PolicyDecision, decide
 from localpuppet.fleet.trust.policy_lines import MAX_POLICY
 from tests.test_bad_inputs import CASES
 
@@ -46,7 +46,7 @@ def test_the_first_line_that_matches_decides_and_is_named() -> None:
         "allow\tchoria=alice choria=web01.example.com\t*\t*\t*\n"
         "allow\t*\tstatus\t*\t*  \n"
     )
-    assert decide(policy, "choria=alice", "runonce") == Decision(
+    assert decide(policy, "choria=alice", "runonce") == PolicyDecision(
         allowed=False, reason="denied by policy line 4: choria=alice runonce"
     )
     assert decide(policy, "choria=alice", "trigger").allowed

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.trust.seen import Seen
+from localpuppet.fleet.trust.seen import SeenIds
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import REPOSITORY
 
@@ -26,23 +26,23 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def seen(path: Path) -> Iterator[Seen]:
-    opened = Seen(path, FakeClock())
+def seen(path: Path) -> Iterator[SeenIds]:
+    opened = SeenIds(path, FakeClock())
     yield opened
     opened.close()
 
 
-def test_an_id_is_new_once(seen: Seen, path: Path) -> None:
+def test_an_id_is_new_once(seen: SeenIds, path: Path) -> None:
     assert seen.add("request", "a", NOW + 60)
     assert not seen.add("request", "a", NOW + 60)
     assert seen.add("other", "a", NOW + 60), "another owner"
     seen.close()
-    again = Seen(path, FakeClock())
+    again = SeenIds(path, FakeClock())
     assert not again.add("request", "a", NOW + 60), "after a restart"
     again.close()
 
 
-def test_nobody_else_reads_it(seen: Seen, path: Path) -> None:
+def test_nobody_else_reads_it(seen: SeenIds, path: Path) -> None:
     before = os.umask(0)
     try:
         seen.add("request", "a", NOW + 60)
@@ -55,7 +55,7 @@ def test_nobody_else_reads_it(seen: Seen, path: Path) -> None:
 
 def test_what_has_expired_is_forgotten_and_nothing_before(path: Path) -> None:
     clock = FakeClock()
-    seen = Seen(path, clock, always=1)
+    seen = SeenIds(path, clock, always=1)
     seen.add("request", "short", NOW + 60)
     seen.add("request", "long", NOW + 600)
     clock.advance(60)
@@ -71,14 +71,14 @@ def test_what_has_expired_is_forgotten_and_nothing_before(path: Path) -> None:
     assert kept == {"long", "b", "c"}
 
 
-def test_an_id_that_has_expired_already_is_still_new_only_once(seen: Seen) -> None:
+def test_an_id_that_has_expired_already_is_still_new_only_once(seen: SeenIds) -> None:
     assert seen.add("request", "old", NOW - 10)
     assert not seen.add("request", "old", NOW - 10)
 
 
 def test_when_it_is_full_nothing_new_is_taken(path: Path) -> None:
     clock = FakeClock()
-    seen = Seen(path, clock, limit=3)
+    seen = SeenIds(path, clock, limit=3)
     for name in "abc":
         assert seen.add("request", name, NOW + 60)
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_when_it_is_full_nothing_new_is_taken(path: Path) -> None:
 
 def test_one_caller_has_a_quota(path: Path) -> None:
     clock = FakeClock()
-    seen = Seen(path, clock, limit=100, each=10)
+    seen = SeenIds(path, clock, limit=100, each=10)
     for number in range(10):
         assert seen.add("mallory", str(number), NOW + 60)
     with pytest.raises(StateError, match="10 ids of mallory are remembered already: nothing more"):
@@ -104,7 +104,7 @@ def test_one_caller_has_a_quota(path: Path) -> None:
 
 
 def test_when_many_have_filled_it_who_has_little_finds_room(path: Path) -> None:
-    seen = Seen(path, FakeClock(), limit=10, each=5)
+    seen = SeenIds(path, FakeClock(), limit=10, each=5)
     for owner in ("m1", "m2"):
         for number in range(5):
             assert seen.add(owner, str(number), NOW + 60)
@@ -117,7 +117,7 @@ def test_when_many_have_filled_it_who_has_little_finds_room(path: Path) -> None:
 
 def test_a_clock_that_is_set_back_makes_nothing_new(path: Path) -> None:
     clock = FakeClock()
-    seen = Seen(path, clock, always=2)
+    seen = SeenIds(path, clock, always=2)
     assert seen.add("request", "a", NOW + 60)
     clock.advance(86400)
     assert seen.add("request", "b", NOW + 86400)
@@ -128,7 +128,7 @@ def test_a_clock_that_is_set_back_makes_nothing_new(path: Path) -> None:
 
 def test_what_is_kept_longer_takes_nobodys_room(path: Path) -> None:
     clock = FakeClock()
-    seen = Seen(path, clock, limit=3, always=3)
+    seen = SeenIds(path, clock, limit=3, always=3)
     for name in "abc":
         assert seen.add("request", name, NOW + 60)
     clock.advance(61)
@@ -140,7 +140,7 @@ def test_what_is_kept_longer_takes_nobodys_room(path: Path) -> None:
 
 
 def _add_all(path: Path, count: int, results: "multiprocessing.Queue[list[int]]") -> None:
-    seen = Seen(path, FakeClock())
+    seen = SeenIds(path, FakeClock())
     results.put([n for n in range(count) if seen.add("request", str(n), NOW + 60)])
     seen.close()
 
@@ -184,7 +184,7 @@ def test_what_was_answered_survives_kill_9(path: Path) -> None:
         told = [int(process.stdout.readline()) for _ in range(20)]
         process.send_signal(signal.SIGKILL)
         told += [int(line) for line in process.stdout.read().split("\n")[:-1]]
-    seen = Seen(path, FakeClock())
+    seen = SeenIds(path, FakeClock())
     assert [number for number in told if seen.add("request", str(number), 2**40)] == []
     seen.close()
 
@@ -193,7 +193,7 @@ def test_what_was_answered_survives_kill_9(path: Path) -> None:
 def test_a_damaged_file_takes_nothing(path: Path, damage: bytes) -> None:
     path.parent.mkdir(mode=0o700)
     path.write_bytes(damage)
-    seen = Seen(path, FakeClock())
+    seen = SeenIds(path, FakeClock())
     for _ in range(2):
         with pytest.raises(StateError, match=r"seen\.sqlite: .*(damaged|cannot be used)") as caught:
             seen.add("request", "a", NOW + 60)
@@ -204,7 +204,7 @@ def test_a_damaged_file_takes_nothing(path: Path, damage: bytes) -> None:
     seen.close()
 
 
-def test_a_file_that_is_moved_away_is_not_written_any_more(seen: Seen, path: Path) -> None:
+def test_a_file_that_is_moved_away_is_not_written_any_more(seen: SeenIds, path: Path) -> None:
     seen.add("request", "a", NOW + 60)
     for file in list(path.parent.iterdir()):
         file.rename(path.parent.parent / file.name)
@@ -212,7 +212,7 @@ def test_a_file_that_is_moved_away_is_not_written_any_more(seen: Seen, path: Pat
     assert path.exists()
 
 
-def test_a_file_of_a_later_version_takes_nothing(seen: Seen, path: Path) -> None:
+def test_a_file_of_a_later_version_takes_nothing(seen: SeenIds, path: Path) -> None:
     seen.add("request", "a", NOW + 60)
     seen.close()
     with sqlite3.connect(path) as connection:
@@ -225,12 +225,12 @@ def test_a_file_of_a_later_version_takes_nothing(seen: Seen, path: Path) -> None
 def test_a_place_that_cannot_be_written_takes_nothing(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
     with pytest.raises(StateError):
-        Seen(tmp_path / "state" / "seen.sqlite", FakeClock()).add("request", "a", NOW + 60)
+        SeenIds(tmp_path / "state" / "seen.sqlite", FakeClock()).add("request", "a", NOW + 60)
 
 
 def test_a_symlink_is_not_followed(path: Path) -> None:
     path.parent.mkdir(mode=0o700)
     path.symlink_to(path.parent.parent / "elsewhere")
     with pytest.raises(StateError):
-        Seen(path, FakeClock()).add("request", "a", NOW + 60)
+        SeenIds(path, FakeClock()).add("request", "a", NOW + 60)
     assert not (path.parent.parent / "elsewhere").exists()

@@ -19,8 +19,8 @@ from localpuppet.fleet.trust.signing import (
     MAX_PAYLOAD,
     MAX_TOKEN,
     MessageKind,
+    MessageSigner,
     Signed,
-    Signer,
     Verifier,
     claimed_payload,
 )
@@ -232,9 +232,9 @@ def test_a_node_trusts_itself_but_for_its_name_alone(tmp_path: Path) -> None:
 
 def test_keys_of_other_kinds_do_not_sign(alice: Person) -> None:
     with pytest.raises(InvalidInputError, match="Ed25519 without a certificate"):
-        Signer(ALICE, rsa_key())
+        MessageSigner(ALICE, rsa_key())
     with pytest.raises(InvalidInputError, match="RSA or EC with one"):
-        Signer(ALICE, alice.key, certificate=Ca().issue("alice").der)
+        MessageSigner(ALICE, alice.key, certificate=Ca().issue("alice").der)
 
 
 def openssl(*arguments: str | Path) -> str:
@@ -280,7 +280,7 @@ def test_we_agree_with_signatures_of_openssl(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rsa", [True, False])
 def test_openssl_agrees_with_signatures_by_certificate(tmp_path: Path, rsa: bool) -> None:
     issued = Ca().issue("alice", key=rsa_key() if rsa else None)
-    signer = Signer(ALICE, issued.key, certificate=issued.der)
+    signer = MessageSigner(ALICE, issued.key, certificate=issued.der)
     body, _, signature = signer.sign(b"{}", MessageKind.REQUEST).rpartition(b".")
     raw = decode(signature)
     if not rsa:

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.base.machine.fork_server import ForkServer
+from localpuppet.base.machine.fork_server import ForkServerClient
 from localpuppet.base.machine.kept_process import KeptProcess
-from localpuppet.base.machine.ports import Child, Ended
+from localpuppet.base.machine.ports import Child, ProcessEnd
 from localpuppet.fleet.agent.warming import RECYCLED
 from localpuppet.fleet.wiring.warming import start_server
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits
@@ -49,7 +49,7 @@ class Served:
     def __init__(self, node: Node) -> None:
         self.wiring = NodeWiring(str(node.root))
         self.node = node
-        self.server: ForkServer = self.wiring.fork_server()
+        self.server: ForkServerClient = self.wiring.fork_server()
         self.process: KeptProcess | None = None
 
     def begin(self, limits: ServerLimits = LIMITS) -> None:
@@ -106,7 +106,7 @@ class Served:
         return str(caught.value)
 
 
-def over(child: Child) -> tuple[Ended, bytes]:
+def over(child: Child) -> tuple[ProcessEnd, bytes]:
     """Return how a child ended, and what it wrote."""
     ended = None
     for _ in range(int(PATIENCE * 20)):
@@ -188,7 +188,7 @@ def test_a_request_never_enters_the_server(served: Served) -> None:
     found = Path(f"/proc/{child.identity.pid}/status").read_text()
     assert f"PPid:\t{served.pid}\n" in found
     assert remembers(child.identity.pid, SECRET), "the search finds what is there"
-    assert over(child)[0] == Ended(code=0, signal=None)
+    assert over(child)[0] == ProcessEnd(code=0, signal=None)
     assert not remembers(served.pid, SECRET)
 
 
@@ -211,7 +211,7 @@ def test_whoever_asks_for_a_child_and_goes_away_leaves_nothing(served: Served) -
         connection.connect(str(served.server.path))
         child = int(connection.recv(100).split()[1])
     served.node.wait_until(lambda: not Path(f"/proc/{child}").exists())
-    assert over(served.start(served.request("--version")))[0] == Ended(code=0, signal=None)
+    assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
     assert served.pid == before
 
 
@@ -263,7 +263,7 @@ def test_a_ruby_that_is_to_warn_makes_no_run(
 def test_a_server_ends_after_so_many_runs(served: Served) -> None:
     served.again(replace(LIMITS, runs=2))
     for left in (True, False):
-        assert over(served.start(served.request("--version")))[0] == Ended(code=0, signal=None)
+        assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
         served.node.wait_until(lambda: served.alive is left)  # noqa: B023 - it is waited for here
     assert served.recycled()
 
@@ -275,7 +275,7 @@ def test_a_server_ends_when_it_is_too_old(served: Served) -> None:
 
 def test_a_server_ends_that_has_grown_too_large(served: Served) -> None:
     served.again(replace(LIMITS, memory=1))
-    assert over(served.start(served.request("--version")))[0] == Ended(code=0, signal=None)
+    assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
     assert served.recycled()
 
 

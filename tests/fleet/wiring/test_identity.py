@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
-from localpuppet.fleet.requests.admission import Refusal
+from localpuppet.fleet.requests.admission import RequestRefusal
 from localpuppet.fleet.requests.messages import ask
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.trust.signing import MessageKind
@@ -59,18 +59,18 @@ def test_a_request_passes_through_the_settings(web: Node) -> None:
         )
 
     first = received()
-    assert isinstance(first, Refusal)
+    assert isinstance(first, RequestRefusal)
     assert "no key of alice is trusted here" in first.reason
     found.trusted.pin(alice.name, alice.key.public_key())
     second = received()
-    assert isinstance(second, Refusal)
+    assert isinstance(second, RequestRefusal)
     assert "this node has no policy" in second.reason
     web.write("policies/puppet.policy", "policy default deny\nallow\tchoria=alice\trunonce\t*\t*\n")
     request, token = ask(alice.signer, node, "runonce", RunOnce(), clock=clock)
     assert identity(web).reception().receive(token) == request
     assert (web.state / "seen.sqlite").exists()
     again = identity(web).reception().receive(token)
-    assert isinstance(again, Refusal), "another process"
+    assert isinstance(again, RequestRefusal), "another process"
     assert "replay" in again.reason
 
 

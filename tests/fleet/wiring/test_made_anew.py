@@ -10,7 +10,7 @@ import pytest
 
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.inventory.outbox import Outbox
-from localpuppet.fleet.wiring.made_anew import MadeAnew
+from localpuppet.fleet.wiring.made_anew import ReinstalledNode
 from localpuppet.node.wiring.node import NodeWiring
 from tests.rigs.forge import Forge, Repo, klass
 from tests.rigs.node import Node, make_node
@@ -112,7 +112,7 @@ def test_an_agent_that_has_just_started_is_waited_for(applied: Node) -> None:
     notes: list[str] = []
     wiring = NodeWiring(str(applied.root))
     with agent_of(applied):
-        assert MadeAnew(wiring, reading=0.1).applied("web", notes.append) is None
+        assert ReinstalledNode(wiring, reading=0.1).applied("web", notes.append) is None
     waits, problem = notes
     assert waits == "the agent has not read the bus yet: the run waits for it, 0.1 s at the most"
     assert problem.endswith("does not count: inventory: the agent has not read the bus yet")
@@ -128,7 +128,7 @@ def test_an_agent_that_has_just_started_is_waited_for(applied: Node) -> None:
                 assert applied.run("nodes", "--role", "web").code == 0
                 agent.enter_context(agent_of(applied))
 
-        said = MadeAnew(wiring).applied("web", note)
+        said = ReinstalledNode(wiring).applied("web", note)
     assert said is not None
     assert str(said.app) == "web/tags/r2"
     assert len(notes) == 2

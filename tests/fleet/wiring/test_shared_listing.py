@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from localpuppet.base.formats.names import RunId, SignerName
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.trust.keys import TrustedKeys
-from localpuppet.fleet.trust.signing import MessageKind, Signer
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.node.wiring.node import NodeWiring
 from tests.fleet.inventory.entries import entry
@@ -20,7 +20,7 @@ def run_of_now() -> RunId:
 async def says(fleet: Fleet, member: Member) -> None:
     """Have a node publish an entry."""
     said = entry(str(member.name), at=datetime.now(UTC).timestamp())
-    signer = Signer(SignerName(member.name), member.key.load())
+    signer = MessageSigner(SignerName(member.name), member.key.load())
     async with fleet.bus.open() as kv:
         token = signer.sign(said.to_payload(), MessageKind.INVENTORY)
         await kv.put(INVENTORY + member.name, token)

@@ -8,8 +8,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.puppet.changes import (
     MAX_CHANGES,
-    Change,
-    Foreseen,
+    PredictedChanges,
+    PropertyChange,
     foreseen,
     key_of,
     parse_salt,
@@ -49,7 +49,7 @@ def test_only_what_would_change_counts_and_no_value_is_told() -> None:
     text = json.dumps(found.to_dict())
     assert "secret" not in text
     assert "0600" not in text
-    assert Foreseen.from_dict(json.loads(text)) == found
+    assert PredictedChanges.from_dict(json.loads(text)) == found
 
 
 def test_a_mark_is_over_resource_property_and_both_values_and_the_key() -> None:
@@ -103,13 +103,15 @@ def test_what_two_runs_would_change_is_told_once() -> None:
 )
 def test_what_a_node_says_is_read_strictly(told: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="changes"):
-        Foreseen.from_dict(told)
+        PredictedChanges.from_dict(told)
 
 
 def test_what_is_told_is_fit_to_be_shown() -> None:
     told = {"release": "r", "total": 1, "changes": [["File", "a\x1b[2J\nb", "m", "0" * 32]]}
-    (found,) = Foreseen.from_dict(told).changes
-    assert found == Change(type="File", title="a\\x1b[2J\\x0ab", property="m", mark="0" * 32)
+    (found,) = PredictedChanges.from_dict(told).changes
+    assert found == PropertyChange(
+        type="File", title="a\\x1b[2J\\x0ab", property="m", mark="0" * 32
+    )
     with pytest.raises(InvalidInputError):
         parse_salt("5A" * 16)
     with pytest.raises(ValueError, match="not a Puppet report"):

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from localpuppet.node.puppet.fault import MAX_ERROR, Fault, normalized
+from localpuppet.node.puppet.fault import MAX_ERROR, FailureCause, normalized
 
 # From runs of Puppet 7.23, each of a manifest with one mistake in it.
 CORPUS = json.loads((Path(__file__).parents[2] / "data/puppet-errors.json").read_text())
 
 
-def fault_of(case: dict[str, Any]) -> Fault | None:
+def fault_of(case: dict[str, Any]) -> FailureCause | None:
     resource = case.get("resource_status")
     if resource is None:
-        return Fault.of_message(case["error"])
+        return FailureCause.of_message(case["error"])
     (message,) = [one["message"] for one in resource["events"] if one["status"] == "failure"]
-    return Fault.of_resource(resource, message)
+    return FailureCause.of_resource(resource, message)
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=[case["name"] for case in CORPUS])
@@ -35,10 +35,12 @@ def test_the_same_mistake_on_many_nodes_is_one() -> None:
         " on node {1}"
     )
     faults = {
-        Fault.of_message(text.format("nginx", f"web{number}.example.com", f"{number:064x}"))
+        FailureCause.of_message(text.format("nginx", f"web{number}.example.com", f"{number:064x}"))
         for number in range(300)
     }
-    assert faults == {Fault(error="Could not find class … for …", place="web/manifests/init.pp:7")}
+    assert faults == {
+        FailureCause(error="Could not find class … for …", place="web/manifests/init.pp:7")
+    }
 
 
 def test_a_mistake_in_a_defined_type_is_one_whoever_uses_the_type() -> None:
@@ -48,14 +50,14 @@ def test_a_mistake_in_a_defined_type_is_one_whoever_uses_the_type() -> None:
         " /etc/puppet/modules/shop/manifests/vhost.pp, line: 12, column: 5) (file:"
         " /etc/puppet/modules/profile/manifests/{0}.pp, line: {1}) on node {0}"
     )
-    faults = {Fault.of_message(text.format(f"n{number}", number)) for number in range(1, 4)}
+    faults = {FailureCause.of_message(text.format(f"n{number}", number)) for number in range(1, 4)}
     assert faults == {
-        Fault(error="Could not find class … for …", place="shop/manifests/vhost.pp:12")
+        FailureCause(error="Could not find class … for …", place="shop/manifests/vhost.pp:12")
     }
 
 
 def test_the_place_of_what_is_declared_twice_is_where_it_cannot_be() -> None:
-    fault = Fault.of_message(
+    fault = FailureCause.of_message(
         "Evaluation Error: Error while evaluating a Resource Statement, Evaluation Error: Error"
         " while evaluating a Resource Statement, Duplicate declaration: User[deploy] is already"
         " declared at (file: /m/base/manifests/users.pp, line: 3); cannot redeclare (file:"
@@ -123,15 +125,15 @@ def test_a_word_that_is_not_puppets_never_leaves(text: str, secret: str) -> None
 
 def test_titles_and_places_that_are_more_than_names_are_left_out() -> None:
     status = {"resource": "Exec[curl -u me:s3cret]", "file": "/a/b c.pp", "line": 3}
-    assert Fault.of_resource(status, "x") == Fault(error="…", resource="Exec[…]")
+    assert FailureCause.of_resource(status, "x") == FailureCause(error="…", resource="Exec[…]")
     status = {"resource": "File[/etc/motd]", "file": "/a/site.pp", "line": None}
-    assert Fault.of_resource(status, "x") == Fault(
+    assert FailureCause.of_resource(status, "x") == FailureCause(
         error="…", resource="File[/etc/motd]", place="site.pp"
     )
-    assert Fault.of_resource({}, "") == Fault(error="")
+    assert FailureCause.of_resource({}, "") == FailureCause(error="")
 
 
 def test_a_message_of_any_length_is_short() -> None:
     assert len(normalized("could not find " * 100_000)) == MAX_ERROR
     assert len(normalized("'\"`([{" * 100_000)) <= MAX_ERROR
-    assert Fault.of_message("  ") is None
+    assert FailureCause.of_message("  ") is None

@@ -10,7 +10,7 @@ from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.machine.ports import Child
 from localpuppet.node.puppet.environment import LeanStart
 from localpuppet.node.puppet.installation import Installation
-from localpuppet.node.puppet.launching import LIMITS, Launch, launch, server_command
+from localpuppet.node.puppet.launching import LIMITS, PuppetLaunch, launch, server_command
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
 
 PUPPET = "/usr/bin/puppet"
@@ -18,7 +18,7 @@ INSTALLATION = Installation(
     command=PUPPET, version="7.23.0", settings={"libdir": "/var/lib/puppet/lib"}, lean=("--x",)
 )
 LEAN = LeanStart(flags=("--x",), file=Path("/lean.rb"), compiled=Path("/ruby"))
-RUN = Launch(
+RUN = PuppetLaunch(
     installation=INSTALLATION,
     argv=[PUPPET, "apply", "--noop"],
     base={"PATH": "/bin", "LC_ALL": "C"},

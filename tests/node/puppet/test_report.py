@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from localpuppet.node.puppet.fault import Fault
-from localpuppet.node.puppet.report import Report
+from localpuppet.node.puppet.fault import FailureCause
+from localpuppet.node.puppet.report import PuppetReport
 
 WHEN = "2026-11-20T14:03:12Z"
 
@@ -15,9 +15,9 @@ def raw(**more: Any) -> dict[str, Any]:
 
 
 def test_a_correction_is_told_apart_from_a_change() -> None:
-    assert Report.from_dict(raw(corrective_change=True)).corrective
-    assert not Report.from_dict(raw(corrective_change=False)).corrective
-    assert not Report.from_dict(raw()).corrective
+    assert PuppetReport.from_dict(raw(corrective_change=True)).corrective
+    assert not PuppetReport.from_dict(raw(corrective_change=False)).corrective
+    assert not PuppetReport.from_dict(raw()).corrective
 
 
 def test_the_resource_that_failed_first_is_the_fault() -> None:
@@ -25,10 +25,12 @@ def test_the_resource_that_failed_first_is_the_fault() -> None:
     late = {"resource": "Exec[b]", "failed": True, "time": "2026-11-20T14:03:14Z", "events": []}
     early = {"resource": "Exec[a]", "failed": True, "time": WHEN, "events": [event]}
     fine = {"resource": "Exec[c]", "failed": False, "time": "2026-11-20T14:03:11Z"}
-    report = Report.from_dict(raw(resource_statuses={"1": late, "2": early, "3": fine}))
-    assert report.fault == Fault(error="… returned … instead of one of …", resource="Exec[a]")
+    report = PuppetReport.from_dict(raw(resource_statuses={"1": late, "2": early, "3": fine}))
+    assert report.fault == FailureCause(
+        error="… returned … instead of one of …", resource="Exec[a]"
+    )
     assert report.first_failed.startswith("Exec[a]: '/bin/x s3cret' returned 1")
-    assert Report.from_dict(raw(resource_statuses={"3": fine})).fault is None
+    assert PuppetReport.from_dict(raw(resource_statuses={"3": fine})).fault is None
 
 
 def test_a_resource_that_failed_without_an_event_is_told_by_what_was_logged_of_it() -> None:
@@ -39,12 +41,12 @@ def test_a_resource_that_failed_without_an_event_is_told_by_what_was_logged_of_i
         {"level": "notice", "source": "/Stage[main]/Shop/Package[shop]", "message": "begins"},
         {"level": "err", "source": "/Stage[main]/Shop/Package[shop]", "message": "Provider dnf is"},
     ]
-    report = Report.from_dict(raw(resource_statuses={"1": status}, logs=logs))
+    report = PuppetReport.from_dict(raw(resource_statuses={"1": status}, logs=logs))
     assert report.first_failed == "Package[shop]: Provider dnf is"
-    assert report.fault == Fault(error="Provider … is", resource="Package[shop]")
+    assert report.fault == FailureCause(error="Provider … is", resource="Package[shop]")
 
 
 @pytest.mark.parametrize("wrong", [{}, {"status": "changed"}, raw(resource_statuses=[1])])
 def test_what_is_not_a_report_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        Report.from_dict(wrong)
+        PuppetReport.from_dict(wrong)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.node.puppet.resources import Fate, resources_of, slowest
+from localpuppet.node.puppet.resources import ResourceResult, resources_of, slowest
 
 
 def status(name: str, **more: Any) -> dict[str, Any]:
@@ -15,16 +15,16 @@ def status(name: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("more", "fate"),
     [
-        ({"failed": True, "changed": True}, Fate.FAILED),
-        ({"failed_to_restart": True, "changed": True}, Fate.FAILED),
-        ({"changed": True}, Fate.CHANGED),
-        ({"events": [{"property": "ensure", "status": "noop"}]}, Fate.WOULD_CHANGE),
-        ({"skipped": True}, Fate.SKIPPED),
-        ({"events": [{"property": "mode", "status": "audit"}]}, Fate.UNCHANGED),
-        ({}, Fate.UNCHANGED),
+        ({"failed": True, "changed": True}, ResourceResult.FAILED),
+        ({"failed_to_restart": True, "changed": True}, ResourceResult.FAILED),
+        ({"changed": True}, ResourceResult.CHANGED),
+        ({"events": [{"property": "ensure", "status": "noop"}]}, ResourceResult.WOULD_CHANGE),
+        ({"skipped": True}, ResourceResult.SKIPPED),
+        ({"events": [{"property": "mode", "status": "audit"}]}, ResourceResult.UNCHANGED),
+        ({}, ResourceResult.UNCHANGED),
     ],
 )
-def test_the_fate_of_a_resource(more: dict[str, Any], fate: Fate) -> None:
+def test_the_fate_of_a_resource(more: dict[str, Any], fate: ResourceResult) -> None:
     (found,) = resources_of({"resource_statuses": {"x": status("x", **more)}})
     assert found.fate is fate
     assert found.place == "init.pp:3"

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.fetch import Fetcher, Wanted, compare_commits
+from localpuppet.node.releases.fetch import Fetcher, WantedTag, compare_commits
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.program import GitProgram
@@ -35,8 +35,8 @@ def ntp(forge: Forge) -> Repo:
     return repo
 
 
-def wanted(repo: Repo, tag: str = "v1", pinned: Pin | None = None) -> Wanted:
-    return Wanted(
+def wanted(repo: Repo, tag: str = "v1", pinned: Pin | None = None) -> WantedTag:
+    return WantedTag(
         url=GitUrl(repo.url),
         tag=Tag(tag),
         where=f"lock: {tag}",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
-from localpuppet.node.releases.source import MAX_AHEAD, Source
+from localpuppet.node.releases.source import MAX_AHEAD, ReleaseSource
 from tests.rigs.forge import Forge
 from tests.rigs.node import Node
 from tests.rigs.packages import build
@@ -95,7 +95,7 @@ def test_a_collection_is_as_fresh_as_the_release_that_pins_it(fresh: ReleaseSite
 def test_what_a_source_cannot_say(body: dict[str, object], problem: str) -> None:
     raw = {"git": "https://git.example.net/web.git", **body}
     with pytest.raises(InvalidInputError, match=problem):
-        Source.from_dict("web", raw, root=Path("/etc/puppet"), allow_file=False)
+        ReleaseSource.from_dict("web", raw, root=Path("/etc/puppet"), allow_file=False)
 
 
 def test_on_a_node_whose_clock_goes_on(node: Node, forge: Forge, tmp_path: Path) -> None:

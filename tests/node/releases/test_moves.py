@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.node.releases.forge.names import Slug
-from localpuppet.node.releases.forge.versions import Version
+from localpuppet.node.releases.forge.versions import ModuleVersion
 from localpuppet.node.releases.git.names import GitUrl
 from localpuppet.node.releases.lock import CommitPin, ForgePin, Lock
 from localpuppet.node.releases.single.moves import changes, moves
@@ -19,7 +19,7 @@ def at(url: str, digit: str) -> CommitPin:
 def version(text: str) -> ForgePin:
     return ForgePin(
         forge=Slug.parse("puppetlabs/stdlib", where=""),
-        version=Version.parse(text, where=""),
+        version=ModuleVersion.parse(text, where=""),
         archive_sha256=TREE,
         tree_sha256=TREE,
     )

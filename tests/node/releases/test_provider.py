@@ -17,7 +17,7 @@ from localpuppet.node.releases.provider import ReleaseProvider
 from localpuppet.node.releases.reading import InterfaceReader
 from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.staging import Approve
-from localpuppet.node.runs.observer import Unseen
+from localpuppet.node.runs.observer import SilentObserver
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
 from tests.rigs.staged import R1, R2, ReleaseSite, url
 
@@ -84,7 +84,7 @@ class Provided:
                 processes=self.processes,
             ),
             elsewhere=lambda: (self.site.root / "default.pp", []),
-            observe=Unseen,
+            observe=SilentObserver,
         )
 
     def _resolve(self, path: ReleasePath) -> Release:

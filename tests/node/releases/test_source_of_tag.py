@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError
-from localpuppet.node.releases.fetch import Fetcher, Wanted
+from localpuppet.node.releases.fetch import Fetcher, WantedTag
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.program import GitProgram
-from localpuppet.node.releases.source import Source
+from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.store import Store
 from tests.rigs.forge import Forge, Repo
 from tests.rigs.signing import Signing, sign_tag
@@ -41,26 +41,26 @@ def web(forge: Forge, signing: Signing) -> Repo:
 
 
 @pytest.fixture
-def source(web: Repo, signing: Signing) -> Source:
-    return Source(name="web", url=GitUrl(web.url), signers=signing.ssh_signers("ssh"))
+def source(web: Repo, signing: Signing) -> ReleaseSource:
+    return ReleaseSource(name="web", url=GitUrl(web.url), signers=signing.ssh_signers("ssh"))
 
 
-def wanted(source: Source) -> Wanted:
-    return Wanted(url=source.url, tag=Tag("r1"), where="web/tags/r1", source=source)
+def wanted(source: ReleaseSource) -> WantedTag:
+    return WantedTag(url=source.url, tag=Tag("r1"), where="web/tags/r1", source=source)
 
 
-def refused(fetcher: Fetcher, source: Source) -> str:
+def refused(fetcher: Fetcher, source: ReleaseSource) -> str:
     with pytest.raises(IntegrityError) as caught:
         fetcher.bring({"web": wanted(source)})
     return str(caught.value)
 
 
-def test_a_tag_of_the_source_is_taken(fetcher: Fetcher, source: Source) -> None:
+def test_a_tag_of_the_source_is_taken(fetcher: Fetcher, source: ReleaseSource) -> None:
     assert fetcher.bring({"web": wanted(source)})["web"].tag == "r1"
 
 
 def test_the_tag_of_another_source_is_refused_whoever_signed_it(
-    fetcher: Fetcher, source: Source
+    fetcher: Fetcher, source: ReleaseSource
 ) -> None:
     """The same bytes, the same signature, served by the host of `shop`."""
     shop = replace(source, name="shop")
@@ -70,7 +70,7 @@ def test_the_tag_of_another_source_is_refused_whoever_signed_it(
 
 
 def test_an_older_tag_is_let_in_where_the_source_says_so(
-    fetcher: Fetcher, source: Source, web: Repo, signing: Signing
+    fetcher: Fetcher, source: ReleaseSource, web: Repo, signing: Signing
 ) -> None:
     sign_tag(web, "r1", signing, message="release r1")
     said = refused(fetcher, source)
@@ -92,14 +92,14 @@ def test_an_older_tag_is_let_in_where_the_source_says_so(
     ],
 )
 def test_only_one_name_and_exactly_the_one_counts(
-    fetcher: Fetcher, source: Source, web: Repo, signing: Signing, message: str
+    fetcher: Fetcher, source: ReleaseSource, web: Repo, signing: Signing, message: str
 ) -> None:
     sign_tag(web, "r1", signing, message=message)
     assert "not for web" in refused(fetcher, source)
 
 
 def test_a_source_that_asks_for_no_signature_asks_for_no_name(
-    fetcher: Fetcher, source: Source
+    fetcher: Fetcher, source: ReleaseSource
 ) -> None:
     anybody = replace(source, name="shop", signers=None)
     assert fetcher.bring({"web": wanted(anybody)})["web"].tag == "r1"

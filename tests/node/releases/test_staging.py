@@ -16,7 +16,7 @@ from localpuppet.base.errors import (
 )
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.lock import Lock, Pin
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staged import StagedRelease
 from tests.rigs.staged import DIST, R1, R2, ReleaseSite, url
 
 
@@ -30,7 +30,7 @@ class Approval:
         self.names_then: list[str] = []
 
     def __call__(
-        self, staged: Staged, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
+        self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
     ) -> None:
         site = self._site
         self.asked.append(staged.app)

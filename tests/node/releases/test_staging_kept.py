@@ -10,7 +10,7 @@ from localpuppet.base.errors import (
     StateError,
     UnavailableError,
 )
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staged import StagedRelease
 from tests.rigs.staged import DIST, R1, R2, ReleaseSite, url
 
 
@@ -176,4 +176,4 @@ def test_the_record_has_what_the_lock_and_the_tag_said(web_site: ReleaseSite) ->
     assert raw["modules"] == {"ntp": lock.modules["ntp"].tree_sha256}
     assert raw["sources"] == {DIST: lock.sources[DIST].tree_sha256}
     assert raw["pin"]["commit"] == web_site.servers.published[url("web"), "r1"].found.commit
-    assert Staged.from_dict(raw) == staged
+    assert StagedRelease.from_dict(raw) == staged

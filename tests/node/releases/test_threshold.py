@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, UnavailableError
-from localpuppet.node.releases.fetch import Fetcher, Wanted
+from localpuppet.node.releases.fetch import Fetcher, WantedTag
 from localpuppet.node.releases.git.countersignatures import MAX_COUNTERSIGNATURES
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.lock import Pin
-from localpuppet.node.releases.source import Source
+from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.store import Store
 from tests.rigs.forge import Forge, Repo
 from tests.rigs.signing import (
@@ -61,13 +61,13 @@ class Place:
         git = Git(state / "mirrors", GitProgram(env=os.environ, allow_file=True, timeout=60))
         self.fetcher = Fetcher(repository=git, store=Store(state))
 
-    def bring(self, source: Source, pinned: Pin | None = None) -> Pin:
-        item = Wanted(url=source.url, tag=Tag("r1"), where="web/tags/r1", source=source)
+    def bring(self, source: ReleaseSource, pinned: Pin | None = None) -> Pin:
+        item = WantedTag(url=source.url, tag=Tag("r1"), where="web/tags/r1", source=source)
         if pinned is not None:
             item = replace(item, pinned=pinned, tree_sha256=pinned.tree_sha256)
         return self.fetcher.bring({"web": item})["web"]
 
-    def refused(self, source: Source, pinned: Pin | None = None) -> str:
+    def refused(self, source: ReleaseSource, pinned: Pin | None = None) -> str:
         with pytest.raises(IntegrityError) as caught:
             self.bring(source, pinned)
         return str(caught.value)
@@ -78,8 +78,8 @@ def place(tmp_path: Path, web: Repo) -> Place:
     return Place(tmp_path / "state", web)
 
 
-def two(web: Repo, signers: Path, signatures: int = 2) -> Source:
-    return Source(name="web", url=GitUrl(web.url), signers=signers, signatures=signatures)
+def two(web: Repo, signers: Path, signatures: int = 2) -> ReleaseSource:
+    return ReleaseSource(name="web", url=GitUrl(web.url), signers=signers, signatures=signatures)
 
 
 def trusted(signing: Signing, *names: str, called: Mapping[str, str] | None = None) -> Path:
@@ -87,13 +87,13 @@ def trusted(signing: Signing, *names: str, called: Mapping[str, str] | None = No
 
 
 @pytest.fixture
-def source(web: Repo, signing: Signing) -> Source:
+def source(web: Repo, signing: Signing) -> ReleaseSource:
     """Two of alice, who has two keys, and bob."""
     return two(web, trusted(signing, "alice", "alice2", "bob"))
 
 
 def test_one_signature_is_refused_and_a_second_person_is_enough(
-    place: Place, source: Source, signing: Signing
+    place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     said = place.refused(source)
     assert "web asks for the signatures of 2 people" in said
@@ -106,7 +106,7 @@ def test_one_signature_is_refused_and_a_second_person_is_enough(
 
 
 def test_a_person_counts_once_whatever_the_keys_and_signatures(
-    place: Place, source: Source, signing: Signing
+    place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     for key in ("alice", "alice", "alice2"):
         countersign(place.web, "r1", signing, key)
@@ -143,7 +143,7 @@ def test_openpgp_is_counted_by_the_same_rule(place: Place, signing: Signing) -> 
     ],
 )
 def test_a_signature_of_something_else_does_not_count(
-    place: Place, source: Source, signing: Signing, lies: dict[str, str], why: str
+    place: Place, source: ReleaseSource, signing: Signing, lies: dict[str, str], why: str
 ) -> None:
     others = {"commit": ("commit", place.web.git("rev-parse", "HEAD"))}
     others["other tag"] = ("tag", sign_tag(place.web, "r2", signing, key="alice"))
@@ -157,7 +157,7 @@ def test_a_signature_of_something_else_does_not_count(
 
 
 def test_a_countersignature_goes_with_its_tag_when_that_is_made_anew(
-    place: Place, source: Source, signing: Signing
+    place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     countersign(place.web, "r1", signing, "bob")
     place.web.commit({"web/manifests/init.pp": "class web { include evil }\n"})
@@ -166,7 +166,7 @@ def test_a_countersignature_goes_with_its_tag_when_that_is_made_anew(
 
 
 def test_what_a_stranger_puts_there_counts_for_nobody_and_stops_nobody(
-    place: Place, source: Source, signing: Signing
+    place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     countersign(place.web, "r1", signing, "eve")
     text = endorsement(place.web, "r1")
@@ -183,7 +183,7 @@ def test_what_a_stranger_puts_there_counts_for_nobody_and_stops_nobody(
 
 
 def test_a_signature_of_the_other_kind_does_not_count(
-    place: Place, source: Source, signing: Signing
+    place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     text = endorsement(place.web, "r1")
     put_countersignature(place.web, "r1", text + signing.pgp_sign("bob", text))
@@ -191,7 +191,7 @@ def test_a_signature_of_the_other_kind_does_not_count(
 
 
 def test_the_tags_own_signature_must_count_whoever_else_signs(
-    place: Place, source: Source, signing: Signing
+    place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     sign_tag(place.web, "r1", signing, key="eve")
     for key in ("alice", "bob"):
@@ -200,7 +200,7 @@ def test_the_tags_own_signature_must_count_whoever_else_signs(
 
 
 def test_who_is_removed_counts_no_more_and_a_higher_number_asks_again(
-    place: Place, source: Source, signing: Signing
+    place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     """Also on a node that has verified before: what is remembered knows keys and number."""
     countersign(place.web, "r1", signing, "bob")
@@ -217,7 +217,7 @@ def test_who_is_removed_counts_no_more_and_a_higher_number_asks_again(
 
 
 def test_a_changed_signers_file_is_answered_from_the_mirror(
-    place: Place, source: Source, signing: Signing
+    place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     countersign(place.web, "r1", signing, "bob")
     pin = place.bring(source)
@@ -228,7 +228,7 @@ def test_a_changed_signers_file_is_answered_from_the_mirror(
 
 
 def test_more_than_a_release_can_have_are_refused_and_none_is_looked_at(
-    place: Place, source: Source, signing: Signing
+    place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     genuine = countersign(place.web, "r1", signing, "bob")
     body = place.web.git("cat-file", "tag", genuine)

@@ -12,7 +12,7 @@ from localpuppet.node.releases.forge.directory import DirectoryForge
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.ports import ForgeRelease
 from localpuppet.node.releases.forge.transfer import Access, Transfer
-from localpuppet.node.releases.forge.versions import Version
+from localpuppet.node.releases.forge.versions import ModuleVersion
 from localpuppet.node.releases.limits import MAX_PINNED, Budget, Limits
 from localpuppet.node.releases.lock import ForgePin, Lock
 from localpuppet.node.releases.manifest import Manifest
@@ -48,7 +48,7 @@ def pins() -> dict[str, ForgePin]:
     return {
         f"modules.{name}": ForgePin(
             forge=Slug.parse(f"acme/{name}", where=""),
-            version=Version.parse("1.0.0", where=""),
+            version=ModuleVersion.parse("1.0.0", where=""),
             archive_sha256="",
             tree_sha256="",
         )
@@ -134,7 +134,7 @@ def test_archives_do_not_come_far_ahead_of_who_counts_them(
     forge = Forge(url=url, transfer=Transfer(access), cache=tmp_path / "cache")
     slug = Slug.parse("acme/one", where="")
     wanted = {
-        ForgeRelease(slug, Version.parse(f"1.0.{number}", where="")): ""
+        ForgeRelease(slug, ModuleVersion.parse(f"1.0.{number}", where="")): ""
         for number in range(3 * AHEAD)
     }
     arrivals = forge.archives(wanted)

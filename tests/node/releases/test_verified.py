@@ -6,9 +6,9 @@ from pathlib import Path
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.lock import Pin
-from localpuppet.node.releases.source import Source
-from localpuppet.node.releases.staged import Staged
-from localpuppet.node.releases.verified import Verified, rules_digest
+from localpuppet.node.releases.source import ReleaseSource
+from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.verified import VerificationCache, rules_digest
 
 APP = ReleasePath("web/tags/r1")
 URL = GitUrl("https://git.example.net/web.git")
@@ -20,8 +20,8 @@ def test_a_signer_who_is_removed_while_a_release_is_staged_vouches_for_nothing(
 ) -> None:
     signers = tmp_path / "signers"
     signers.write_text("mallory key\n")
-    source = Source(name="web", url=URL, signers=signers)
-    verified = Verified(tmp_path / "state")
+    source = ReleaseSource(name="web", url=URL, signers=signers)
+    verified = VerificationCache(tmp_path / "state")
     rules = rules_digest(source)  # git verifies by these
     signers.write_text("alice key\n")
     verified.note([(source, PIN, rules)])
@@ -35,12 +35,12 @@ def test_what_is_noted_together_is_found_and_the_rest_of_a_release_is_named(
 ) -> None:
     signers = tmp_path / "signers"
     signers.write_text("alice key\n")
-    sources = {name: Source(name=name, url=URL, signers=signers) for name in ("web", "dist")}
-    sources["open"] = Source(name="open", url=URL, signers=None)
+    sources = {name: ReleaseSource(name=name, url=URL, signers=signers) for name in ("web", "dist")}
+    sources["open"] = ReleaseSource(name="open", url=URL, signers=None)
     dist = replace(PIN, tag=Tag("r7"), tree_sha256="d" * 64)
     collections = {"open/tags/r1": "e" * 64, "dist/tags/r7": dist.tree_sha256}
-    staged = Staged(app=APP, pin=PIN, composition="", modules={}, sources=collections)
-    verified = Verified(tmp_path / "state")
+    staged = StagedRelease(app=APP, pin=PIN, composition="", modules={}, sources=collections)
+    verified = VerificationCache(tmp_path / "state")
     assert verified.noted().unverified(staged, sources) == APP
     assert verified.noted().unverified(staged, {}) is None
     rules = {name: rules_digest(source) for name, source in sources.items()}

@@ -17,8 +17,8 @@ from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.enc.input import InputReader
 from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.runs.assigning import Assigning
-from localpuppet.node.runs.run import Outcome, State
+from localpuppet.node.runs.assigning import AssignmentService
+from localpuppet.node.runs.run import Outcome, RunState
 from tests.doubles.ports import FakeChild, Started
 from tests.node.releases.test_provider import VERSION, Provided
 from tests.rigs.recorded import Recorded
@@ -50,7 +50,7 @@ class Site(Provided):
         self.input("web/assigned")
         self.confirmed: set[int] = set()
         self.notes: list[str] = []
-        self.assigning = Assigning(
+        self.assigning = AssignmentService(
             own=root / "input.yaml",
             inputs=InputReader(
                 documents=Documents(None),
@@ -94,7 +94,7 @@ class Site(Provided):
         document = {"classes": {"web": {"port": self.runs}}}
         request = self.recorded.request(run, app=app, node_document=document)
         run.open(request, self.recorded.status(run, app=app))
-        run.close(self.recorded.status(run, app=app, state=State.FINISHED, outcome=outcome))
+        run.close(self.recorded.status(run, app=app, state=RunState.FINISHED, outcome=outcome))
         return run.id
 
 

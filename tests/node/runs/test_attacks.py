@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.machine.ports import Ended, ProcessId
+from localpuppet.base.machine.ports import ProcessEnd, ProcessId
 from localpuppet.node.runs.run_log import RunLog
-from localpuppet.node.runs.stopping import Stopping
+from localpuppet.node.runs.stopping import StopDecision
 from localpuppet.node.runs.watching import watch
 from tests.doubles.ports import FakeClock, FakeProcesses
 from tests.node.runs.test_faults import heals
@@ -41,7 +41,7 @@ class Undying:
         self.clock = clock
         self.ends: list[bool] = []
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> ProcessEnd | None:
         self.clock.advance(1)
         return None
 
@@ -79,7 +79,7 @@ def test_a_puppet_that_survives_kill_is_given_up_and_not_waited_for(tmp_path: Pa
     ended = watch(
         child,
         log,
-        Stopping(started=clock.monotonic(), timeout=5, grace=3),
+        StopDecision(started=clock.monotonic(), timeout=5, grace=3),
         clock=clock,
         processes=FakeProcesses(),
         observer=Quiet(),

@@ -10,7 +10,7 @@ from localpuppet.base.errors import BusyError, InvalidInputError, OnHoldError, S
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import write_json
-from localpuppet.node.runs.attempt import Attempt, Refusal, refusal
+from localpuppet.node.runs.attempt import Attempt, RefusalKind, refusal
 from localpuppet.node.runs.attempts import KEPT, LONGEST, Attempts
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.records import Records
@@ -57,7 +57,11 @@ def test_a_refusal_is_kept_with_its_class_and_our_line(
     refuse(attempts, OnHoldError("on hold: x", hint="ask"))
     found = attempts.newest()
     assert found is not None
-    assert (found.refusal, found.reason, found.app) == (Refusal.ON_HOLD, "on hold: x (ask)", APP)
+    assert (found.refusal, found.reason, found.app) == (
+        RefusalKind.ON_HOLD,
+        "on hold: x (ask)",
+        APP,
+    )
     assert (found.user, found.input, found.at) == ("alice", "input.yaml", show_time(clock.now()))
 
 
@@ -70,7 +74,7 @@ def test_the_same_refusal_again_counts_up_and_another_begins_anew(
         clock.advance(60)
     refuse(attempts, InvalidInputError("is not a release"), app=None)
     newest, repeated = attempts.history()
-    assert (newest.times, newest.refusal, newest.app) == (1, Refusal.INVALID_INPUT, "")
+    assert (newest.times, newest.refusal, newest.app) == (1, RefusalKind.INVALID_INPUT, "")
     assert (repeated.times, repeated.since) == (3, begun)
 
 
@@ -121,8 +125,8 @@ def test_a_damaged_attempt_is_left_out(attempts: Attempts, tmp_path: Path) -> No
 
 
 def test_every_error_has_a_class() -> None:
-    assert refusal(PermissionError("no")) is Refusal.MACHINE
-    assert refusal(OnHoldError("no")) is Refusal.ON_HOLD
+    assert refusal(PermissionError("no")) is RefusalKind.MACHINE
+    assert refusal(OnHoldError("no")) is RefusalKind.ON_HOLD
 
 
 def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:

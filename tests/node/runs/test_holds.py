@@ -9,7 +9,7 @@ import pytest
 from localpuppet.base.errors import BusyError, OnHoldError, StateError
 from localpuppet.base.formats.times import show_time
 from localpuppet.node.puppet.run_lock import PuppetRunLock
-from localpuppet.node.runs.hold import Held, Hold, rollout_owner
+from localpuppet.node.runs.hold import Hold, HoldStatus, rollout_owner
 from localpuppet.node.runs.holds import Holds
 from tests.doubles.ports import FakeClock, FakeProcesses
 
@@ -209,11 +209,13 @@ def test_what_holds_mean_for_what_waits(clock: FakeClock) -> None:
     mine = hold(rollout_owner("choria=alice", "r1"), clock)
     other = hold(rollout_owner("choria=bob", "r2"), clock)
     person = hold("bob", clock)
-    assert Held.by([]) is None
-    assert Held.by([mine]) == Held(reason=str(mine), rollouts=frozenset([mine.owner]), alone=True)
-    both = Held.by([mine, person])
-    assert both == Held(reason=str(person), rollouts=frozenset([mine.owner]), alone=False)
-    two = Held.by([mine, other])
+    assert HoldStatus.by([]) is None
+    assert HoldStatus.by([mine]) == HoldStatus(
+        reason=str(mine), rollouts=frozenset([mine.owner]), alone=True
+    )
+    both = HoldStatus.by([mine, person])
+    assert both == HoldStatus(reason=str(person), rollouts=frozenset([mine.owner]), alone=False)
+    two = HoldStatus.by([mine, other])
     assert two is not None
     assert not two.alone
-    assert Held.by([person]) == Held(reason=str(person))
+    assert HoldStatus.by([person]) == HoldStatus(reason=str(person))

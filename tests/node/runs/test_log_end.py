@@ -6,7 +6,7 @@ import random
 import pytest
 
 from localpuppet.node.puppet.log_lines import Diffs
-from localpuppet.node.runs.log_end import End, LogEnd, weight
+from localpuppet.node.runs.log_end import LogEnd, LogExcerpt, weight
 
 SOURCE = "Notice: /Stage[main]/Main/File[/x]/content: "
 LINES = [
@@ -26,7 +26,7 @@ LINES = [
 ]
 
 
-def line_by_line(data: bytes, *, most: int, longest: int) -> End:
+def line_by_line(data: bytes, *, most: int, longest: int) -> LogExcerpt:
     """Return the end of a log in the plain way."""
     text = data.decode("utf-8", "backslashreplace")
     whole = [line.rstrip("\n") for line in io.StringIO(text, newline=None)]
@@ -38,7 +38,7 @@ def line_by_line(data: bytes, *, most: int, longest: int) -> End:
         if room < 0:
             break
         lines.insert(0, line)
-    return End(lines=lines, before=len(told) - len(lines), left_out=len(whole) - len(told))
+    return LogExcerpt(lines=lines, before=len(told) - len(lines), left_out=len(whole) - len(told))
 
 
 @pytest.mark.parametrize("piece", [1, 7, 64, 300, 10_000])

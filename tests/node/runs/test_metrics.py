@@ -4,7 +4,7 @@ from pathlib import Path
 
 from localpuppet.base.formats.prometheus import parse_samples
 from localpuppet.node.runs import metrics
-from localpuppet.node.runs.run import Outcome, State
+from localpuppet.node.runs.run import Outcome, RunState
 from tests.rigs.recorded import Recorded
 
 NAME = "localpuppet_unconfirmed"
@@ -17,7 +17,7 @@ def test_an_unconfirmed_release_is_told_until_it_is_settled_also_over_a_run(tmp_
     metrics.note_confirmation(path, late=True)
     recorded = Recorded(tmp_path)
     run = recorded.records.create(recorded.clock)
-    status = recorded.status(run, state=State.FINISHED, outcome=Outcome.CHANGED)
+    status = recorded.status(run, state=RunState.FINISHED, outcome=Outcome.CHANGED)
     metrics.update(path, status, holds=1, rollback=None, now=recorded.clock.now())
     samples = parse_samples(path.read_text())
     assert (samples[NAME], samples["localpuppet_last_run_success"]) == ("1", "1")

@@ -7,15 +7,15 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.node.puppet.launching import Launched
+from localpuppet.node.puppet.launching import LaunchedPuppet
 from localpuppet.node.runs.open_record import OpenRecord
-from localpuppet.node.runs.run import Ending, Outcome, State, Status, Verdict
+from localpuppet.node.runs.run import Outcome, PuppetEnd, RunState, RunVerdict, Status
 from tests.doubles.ports import FakeChild
 from tests.rigs.recorded import SUPERVISOR, Recorded, in_the_way
 
 OTHER = ProcessId(pid=9, boot_id="b", started=5)
-GOOD = Verdict(outcome=Outcome.UNCHANGED, reason="")
-ENDING = Ending(code=0, signal=None, stopped=None, report=None, report_problem="")
+GOOD = RunVerdict(outcome=Outcome.UNCHANGED, reason="")
+ENDING = PuppetEnd(code=0, signal=None, stopped=None, report=None, report_problem="")
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def site(tmp_path: Path) -> Recorded:
 
 def opened(site: Recorded) -> OpenRecord:
     run = site.records.create(site.clock)
-    queued = site.status(run, state=State.QUEUED, puppet=None)
+    queued = site.status(run, state=RunState.QUEUED, puppet=None)
     record = OpenRecord(run, queued, clock=site.clock)
     record.open(site.request(run))
     return record
@@ -39,14 +39,14 @@ def on_disk(site: Recorded, record: OpenRecord) -> Status:
 def test_a_step_is_on_the_disk_when_it_is_written_and_not_before(site: Recorded) -> None:
     record = opened(site)
     record.hand_to(OTHER)
-    record.start(Launched(child=FakeChild(), cold_reason="it is old"))
+    record.start(LaunchedPuppet(child=FakeChild(), cold_reason="it is old"))
     assert (on_disk(site, record).state, on_disk(site, record).supervisor) == (
-        State.QUEUED,
+        RunState.QUEUED,
         asdict(SUPERVISOR),
     )
     record.write()
     found = on_disk(site, record)
-    assert (found.state, found.supervisor) == (State.RUNNING, asdict(OTHER))
+    assert (found.state, found.supervisor) == (RunState.RUNNING, asdict(OTHER))
     assert (found.puppet_started, found.warm, found.cold_reason) == (True, False, "it is old")
 
 
@@ -63,8 +63,8 @@ def test_an_end_that_the_disk_refused_can_be_another_one(site: Recorded) -> None
     in_the_way(record.directory.status)
     with pytest.raises(StateError):
         record.close(GOOD, ENDING)
-    assert record.status.state is State.QUEUED
+    assert record.status.state is RunState.QUEUED
     (record.directory.status / "in the way").rmdir()
     record.directory.status.rmdir()
-    record.close(Verdict(outcome=Outcome.FAILED, reason="could not be supervised"), ENDING)
+    record.close(RunVerdict(outcome=Outcome.FAILED, reason="could not be supervised"), ENDING)
     assert on_disk(site, record).outcome is Outcome.FAILED

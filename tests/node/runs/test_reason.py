@@ -5,7 +5,7 @@ import pytest
 from localpuppet.base.formats.names import RunId
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.runs.reason import Category, category, public_reason, published
-from localpuppet.node.runs.run import Outcome, State, Status
+from localpuppet.node.runs.run import Outcome, RunState, Status
 
 WORDS = "Error: got 'a secret'"
 
@@ -13,7 +13,7 @@ WORDS = "Error: got 'a secret'"
 def status(outcome: Outcome | None, **more: object) -> Status:
     fields: dict[str, object] = {
         "id": RunId("20261120T140312.482913Z-7f3a"),
-        "state": State.FINISHED if outcome else State.RUNNING,
+        "state": RunState.FINISHED if outcome else RunState.RUNNING,
         "outcome": outcome,
         "app": "foo/tags/r1",
         "started_at": "2026-11-20T14:03:12Z",

@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.runs.records import Records
-from localpuppet.node.runs.run import Outcome, State, Status
+from localpuppet.node.runs.run import Outcome, RunState, Status
 from tests.doubles.ports import FakeProcesses
 from tests.rigs.recorded import PUPPET, SUPERVISOR, Recorded, in_the_way
 
@@ -152,14 +152,14 @@ def test_a_run_is_known_by_its_cause(site: Recorded) -> None:
     assert site.records.caused_by("choria=alice/rollout/1", "v") is None
     found = site.records.caused_by("choria=alice/rollout/1", "u")
     assert found is not None
-    assert (found.id, found.state) == (run.id, State.RUNNING)
+    assert (found.id, found.state) == (run.id, RunState.RUNNING)
 
 
 def test_a_run_whose_supervisor_died_reads_interrupted(site: Recorded) -> None:
     run = site.begin()
     site.supervisors_die()
     found = site.records.status(run)
-    assert (found.state, found.outcome) == (State.FINISHED, Outcome.INTERRUPTED)
+    assert (found.state, found.outcome) == (RunState.FINISHED, Outcome.INTERRUPTED)
     assert found.reason == "the supervisor died before the run ended (killed, or a reboot)"
     assert not site.records.orphaned(found)
     assert json.loads(run.status.read_text())["state"] == "running", "reading writes nothing"
@@ -168,7 +168,7 @@ def test_a_run_whose_supervisor_died_reads_interrupted(site: Recorded) -> None:
 def test_a_puppet_without_its_supervisor_is_told_by_its_pid(site: Recorded) -> None:
     run = site.begin()
     site.processes.living.append(PUPPET)
-    assert site.records.status(run).state is State.RUNNING
+    assert site.records.status(run).state is RunState.RUNNING
     site.supervisors_die()
     found = site.records.status(run)
     assert found.outcome is Outcome.INTERRUPTED
@@ -254,7 +254,7 @@ def test_an_interrupted_status_keeps_what_was_known_of_the_run(site: Recorded) -
     site.supervisors_die()
     found = site.records.status(run)
     reason = found.reason
-    expected = replace(site.status(run, noop=True), state=State.FINISHED, reason=reason)
+    expected = replace(site.status(run, noop=True), state=RunState.FINISHED, reason=reason)
     assert found == replace(expected, outcome=Outcome.INTERRUPTED)
 
 

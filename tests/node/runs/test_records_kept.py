@@ -11,7 +11,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.run import Outcome, State, Status
+from localpuppet.node.runs.run import Outcome, RunState, Status
 from tests.rigs.recorded import PUPPET, Recorded
 
 
@@ -141,7 +141,7 @@ def test_releases_are_in_use_while_their_puppet_lives(site: Recorded) -> None:
     abandoned.close(
         site.status(
             abandoned,
-            state=State.FINISHED,
+            state=RunState.FINISHED,
             outcome=Outcome.TIMED_OUT,
             app="app/tags/undying",
             puppet=asdict(orphan),
@@ -201,7 +201,7 @@ def test_waiting_for_a_run_that_is_over_takes_no_time(site: Recorded) -> None:
 def test_waiting_ends_at_its_timeout_with_the_run_as_it_stands(site: Recorded) -> None:
     run = site.begin()
     status, ticks = waiting(site, run, timeout=5.0, then=lambda: None)
-    assert status.state is State.RUNNING
+    assert status.state is RunState.RUNNING
     assert 4.8 <= ticks[-1] < 5
 
 

@@ -10,17 +10,25 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import parse_duration, show_duration
 from localpuppet.base.machine.files import write_json
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.node.puppet.report import Report, Resources
+from localpuppet.node.puppet.report import PuppetReport, Resources
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import Ending, Outcome, State, Status, Verdict, decide, new_run_id
-from localpuppet.node.runs.stopping import Stopping, StopStep
+from localpuppet.node.runs.run import (
+    Outcome,
+    PuppetEnd,
+    RunState,
+    RunVerdict,
+    Status,
+    decide,
+    new_run_id,
+)
+from localpuppet.node.runs.stopping import StopDecision, StopStep
 from tests.doubles.ports import FakeProcesses
 
 ID = RunId("20261120T140312.482913Z-7f3a")
 
 
-def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> Report:
-    return Report(
+def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> PuppetReport:
+    return PuppetReport(
         status=status,
         noop=noop_pending,
         noop_pending=noop_pending,
@@ -58,9 +66,9 @@ def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> Repor
     ],
 )
 def test_success_needs_two_witnesses(
-    code: int | None, signal: int | None, found: Report | None, outcome: Outcome, reason: str
+    code: int | None, signal: int | None, found: PuppetReport | None, outcome: Outcome, reason: str
 ) -> None:
-    ending = Ending(code=code, signal=signal, stopped=None, report=found, report_problem="")
+    ending = PuppetEnd(code=code, signal=signal, stopped=None, report=found, report_problem="")
     verdict = decide(ending)
     assert verdict.outcome is outcome
     assert reason in verdict.reason
@@ -68,15 +76,15 @@ def test_success_needs_two_witnesses(
 
 
 def test_what_we_ended_is_what_we_ended_it_for() -> None:
-    stopped = Verdict(outcome=Outcome.TIMED_OUT, reason="too long")
-    ending = Ending(
+    stopped = RunVerdict(outcome=Outcome.TIMED_OUT, reason="too long")
+    ending = PuppetEnd(
         code=0, signal=None, stopped=stopped, report=report("changed"), report_problem=""
     )
     assert decide(ending) == stopped
 
 
 def test_a_run_past_its_timeout_gets_term_then_kill_then_is_given_up() -> None:
-    stopping = Stopping(started=100, timeout=10, grace=5)
+    stopping = StopDecision(started=100, timeout=10, grace=5)
     assert stopping.step(109, 0) is StopStep.NOTHING
     assert stopping.step(110, 0) is StopStep.TERM
     assert stopping.step(114, 0) is StopStep.NOTHING
@@ -87,11 +95,11 @@ def test_a_run_past_its_timeout_gets_term_then_kill_then_is_given_up() -> None:
 
 
 def test_a_second_signal_does_not_wait_for_the_grace() -> None:
-    stopping = Stopping(started=0, timeout=1000, grace=30)
+    stopping = StopDecision(started=0, timeout=1000, grace=30)
     assert stopping.step(1, 1) is StopStep.TERM
     assert stopping.step(2, 1) is StopStep.NOTHING
     assert stopping.step(3, 2) is StopStep.KILL
-    assert stopping.verdict == Verdict(outcome=Outcome.CANCELLED, reason="cancelled by a signal")
+    assert stopping.verdict == RunVerdict(outcome=Outcome.CANCELLED, reason="cancelled by a signal")
 
 
 def test_run_ids_sort_by_time_even_when_the_clock_is_set_back() -> None:
@@ -135,7 +143,7 @@ def test_durations_for_people(seconds: float, text: str) -> None:
 def status(**more: object) -> Status:
     fields: dict[str, object] = {
         "id": ID,
-        "state": State.RUNNING,
+        "state": RunState.RUNNING,
         "app": "foo/trunk",
         "started_at": "2026-11-20T14:03:12.482913Z",
         **more,
@@ -173,11 +181,11 @@ def test_a_record_left_by_a_dead_supervisor_reads_interrupted(
 def test_a_record_of_a_living_supervisor_reads_running(tmp_path: Path) -> None:
     processes = FakeProcesses(living=[ProcessId(pid=7, boot_id="b", started=3)])
     records, run = make_run(tmp_path, processes, status(supervisor=LIVE))
-    assert records.status(run).state is State.RUNNING
+    assert records.status(run).state is RunState.RUNNING
 
 
 def test_a_record_cut_at_any_length_is_never_a_success(tmp_path: Path) -> None:
-    closed = status(state=State.FINISHED, outcome=Outcome.CHANGED, resources=Resources(total=2))
+    closed = status(state=RunState.FINISHED, outcome=Outcome.CHANGED, resources=Resources(total=2))
     records, run = make_run(tmp_path, FakeProcesses(), closed)
     whole = run.status.read_bytes()
     assert records.status(run).outcome is Outcome.CHANGED
@@ -208,7 +216,7 @@ def test_a_record_that_contradicts_itself_is_damaged(change: dict[str, object]) 
 
 
 def test_a_record_survives_a_round_trip() -> None:
-    found = status(state=State.FINISHED, outcome=Outcome.FAILED, resources=Resources(failed=1))
+    found = status(state=RunState.FINISHED, outcome=Outcome.FAILED, resources=Resources(failed=1))
     assert Status.from_dict(found.to_dict()) == found
 
 
@@ -244,7 +252,7 @@ def test_pruning_by_count_and_age_spares_what_is_open(tmp_path: Path) -> None:
         found = status(
             id=run.id,
             supervisor=LIVE,
-            **({} if open_run else {"state": State.FINISHED, "outcome": Outcome.CHANGED}),
+            **({} if open_run else {"state": RunState.FINISHED, "outcome": Outcome.CHANGED}),
         )
         write_json(run.status, found.to_dict())
     ids = records.ids()

@@ -13,12 +13,12 @@ from localpuppet.base.errors import BusyError, InvalidInputError, OnHoldError, S
 from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.ports import Ended, ProcessId
+from localpuppet.base.machine.ports import ProcessEnd, ProcessId
 from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.run import Outcome, State, Status
+from localpuppet.node.runs.run import Outcome, RunState, Status
 from tests.doubles.ports import FakeChild, Started
 from tests.rigs.supervised import APP, DOCUMENT, Site, metric, said
 
@@ -85,7 +85,7 @@ def test_while_puppet_runs_the_record_and_both_locks_name_it(site: Site) -> None
     seen: list[tuple[object, ...]] = []
 
     class Watched(FakeChild):
-        def wait(self, seconds: float) -> Ended | None:
+        def wait(self, seconds: float) -> ProcessEnd | None:
             recorded = site.recorded()
             holder = said(site.state / "lock")["processes"][-1]["pid"]
             lock = int(site.run_lock.read_text())
@@ -141,7 +141,7 @@ def test_a_hold_lets_the_run_of_its_own_rollout_through(site: Site) -> None:
     hold(site)
     with pytest.raises(OnHoldError):
         site.supervisor().apply(site.prepared(through="bob"))
-    assert site.supervisor().apply(site.prepared(through="alice")).state is State.FINISHED
+    assert site.supervisor().apply(site.prepared(through="alice")).state is RunState.FINISHED
 
 
 def test_a_hold_that_is_over_is_no_hold_and_lets_puppets_agent_go_on(site: Site) -> None:

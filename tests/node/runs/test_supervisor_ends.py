@@ -8,10 +8,10 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
 from localpuppet.base.machine.flock import Flock
-from localpuppet.base.machine.ports import Ended
+from localpuppet.base.machine.ports import ProcessEnd
 from localpuppet.node.enc.command import EncCommand
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.run import Outcome, State
+from localpuppet.node.runs.run import Outcome, RunState
 from tests.doubles.ports import FakeChild, Started
 from tests.rigs.supervised import Life, Site, said
 
@@ -36,7 +36,7 @@ def lives(child: FakeChild) -> Life:
 
 def silent(code: int, *output: bytes) -> Life:
     """Return a Puppet that leaves no report."""
-    return lives(FakeChild(output, ended=Ended(code=code, signal=None)))
+    return lives(FakeChild(output, ended=ProcessEnd(code=code, signal=None)))
 
 
 ENDS = {
@@ -61,7 +61,7 @@ ENDS = {
         "Puppet exited 0 but its report says failed",
     ),
     "killed by somebody": (
-        lives(FakeChild(ended=Ended(code=None, signal=KILL))),
+        lives(FakeChild(ended=ProcessEnd(code=None, signal=KILL))),
         Outcome.FAILED,
         "signal 9 killed Puppet",
     ),
@@ -72,7 +72,7 @@ ENDS = {
 def test_the_record_says_how_a_run_ended_and_the_node_is_free(site: Site, name: str) -> None:
     site.life, outcome, reason = ENDS[name]
     status = site.supervisor().apply(site.prepared())
-    assert (status.state, status.outcome, status.reason) == (State.FINISHED, outcome, reason)
+    assert (status.state, status.outcome, status.reason) == (RunState.FINISHED, outcome, reason)
     assert status.puppet_started
     assert site.recorded() == status.to_dict()
     assert site.free
@@ -80,7 +80,7 @@ def test_the_record_says_how_a_run_ended_and_the_node_is_free(site: Site, name: 
 
 
 def test_a_broken_run_leaves_nothing_of_what_it_had_started(site: Site) -> None:
-    child = FakeChild(ended=Ended(code=None, signal=KILL))
+    child = FakeChild(ended=ProcessEnd(code=None, signal=KILL))
     site.life = lives(child)
     site.supervisor().apply(site.prepared())
     assert child.signals == [KILL]
@@ -126,7 +126,7 @@ def test_a_puppet_that_does_not_listen_is_killed_after_the_grace(site: Site) -> 
 def test_a_success_that_comes_after_we_asked_it_to_end_is_no_success(site: Site) -> None:
     def life(site: Site, run: RunDirectory, _started: Started) -> FakeChild:
         site.ends(run, 2, status="changed")
-        return FakeChild(ended=Ended(code=2, signal=None), lasts=12.0, dies_of=[KILL])
+        return FakeChild(ended=ProcessEnd(code=2, signal=None), lasts=12.0, dies_of=[KILL])
 
     site.life = life
     status = site.supervisor().apply(site.prepared(timeout=10.0))
@@ -141,7 +141,7 @@ class Cancelling(FakeChild):
         self._site = site
         self._times = times
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> ProcessEnd | None:
         self._site.processes.cancelled = min(self._site.processes.cancelled + 1, self._times)
         return super().wait(seconds)
 
@@ -172,14 +172,14 @@ def test_a_puppet_that_survives_kill_keeps_the_node_until_it_is_gone(site: Site)
     assert Flock.take(site.state / "lock") is None
     assert said(site.state / "lock")["processes"][-1]["pid"] == child.identity.pid
     assert supervisor.records.orphaned(status)
-    child.die(Ended(code=None, signal=KILL))
+    child.die(ProcessEnd(code=None, signal=KILL))
     assert supervisor.apply(site.prepared(timeout=10.0)).puppet_started, "Puppet's lock is stale"
 
 
 def test_an_enc_that_fails_is_on_record_and_puppet_is_not_started(site: Site) -> None:
     site.change(enc_command=ENC)
     site.processes.programs["/usr/bin/enc"] = lambda _started: FakeChild(
-        ended=Ended(code=3, signal=None)
+        ended=ProcessEnd(code=3, signal=None)
     )
     status = site.supervisor().apply(site.prepared(asks_enc=True))
     assert (status.outcome, status.puppet_started) == (Outcome.FAILED, False)
@@ -284,7 +284,7 @@ def test_a_disk_that_refuses_the_status_ends_puppet_and_is_never_a_success(site:
 
 def test_a_disk_that_refuses_the_last_status_makes_no_success_of_a_good_run(site: Site) -> None:
     class InTheWay(FakeChild):
-        def wait(self, seconds: float) -> Ended | None:
+        def wait(self, seconds: float) -> ProcessEnd | None:
             run = site.run_directory()
             run.status.unlink()
             (run.status / "in the way").mkdir(parents=True)
@@ -292,7 +292,7 @@ def test_a_disk_that_refuses_the_last_status_makes_no_success_of_a_good_run(site
 
     def life(site: Site, run: RunDirectory, _started: Started) -> FakeChild:
         site.ends(run, 2, status="changed")
-        return InTheWay(ended=Ended(code=2, signal=None))
+        return InTheWay(ended=ProcessEnd(code=2, signal=None))
 
     site.life = life
     supervisor = site.supervisor()

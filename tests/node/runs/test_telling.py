@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.run import Outcome, State, Status
+from localpuppet.node.runs.run import Outcome, RunState, Status
 from localpuppet.node.runs.telling import MAX_LINE, MAX_REPORT, MAX_TOLD, told_log, told_report
 
 # Bytes of names and counts beside lines and events.
@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> RunDirectory:
 def status(run: RunDirectory, **more: Any) -> Status:
     return Status(
         id=run.id,
-        state=State.FINISHED,
+        state=RunState.FINISHED,
         outcome=Outcome.FAILED,
         app="app/tags/r1",
         started_at="2026-11-20T14:00:00Z",

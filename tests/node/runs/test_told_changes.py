@@ -8,10 +8,10 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RunId
-from localpuppet.node.puppet.changes import Foreseen
+from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.node.runs.records import Records
-from localpuppet.node.runs.run import Outcome, State, Status
-from localpuppet.node.runs.told_changes import FILE, ToldChanges
+from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.told_changes import FILE, NoopReporter
 from tests.doubles.ports import FakeProcesses
 
 RUN = "20261120T140000.000000Z-abcd"
@@ -32,7 +32,7 @@ def ended(records: Records, **more: Any) -> None:
     fields: dict[str, Any] = {"outcome": Outcome.UNCHANGED, "noop": True, **more}
     status = Status(
         id=RunId.parse(RUN),
-        state=State.FINISHED,
+        state=RunState.FINISHED,
         app="shop/tags/r7",
         started_at="2026-11-20T14:00:00Z",
         **fields,
@@ -46,21 +46,21 @@ def test_a_node_keeps_its_secret_and_marks_are_the_same_with_the_same_salt(
     records: Records, tmp_path: Path
 ) -> None:
     ended(records)
-    told = ToldChanges(tmp_path, records)(RUN, SALT)
-    found = Foreseen.from_dict(told)
+    told = NoopReporter(tmp_path, records)(RUN, SALT)
+    found = PredictedChanges.from_dict(told)
     assert (found.release, [str(one) for one in found.changes]) == (
         "shop/tags/r7",
         ["File[/etc/motd] mode"],
     )
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
-    assert ToldChanges(tmp_path, records)(RUN, SALT) == told, "another agent of the same node"
-    assert ToldChanges(tmp_path, records)(RUN, "5b" * 16) != told
+    assert NoopReporter(tmp_path, records)(RUN, SALT) == told, "another agent of the same node"
+    assert NoopReporter(tmp_path, records)(RUN, "5b" * 16) != told
     (tmp_path / FILE).unlink()
-    assert ToldChanges(tmp_path, records)(RUN, SALT) != told
+    assert NoopReporter(tmp_path, records)(RUN, SALT) != told
 
 
 def test_what_has_changed_something_or_failed_is_not_told(records: Records, tmp_path: Path) -> None:
-    tell = ToldChanges(tmp_path, records)
+    tell = NoopReporter(tmp_path, records)
     for more in ({"noop": False}, {"outcome": Outcome.FAILED}):
         ended(records, **more)
         with pytest.raises(InvalidInputError, match="is not a run with noop that succeeded"):

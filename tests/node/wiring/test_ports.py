@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from localpuppet.node.puppet.facts import read_facts
-from localpuppet.node.runs.observer import Unseen
+from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Status
@@ -31,7 +31,7 @@ class RecordingNeighbours(Neighbours):
 def apply(node: NodeWiring) -> Status:
     options = RunOptions(noop=False, tags=None, extra=(), timeout=60.0, user="root", cause="a test")
     wiring = RunWiring(node)
-    return wiring.supervisor(Unseen()).apply(wiring.preparation().prepare(options))
+    return wiring.supervisor(SilentObserver()).apply(wiring.preparation().prepare(options))
 
 
 def test_neighbours_hear_of_a_run_after_its_end_and_give_it_variables(node: Node) -> None:

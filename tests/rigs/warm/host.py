@@ -15,7 +15,7 @@ from pathlib import Path
 
 from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.fleet.agent.fork_runner import ForkRunner
-from localpuppet.fleet.agent.runner import Order
+from localpuppet.fleet.agent.runner import RunOrder
 from localpuppet.fleet.wiring.agent_child import run_order
 from localpuppet.fleet.wiring.neighbours import FleetNeighbours
 from localpuppet.fleet.wiring.settings import fleet_settings
@@ -46,7 +46,7 @@ def main(root: str) -> None:
     for line in sys.stdin:
         if fleet_settings(node).agent.warm and line != "alone\n":
             server = serving(node, server)
-        end = asyncio.run(runner.run(Order(causes={}, text="a test", noop=line == "noop\n")))
+        end = asyncio.run(runner.run(RunOrder(causes={}, text="a test", noop=line == "noop\n")))
         sys.stdout.write(json.dumps(asdict(end)) + "\n")
         sys.stdout.flush()
 

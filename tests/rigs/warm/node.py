@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from localpuppet.base.machine.fork_server import ForkServer
+from localpuppet.base.machine.fork_server import ForkServerClient
 from localpuppet.base.machine.processes import SystemProcesses
 from tests.rigs.member import read_line
 from tests.rigs.node import PATIENCE, REPOSITORY, Node
@@ -27,7 +27,7 @@ class WarmNode:
         self._warm = warm
         self.settings(**puppet)
         path = node.state / "agent" / "fork_server.sock"
-        self.server = ForkServer(path, SystemProcesses())
+        self.server = ForkServerClient(path, SystemProcesses())
         self._host = subprocess.Popen(
             [sys.executable, str(HOST), str(node.root)],
             stdin=subprocess.PIPE,

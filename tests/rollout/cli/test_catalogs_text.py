@@ -3,7 +3,7 @@
 import click
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.requests.comparing import Compared
+from localpuppet.fleet.requests.comparing import CatalogComparison
 from localpuppet.node.releases.difference import CatalogChanges
 from localpuppet.rollout.cli.catalogs_text import SHOWN, lines
 
@@ -16,10 +16,10 @@ def test_what_changes_where() -> None:
         left_out=7,
     )
     told = {
-        NodeName("web01.example.com"): Compared(changes=web),
-        NodeName("db01.example.com"): Compared(changes=CatalogChanges()),
-        NodeName("lb01.example.com"): Compared(problem="did not\x1b answer"),
-        NodeName("web02.example.com"): Compared(changes=web),
+        NodeName("web01.example.com"): CatalogComparison(changes=web),
+        NodeName("db01.example.com"): CatalogComparison(changes=CatalogChanges()),
+        NodeName("lb01.example.com"): CatalogComparison(problem="did not\x1b answer"),
+        NodeName("web02.example.com"): CatalogComparison(changes=web),
     }
     text = click.unstyle("\n".join(lines(told)))
     assert text.startswith(

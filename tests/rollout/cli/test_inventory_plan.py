@@ -4,7 +4,7 @@ import json
 import time
 from typing import Any
 
-from localpuppet.fleet.inventory.entry import AskedQuery
+from localpuppet.fleet.inventory.entry import CatalogQuery
 from localpuppet.fleet.inventory.outbox import Outbox
 from tests.fleet.inventory.entries import entry
 from tests.rigs.fleet import Fleet
@@ -46,9 +46,9 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     (component,) = found.json["groups"][0]["runs"][0]["components"]
     assert (component["name"], component["produces"]) == ("Shop::Sql[a]", ["sql/a"])
 
-    asks = AskedQuery(text='servers_with_role("db")', digest="0")
+    asks = CatalogQuery(text='servers_with_role("db")', digest="0")
     say(web, "web", queries=(asks,))
-    say(lb, "lb", queries=(AskedQuery(text='servers_with_role("web")', digest="0"), asks))
+    say(lb, "lb", queries=(CatalogQuery(text='servers_with_role("web")', digest="0"), asks))
     assert groups(web.run("plan", "--json")) == [["db"], ["web"], ["lb"]]
     narrowed = web.run("plan", "--json", "--role", "lb", "--role", "db")
     assert groups(narrowed) == [["db"], ["lb"]]

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from localpuppet.fleet.inventory.entry import MAX_KICKS, AskedQuery
+from localpuppet.fleet.inventory.entry import MAX_KICKS, CatalogQuery
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.roles.links import MAX_QUESTIONS
 from tests.fleet.inventory.entries import entry
@@ -20,7 +20,7 @@ def say(member: Member, *roles: str, **more: Any) -> None:
 
 def test_the_cycle_is_named_and_check_finds_it(fleet: Fleet) -> None:
     web, lb = fleet.add("web", "lb")
-    asked = AskedQuery(text='servers_with_role("web")', digest="0")
+    asked = CatalogQuery(text='servers_with_role("web")', digest="0")
     say(web, "web", kicks=('role="haproxy"',))
     say(lb, "haproxy", queries=(asked,))
     fine = web.run("kicks", "--check")

@@ -5,15 +5,15 @@ import pytest
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import show_time
 from localpuppet.rollout.execution.events import (
-    Ended,
-    Ending,
     Event,
-    Fate,
-    Over,
-    Resumed,
-    Skipped,
-    Started,
-    Turn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    NodesSkipped,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutResumed,
 )
 from localpuppet.rollout.execution.journals import Journals
 from tests.doubles.ports import FakeClock
@@ -55,12 +55,18 @@ def written(machine: Node) -> None:
     """Write a rollout that was killed and stopped: one silent, one skipped, one not reached."""
     clock = FakeClock()
     events: list[Event] = [
-        Skipped(reasons={node(3): "on hold: work"}),
-        Started(turns=(Turn(1, node(1)), Turn(1, node(2)))),
-        Ended(turn=Turn(1, node(1)), fate=Fate.SUCCEEDED, outcome="changed", run="r1"),
-        Resumed(),
-        Ended(turn=Turn(1, node(2)), fate=Fate.SILENT, reason="did not tell\x1b[2J"),
-        Over(ending=Ending.STOPPED, why="stopped by SIGINT", left={node(2): "did not answer"}),
+        NodesSkipped(reasons={node(3): "on hold: work"}),
+        NodeRunsStarted(turns=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
+        NodeRunEnded(
+            turn=NodeRun(1, node(1)), fate=NodeResult.SUCCEEDED, outcome="changed", run="r1"
+        ),
+        RolloutResumed(),
+        NodeRunEnded(
+            turn=NodeRun(1, node(2)), fate=NodeResult.SILENT, reason="did not tell\x1b[2J"
+        ),
+        RolloutEnded(
+            ending=RolloutEnding.STOPPED, why="stopped by SIGINT", left={node(2): "did not answer"}
+        ),
     ]
     journals = Journals(machine.state / "rollouts")
     journal = journals.begin(began([1, 2, 3], [4]), at=show_time(clock.now()))
@@ -130,9 +136,9 @@ def test_what_failed_is_done_again_within_what_was_approved(node: Node) -> None:
     parent = approved(began([1], [2]))
     journals = Journals(node.state / "rollouts")
     journal = journals.begin(parent, at=AT)
-    failed = Ended(turn=Turn(1, NODES[0]), fate=Fate.FAILED, outcome="failed")
-    over = Over(ending=Ending.FAILURES, why="1 node failed", left={})
-    journal.append(Started(turns=(failed.turn,)), failed, over, at=AT)
+    failed = NodeRunEnded(turn=NodeRun(1, NODES[0]), fate=NodeResult.FAILED, outcome="failed")
+    over = RolloutEnded(ending=RolloutEnding.FAILURES, why="1 node failed", left={})
+    journal.append(NodeRunsStarted(turns=(failed.turn,)), failed, over, at=AT)
     journal.close()
     names = ", ".join(f"n{number}: {{node: {one}}}" for number, one in enumerate(NODES))
     site = str(node.write("site.yaml", f"applications: {{shop: {{{names}}}}}\n"))

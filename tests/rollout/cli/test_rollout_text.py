@@ -4,30 +4,30 @@ from datetime import UTC, datetime
 
 from localpuppet.rollout.cli.rollout_text import how_far, outcome
 from localpuppet.rollout.execution.events import (
-    Ended,
-    Ending,
+    DurationsMeasured,
     Event,
-    Fate,
-    Lasted,
-    Over,
-    Paused,
-    Started,
-    Stopped,
-    Turn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
+    RolloutStopped,
 )
 from localpuppet.rollout.execution.options import OnFailure
-from localpuppet.rollout.execution.report import Report
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.rollout.execution.state import RolloutState
 from tests.rollout.execution.simulated import began, node
 
-FIRST, SECOND = Turn(1, node(1)), Turn(1, node(2))
+FIRST, SECOND = NodeRun(1, node(1)), NodeRun(1, node(2))
 
 
 def test_how_far_it_is() -> None:
-    state = State(began([1, 2], [3]))
+    state = RolloutState(began([1, 2], [3]))
     assert how_far(state) == "asking whether all are ready"
-    state.take(Lasted(durations=dict.fromkeys(state.nodes, (2.0,))))
-    state.take(Started(turns=(FIRST, SECOND)))
+    state.take(DurationsMeasured(durations=dict.fromkeys(state.nodes, (2.0,))))
+    state.take(NodeRunsStarted(turns=(FIRST, SECOND)))
     assert how_far(state, on={FIRST: 1.0, SECOND: 1.0}) == (
         "group 1 of 2, 0 of 3 runs ended, about 4.0s left, 2 on (n01.example.com, n02.example.com)"
     )
@@ -36,24 +36,30 @@ def test_how_far_it_is() -> None:
         "2 on, one for 1m 30s (n02.example.com, n01.example.com)"
     )
     assert how_far(state, goes_on=False).endswith("ended, 2 on (n01.example.com, n02.example.com)")
-    state.take(Ended(turn=FIRST, fate=Fate.SILENT, reason="did not tell"))
+    state.take(NodeRunEnded(turn=FIRST, fate=NodeResult.SILENT, reason="did not tell"))
     assert how_far(state, on={SECOND: 11.0}) == (
         "group 1 of 2, 1 of 3 runs ended, 1 failed, about 4.0s left, 1 on for 11s (n02.example.com)"
     )
-    state.take(Stopped(ending=Ending.FAILURES, why="1 node failed"))
+    state.take(RolloutStopped(ending=RolloutEnding.FAILURES, why="1 node failed"))
     assert "longer" not in how_far(state, on={SECOND: 90.0}), "nothing starts any more"
 
 
 def test_who_decides_about_a_pause_and_until_when_and_what_tells_more_of_a_failure() -> None:
     run = "20261122T110000.000000Z-0a1b"
-    paused = Paused(why="1 node failed", since=datetime(2026, 11, 22, 11, 30, tzinfo=UTC))
+    paused = RolloutPaused(why="1 node failed", since=datetime(2026, 11, 22, 11, 30, tzinfo=UTC))
     events: list[Event] = [
         began([1, 2]),
-        Started(turns=(FIRST,)),
-        Ended(turn=FIRST, fate=Fate.FAILED, outcome="failed", run=run, reason="1 resource failed"),
+        NodeRunsStarted(turns=(FIRST,)),
+        NodeRunEnded(
+            turn=FIRST,
+            fate=NodeResult.FAILED,
+            outcome="failed",
+            run=run,
+            reason="1 resource failed",
+        ),
         paused,
     ]
-    told = outcome(Report.of([("2026-11-22T11:00:00Z", one) for one in events], taken=True))
+    told = outcome(RolloutReport.of([("2026-11-22T11:00:00Z", one) for one in events], taken=True))
     assert told.splitlines()[1:] == [
         f"'localpuppet report {run} --node n01.example.com' shows details",
         "'localpuppet rollout continue 20261122T110000Z-0123' or 'stop' decides, "
@@ -62,30 +68,39 @@ def test_who_decides_about_a_pause_and_until_when_and_what_tells_more_of_a_failu
 
 
 def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> None:
-    stopped = Over(ending=Ending.STOPPED, why="stopped by SIGINT", left={})
-    silent = Ended(turn=FIRST, fate=Fate.SILENT, reason="was not waited for")
+    stopped = RolloutEnded(ending=RolloutEnding.STOPPED, why="stopped by SIGINT", left={})
+    silent = NodeRunEnded(turn=FIRST, fate=NodeResult.SILENT, reason="was not waited for")
 
     def last_line(*events: Event, **options: object) -> str:
-        every = [began([1, 2], **options), Started(turns=(FIRST, SECOND)), *events, stopped]
+        every = [began([1, 2], **options), NodeRunsStarted(turns=(FIRST, SECOND)), *events, stopped]
         times = [("2026-11-22T11:00:00Z", one) for one in every]
-        return outcome(Report.of(times, taken=False)).splitlines()[-1]
+        return outcome(RolloutReport.of(times, taken=False)).splitlines()[-1]
 
     resume = "'localpuppet rollout resume 20261122T110000Z-0123' continues it"
     assert last_line() == resume
     assert "run --failed-of 20261122T110000Z-0123'" in last_line(silent)
     assert last_line(silent, on_failure=OnFailure.PAUSE) == resume
-    ended = [Ended(turn=one, fate=Fate.SUCCEEDED, outcome="changed") for one in (FIRST, SECOND)]
+    ended = [
+        NodeRunEnded(turn=one, fate=NodeResult.SUCCEEDED, outcome="changed")
+        for one in (FIRST, SECOND)
+    ]
     assert last_line(*ended).endswith(": by SIGINT (2 succeeded)")
 
 
 def test_what_failed_may_be_done_again_unless_its_release_was_taken_back() -> None:
-    failed = Ended(turn=FIRST, fate=Fate.FAILED, outcome="failed", reason="1 resource failed")
-    over = Over(ending=Ending.FAILURES, why="1 node failed", left={})
+    failed = NodeRunEnded(
+        turn=FIRST, fate=NodeResult.FAILED, outcome="failed", reason="1 resource failed"
+    )
+    over = RolloutEnded(ending=RolloutEnding.FAILURES, why="1 node failed", left={})
 
     def told(*events: Event) -> str:
-        every = [began([1, 2]), Started(turns=(FIRST, SECOND)), failed, *events, over]
-        return outcome(Report.of([("2026-11-22T11:00:00Z", one) for one in every], taken=False))
+        every = [began([1, 2]), NodeRunsStarted(turns=(FIRST, SECOND)), failed, *events, over]
+        return outcome(
+            RolloutReport.of([("2026-11-22T11:00:00Z", one) for one in every], taken=False)
+        )
 
     assert "run --failed-of 20261122T110000Z-0123'" in told()
-    assert "--failed-of" in told(Stopped(ending=Ending.FAILURES, why="1 node failed"))
-    assert "--failed-of" not in told(Stopped(ending=Ending.TAKEN_BACK, why="alice takes it back"))
+    assert "--failed-of" in told(RolloutStopped(ending=RolloutEnding.FAILURES, why="1 node failed"))
+    assert "--failed-of" not in told(
+        RolloutStopped(ending=RolloutEnding.TAKEN_BACK, why="alice takes it back")
+    )

@@ -6,24 +6,24 @@ from pathlib import Path
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.client import Answer, RequestClient
-from localpuppet.fleet.requests.reply import Reply
+from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
+from localpuppet.fleet.requests.reply import NodeReply
 from localpuppet.fleet.requests.request import Arguments
-from localpuppet.rollout.execution.events import Turn
+from localpuppet.rollout.execution.events import NodeRun
 from localpuppet.rollout.execution.fleet import FleetNodes
 from tests.doubles.identities import verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.rollout.execution.simulated import ID, began, node
 
 OWNER = f"choria=alice/rollout/{ID}"
-TURN = Turn(2, node(1))
+TURN = NodeRun(2, node(1))
 
 
-def replied(result: dict[str, Json] | str) -> Answer:
+def replied(result: dict[str, Json] | str) -> NodeAnswer:
     """Return a reply; one that refuses for a text."""
     fine = not isinstance(result, str)
-    return Answer(
-        reply=Reply(
+    return NodeAnswer(
+        reply=NodeReply(
             node=SignerName("n"),
             caller=SignerName("alice"),
             iat=0,
@@ -45,16 +45,18 @@ class Client(RequestClient):
     def caller(self) -> str:
         return self.whose
 
-    def __init__(self, answer: Answer | None) -> None:
+    def __init__(self, answer: NodeAnswer | None) -> None:
         self.answer = answer
         self.asked: list[tuple[str, Arguments]] = []
 
     async def ask_all(
         self, names: Sequence[NodeName], action: str, args: Arguments, *, patience: float
-    ) -> dict[str, Answer]:
+    ) -> dict[str, NodeAnswer]:
         return {name: await self.ask(name, action, args, patience=patience) for name in names}
 
-    async def ask(self, node: NodeName, action: str, args: Arguments, *, patience: float) -> Answer:
+    async def ask(
+        self, node: NodeName, action: str, args: Arguments, *, patience: float
+    ) -> NodeAnswer:
         self.asked.append((action, args))
         if self.answer is None:
             raise UnavailableError("away", where="bus")
@@ -62,7 +64,7 @@ class Client(RequestClient):
 
 
 def fleet(
-    answer: Answer | None, directory: Path, *, caller: str = "choria=alice"
+    answer: NodeAnswer | None, directory: Path, *, caller: str = "choria=alice"
 ) -> tuple[FleetNodes, Client]:
     client = Client(answer)
     client.whose = caller

@@ -12,15 +12,27 @@ from datetime import UTC, datetime, timedelta
 
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.agent.rollout_steps import FRESH
-from localpuppet.fleet.inventory.awaited import Awaited
-from localpuppet.node.puppet.changes import Foreseen
-from localpuppet.rollout.execution.checking import Checking
-from localpuppet.rollout.execution.events import Began, Ended, Event, Fate, Over, Turn
+from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.node.puppet.changes import PredictedChanges
+from localpuppet.rollout.execution.checking import CheckRunner
+from localpuppet.rollout.execution.events import (
+    Event,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    RolloutBegan,
+    RolloutEnded,
+)
 from localpuppet.rollout.execution.executing import Execution
-from localpuppet.rollout.execution.nodes import Asked, News, Problems, Staging
+from localpuppet.rollout.execution.nodes import (
+    NodeRunAnswer,
+    NodeRunReport,
+    Problems,
+    StagingResult,
+)
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.execution.state import State
-from localpuppet.rollout.execution.words.word import Said, Word, identify_pause
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.words.word import RolloutCommand, SentCommand, identify_pause
 from localpuppet.rollout.plans.check import Check
 from tests.doubles.simulated_loop import run_simulated
 
@@ -44,14 +56,14 @@ def serial_of(name: NodeName) -> int:
     return 7 + int(name[1:3])
 
 
-def entry_of(turn: Turn) -> Awaited:
+def entry_of(turn: NodeRun) -> AwaitedEntry:
     """Return the entry that a node leaves when a turn went well."""
-    return Awaited(node=turn.node, digest=f"{turn.step:064x}", at=float(turn.step))
+    return AwaitedEntry(node=turn.node, digest=f"{turn.step:064x}", at=float(turn.step))
 
 
-def began(*groups: Iterable[int], **options: object) -> Began:
+def began(*groups: Iterable[int], **options: object) -> RolloutBegan:
     """Return the beginning of a rollout over numbered nodes."""
-    return Began(
+    return RolloutBegan(
         id=ID,
         caller="choria=alice",
         groups=tuple(tuple(node(one) for one in group) for group in groups),
@@ -73,7 +85,7 @@ class Notes:
         self.writes = 0
         self.kill_at = kill_at
         self.written = written
-        self.words: list[tuple[Word, str]] = []
+        self.words: list[tuple[RolloutCommand, str]] = []
         self.approve: Callable[[], str] | None = None  # what is approved again and again
         self.refused: list[str] = []  # why each word was not taken; empty for those that were
         self.always_continue = False
@@ -94,18 +106,22 @@ class Notes:
         """Return the time: that of the loop, after the beginning."""
         return BEGINNING + timedelta(seconds=asyncio.get_running_loop().time())
 
-    async def hear(self, take: Callable[[Said], str]) -> None:
+    async def hear(self, take: Callable[[SentCommand], str]) -> None:
         while True:
             if self.always_continue:
-                self.words.append((Word.CONTINUE, "bob"))
+                self.words.append((RolloutCommand.CONTINUE, "bob"))
             if self.approve is not None:
-                said = Said(word=Word.APPROVE, caller="bob", machine="pc", about=self.approve())
+                said = SentCommand(
+                    word=RolloutCommand.APPROVE, caller="bob", machine="pc", about=self.approve()
+                )
                 self.refused.append(take(said))
             while self.words:
                 word, caller = self.words.pop(0)
-                ends = word is Word.CONTINUE  # the pause of this moment
-                about = identify_pause(State.of(self.events)) if ends else ""
-                self.refused.append(take(Said(word=word, caller=caller, machine="pc", about=about)))
+                ends = word is RolloutCommand.CONTINUE  # the pause of this moment
+                about = identify_pause(RolloutState.of(self.events)) if ends else ""
+                self.refused.append(
+                    take(SentCommand(word=word, caller=caller, machine="pc", about=about))
+                )
             await asyncio.sleep(1)
 
 
@@ -151,19 +167,19 @@ class SimulatedNodes:
     lasted: dict[NodeName, tuple[float, ...]] = field(default_factory=dict)
     kept: dict[NodeName, float] = field(default_factory=dict)
     holds: int = 0
-    foreseen: dict[NodeName, Foreseen] = field(default_factory=dict)
+    foreseen: dict[NodeName, PredictedChanges] = field(default_factory=dict)
     silent_looks: set[NodeName] = field(default_factory=set)
-    looked: list[Turn] = field(default_factory=list)
+    looked: list[NodeRun] = field(default_factory=list)
     looked_at: dict[tuple[int, NodeName], float] = field(default_factory=dict)
-    ran_with: dict[Turn, Foreseen | None] = field(default_factory=dict)
+    ran_with: dict[NodeRun, PredictedChanges | None] = field(default_factory=dict)
     producers: set[NodeName] = field(default_factory=set)
-    requests: Counter[Turn] = field(default_factory=Counter)
-    after: dict[Turn, tuple[Awaited, ...]] = field(default_factory=dict)
-    ran: dict[Turn, tuple[float, float]] = field(default_factory=dict)
-    twice: list[Turn] = field(default_factory=list)
+    requests: Counter[NodeRun] = field(default_factory=Counter)
+    after: dict[NodeRun, tuple[AwaitedEntry, ...]] = field(default_factory=dict)
+    ran: dict[NodeRun, tuple[float, float]] = field(default_factory=dict)
+    twice: list[NodeRun] = field(default_factory=list)
     epoch: int = 0
     notes: Notes | None = None
-    news: "asyncio.Queue[News]" = field(default_factory=asyncio.Queue)
+    news: "asyncio.Queue[NodeRunReport]" = field(default_factory=asyncio.Queue)
 
     def _live(self) -> None:
         """End what asks, if its process was killed."""
@@ -195,24 +211,24 @@ class SimulatedNodes:
         self.held -= set(nodes) - deaf
         return {one: "did not answer" for one in nodes if one in deaf}
 
-    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> Staging:
+    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
         self._live()
         assert self.staged or not self.ran, "no node has changed"
         self.staged.append((set(nodes), epoch))
         await asyncio.sleep(self.staging)
         problems = {one: why for one, why in self.unstaged.items() if one in nodes}
         serials = {one: serial_of(one) for one in nodes if one not in problems}
-        return Staging(serials=serials, problems=problems)
+        return StagingResult(serials=serials, problems=problems)
 
     async def start(
         self,
-        turn: Turn,
+        turn: NodeRun,
         *,
         epoch: int,
         serial: int,
-        after: tuple[Awaited, ...] = (),
+        after: tuple[AwaitedEntry, ...] = (),
         looked: int = 0,
-    ) -> Asked:
+    ) -> NodeRunAnswer:
         self._live()
         self.requests[turn] += 1
         assert not looked or (looked, turn.node) in self.looked_at
@@ -220,52 +236,58 @@ class SimulatedNodes:
         assert epoch == self.epoch
         assert serial == (serial_of(turn.node) if self.staged else 0)
         if turn.node in self.silent:
-            return Asked(heard=False, problem="did not answer")
+            return NodeRunAnswer(heard=False, problem="did not answer")
         now = asyncio.get_running_loop().time()
         if turn not in self.ran and looked and now - self.looked_at[looked, turn.node] > FRESH:
-            end = Ended(turn=turn, fate=Fate.FAILED, reason="stale")
-            return Asked(heard=True, end=end, look_again=True)
+            end = NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason="stale")
+            return NodeRunAnswer(heard=True, end=end, look_again=True)
         if turn not in self.ran:
             assert turn.node in self.held
             self.ran_with[turn] = self.foreseen.get(turn.node)
             self.ran[turn] = (now, now + self.seconds.get(turn.node, 1.0))
             asyncio.get_running_loop().call_at(self.ran[turn][1], self._tell, turn)
         if now < self.ran[turn][1]:
-            return Asked(heard=True)
-        return Asked(heard=True, end=self._end(turn))
+            return NodeRunAnswer(heard=True)
+        return NodeRunAnswer(heard=True, end=self._end(turn))
 
-    def _tell(self, turn: Turn) -> None:
+    def _tell(self, turn: NodeRun) -> None:
         """Tell that a turn has ended, and how where there is no more to it."""
         end = self._end(turn)
         more = self.staged or turn.node in self.producers | self.silent
-        more = more or end.fate is not Fate.SUCCEEDED
-        self.news.put_nowait(News(turn=turn, end=None if more else replace(end, entry=None)))
+        more = more or end.fate is not NodeResult.SUCCEEDED
+        self.news.put_nowait(
+            NodeRunReport(turn=turn, end=None if more else replace(end, entry=None))
+        )
 
-    def _end(self, turn: Turn) -> Ended:
+    def _end(self, turn: NodeRun) -> NodeRunEnded:
         if turn.step == self.back and turn.node in self.untaken:
-            return Ended(turn=turn, fate=Fate.NOT_REACHED)
+            return NodeRunEnded(turn=turn, fate=NodeResult.NOT_REACHED)
         bad = turn.node in (self.stuck if turn.step == self.back else self.bad)
-        fate, outcome = (Fate.FAILED, "failed") if bad else (Fate.SUCCEEDED, "changed")
+        fate, outcome = (NodeResult.FAILED, "failed") if bad else (NodeResult.SUCCEEDED, "changed")
         entry = None if bad else entry_of(turn)
-        return Ended(turn=turn, fate=fate, outcome=outcome, entry=entry)
+        return NodeRunEnded(turn=turn, fate=fate, outcome=outcome, entry=entry)
 
-    async def look(self, turn: Turn, *, epoch: int, step: int, after: tuple[Awaited, ...]) -> Asked:
+    async def look(
+        self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
+    ) -> NodeRunAnswer:
         self._live()
         assert (epoch, turn.node in self.held) == (self.epoch, True)
         assert turn not in self.ran, "who looks has not run"
-        looking = Turn(step, turn.node)
+        looking = NodeRun(step, turn.node)
         if turn.node in self.silent_looks:
-            return Asked(heard=False, problem="did not answer")
+            return NodeRunAnswer(heard=False, problem="did not answer")
         self.after[looking] = after
         if looking not in self.looked:
             self.looked.append(looking)
             self.looked_at[step, turn.node] = asyncio.get_running_loop().time() + 0.5
-            asyncio.get_running_loop().call_later(0.5, self.news.put_nowait, News(turn=looking))
-            return Asked(heard=True)
-        end = Ended(turn=looking, fate=Fate.SUCCEEDED, outcome="unchanged")
-        return Asked(heard=True, end=end, foreseen=self.foreseen[turn.node])
+            asyncio.get_running_loop().call_later(
+                0.5, self.news.put_nowait, NodeRunReport(turn=looking)
+            )
+            return NodeRunAnswer(heard=True)
+        end = NodeRunEnded(turn=looking, fate=NodeResult.SUCCEEDED, outcome="unchanged")
+        return NodeRunAnswer(heard=True, end=end, foreseen=self.foreseen[turn.node])
 
-    async def ends(self) -> AsyncGenerator[News, None]:
+    async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         while True:
             yield await self.news.get()
 
@@ -306,35 +328,35 @@ class SimulatedProbe:
 
 
 def execution(
-    state: State, nodes: SimulatedNodes, notes: Notes, probe: SimulatedProbe | None = None
+    state: RolloutState, nodes: SimulatedNodes, notes: Notes, probe: SimulatedProbe | None = None
 ) -> Execution:
     """Return a rollout that a process carries out."""
-    checks = Checking(probe or SimulatedProbe())
+    checks = CheckRunner(probe or SimulatedProbe())
     return Execution(state, notes=notes, nodes=nodes, checks=checks, told=lambda _: None)
 
 
 def new(
-    first: Began, nodes: SimulatedNodes, notes: Notes, probe: SimulatedProbe | None = None
+    first: RolloutBegan, nodes: SimulatedNodes, notes: Notes, probe: SimulatedProbe | None = None
 ) -> Execution:
     """Return a rollout that begins."""
     notes.append(first)
-    return execution(State(first), nodes, notes, probe)
+    return execution(RolloutState(first), nodes, notes, probe)
 
 
 async def carry_out(
-    first: Began,
+    first: RolloutBegan,
     nodes: SimulatedNodes,
     notes: Notes | None = None,
     probe: SimulatedProbe | None = None,
-) -> State:
+) -> RolloutState:
     """Carry a rollout out to its end, and return its state."""
     work = new(first, nodes, notes or Notes(), probe)
     over = await work.run(resume=False)
-    assert isinstance(over, Over)
+    assert isinstance(over, RolloutEnded)
     return work.state
 
 
-def words(state: State) -> list[str]:
+def words(state: RolloutState) -> list[str]:
     """Return how the part of each node ended, by name."""
     return [str(fate) for fate in state.fates().values()]
 

@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath
-from localpuppet.node.puppet.changes import Foreseen
+from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.approving import (
     approval_of,
     find,
@@ -16,23 +16,31 @@ from localpuppet.rollout.execution.approving import (
 from localpuppet.rollout.execution.changes.approval import MAX_ALL
 from localpuppet.rollout.execution.deciding import decide
 from localpuppet.rollout.execution.delivery import Delivery
-from localpuppet.rollout.execution.events import Ended, Ending, Fate, Over, Turn
+from localpuppet.rollout.execution.events import (
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    RolloutEnded,
+    RolloutEnding,
+)
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.state import RolloutState
 from tests.rollout.execution.changes.foretold import SALT, change, foretold
 from tests.rollout.execution.simulated import began, node
 
 FIRST = replace(began([1], [2], noop=True, tags=("web",)), salt=SALT)
-OVER = Over(ending=Ending.DONE, why="", left={})
+OVER = RolloutEnded(ending=RolloutEnding.DONE, why="", left={})
 TAGS = RolloutOptions(tags=("web",))
 
 
-def looked(*told: Foreseen | None, over: Over | None = OVER) -> State:
+def looked(*told: PredictedChanges | None, over: RolloutEnded | None = OVER) -> RolloutState:
     """Return where a rollout with noop is whose nodes told this."""
-    state = State(FIRST)
+    state = RolloutState(FIRST)
     for number, one in enumerate(told, 1):
-        turn = Turn(number, node(number))
-        state.take(Ended(turn=turn, fate=Fate.SUCCEEDED, outcome="unchanged", foreseen=one))
+        turn = NodeRun(number, node(number))
+        state.take(
+            NodeRunEnded(turn=turn, fate=NodeResult.SUCCEEDED, outcome="unchanged", foreseen=one)
+        )
     if over is not None:
         state.take(over)
     return state
@@ -57,16 +65,19 @@ def test_a_digest_and_its_first_digits_find_what_was_approved() -> None:
     ("state", "why"),
     [
         (looked(foretold(), foretold(), over=None), "is not over"),
-        (looked(foretold(), foretold(), over=replace(OVER, ending=Ending.STOPPED)), "is not over"),
+        (
+            looked(foretold(), foretold(), over=replace(OVER, ending=RolloutEnding.STOPPED)),
+            "is not over",
+        ),
         (looked(foretold(), None), "n02.example.com did not report what would change"),
         (
             looked(foretold(), replace(foretold(), total=5000)),
             "n02.example.com would change too many properties to report",
         ),
-        (State(began([1])), "was not a rollout with --noop"),
+        (RolloutState(began([1])), "was not a rollout with --noop"),
     ],
 )
-def test_what_is_not_whole_cannot_be_approved(state: State, why: str) -> None:
+def test_what_is_not_whole_cannot_be_approved(state: RolloutState, why: str) -> None:
     assert not_approvable(state).startswith(why)
     assert approval_of(state) is None
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from localpuppet.rollout.execution.checking import AT_ONCE, PAUSE, TRIES, Checking
+from localpuppet.rollout.execution.checking import AT_ONCE, PAUSE, TRIES, CheckRunner
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import SimulatedProbe, node
 
@@ -12,7 +12,7 @@ def test_the_checks_of_a_node_go_together_and_one_that_fails_is_named() -> None:
         bad = ("/bin/probe", "secret")
         probe = SimulatedProbe(bad={bad, "http://n01.example.com/2"})
         checks = ("http://%{node}/1", bad, "http://%{node}/2", "http://%{node}/1")
-        problem = await Checking(probe).problem(node(1), checks)
+        problem = await CheckRunner(probe).problem(node(1), checks)
         assert problem == f"check /bin/probe: answered 503, {TRIES} times (and 1 more)"
         assert asyncio.get_running_loop().time() == TRIES * 0.5 + (TRIES - 1) * PAUSE
         tried = [check for check, _ in probe.tried]
@@ -25,7 +25,7 @@ def test_the_checks_of_a_node_go_together_and_one_that_fails_is_named() -> None:
 def test_a_check_that_passes_later_passes() -> None:
     async def work() -> None:
         probe = SimulatedProbe(up={"http://n01.example.com/": 5.0})
-        assert await Checking(probe).problem(node(1), ["http://%{node}/"]) == ""
+        assert await CheckRunner(probe).problem(node(1), ["http://%{node}/"]) == ""
         assert len(probe.tried) == 3
 
     run_simulated(work())
@@ -34,7 +34,7 @@ def test_a_check_that_passes_later_passes() -> None:
 def test_so_many_are_tried_at_a_time_whichever_nodes_they_are_of() -> None:
     async def work() -> None:
         probe = SimulatedProbe()
-        checking = Checking(probe)
+        checking = CheckRunner(probe)
         checks = [f"http://%{{node}}/{number}" for number in range(AT_ONCE)]
         found = await asyncio.gather(*(checking.problem(node(one), checks) for one in range(3)))
         assert found == ["", "", ""]

@@ -5,17 +5,19 @@ from typing import Any
 import pytest
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.deploy import Deed
+from localpuppet.fleet.requests.deploy import DeployAction
 from localpuppet.rollout.execution.confirmations import PATIENT, PAUSES
-from localpuppet.rollout.execution.events import Ended, Fate, Turn
-from localpuppet.rollout.execution.nodes import Asked
+from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded
+from localpuppet.rollout.execution.nodes import NodeRunAnswer
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.answering import replied
 from tests.rollout.execution.simulated import ID, node
 from tests.rollout.execution.test_deliveries import SILENCE, Client, one_group
 
 NONCE = "9b2c3f70-0000-4000-8000-000000000000"
-WELL = Ended(turn=Turn(1, node(1)), fate=Fate.SUCCEEDED, outcome="changed", run="R2")
+WELL = NodeRunEnded(
+    turn=NodeRun(1, node(1)), fate=NodeResult.SUCCEEDED, outcome="changed", run="R2"
+)
 CONFIRMED = replied({"state": "confirmed"})
 
 
@@ -28,19 +30,21 @@ def status(stage: str | None, **more: Any) -> dict[str, Json]:
     }
 
 
-def confirm(client: Client, end: Ended = WELL) -> Asked:
+def confirm(client: Client, end: NodeRunEnded = WELL) -> NodeRunAnswer:
     work = one_group(client).confirm(end, epoch=2, serial=5)
-    asked: Asked = run_simulated(work)
+    asked: NodeRunAnswer = run_simulated(work)
     return asked
 
 
-@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.FAILED])
-def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [NodeResult.SUCCEEDED, NodeResult.FAILED])
+def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(
+    fate: NodeResult,
+) -> None:
     client = Client(replied(status("pending", nonce=NONCE)), CONFIRMED)
-    end = Ended(turn=WELL.turn, fate=fate, outcome="failed", run="R2")
-    assert confirm(client, end) == Asked(heard=True, end=end)
+    end = NodeRunEnded(turn=WELL.turn, fate=fate, outcome="failed", run="R2")
+    assert confirm(client, end) == NodeRunAnswer(heard=True, end=end)
     ((name, args),) = client.asked
-    assert (name, args.deed, args.nonce, args.serial) == (node(1), Deed.CONFIRM, NONCE, 5)
+    assert (name, args.deed, args.nonce, args.serial) == (node(1), DeployAction.CONFIRM, NONCE, 5)
     assert args.rollout is not None
     assert (args.rollout.id, args.rollout.epoch) == (ID, 2)
 
@@ -60,22 +64,22 @@ def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(fa
 )
 def test_where_nothing_waits_for_it_nothing_is_confirmed(told: dict[str, Json]) -> None:
     client = Client(replied(told))
-    assert confirm(client) == Asked(heard=True, end=WELL)
+    assert confirm(client) == NodeRunAnswer(heard=True, end=WELL)
     assert client.asked == []
 
 
 @pytest.mark.parametrize("outcome", ["dropped", ""])
 def test_where_nothing_ran_nothing_is_asked_about(outcome: str) -> None:
-    ended = Ended(turn=WELL.turn, fate=Fate.FAILED, outcome=outcome)
-    assert confirm(Client(SILENCE), ended) == Asked(heard=True, end=ended)
+    ended = NodeRunEnded(turn=WELL.turn, fate=NodeResult.FAILED, outcome=outcome)
+    assert confirm(Client(SILENCE), ended) == NodeRunAnswer(heard=True, end=ended)
 
 
 def test_a_run_whose_agent_was_killed_may_have_cut_the_node_off() -> None:
-    ended = Ended(turn=WELL.turn, fate=Fate.FAILED, outcome="interrupted")
+    ended = NodeRunEnded(turn=WELL.turn, fate=NodeResult.FAILED, outcome="interrupted")
     told = {**status("went back"), "rollback": BACK, "last": LAST}
     asked = confirm(Client(replied(told)), ended)
     assert asked.end is not None
-    assert asked.end.fate is Fate.ROLLED_BACK
+    assert asked.end.fate is NodeResult.ROLLED_BACK
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,7 @@ def test_a_node_that_refuses_or_is_silent_is_asked_again() -> None:
     refusals = [replied("it could not make a new connection yet")] * len(PAUSES)
     client = Client(replied(status("pending", nonce=NONCE)), *refusals)
     assert confirm(client).problem.endswith("it could not make a new connection yet")
-    assert confirm(Client(SILENCE)) == Asked(heard=False, problem="did not answer")
+    assert confirm(Client(SILENCE)) == NodeRunAnswer(heard=False, problem="did not answer")
 
 
 def test_a_node_that_never_begins_is_not_waited_for_without_end() -> None:
@@ -117,17 +121,17 @@ BACK: dict[str, Json] = {"app": "shop/tags/r6"}
 @pytest.mark.parametrize(
     ("stage", "told", "fate"),
     [
-        ("went back", {"rollback": BACK, "last": LAST}, Fate.ROLLED_BACK),
+        ("went back", {"rollback": BACK, "last": LAST}, NodeResult.ROLLED_BACK),
         ("went back", {"rollback": BACK, "last": {**LAST, "run": "R2"}}, None),
         ("went back", {"rollback": BACK, "last": {**LAST, "app": "shop/tags/r7"}}, None),
         ("went back", {"rollback": None, "last": LAST}, None),
         ("went back", {}, None),
-        ("could not go back", {"rollback": BACK, "last": LAST}, Fate.ROLLBACK_FAILED),
-        ("left", {"rollback": BACK, "last": LAST}, Fate.FAILED),
+        ("could not go back", {"rollback": BACK, "last": LAST}, NodeResult.ROLLBACK_FAILED),
+        ("left", {"rollback": BACK, "last": LAST}, NodeResult.FAILED),
     ],
 )
 def test_a_node_went_back_when_its_own_word_names_a_run_of_the_old_release(
-    stage: str, told: dict[str, Json], fate: Fate | None
+    stage: str, told: dict[str, Json], fate: NodeResult | None
 ) -> None:
     asked = confirm(Client(replied({**status(stage, why="no\x1b connection"), **told})))
     assert (asked.end.fate if asked.end else None) == fate

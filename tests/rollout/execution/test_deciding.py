@@ -8,48 +8,50 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.rollout.execution.amount import Amount
-from localpuppet.rollout.execution.deciding import Next, decide
+from localpuppet.rollout.execution.deciding import NextAction, decide
 from localpuppet.rollout.execution.events import (
-    Checked,
-    Continued,
-    Ended,
-    Ending,
-    Fate,
-    Skipped,
-    Started,
-    Stopped,
-    Turn,
+    ChecksEnded,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    NodesSkipped,
+    RolloutContinued,
+    RolloutEnding,
+    RolloutStopped,
 )
 from localpuppet.rollout.execution.options import OnFailure, PauseAfter, RolloutOptions
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.state import RolloutState
 from tests.rollout.execution.simulated import began, node
 
 AMOUNTS = st.builds(Amount, number=st.integers(1, 100), percent=st.booleans())
 GROUPS = st.lists(st.sets(st.integers(0, 11), min_size=1), min_size=1, max_size=4)
 
 
-def turns(*numbers: int, step: int = 1) -> tuple[Turn, ...]:
-    return tuple(Turn(step, node(one)) for one in numbers)
+def turns(*numbers: int, step: int = 1) -> tuple[NodeRun, ...]:
+    return tuple(NodeRun(step, node(one)) for one in numbers)
 
 
-def end(state: State, *numbers: int, step: int = 1, fate: Fate = Fate.SUCCEEDED) -> None:
+def end(
+    state: RolloutState, *numbers: int, step: int = 1, fate: NodeResult = NodeResult.SUCCEEDED
+) -> None:
     for turn in turns(*numbers, step=step):
-        state.take(Ended(turn=turn, fate=fate))
+        state.take(NodeRunEnded(turn=turn, fate=fate))
 
 
-def check(state: State, *numbers: int, step: int = 1, problem: str = "") -> None:
+def check(state: RolloutState, *numbers: int, step: int = 1, problem: str = "") -> None:
     for turn in turns(*numbers, step=step):
-        state.take(Checked(turn=turn, problem=problem))
+        state.take(ChecksEnded(turn=turn, problem=problem))
 
 
-def start(state: State) -> tuple[Turn, ...]:
+def start(state: RolloutState) -> tuple[NodeRun, ...]:
     found = decide(state).start
-    state.take(Started(turns=found))
+    state.take(NodeRunsStarted(turns=found))
     return found
 
 
 def test_groups_follow_each_other() -> None:
-    state = State(began([1, 2], [1, 3]))
+    state = RolloutState(began([1, 2], [1, 3]))
     assert start(state) == turns(1, 2)
     end(state, 2)
     assert start(state) == ()
@@ -60,13 +62,13 @@ def test_groups_follow_each_other() -> None:
 
 
 def test_a_batch_is_closed_and_a_window_is_not() -> None:
-    state = State(began(range(5), batch=Amount.parse("50%", what="")))
+    state = RolloutState(began(range(5), batch=Amount.parse("50%", what="")))
     assert start(state) == turns(0, 1)
     end(state, 0)
     assert start(state) == ()
     end(state, 1)
     assert start(state) == turns(2, 3)
-    state = State(began(range(5), window=2))
+    state = RolloutState(began(range(5), window=2))
     assert start(state) == turns(0, 1)
     end(state, 1)
     assert start(state) == turns(2)
@@ -76,23 +78,23 @@ CHECK = ("http://%{node}/",)
 
 
 def test_a_batch_is_checked_when_all_of_it_have_ended_and_then_the_next_one_starts() -> None:
-    state = State(began(range(4), batch=Amount.parse("2", what=""), checks=CHECK))
+    state = RolloutState(began(range(4), batch=Amount.parse("2", what=""), checks=CHECK))
     assert start(state) == turns(0, 1)
     end(state, 0)
-    assert decide(state) == Next(), "the other one still runs"
+    assert decide(state) == NextAction(), "the other one still runs"
     end(state, 1)
-    assert decide(state) == Next(check=turns(0, 1))
+    assert decide(state) == NextAction(check=turns(0, 1))
     check(state, 1)
-    assert decide(state) == Next(check=turns(0))
+    assert decide(state) == NextAction(check=turns(0))
     check(state, 0)
-    assert decide(state) == Next(start=turns(2, 3))
+    assert decide(state) == NextAction(start=turns(2, 3))
 
 
 def test_a_window_moves_on_when_a_node_has_ended_and_its_checks_passed() -> None:
-    state = State(began(range(4), window=2, checks=CHECK))
+    state = RolloutState(began(range(4), window=2, checks=CHECK))
     assert start(state) == turns(0, 1)
     end(state, 1)
-    assert decide(state) == Next(check=turns(1))
+    assert decide(state) == NextAction(check=turns(1))
     check(state, 1)
     assert start(state) == turns(2)
 
@@ -101,65 +103,70 @@ def test_nodes_of_different_places_do_not_run_together() -> None:
     """Odd ones are in a, even ones in b: canaries of both, then a by its window, then b."""
     first = began(range(1, 7), canary=2, window=2)
     first = replace(first, places={node(n): "ba"[n % 2] for n in range(1, 7)})
-    state = State(first)
+    state = RolloutState(first)
     order = []
     while not decide(state).over:
         order.append(tuple(turn.node for turn in start(state)))
         assert len({first.places[turn.node] for turn in state.running}) == 1
-        state.take(Ended(turn=state.running[0], fate=Fate.SUCCEEDED))
+        state.take(NodeRunEnded(turn=state.running[0], fate=NodeResult.SUCCEEDED))
     assert [[*map(node, some)] for some in ([1], [2], [3, 5], [], [4, 6], [])] == [
         *map(list, order)
     ]
-    batches = State(replace(first, options=RolloutOptions(batch=Amount.parse("2", what=""))))
+    batches = RolloutState(replace(first, options=RolloutOptions(batch=Amount.parse("2", what=""))))
     assert start(batches) == turns(1, 3)
 
 
 def test_a_check_that_fails_is_a_failure_of_its_node_and_what_has_run_is_checked() -> None:
-    state = State(began([1, 2, 3], [4], window=3, checks=CHECK))
+    state = RolloutState(began([1, 2, 3], [4], window=3, checks=CHECK))
     start(state)
     end(state, 1, 2)
     check(state, 1, problem="check http://n01/: answered 503")
-    assert decide(state) == Next(stop="1 node failed, and none may")
-    state.take(Stopped(ending=Ending.FAILURES, why=""))
-    assert decide(state) == Next(check=turns(2))
+    assert decide(state) == NextAction(stop="1 node failed, and none may")
+    state.take(RolloutStopped(ending=RolloutEnding.FAILURES, why=""))
+    assert decide(state) == NextAction(check=turns(2))
     check(state, 2)
-    assert decide(state) == Next(), "one still runs"
-    end(state, 3, fate=Fate.FAILED)
-    assert decide(state) == Next(over=True), "what failed is not checked"
+    assert decide(state) == NextAction(), "one still runs"
+    end(state, 3, fate=NodeResult.FAILED)
+    assert decide(state) == NextAction(over=True), "what failed is not checked"
     assert state.failed[node(1)].reason == "check http://n01/: answered 503"
-    assert list(state.fates().values()) == [Fate.FAILED, Fate.SUCCEEDED, Fate.FAILED, None]
+    assert list(state.fates().values()) == [
+        NodeResult.FAILED,
+        NodeResult.SUCCEEDED,
+        NodeResult.FAILED,
+        None,
+    ]
 
 
 def test_the_checks_of_a_turn_are_those_of_the_site_and_of_the_options() -> None:
     first = began([1], [2], checks=CHECK)
-    first = replace(first, checks={Turn(2, node(2)): ("http://site/",)})
-    assert State(first).checks(Turn(1, node(1))) == CHECK
-    assert State(first).checks(Turn(2, node(2))) == ("http://site/", *CHECK)
+    first = replace(first, checks={NodeRun(2, node(2)): ("http://site/",)})
+    assert RolloutState(first).checks(NodeRun(1, node(1))) == CHECK
+    assert RolloutState(first).checks(NodeRun(2, node(2))) == ("http://site/", *CHECK)
     noop = replace(first, options=RolloutOptions(noop=True))
-    assert State(noop).checks(Turn(2, node(2))) == ()
+    assert RolloutState(noop).checks(NodeRun(2, node(2))) == ()
 
 
 def test_canaries_come_first_and_one_that_fails_ends_it_whatever_may_fail() -> None:
     first = began(range(5), canary=2, window=3, max_failures=Amount.parse("5", what=""))
-    state = State(first)
+    state = RolloutState(first)
     assert start(state) == turns(0, 1)
     end(state, 0)
     assert start(state) == ()
     end(state, 1)
     assert start(state) == turns(2, 3, 4)
-    end(state, 2, fate=Fate.FAILED)
+    end(state, 2, fate=NodeResult.FAILED)
     assert not decide(state).stop, "no canary"
-    state = State(first)
+    state = RolloutState(first)
     start(state)
-    end(state, 0, fate=Fate.SILENT)
+    end(state, 0, fate=NodeResult.SILENT)
     assert decide(state).stop == "n00.example.com, a canary, is silent"
 
 
 def test_a_node_that_failed_runs_no_more_and_one_that_was_skipped_never() -> None:
-    state = State(began([1, 2, 4], [1, 2, 3, 4], max_failures=Amount.parse("25%", what="")))
-    state.take(Skipped(reasons={node(4): "on hold"}))
+    state = RolloutState(began([1, 2, 4], [1, 2, 3, 4], max_failures=Amount.parse("25%", what="")))
+    state.take(NodesSkipped(reasons={node(4): "on hold"}))
     assert start(state) == turns(1, 2)
-    end(state, 1, fate=Fate.FAILED)
+    end(state, 1, fate=NodeResult.FAILED)
     end(state, 2)
     assert start(state) == turns(2, 3, step=2)
     end(state, 2, 3, step=2)
@@ -173,9 +180,9 @@ def test_a_node_that_failed_runs_no_more_and_one_that_was_skipped_never() -> Non
 
 
 def test_what_was_stopped_starts_nothing_and_is_over_when_nothing_is_on() -> None:
-    state = State(began([1], [2]))
+    state = RolloutState(began([1], [2]))
     start(state)
-    state.take(Stopped(ending=Ending.STOPPED, why="alice"))
+    state.take(RolloutStopped(ending=RolloutEnding.STOPPED, why="alice"))
     assert not decide(state).over
     end(state, 1)
     assert decide(state).over
@@ -197,16 +204,16 @@ def test_a_percentage_is_rounded_down(amount: Amount, total: int) -> None:
 class Counter:
     """A naive observer of a rollout: counts what failed, and remembers what began."""
 
-    def __init__(self, state: State, most: int) -> None:
+    def __init__(self, state: RolloutState, most: int) -> None:
         self.state = state
         self.most = most
         self.options = state.began.options
         self.failed: set[str] = set()
         self.accepted: set[str] = set()
         self.canary_failed = False
-        self.begun: list[Turn] = []
+        self.begun: list[NodeRun] = []
 
-    def judge(self, now: Next) -> None:
+    def judge(self, now: NextAction) -> None:
         """Check a decision against the rules, and take it."""
         state = self.state
         if state.stopped is None:
@@ -219,7 +226,7 @@ class Counter:
             assert all(one.step >= turn.step for one in state.running), "groups are apart"
         if now.start:
             self.begun += now.start
-            state.take(Started(turns=now.start))
+            state.take(NodeRunsStarted(turns=now.start))
         places = {state.began.places.get(turn.node) for turn in (*state.running, *now.check)}
         assert len(places) <= 1 or state.stopped or not state.began.places
         if self.options.window is not None:
@@ -236,15 +243,17 @@ class Counter:
 
     def accept(self) -> None:
         """Let a rollout go on that is paused."""
-        self.state.take(Continued(caller="bob"))
+        self.state.take(RolloutContinued(caller="bob"))
         self.accepted, self.canary_failed = set(self.failed), False
 
-    def fail(self, turn: Turn) -> None:
+    def fail(self, turn: NodeRun) -> None:
         self.failed.add(turn.node)
         self.canary_failed |= turn in self.state.turns(turn.step)[: self.options.canary]
 
 
-FATES = st.sampled_from([Fate.SUCCEEDED, Fate.SUCCEEDED, Fate.FAILED, Fate.SILENT])
+FATES = st.sampled_from(
+    [NodeResult.SUCCEEDED, NodeResult.SUCCEEDED, NodeResult.FAILED, NodeResult.SILENT]
+)
 PROBLEMS = st.sampled_from(["", "", "answered 503"])
 
 
@@ -264,7 +273,7 @@ def test_every_rollout(data: st.DataObject, groups: list[set[int]], allowed: str
     )
     places = data.draw(st.just({}) | st.just({node(n): str(n % 3) for n in range(12)}))
     first = replace(first, places=places)
-    state = State(first)
+    state = RolloutState(first)
     total = len(set().union(*groups))
     counter = Counter(state, total * 30 // 100 if allowed == "30%" else int(allowed))
     while not (now := decide(state)).over:
@@ -277,20 +286,22 @@ def test_every_rollout(data: st.DataObject, groups: list[set[int]], allowed: str
         if now.stop:
             assert first.options.on_failure is OnFailure.STOP
             assert counter.too_much
-            state.take(Stopped(ending=Ending.FAILURES, why=now.stop))
+            state.take(RolloutStopped(ending=RolloutEnding.FAILURES, why=now.stop))
             continue
         counter.judge(now)
         turn = data.draw(st.sampled_from([*state.running, *now.check]))
         if turn in now.check:
-            checked = Checked(turn=turn, problem=data.draw(PROBLEMS))
+            checked = ChecksEnded(turn=turn, problem=data.draw(PROBLEMS))
             if checked.problem:
                 counter.fail(turn)
             state.take(checked)
             continue
-        ended = Ended(turn=turn, fate=data.draw(FATES))
-        if ended.fate is not Fate.SUCCEEDED:
+        ended = NodeRunEnded(turn=turn, fate=data.draw(FATES))
+        if ended.fate is not NodeResult.SUCCEEDED:
             counter.fail(turn)
         state.take(ended)
     if state.stopped is None:
-        planned = {Turn(step, node(one)) for step, group in enumerate(groups, 1) for one in group}
+        planned = {
+            NodeRun(step, node(one)) for step, group in enumerate(groups, 1) for one in group
+        }
         assert {turn for turn in planned if turn.node not in counter.failed} <= set(counter.begun)

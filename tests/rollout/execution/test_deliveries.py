@@ -8,23 +8,23 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.client import Answer, RequestClient
-from localpuppet.fleet.requests.deploy import Deed, Deploy
+from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.deploying import TOO_OLD
 from localpuppet.fleet.requests.request import Arguments
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.rollout.execution import deliveries
 from localpuppet.rollout.execution.deliveries import Deliveries
 from localpuppet.rollout.execution.delivery import Delivery
-from localpuppet.rollout.execution.events import Ended, Fate, Turn
-from localpuppet.rollout.execution.nodes import Asked
+from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded
+from localpuppet.rollout.execution.nodes import NodeRunAnswer
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.answering import replied
 from tests.rollout.execution.simulated import ID, began, node
 
 RELEASE = Delivery(release=ReleasePath("shop/tags/r7"), classes={"shop": {"port": 81}})
-SILENCE = Answer(reply=None, problem="did not answer")
-APPLY, BACK = Turn(1, node(1)), Turn(2, node(1))
+SILENCE = NodeAnswer(reply=None, problem="did not answer")
+APPLY, BACK = NodeRun(1, node(1)), NodeRun(2, node(1))
 OURS: dict[str, Json] = {"assignment": {"serial": 5, "rollout": ID}}
 
 
@@ -35,19 +35,21 @@ class Client(RequestClient):
     def caller(self) -> str:
         return "choria=alice"
 
-    def __init__(self, status: Any, *deploys: Answer) -> None:
+    def __init__(self, status: Any, *deploys: NodeAnswer) -> None:
         self.status = status if callable(status) else lambda *_: status
         self.deploys = list(deploys)
         self.asked: list[tuple[NodeName, Deploy]] = []
 
     async def ask_all(
         self, names: Sequence[NodeName], action: str, args: Arguments, *, patience: float
-    ) -> dict[str, Answer]:
+    ) -> dict[str, NodeAnswer]:
         return {name: await self.ask(name, action, args, patience=patience) for name in names}
 
-    async def ask(self, node: NodeName, action: str, args: Arguments, *, patience: float) -> Answer:
+    async def ask(
+        self, node: NodeName, action: str, args: Arguments, *, patience: float
+    ) -> NodeAnswer:
         if isinstance(args, StatusRequest):
-            found: Answer = self.status(node, args)
+            found: NodeAnswer = self.status(node, args)
             return found
         assert isinstance(args, Deploy)
         self.asked.append((node, args))
@@ -65,7 +67,7 @@ def one_group(client: Client) -> Deliveries:
 
 
 def test_who_may_not_or_cannot_take_it_is_not_ready() -> None:
-    def status(name: NodeName, args: StatusRequest) -> Answer:
+    def status(name: NodeName, args: StatusRequest) -> NodeAnswer:
         if name == node(1):
             return replied({"state": "idle"})
         if not args.may:
@@ -80,7 +82,7 @@ def test_who_may_not_or_cannot_take_it_is_not_ready() -> None:
 
 
 def test_a_release_is_asked_for_until_nodes_have_it() -> None:
-    def status(name: NodeName, _: StatusRequest) -> Answer:
+    def status(name: NodeName, _: StatusRequest) -> NodeAnswer:
         return SILENCE if name == node(3) else replied({"assignment": {"serial": int(name[2])}})
 
     working, done = replied({"state": "working"}), replied({"state": "done"})
@@ -89,7 +91,7 @@ def test_a_release_is_asked_for_until_nodes_have_it() -> None:
     staged = run_simulated(work)
     assert staged.problems == {node(3): "did not answer"}
     assert list(staged.serials) == [node(1)]
-    assert [args.deed for _, args in client.asked] == [Deed.STAGE] * 2
+    assert [args.deed for _, args in client.asked] == [DeployAction.STAGE] * 2
     assert {(args.serial, args.rollout and args.rollout.epoch) for _, args in client.asked} == {
         (2, 2)
     }
@@ -100,7 +102,7 @@ def test_a_release_is_asked_for_until_nodes_have_it() -> None:
 def test_what_nodes_took_in_an_earlier_life_of_the_rollout_stays_in_force() -> None:
     """Whoever goes on elsewhere may not know the serial yet."""
 
-    def status(name: NodeName, _: StatusRequest) -> Answer:
+    def status(name: NodeName, _: StatusRequest) -> NodeAnswer:
         other: dict[str, Json] = {"assignment": {"serial": 3, "rollout": ""}}
         return replied(OURS if name == node(1) else other)
 
@@ -121,27 +123,31 @@ def test_a_node_or_a_bus_that_is_away_is_asked_again_and_then_told() -> None:
     ("answer", "expected"),
     [
         (replied({"state": "done"}), None),
-        (SILENCE, Asked(heard=False, problem="did not answer")),
+        (SILENCE, NodeRunAnswer(heard=False, problem="did not answer")),
         (
             replied("in force is shop/tags/r8"),
-            Asked(
+            NodeRunAnswer(
                 heard=True,
-                end=Ended(turn=APPLY, fate=Fate.FAILED, reason="in force is shop/tags/r8"),
+                end=NodeRunEnded(
+                    turn=APPLY, fate=NodeResult.FAILED, reason="in force is shop/tags/r8"
+                ),
             ),
         ),
     ],
 )
-def test_a_node_takes_it_before_its_turn_and_once(answer: Answer, expected: Asked | None) -> None:
+def test_a_node_takes_it_before_its_turn_and_once(
+    answer: NodeAnswer, expected: NodeRunAnswer | None
+) -> None:
     client = Client(replied(OURS), answer)
     ours = one_group(client)
 
-    async def moved() -> Asked | None:
+    async def moved() -> NodeRunAnswer | None:
         return await ours.move(APPLY, epoch=1, serial=5)
 
     assert run_simulated(moved()) == expected
     if expected is None:
         assert run_simulated(moved()) is None
-        assert [args.deed for _, args in client.asked] == [Deed.APPLY]
+        assert [args.deed for _, args in client.asked] == [DeployAction.APPLY]
 
 
 @pytest.mark.parametrize(
@@ -158,12 +164,12 @@ def test_a_node_that_never_took_it_has_no_way_back(status: dict[str, Json], *, t
     """It is asked to leave first: what it had accepted before that is over by then."""
     client = Client(replied(status), replied({"state": "done"}))
     found = run_simulated(one_group(client).move(BACK, epoch=1, serial=5))
-    ended = Asked(heard=True, end=Ended(turn=BACK, fate=Fate.NOT_REACHED))
+    ended = NodeRunAnswer(heard=True, end=NodeRunEnded(turn=BACK, fate=NodeResult.NOT_REACHED))
     assert found == (None if taken else ended)
-    assert [args.deed for _, args in client.asked] == [Deed.BACK]
+    assert [args.deed for _, args in client.asked] == [DeployAction.BACK]
 
 
-WELL = Ended(turn=BACK, fate=Fate.SUCCEEDED, outcome="changed", run="R1")
+WELL = NodeRunEnded(turn=BACK, fate=NodeResult.SUCCEEDED, outcome="changed", run="R1")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +194,7 @@ def test_a_node_is_back_when_its_own_word_names_the_old_release(
 ) -> None:
     asked = run_simulated(one_group(Client(replied(status))).confirm(WELL, epoch=1, serial=5))
     assert asked.end is not None
-    assert (asked.end.fate is Fate.SUCCEEDED) == well
+    assert (asked.end.fate is NodeResult.SUCCEEDED) == well
     assert bool(asked.end.reason) != well
 
 
@@ -201,4 +207,4 @@ def test_a_node_is_back_when_its_own_word_names_the_old_release(
 )
 def test_a_node_that_does_not_say_is_asked_again(work: Callable[[Deliveries], Any]) -> None:
     ours = one_group(Client(SILENCE, replied({"state": "done"})))
-    assert run_simulated(work(ours)) == Asked(heard=False, problem="did not answer")
+    assert run_simulated(work(ours)) == NodeRunAnswer(heard=False, problem="did not answer")

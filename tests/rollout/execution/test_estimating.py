@@ -7,22 +7,22 @@ import pytest
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.estimating import seconds_left
 from localpuppet.rollout.execution.events import (
-    Ended,
-    Ending,
-    Fate,
-    Lasted,
-    Started,
-    Stopped,
-    Turn,
+    DurationsMeasured,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    RolloutEnding,
+    RolloutStopped,
 )
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.state import RolloutState
 from tests.rollout.execution.simulated import began, node
 
-LASTED = Lasted(durations={node(n): (1000.0, 10.0 * n, 0.0) for n in range(1, 6)})
+LASTED = DurationsMeasured(durations={node(n): (1000.0, 10.0 * n, 0.0) for n in range(1, 6)})
 
 
-def rollout(*groups: list[int], **options: object) -> State:
-    state = State(began(*groups, **options))
+def rollout(*groups: list[int], **options: object) -> RolloutState:
+    state = RolloutState(began(*groups, **options))
     state.take(LASTED)
     return state
 
@@ -43,17 +43,19 @@ def test_the_medians_of_what_is_left(options: dict[str, object], seconds: float)
 
 
 def test_places_take_their_time_one_after_the_other() -> None:
-    state = State(replace(began([1, 2, 3, 4]), places={node(n): str(n % 2) for n in range(1, 5)}))
+    state = RolloutState(
+        replace(began([1, 2, 3, 4]), places={node(n): str(n % 2) for n in range(1, 5)})
+    )
     state.take(LASTED)
     assert seconds_left(state) == 40 + 30
 
 
 def test_what_has_ended_takes_nothing_and_what_nobody_knows_is_unknown() -> None:
     state = rollout([1, 2], [5])
-    state.take(Started(turns=(Turn(1, node(2)),)))
+    state.take(NodeRunsStarted(turns=(NodeRun(1, node(2)),)))
     assert seconds_left(state) == 20 + 50
-    state.take(Ended(turn=Turn(1, node(2)), fate=Fate.SUCCEEDED))
+    state.take(NodeRunEnded(turn=NodeRun(1, node(2)), fate=NodeResult.SUCCEEDED))
     assert seconds_left(state) == 10 + 50
     assert seconds_left(rollout([1, 6], [5])) is None
-    state.take(Stopped(ending=Ending.STOPPED, why=""))
+    state.take(RolloutStopped(ending=RolloutEnding.STOPPED, why=""))
     assert seconds_left(state) is None

@@ -9,15 +9,15 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.events import (
-    Began,
-    Ending,
-    Over,
-    Turn,
+    NodeRun,
+    RolloutBegan,
+    RolloutEnded,
+    RolloutEnding,
 )
 from localpuppet.rollout.execution.executing import RENEW
-from localpuppet.rollout.execution.nodes import Asked, Problems
-from localpuppet.rollout.execution.state import State
-from localpuppet.rollout.execution.words.word import Word
+from localpuppet.rollout.execution.nodes import NodeRunAnswer, Problems
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.words.word import RolloutCommand
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (
     Notes,
@@ -43,7 +43,7 @@ def test_a_window_moves_on_with_each_end() -> None:
         state = await carry_out(began([1, 2, 3, 4], window=2), nodes)
         assert asyncio.get_running_loop().time() <= 21
         assert nodes.at_once() == 2
-        assert state.over == Over(ending=Ending.DONE, why="", left={})
+        assert state.over == RolloutEnded(ending=RolloutEnding.DONE, why="", left={})
         assert words(state) == ["succeeded"] * 4
         assert nodes.held == set()
 
@@ -71,7 +71,7 @@ def test_silence_is_a_failure_and_ends_what_may_not_fail() -> None:
         await asyncio.sleep(0.5)
         nodes.silent.add(node(2))
         over = await doing
-        assert over.ending is Ending.FAILURES
+        assert over.ending is RolloutEnding.FAILURES
         assert over.why == "1 node failed, and none may"
         assert words(rollout.state) == ["succeeded", "silent", "not reached"]
         assert over.left == {node(2): "did not answer"}
@@ -87,7 +87,7 @@ def test_what_is_not_ready_is_refused_before_anything_changed() -> None:
         nodes = SimulatedNodes(silent={node(2)}, unready={node(3): "on hold: work"})
         state = await carry_out(began([1, 2], [3]), nodes)
         assert state.over is not None
-        assert state.over.ending is Ending.NOT_READY
+        assert state.over.ending is RolloutEnding.NOT_READY
         assert state.over.why == ("n02.example.com: did not answer; n03.example.com: on hold: work")
         assert (nodes.ran, nodes.holds) == ({}, 0)
 
@@ -101,10 +101,10 @@ def test_a_node_that_tells_how_its_turn_ended_is_asked_once() -> None:
         nodes = SimulatedNodes(bad={node(2)}, producers={node(3)})
         state = await carry_out(began([1, 2, 3], [1], max_failures=ONE), nodes)
         assert nodes.requests == {
-            Turn(1, node(1)): 1,
-            Turn(1, node(2)): 2,
-            Turn(1, node(3)): 2,
-            Turn(2, node(1)): 1,
+            NodeRun(1, node(1)): 1,
+            NodeRun(1, node(2)): 2,
+            NodeRun(1, node(3)): 2,
+            NodeRun(2, node(1)): 1,
         }
         assert state.failed.keys() == {node(2)}
         assert state.entries.keys() == {node(3)}
@@ -113,11 +113,11 @@ def test_a_node_that_tells_how_its_turn_ended_is_asked_once() -> None:
 
 
 def test_what_is_not_ready_is_left_out_unless_another_needs_it() -> None:
-    async def work(*, needed: bool) -> State:
+    async def work(*, needed: bool) -> RolloutState:
         nodes = SimulatedNodes(unready={node(1): "on hold: work"})
         first = began([1, 2], [3], skip_unready=True)
         consumers: dict[NodeName, tuple[NodeName, ...]] = {node(1): (node(3),)} if needed else {}
-        first = Began(
+        first = RolloutBegan(
             id=first.id,
             caller=first.caller,
             groups=first.groups,
@@ -140,7 +140,7 @@ def test_a_rollout_in_which_no_node_is_ready_is_not_done() -> None:
     nodes = SimulatedNodes(unready=unready)
     state = run_simulated(carry_out(began([1], [2], skip_unready=True), nodes))
     assert state.over is not None
-    assert state.over.ending is Ending.NOT_READY
+    assert state.over.ending is RolloutEnding.NOT_READY
     assert state.over.why == "n01.example.com, n02.example.com: on hold: work"
     assert words(state) == ["not reached"] * 2
 
@@ -155,7 +155,7 @@ def test_a_stop_lets_runs_end_and_a_second_one_does_not(times: int) -> None:
         for _ in range(times):
             rollout.interrupt("interrupted")
         over = await doing
-        assert over == Over(ending=Ending.STOPPED, why="interrupted", left={})
+        assert over == RolloutEnded(ending=RolloutEnding.STOPPED, why="interrupted", left={})
         assert asyncio.get_running_loop().time() == (50 if times == 1 else 10)
         assert words(rollout.state) == ["succeeded" if times == 1 else "silent", "not reached"]
         assert nodes.held == set()
@@ -168,7 +168,7 @@ def test_a_stop_before_the_first_run_starts_none() -> None:
         nodes = SimulatedNodes()
         rollout = new(began([1]), nodes, Notes())
         rollout.stop("interrupted")
-        assert (await rollout.run(resume=False)).ending is Ending.STOPPED
+        assert (await rollout.run(resume=False)).ending is RolloutEnding.STOPPED
         assert nodes.ran == {}
 
     run_simulated(work())
@@ -180,7 +180,7 @@ def test_another_process_can_ask_for_a_stop() -> None:
         rollout = new(began([1], [2]), SimulatedNodes({node(1): 50.0}), notes)
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(10)
-        notes.words.append((Word.STOP, "bob"))
+        notes.words.append((RolloutCommand.STOP, "bob"))
         assert (await doing).why == "stopped by bob on pc"
 
     run_simulated(work())
@@ -192,7 +192,7 @@ def test_one_interruption_after_a_stop_by_word_is_the_first_one() -> None:
         rollout = new(began([1], [2]), SimulatedNodes({node(1): 50.0}), notes)
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(10)
-        notes.words.append((Word.STOP, "bob"))
+        notes.words.append((RolloutCommand.STOP, "bob"))
         await asyncio.sleep(10)
         rollout.interrupt("stopped by SIGINT")
         assert (await doing).why == "stopped by bob on pc"
@@ -208,10 +208,10 @@ def test_what_was_stopped_goes_on() -> None:
         rollout = new(first, nodes, notes)
         rollout.stop("interrupted")
         await rollout.run(resume=False)
-        again = execution(State.of(notes.events), nodes, notes)
+        again = execution(RolloutState.of(notes.events), nodes, notes)
         assert again.state.resumable
         over = await again.run(resume=True)
-        assert (over.ending, words(again.state)) == (Ending.DONE, ["succeeded"] * 3)
+        assert (over.ending, words(again.state)) == (RolloutEnding.DONE, ["succeeded"] * 3)
         assert not again.state.resumable
 
     run_simulated(work())
@@ -238,7 +238,7 @@ def test_a_window_waits_for_checks_and_a_check_may_take_some_tries() -> None:
         assert [check for check, _ in probe.tried[:4]] == ["http://n01.example.com/"] * 3 + [
             "http://n02.example.com/"
         ]
-        assert nodes.ran[Turn(1, node(2))][0] >= 7.5
+        assert nodes.ran[NodeRun(1, node(2))][0] >= 7.5
 
     run_simulated(work())
 
@@ -253,7 +253,7 @@ def test_a_check_that_never_passes_ends_the_rollout_and_gives_the_nodes_back() -
             "check http://n01.example.com/: answered 503, 5 times"
         )
         assert state.over is not None
-        assert state.over.ending is Ending.FAILURES
+        assert state.over.ending is RolloutEnding.FAILURES
         assert nodes.held == set()
 
     run_simulated(work())
@@ -288,7 +288,7 @@ def test_a_bus_that_is_away_before_anything_changed_is_an_error() -> None:
         with pytest.raises(UnavailableError):
             await carry_out(began([1]), nodes, notes)
         assert nodes.holds == 0
-        assert notes.events[-1] == Over(ending=Ending.NOT_READY, why="away", left={})
+        assert notes.events[-1] == RolloutEnded(ending=RolloutEnding.NOT_READY, why="away", left={})
 
     run_simulated(work())
 
@@ -298,10 +298,10 @@ class Forgetful(SimulatedNodes):
 
     asked = 0
 
-    async def start(self, turn: Turn, **asked: Any) -> Asked:
+    async def start(self, turn: NodeRun, **asked: Any) -> NodeRunAnswer:
         self.asked += 1
         if self.asked % 2:
-            return Asked(heard=False, problem="away")
+            return NodeRunAnswer(heard=False, problem="away")
         found = await super().start(turn, **asked)
         self.news = asyncio.Queue()
         return found

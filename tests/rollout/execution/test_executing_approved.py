@@ -5,20 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 from localpuppet.rollout.execution.events import (
-    Ended,
-    Ending,
-    Fate,
-    Looked,
-    Need,
-    Over,
-    Paused,
-    Turn,
+    ChangesPredicted,
+    ExportDependency,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
 )
 from localpuppet.rollout.execution.executing import Execution
-from localpuppet.rollout.execution.nodes import Asked
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.nodes import NodeRunAnswer
+from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.rollout.execution.turns.taking import LOOKS
-from localpuppet.rollout.execution.words.word import Word, about
+from localpuppet.rollout.execution.words.word import RolloutCommand, about
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.changes.foretold import approved, change, foretold
 from tests.rollout.execution.simulated import (
@@ -47,7 +47,7 @@ def site(**differing: object) -> SimulatedNodes:
     return found
 
 
-async def waiting() -> tuple[SimulatedNodes, Notes, Execution, asyncio.Task[Over]]:
+async def waiting() -> tuple[SimulatedNodes, Notes, Execution, asyncio.Task[RolloutEnded]]:
     """Return a rollout that waits for the approval of what node 2 would change."""
     nodes, notes = site(differing=True), Notes()
     rollout = new(FIRST, nodes, notes)
@@ -61,13 +61,13 @@ def test_what_was_approved_runs_and_each_node_looks_before_it_runs() -> None:
     nodes, notes = site(), Notes()
     nodes.foreseen[node(3)] = foretold()  # by now somebody else did that
     nodes.producers = {node(1)}
-    first = replace(FIRST, needs=(Need(producers=(node(1),), consumers=(node(3),)),))
+    first = replace(FIRST, needs=(ExportDependency(producers=(node(1),), consumers=(node(3),)),))
     state = run_simulated(carry_out(first, nodes, notes))
     assert words(state) == ["succeeded"] * 3
-    assert sorted(nodes.looked) == [Turn(4, node(1)), Turn(4, node(2)), Turn(5, node(3))]
-    seen = entry_of(Turn(1, node(1)))
-    assert nodes.after[Turn(5, node(3))] == (seen,), "it looks at what its producers left"
-    looked = [one.turn for one in notes.events if isinstance(one, Looked)]
+    assert sorted(nodes.looked) == [NodeRun(4, node(1)), NodeRun(4, node(2)), NodeRun(5, node(3))]
+    seen = entry_of(NodeRun(1, node(1)))
+    assert nodes.after[NodeRun(5, node(3))] == (seen,), "it looks at what its producers left"
+    looked = [one.turn for one in notes.events if isinstance(one, ChangesPredicted)]
     assert sorted(looked) == sorted(nodes.ran)
 
 
@@ -76,18 +76,18 @@ def test_what_differs_waits_for_an_approval_and_nothing_more_starts() -> None:
         nodes, notes, rollout, doing = await waiting()
         state = rollout.state
         ((turn, difference),) = state.differing.items()
-        assert (turn, difference.others) == (Turn(1, node(2)), (B,))
-        assert (state.waits, sorted(nodes.ran)) == (True, [Turn(1, node(1))])
-        assert isinstance(state.paused, Paused)
+        assert (turn, difference.others) == (NodeRun(1, node(2)), (B,))
+        assert (state.waits, sorted(nodes.ran)) == (True, [NodeRun(1, node(1))])
+        assert isinstance(state.paused, RolloutPaused)
         assert state.paused.why == ("n02.example.com would make 1 change that was not approved")
-        notes.words += [(Word.CONTINUE, "bob")]
+        notes.words += [(RolloutCommand.CONTINUE, "bob")]
         notes.approve = lambda: f"{node(2)} 0123456789abcdef"
         await asyncio.sleep(5)
         assert any("has changed: look" in one for one in notes.refused)
         assert any("waits until what n02.example.com would change" in one for one in notes.refused)
         notes.approve = lambda: about(node(2), difference)
         over = await doing
-        assert over.ending is Ending.DONE
+        assert over.ending is RolloutEnding.DONE
         assert words(state) == ["succeeded"] * 3
         assert len(nodes.looked) == 4, "node 2 looks again when its difference is approved"
 
@@ -105,12 +105,12 @@ def test_what_changes_while_a_node_waits_is_not_applied_without_approval() -> No
         notes.approve = lambda: about(node(2), first)
         await asyncio.sleep(100)
         ((turn, second),) = state.differing.items()
-        assert (turn, second.others) == (Turn(1, node(2)), (C,)), "only what is new"
+        assert (turn, second.others) == (NodeRun(1, node(2)), (C,)), "only what is new"
         assert (state.waits, turn in nodes.ran) == (True, False)
         assert turn not in state.approved
         nodes.foreseen[node(2)] = foretold(A, C)
         notes.approve = lambda: about(node(2), second)
-        assert (await doing).ending is Ending.DONE
+        assert (await doing).ending is RolloutEnding.DONE
         assert nodes.ran_with[turn] == foretold(A, C)
         assert len({one.step for one in nodes.looked if one.node == node(2)}) == 3
 
@@ -120,9 +120,9 @@ def test_what_changes_while_a_node_waits_is_not_applied_without_approval() -> No
 class Unreachable(SimulatedNodes):
     """Nodes that cannot be asked to run for ten minutes."""
 
-    async def start(self, turn: Turn, **asked: Any) -> Asked:
+    async def start(self, turn: NodeRun, **asked: Any) -> NodeRunAnswer:
         if asyncio.get_running_loop().time() < 600:
-            return Asked(heard=False, problem="the bus is unreachable")
+            return NodeRunAnswer(heard=False, problem="the bus is unreachable")
         return await super().start(turn, **asked)
 
 
@@ -132,14 +132,14 @@ def test_an_outage_between_look_and_run_has_the_node_look_again() -> None:
         rollout = new(approved(began([1])), nodes, notes)
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(500)
-        assert Turn(1, node(1)) in rollout.state.cleared
+        assert NodeRun(1, node(1)) in rollout.state.cleared
         nodes.foreseen[node(1)] = foretold(A, B)
         await asyncio.sleep(500)
         ((turn, difference),) = rollout.state.differing.items()
         assert (rollout.state.waits, nodes.ran, difference.others) == (True, {}, (B,))
         assert rollout.state.looks(turn), "it is not taken for one that may have run"
         notes.approve = lambda: about(node(1), difference)
-        assert (await doing).ending is Ending.DONE
+        assert (await doing).ending is RolloutEnding.DONE
         assert nodes.ran_with == {turn: foretold(A, B)}
 
     run_simulated(work())
@@ -148,7 +148,7 @@ def test_an_outage_between_look_and_run_has_the_node_look_again() -> None:
 class Slow(SimulatedNodes):
     """Nodes for which every look is too long ago."""
 
-    async def start(self, turn: Turn, **asked: Any) -> Asked:
+    async def start(self, turn: NodeRun, **asked: Any) -> NodeRunAnswer:
         self.looked_at[asked["looked"], turn.node] = -1000.0
         return await super().start(turn, **asked)
 
@@ -164,16 +164,16 @@ def test_a_node_that_waits_when_the_rollout_is_stopped_was_not_reached() -> None
 
     async def work() -> None:
         nodes, notes, rollout, doing = await waiting()
-        notes.words += [(Word.STOP, "bob")]
+        notes.words += [(RolloutCommand.STOP, "bob")]
         over = await doing
-        assert (over.ending, rollout.state.waits) == (Ending.STOPPED, False)
+        assert (over.ending, rollout.state.waits) == (RolloutEnding.STOPPED, False)
         assert words(rollout.state) == ["succeeded", "not reached", "not reached"]
         assert nodes.held == set()
         nodes.foreseen[node(2)] = foretold(A)
-        again = execution(State.of(notes.events), nodes, notes)
-        assert (await again.run(resume=True)).ending is Ending.DONE
+        again = execution(RolloutState.of(notes.events), nodes, notes)
+        assert (await again.run(resume=True)).ending is RolloutEnding.DONE
         assert words(again.state) == ["succeeded"] * 3
-        assert nodes.looked.count(Turn(8, node(2))) == 1, "a step of the second epoch"
+        assert nodes.looked.count(NodeRun(8, node(2))) == 1, "a step of the second epoch"
 
     run_simulated(work())
 
@@ -189,7 +189,7 @@ def test_nobody_decides_and_the_hurried_do_not_wait() -> None:
         await asyncio.sleep(0.2)  # while they look
         rollout.interrupt("^C")
         rollout.interrupt("^C")
-        assert (await doing).ending is Ending.STOPPED
+        assert (await doing).ending is RolloutEnding.STOPPED
         assert words(rollout.state) == ["not reached"] * 3
 
     run_simulated(work())
@@ -206,8 +206,8 @@ def test_a_look_that_fails_or_tells_too_much_is_a_failure_and_nothing_ran() -> N
         assert reasons[0] == "would change 5000 properties: too many to be approved"
         assert reasons[1].startswith("before its run, with noop: did not report within 1h")
         assert nodes.ran == {}
-        assert Ended(turn=Turn(1, node(1)), fate=Fate.FAILED, reason=reasons[0]) in [
-            *state.ends.values()
-        ]
+        assert NodeRunEnded(
+            turn=NodeRun(1, node(1)), fate=NodeResult.FAILED, reason=reasons[0]
+        ) in [*state.ends.values()]
 
     run_simulated(work())

@@ -8,10 +8,16 @@ import pytest
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.delivery import Delivery
-from localpuppet.rollout.execution.events import Began, Ending, Overtaken, Resumed, Started
+from localpuppet.rollout.execution.events import (
+    NodeRunsStarted,
+    RolloutBegan,
+    RolloutEnding,
+    RolloutResumed,
+    RolloutTakenOver,
+)
 from localpuppet.rollout.execution.options import OnFailure
-from localpuppet.rollout.execution.report import Report
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (
     Notes,
@@ -26,7 +32,7 @@ from tests.rollout.execution.simulated import (
 )
 
 AT = "2026-11-22T11:00:00.000000Z"
-BOB = Overtaken(caller="choria=bob", epoch=3, since=datetime(2026, 11, 22, 11, tzinfo=UTC))
+BOB = RolloutTakenOver(caller="choria=bob", epoch=3, since=datetime(2026, 11, 22, 11, tzinfo=UTC))
 RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
 FIRSTS = {
     "groups": began([1, 2], [2, 3], [4]),
@@ -56,17 +62,19 @@ def test_whatever_the_head_does_not_say_yet_no_node_runs_twice(name: str, lag: i
         known = Notes()
         known.events = notes.events[: max(1, len(notes.events) - lag)]
         nodes.notes, nodes.news = known, asyncio.Queue()
-        state = State.of(known.events)
+        state = RolloutState.of(known.events)
         if not state.resumable:
             continue
         ran = dict(nodes.ran)
-        run_simulated(execution(state, nodes, known).run(resume=True, by=Resumed(epoch=7)))
+        run_simulated(execution(state, nodes, known).run(resume=True, by=RolloutResumed(epoch=7)))
         assert (words(state), state.epoch) == (ENDS[name], 7)
         assert nodes.ran.items() >= ran.items(), "what has run is asked for, and not run again"
         assert state.over is not None
-        ending = Ending.FAILURES if name == "rollback" else Ending.DONE
+        ending = RolloutEnding.FAILURES if name == "rollback" else RolloutEnding.DONE
         assert (state.over.ending, nodes.held) == (ending, set())
-        started = [turn for one in known.events if isinstance(one, Started) for turn in one.turns]
+        started = [
+            turn for one in known.events if isinstance(one, NodeRunsStarted) for turn in one.turns
+        ]
         assert len(started) == len(set(started))
     pytest.fail("it never comes to an end")
 
@@ -84,11 +92,11 @@ def test_who_goes_on_elsewhere_is_in_the_journal_and_not_a_failure() -> None:
         running.cancel()
         await asyncio.wait([running])
         assert notes.events.count(BOB) == 1
-        report = Report.of([(AT, one) for one in notes.events], taken=False)
+        report = RolloutReport.of([(AT, one) for one in notes.events], taken=False)
         assert (report.word, report.counts()) == ("taken over", {"open": 4})
         assert report.why == BOB.who
         assert (AT, f"taken over {BOB.who}") in report.decisions
-        state = State.of([*notes.events, Resumed(epoch=4)])
+        state = RolloutState.of([*notes.events, RolloutResumed(epoch=4)])
         assert (state.overtaken, state.resumable) == (None, True)
 
     run_simulated(work())
@@ -96,7 +104,7 @@ def test_who_goes_on_elsewhere_is_in_the_journal_and_not_a_failure() -> None:
 
 def nodes_of(name: str) -> SimulatedNodes:
     rollback = name == "rollback"
-    first: Began = FIRSTS[name]
+    first: RolloutBegan = FIRSTS[name]
     return SimulatedNodes(bad={node(3)} if rollback else set(), back=len(first.groups) + 1)
 
 

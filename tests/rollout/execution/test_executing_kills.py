@@ -10,16 +10,16 @@ from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.changes.comparing import compare
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
-    Checked,
-    Ended,
-    Ending,
-    Fate,
-    Resumed,
-    Started,
-    Turn,
+    ChecksEnded,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    RolloutEnding,
+    RolloutResumed,
 )
 from localpuppet.rollout.execution.options import OnFailure, PauseAfter
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.rollout.execution.words.word import about
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.changes.foretold import approved, change, foretold
@@ -56,7 +56,7 @@ FIRSTS = {
 def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
     """Killed at each write of the journal, and then again at each of the one that goes on."""
     first = FIRSTS[name]
-    planned = {Turn(step, one) for step, group in enumerate(first.groups, 1) for one in group}
+    planned = {NodeRun(step, one) for step, group in enumerate(first.groups, 1) for one in group}
     deaths = 0
     for kill_at in range(1, 100):
         for again_after in range(6):
@@ -71,16 +71,16 @@ def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
 
             async def work(
                 notes: Notes = notes, nodes: SimulatedNodes = nodes, probe: SimulatedProbe = probe
-            ) -> State | None:
+            ) -> RolloutState | None:
                 nodes.notes = notes
                 return await carry_out(first, nodes, notes, probe)
 
             async def resumed(
                 notes: Notes = notes, nodes: SimulatedNodes = nodes, probe: SimulatedProbe = probe
-            ) -> State | None:
+            ) -> RolloutState | None:
                 nodes.news = asyncio.Queue()
                 notes.killed = False
-                state = State.of(notes.events)
+                state = RolloutState.of(notes.events)
                 if not state.resumable:
                     return state
                 again = execution(state, nodes, notes, probe)
@@ -100,7 +100,7 @@ def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
             judge(state, notes, nodes, planned)
 
 
-def dies(work: "asyncio.Future[State | None] | object") -> State | None:
+def dies(work: "asyncio.Future[RolloutState | None] | object") -> RolloutState | None:
     """Return what work comes to; `None` where it was killed."""
     try:
         return run_simulated(work)  # type: ignore[arg-type]
@@ -111,20 +111,22 @@ def dies(work: "asyncio.Future[State | None] | object") -> State | None:
         return None
 
 
-def judge(state: State, notes: Notes, nodes: SimulatedNodes, planned: set[Turn]) -> None:
+def judge(state: RolloutState, notes: Notes, nodes: SimulatedNodes, planned: set[NodeRun]) -> None:
     """Check that no node runs twice in a step, none is left out, none stays held."""
-    started = [turn for one in notes.events if isinstance(one, Started) for turn in one.turns]
+    started = [
+        turn for one in notes.events if isinstance(one, NodeRunsStarted) for turn in one.turns
+    ]
     assert len(started) == len(set(started))
-    ends = [one.turn for one in notes.events if isinstance(one, Ended)]
+    ends = [one.turn for one in notes.events if isinstance(one, NodeRunEnded)]
     assert sorted(ends) == sorted(started)
-    checked = [one.turn for one in notes.events if isinstance(one, Checked)]
+    checked = [one.turn for one in notes.events if isinstance(one, ChecksEnded)]
     assert len(checked) == len(set(checked)), "what was checked is not checked again"
     assert sorted(checked) == sorted(turn for turn in started if state.checks(turn))
     assert state.unchecked == []
     assert state.over is not None
-    assert state.over.ending is Ending.DONE
+    assert state.over.ending is RolloutEnding.DONE
     left_out = {turn for turn in planned if turn.node in {*state.skipped, *state.failed}}
     assert planned - left_out <= set(nodes.ran) <= planned
     assert nodes.held == set()
-    assert state.epoch == 1 + sum(isinstance(one, Resumed) for one in notes.events)
-    assert all(fate is not Fate.NOT_REACHED for fate in state.fates().values())
+    assert state.epoch == 1 + sum(isinstance(one, RolloutResumed) for one in notes.events)
+    assert all(fate is not NodeResult.NOT_REACHED for fate in state.fates().values())

@@ -6,16 +6,16 @@ import pytest
 
 from localpuppet.base.formats.times import parse_time
 from localpuppet.rollout.execution.events import (
-    Continued,
-    Ending,
-    Paused,
-    Turn,
+    NodeRun,
+    RolloutContinued,
+    RolloutEnding,
+    RolloutPaused,
 )
 from localpuppet.rollout.execution.executing import RENEW
 from localpuppet.rollout.execution.options import OnFailure, PauseAfter
-from localpuppet.rollout.execution.report import Report
-from localpuppet.rollout.execution.state import State
-from localpuppet.rollout.execution.words.word import Word
+from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.words.word import RolloutCommand
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (
     Notes,
@@ -40,27 +40,27 @@ def test_failures_pause_a_rollout_until_somebody_lets_it_go_on() -> None:
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(3 * RENEW)
         assert rollout.state.waits
-        assert list(nodes.ran) == [Turn(1, node(1))]
+        assert list(nodes.ran) == [NodeRun(1, node(1))]
         assert nodes.holds == 1 + 2
         assert len(nodes.held) == 5
-        notes.words += [(Word.CONTINUE, "bob")] * 2
+        notes.words += [(RolloutCommand.CONTINUE, "bob")] * 2
         await asyncio.sleep(10)
         assert rollout.state.waits, "the second word was for the same pause"
         assert len(nodes.ran) == 3
-        notes.words.append((Word.CONTINUE, "carol"))
+        notes.words.append((RolloutCommand.CONTINUE, "carol"))
         over = await doing
-        assert over.ending is Ending.DONE
+        assert over.ending is RolloutEnding.DONE
         assert words(rollout.state) == ["failed", "succeeded", "failed", "succeeded", "succeeded"]
-        said = [one.caller for one in notes.events if isinstance(one, Continued)]
+        said = [one.caller for one in notes.events if isinstance(one, RolloutContinued)]
         assert said == ["bob", "carol"]
         assert nodes.held == set()
 
     run_simulated(work())
 
 
-@pytest.mark.parametrize("word", [None, Word.STOP])
+@pytest.mark.parametrize("word", [None, RolloutCommand.STOP])
 def test_a_pause_ends_by_a_word_or_by_itself_and_what_was_paused_is_resumed(
-    word: Word | None,
+    word: RolloutCommand | None,
 ) -> None:
     async def work() -> None:
         notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
@@ -70,7 +70,7 @@ def test_a_pause_ends_by_a_word_or_by_itself_and_what_was_paused_is_resumed(
         if word is not None:
             notes.words.append((word, "bob"))
         over = await doing
-        assert over.ending is Ending.STOPPED
+        assert over.ending is RolloutEnding.STOPPED
         if word is None:
             assert over.why == "no decision within 1h: 1 node failed, and none may"
             assert 3600 < asyncio.get_running_loop().time() < 3610
@@ -78,8 +78,8 @@ def test_a_pause_ends_by_a_word_or_by_itself_and_what_was_paused_is_resumed(
             assert over.why == "stopped by bob on pc"
         assert nodes.held == set()
         notes.words.clear()
-        again = execution(State.of(notes.events), nodes, notes)
-        assert (await again.run(resume=True)).ending is Ending.DONE
+        again = execution(RolloutState.of(notes.events), nodes, notes)
+        assert (await again.run(resume=True)).ending is RolloutEnding.DONE
         assert words(again.state) == ["failed", *["succeeded"] * 4]
 
     run_simulated(work())
@@ -92,13 +92,13 @@ def test_a_rollout_that_was_killed_while_it_was_paused_is_paused_when_it_goes_on
         await asyncio.sleep(100)
         doing.cancel()
         await asyncio.wait([doing])
-        again = execution(State.of(notes.events), nodes, notes)
+        again = execution(RolloutState.of(notes.events), nodes, notes)
         resuming = asyncio.create_task(again.run(resume=True))
         await asyncio.sleep(100)
         assert again.state.waits
-        assert list(nodes.ran) == [Turn(1, node(1))]
-        notes.words.append((Word.CONTINUE, "bob"))
-        assert (await resuming).ending is Ending.DONE
+        assert list(nodes.ran) == [NodeRun(1, node(1))]
+        notes.words.append((RolloutCommand.CONTINUE, "bob"))
+        assert (await resuming).ending is RolloutEnding.DONE
 
     run_simulated(work())
 
@@ -111,7 +111,7 @@ def test_the_time_of_a_pause_goes_on_while_nobody_goes_on_with_the_rollout() -> 
         doing.cancel()
         await asyncio.wait([doing])
         await asyncio.sleep(1000)
-        again = execution(State.of(notes.events), nodes, notes)
+        again = execution(RolloutState.of(notes.events), nodes, notes)
         over = await again.run(resume=True)
         assert over.why == "no decision within 1h: 1 node failed, and none may"
         assert 3600 < asyncio.get_running_loop().time() < 3620
@@ -132,9 +132,9 @@ def test_pauses_that_were_asked_for() -> None:
             await asyncio.sleep(50)
             if rollout.state.waits:
                 ran.append(len(nodes.ran))
-                notes.words.append((Word.CONTINUE, "bob"))
+                notes.words.append((RolloutCommand.CONTINUE, "bob"))
         assert ran == [1, 3, 4, 5]
-        assert [one.why for one in notes.events if isinstance(one, Paused)] == [
+        assert [one.why for one in notes.events if isinstance(one, RolloutPaused)] == [
             "after the canaries of group 1, as was asked for",
             "before group 2, as was asked for",
             "before group 3, as was asked for",
@@ -155,7 +155,7 @@ def test_what_failed_and_may_be_held_for_long_can_be_given_back() -> None:
         assert (over.kept, over.left) == ((node(1),), {node(1): "did not answer"})
         assert nodes.held == {node(1)}
         nodes.deaf_to_ends = set()
-        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        over = await execution(RolloutState.of(notes.events), nodes, notes).give_back()
         assert (over.kept, over.left, nodes.held) == ((), {}, set())
 
     run_simulated(work())
@@ -169,11 +169,11 @@ def test_who_did_not_hear_that_it_is_free_is_asked_again() -> None:
         nodes.deaf_to_ends = {node(2)}
         over = await new(began([1, 2], investigate=7200.0), nodes, notes).run(resume=False)
         assert (over.kept, over.left) == ((node(1),), {node(2): "did not answer"})
-        held = Report.of([(AT, one) for one in notes.events], taken=False).held_until()
+        held = RolloutReport.of([(AT, one) for one in notes.events], taken=False).held_until()
         hours = {one: (end - parse_time(AT)).total_seconds() / 3600 for one, end in held.items()}
         assert hours == {node(1): 2, node(2): 1 / 6}
         nodes.deaf_to_ends = set()
-        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        over = await execution(RolloutState.of(notes.events), nodes, notes).give_back()
         assert (over.kept, over.left, nodes.held) == ((), {}, set())
 
     run_simulated(work())
@@ -188,11 +188,11 @@ def test_what_failed_is_kept_and_given_back_later() -> None:
         assert nodes.kept == {node(1): 7200.0}
         assert nodes.held == {node(1)}
         nodes.silent = {node(1)}
-        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        over = await execution(RolloutState.of(notes.events), nodes, notes).give_back()
         assert (over.kept, over.left) == ((node(1),), {node(1): "did not answer"})
         nodes.silent = set()
-        over = await execution(State.of(notes.events), nodes, notes).give_back()
-        assert (over.kept, over.left, over.ending) == ((), {}, Ending.FAILURES)
+        over = await execution(RolloutState.of(notes.events), nodes, notes).give_back()
+        assert (over.kept, over.left, over.ending) == ((), {}, RolloutEnding.FAILURES)
         assert nodes.held == set()
 
     run_simulated(work())

@@ -7,11 +7,16 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.rollout.execution.delivery import Delivery
-from localpuppet.rollout.execution.events import Ending, Staged, Started, Turn
+from localpuppet.rollout.execution.events import (
+    NodeRun,
+    NodeRunsStarted,
+    RolloutEnding,
+    StagingEnded,
+)
 from localpuppet.rollout.execution.executing import RENEW
 from localpuppet.rollout.execution.options import OnFailure, RolloutOptions
-from localpuppet.rollout.execution.report import Report
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (
     Notes,
@@ -37,7 +42,7 @@ def test_a_release_is_on_all_nodes_before_one_changes_and_they_stay_held() -> No
         assert nodes.holds > 1000 / RENEW
         assert words(state) == ["succeeded"] * 3
         serials = {node(number): 7 + number for number in (1, 2, 3)}
-        assert (state.serials, Staged(serials=serials) in notes.events) == (serials, True)
+        assert (state.serials, StagingEnded(serials=serials) in notes.events) == (serials, True)
 
     run_simulated(work())
 
@@ -52,7 +57,7 @@ def test_a_node_that_cannot_take_it_stops_it_before_anything_changed(*, skip: bo
         if skip:
             assert words(state) == ["succeeded", "skipped"]
             return
-        assert (state.over.ending, nodes.ran) == (Ending.NOT_READY, {})
+        assert (state.over.ending, nodes.ran) == (RolloutEnding.NOT_READY, {})
         assert state.over.why == "n02.example.com: no class shop"
 
     run_simulated(work())
@@ -66,7 +71,7 @@ def test_a_stop_while_it_is_brought_ends_it_before_anything_changed() -> None:
         await asyncio.sleep(5)
         rollout.interrupt("stopped by SIGINT")
         over = await doing
-        assert (over.ending, nodes.ran, nodes.held) == (Ending.STOPPED, {}, set())
+        assert (over.ending, nodes.ran, nodes.held) == (RolloutEnding.STOPPED, {}, set())
         assert asyncio.get_running_loop().time() < 10
 
     run_simulated(work())
@@ -80,10 +85,10 @@ def test_a_failure_takes_the_release_back_the_last_group_first() -> None:
         state = await carry_out(began([1, 2], [3], [4], **BACK), nodes)
         assert words(state) == ["rolled back", "rolled back", "rolled back", "not reached"]
         assert state.over is not None
-        assert state.over.ending is Ending.FAILURES
+        assert state.over.ending is RolloutEnding.FAILURES
         first, *others = [turn.node for turn in nodes.ran if turn.step == 4]
         assert (first, sorted(others)) == (node(3), [node(1), node(2)])
-        assert nodes.ran[Turn(4, node(1))][0] >= nodes.ran[Turn(4, node(3))][1]
+        assert nodes.ran[NodeRun(4, node(1))][0] >= nodes.ran[NodeRun(4, node(3))][1]
         assert nodes.held == set()
 
     run_simulated(work())
@@ -95,7 +100,9 @@ def test_one_way_back_that_fails_does_not_stop_the_others() -> None:
         notes = Notes()
         state = await carry_out(began([1, 2, 3], window=2, **BACK), nodes, notes)
         assert words(state) == ["rolled back", "rollback failed", "not reached"]
-        report = Report.of([("2026-11-22T11:00:00Z", event) for event in notes.events], taken=False)
+        report = RolloutReport.of(
+            [("2026-11-22T11:00:00Z", event) for event in notes.events], taken=False
+        )
         assert not report.succeeded
         assert [run["node"] for run in report.to_dict()["back"]] == [node(1), node(2)]
 
@@ -111,7 +118,7 @@ def test_a_silent_node_holds_up_no_other_and_one_that_never_took_it_failed() -> 
         nodes.silent.add(node(3))
         await doing
         assert words(rollout.state) == ["rolled back", "failed", "rollback failed"]
-        assert nodes.ran[Turn(3, node(1))][1] < 55
+        assert nodes.ran[NodeRun(3, node(1))][1] < 55
         assert rollout.state.over is not None
         assert set(rollout.state.over.left) == {node(3)}
 
@@ -145,14 +152,16 @@ def test_a_kill_at_every_write_of_a_rollback(*, written: bool) -> None:
             assert kill_at > 8
             return
         notes.killed, notes.kill_at, nodes.news = False, None, asyncio.Queue()
-        state = State.of(notes.events)
+        state = RolloutState.of(notes.events)
         if state.resumable:
             work = execution(state, nodes, notes)
             run_simulated(work.run(resume=True))
         assert words(state) == ["rolled back", "rolled back", "rolled back", "not reached"]
         assert state.over is not None
-        assert state.over.ending is Ending.FAILURES
-        started = [turn for one in notes.events if isinstance(one, Started) for turn in one.turns]
+        assert state.over.ending is RolloutEnding.FAILURES
+        started = [
+            turn for one in notes.events if isinstance(one, NodeRunsStarted) for turn in one.turns
+        ]
         assert len(started) == len(set(started)) == 6
         assert nodes.held == set()
     pytest.fail("it never comes to an end")

@@ -7,11 +7,11 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.client import Answer
+from localpuppet.fleet.requests.client import NodeAnswer
 from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
 from localpuppet.fleet.requests.status import StatusRequest
-from localpuppet.node.puppet.changes import Foreseen
-from localpuppet.rollout.execution.events import Ended, Fate, Need, Turn
+from localpuppet.node.puppet.changes import PredictedChanges
+from localpuppet.rollout.execution.events import ExportDependency, NodeResult, NodeRun, NodeRunEnded
 from localpuppet.rollout.execution.fleet import STALE, UNTOLD, FleetNodes
 from tests.doubles.identities import verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -25,7 +25,7 @@ from tests.rollout.execution.simulated import began, entry_of, node
     [
         (replied({"denied": {}, "holds": []}), None),
         (replied({"denied": {}, "holds": [{"owner": OWNER, "reason": "r"}]}), None),
-        (Answer(reply=None, problem="did not answer"), "did not answer"),
+        (NodeAnswer(reply=None, problem="did not answer"), "did not answer"),
         (replied("denied by policy line 1"), "denied by policy line 1"),
         (replied({"denied": {"runonce": "line 3"}, "holds": []}), "line 3"),
         (
@@ -41,7 +41,7 @@ from tests.rollout.execution.simulated import began, entry_of, node
         ),
     ],
 )
-async def test_who_is_ready(answer: Answer, why: str | None, tmp_path: Path) -> None:
+async def test_who_is_ready(answer: NodeAnswer, why: str | None, tmp_path: Path) -> None:
     nodes, _ = fleet(answer, tmp_path)
     assert await nodes.ready([node(1)]) == ({} if why is None else {node(1): why})
 
@@ -73,20 +73,25 @@ async def test_how_long_runs_took(
         (replied({"step": [1]}), None),
         (
             replied({"step": {"state": "over", "outcome": "changed", "run": "r1", "reason": "x"}}),
-            Ended(turn=TURN, fate=Fate.SUCCEEDED, outcome="changed", run="r1"),
+            NodeRunEnded(turn=TURN, fate=NodeResult.SUCCEEDED, outcome="changed", run="r1"),
         ),
         (
             replied({"step": {"state": "over", "outcome": "failed", "run": 3, "reason": "a\nb"}}),
-            Ended(turn=TURN, fate=Fate.FAILED, outcome="failed", reason="a\\x0ab"),
+            NodeRunEnded(turn=TURN, fate=NodeResult.FAILED, outcome="failed", reason="a\\x0ab"),
         ),
         (
             replied({"step": {"state": "over", "outcome": None}}),
-            Ended(turn=TURN, fate=Fate.FAILED),
+            NodeRunEnded(turn=TURN, fate=NodeResult.FAILED),
         ),
-        (replied("on hold: work"), Ended(turn=TURN, fate=Fate.FAILED, reason="on hold: work")),
+        (
+            replied("on hold: work"),
+            NodeRunEnded(turn=TURN, fate=NodeResult.FAILED, reason="on hold: work"),
+        ),
     ],
 )
-async def test_how_a_turn_ended(answer: Answer, end: Ended | None, tmp_path: Path) -> None:
+async def test_how_a_turn_ended(
+    answer: NodeAnswer, end: NodeRunEnded | None, tmp_path: Path
+) -> None:
     nodes, client = fleet(answer, tmp_path)
     asked = await nodes.start(TURN, epoch=4, serial=0, after=())
     assert asked.heard
@@ -109,7 +114,7 @@ async def test_a_node_is_told_what_to_wait_for_if_it_can_and_tells_what_it_left(
     over: Json = {"state": "over", "outcome": "changed"}
     answer = replied({"denied": {}, "holds": [], **told, "step": over, "entry": left})
     client = Client(answer)
-    needs = (Need(producers=(node(2),), consumers=(node(1),)),)
+    needs = (ExportDependency(producers=(node(2),), consumers=(node(1),)),)
     nodes = FleetNodes(
         MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
         client=client,
@@ -117,14 +122,14 @@ async def test_a_node_is_told_what_to_wait_for_if_it_can_and_tells_what_it_left(
         began=replace(began([1, 2], [1]), needs=needs),
     )
     await nodes.ready([node(1)])
-    after = (entry_of(Turn(1, node(2))),)
+    after = (entry_of(NodeRun(1, node(2))),)
     asked = await nodes.start(TURN, epoch=1, serial=0, after=after)
     args = client.asked[-1][1]
     assert isinstance(args, RunOnce)
     assert args.after == (after if new else ())
     assert asked.end is not None
     assert asked.end.entry == entry_of(TURN)
-    others: Json = entry_of(Turn(2, node(2))).to_dict()
+    others: Json = entry_of(NodeRun(2, node(2))).to_dict()
     client.answer = replied({"step": over, "entry": others})
     asked = await nodes.start(TURN, epoch=1, serial=0, after=())
     assert asked.end is not None
@@ -148,7 +153,7 @@ TOLD: Json = {"release": "shop/tags/r7", "total": 0, "changes": []}
     ],
 )
 async def test_a_node_looks_before_it_runs(
-    changes: Json, found: Foreseen | None, reason: str, tmp_path: Path
+    changes: Json, found: PredictedChanges | None, reason: str, tmp_path: Path
 ) -> None:
     over: Json = {"state": "over", "outcome": "unchanged"}
     client = Client(replied({"denied": {}, "holds": [], "step": over, "changes": changes}))
@@ -167,8 +172,8 @@ async def test_a_node_looks_before_it_runs(
     assert (args.rollout.epoch, args.rollout.step) == (2, 7)
     assert asked.end is not None
     assert (asked.foreseen, asked.end.reason) == (found, reason)
-    assert asked.end.turn == Turn(7, node(1))
-    assert asked.end.fate is (Fate.FAILED if reason else Fate.SUCCEEDED)
+    assert asked.end.turn == NodeRun(7, node(1))
+    assert asked.end.fate is (NodeResult.FAILED if reason else NodeResult.SUCCEEDED)
 
 
 async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) -> None:
@@ -185,7 +190,7 @@ async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) 
     assert args.looked == 7
     assert (asked.look_again, asked.end) == (
         True,
-        Ended(turn=TURN, fate=Fate.FAILED, reason=STALE),
+        NodeRunEnded(turn=TURN, fate=NodeResult.FAILED, reason=STALE),
     )
 
 
@@ -201,8 +206,8 @@ async def test_with_noop_a_node_that_can_tells_what_would_change(tmp_path: Path)
     )
     assert await nodes.ready([node(1)]) == {}
     asked = await nodes.start(TURN, epoch=1, serial=0, after=())
-    assert asked.end == Ended(
-        turn=TURN, fate=Fate.SUCCEEDED, outcome="unchanged", foreseen=foretold()
+    assert asked.end == NodeRunEnded(
+        turn=TURN, fate=NodeResult.SUCCEEDED, outcome="unchanged", foreseen=foretold()
     )
 
 

@@ -13,9 +13,15 @@ from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.requests.rollout import step_uuid
 from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier
 from localpuppet.rollout.execution.delivery import Delivery
-from localpuppet.rollout.execution.events import Began, Ended, Fate, Need, Turn
+from localpuppet.rollout.execution.events import (
+    ExportDependency,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    RolloutBegan,
+)
 from localpuppet.rollout.execution.fleet import FleetNodes
-from localpuppet.rollout.execution.nodes import News
+from localpuppet.rollout.execution.nodes import NodeRunReport
 from tests.doubles.identities import person, trusting, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
@@ -49,12 +55,12 @@ async def test_only_a_node_itself_tells_of_its_ends(tmp_path: Path) -> None:
     await announce(kv, node(9), mine.signer.sign(said(OWNER), MessageKind.PRESENCE))
     ends = nodes.ends()
     await announce(kv, node(1), mine.signer.sign(said("choria=bob", OWNER), MessageKind.PRESENCE))
-    end = Ended(turn=TURN, fate=Fate.SUCCEEDED, outcome="changed")
-    assert await anext(ends) == News(turn=TURN, end=end)
+    end = NodeRunEnded(turn=TURN, fate=NodeResult.SUCCEEDED, outcome="changed")
+    assert await anext(ends) == NodeRunReport(turn=TURN, end=end)
     await ends.aclose()
 
 
-WAITED_FOR = (Need(producers=(node(1),), consumers=(node(2),)),)
+WAITED_FOR = (ExportDependency(producers=(node(1),), consumers=(node(2),)),)
 RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
 
 
@@ -72,7 +78,7 @@ RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
     ],
 )
 async def test_a_node_whose_word_has_all_of_an_end_is_not_asked_for_it(
-    first: Began, step: int, outcome: str, tmp_path: Path, *, whole: bool
+    first: RolloutBegan, step: int, outcome: str, tmp_path: Path, *, whole: bool
 ) -> None:
     """Why it failed, what would change, what it left and what is confirmed, its reply says."""
     mine = person(node(1))
@@ -84,9 +90,9 @@ async def test_a_node_whose_word_has_all_of_an_end_is_not_asked_for_it(
     ends = nodes.ends()
     news = await anext(ends)
     await ends.aclose()
-    turn = Turn(step, node(1))
-    end = Ended(turn=turn, fate=Fate.SUCCEEDED, outcome=outcome, run="r1")
-    assert news == News(turn=turn, end=end if whole else None)
+    turn = NodeRun(step, node(1))
+    end = NodeRunEnded(turn=turn, fate=NodeResult.SUCCEEDED, outcome=outcome, run="r1")
+    assert news == NodeRunReport(turn=turn, end=end if whole else None)
 
 
 class Counting(Verifier):
@@ -113,7 +119,7 @@ async def test_entries_of_a_fleet_that_tell_of_no_step_are_not_verified(tmp_path
         token = one.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE)
         await announce(kv, node(number), token if number != 7 else b"nonsense")
     ends = nodes.ends()
-    assert (await anext(ends)).turn == Turn(1, node(8))
+    assert (await anext(ends)).turn == NodeRun(1, node(8))
     await ends.aclose()
     assert counting.verified == 1
 
@@ -153,5 +159,5 @@ async def test_a_look_is_asked_for_although_it_went_well(tmp_path: Path) -> None
     said = {"node": str(node(1)), "state": "idle", "settled": [{**told, "outcome": "unchanged"}]}
     await announce(kv, node(1), mine.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE))
     ends = nodes.ends()
-    assert await anext(ends) == News(turn=Turn(7, node(1)))
+    assert await anext(ends) == NodeRunReport(turn=NodeRun(7, node(1)))
     await ends.aclose()

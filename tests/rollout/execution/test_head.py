@@ -6,8 +6,8 @@ import zlib
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.rollout.execution.events import Event, Resumed, Started, Turn
-from localpuppet.rollout.execution.head import Head, Summary
+from localpuppet.rollout.execution.events import Event, NodeRun, NodeRunsStarted, RolloutResumed
+from localpuppet.rollout.execution.head import RolloutCheckpoint, Summary
 from tests.rollout.execution.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"
@@ -36,7 +36,7 @@ def test_how_a_rollout_ended_is_believed_in_its_form_only(lie: dict[str, object]
 
     def parsed(payload: dict[str, object]) -> Summary | None:
         data = zlib.compress(json.dumps(payload).encode())
-        return Head.parse(data, caller=CALLER).summary
+        return RolloutCheckpoint.parse(data, caller=CALLER).summary
 
     summary = parsed(whole)
     assert summary is not None
@@ -50,15 +50,15 @@ def test_how_a_rollout_ended_is_believed_in_its_form_only(lie: dict[str, object]
 @pytest.mark.parametrize(
     ("at", "event"),
     [
-        ("yesterday", Started(turns=(Turn(1, node(1)),))),
-        ("9999-12-31T23:59:59-14:00", Started(turns=(Turn(1, node(1)),))),
-        (AT, Started(turns=(Turn(1, node(7)),))),
+        ("yesterday", NodeRunsStarted(turns=(NodeRun(1, node(1)),))),
+        ("9999-12-31T23:59:59-14:00", NodeRunsStarted(turns=(NodeRun(1, node(1)),))),
+        (AT, NodeRunsStarted(turns=(NodeRun(1, node(7)),))),
     ],
 )
 def test_events_that_cannot_have_happened_are_not_a_head(at: str, event: Event) -> None:
-    def parsed(*events: tuple[str, Event]) -> Head:
-        told = Head(rollout=ID, epoch=1, events=((AT, FIRST), *events))
-        return Head.parse(told.to_payload(), caller=FIRST.caller)
+    def parsed(*events: tuple[str, Event]) -> RolloutCheckpoint:
+        told = RolloutCheckpoint(rollout=ID, epoch=1, events=((AT, FIRST), *events))
+        return RolloutCheckpoint.parse(told.to_payload(), caller=FIRST.caller)
 
     assert parsed().events == ((AT, FIRST),)
     with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
@@ -66,22 +66,24 @@ def test_events_that_cannot_have_happened_are_not_a_head(at: str, event: Event) 
 
 
 def test_a_number_that_has_no_value_is_no_epoch() -> None:
-    told = Head(rollout=ID, epoch=1, events=((AT, FIRST), (AT, Resumed(epoch=2))))
+    told = RolloutCheckpoint(
+        rollout=ID, epoch=1, events=((AT, FIRST), (AT, RolloutResumed(epoch=2)))
+    )
     raw = json.dumps(json.loads(zlib.decompress(told.to_payload())))
     assert raw.count('"epoch": 2') == 1
     hostile = raw.replace('"epoch": 2', '"epoch": 1e999').encode()
     with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
-        Head.parse(zlib.compress(hostile), caller=FIRST.caller)
+        RolloutCheckpoint.parse(zlib.compress(hostile), caller=FIRST.caller)
 
 
 @pytest.mark.parametrize(("epoch", "resumed"), [(0, 1), (-1, 1), (2**70, 1), (100_000, 1), (2, 3)])
 def test_an_epoch_that_no_node_would_hear_is_not_believed(epoch: int, resumed: int) -> None:
     """Its caller would resume in the next one, which all nodes refuse, and never again."""
 
-    def parsed(epoch: int, resumed: int) -> Head:
-        events = ((AT, FIRST), (AT, Resumed(epoch=resumed)))
-        told = Head(rollout=ID, epoch=epoch, events=events)
-        return Head.parse(told.to_payload(), caller=FIRST.caller)
+    def parsed(epoch: int, resumed: int) -> RolloutCheckpoint:
+        events = ((AT, FIRST), (AT, RolloutResumed(epoch=resumed)))
+        told = RolloutCheckpoint(rollout=ID, epoch=epoch, events=events)
+        return RolloutCheckpoint.parse(told.to_payload(), caller=FIRST.caller)
 
     assert parsed(3, 3).epoch == 3
     with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):

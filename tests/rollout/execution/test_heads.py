@@ -14,19 +14,23 @@ from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.rollout.execution.events import (
-    Ending,
     Event,
-    Over,
-    Resumed,
-    Started,
-    Stopped,
-    Turn,
+    NodeRun,
+    NodeRunsStarted,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutResumed,
+    RolloutStopped,
 )
-from localpuppet.rollout.execution.head import MAX_INFLATED, MAX_PACKED, Head, Summary
-from localpuppet.rollout.execution.heads import HeadKeeper, Heads, KeptHead
+from localpuppet.rollout.execution.head import MAX_INFLATED, MAX_PACKED, RolloutCheckpoint, Summary
+from localpuppet.rollout.execution.heads import (
+    CheckpointKeeper,
+    PublishedCheckpoint,
+    RolloutCheckpoints,
+)
 from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.resuming import TakenUp, head_of, take_up
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.resuming import ResumedRollout, head_of, take_up
+from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.simulated_loop import run_simulated
@@ -34,17 +38,19 @@ from tests.rollout.execution.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"
 FIRST = began([1, 2], [3])
-STARTED = Started(turns=(Turn(1, node(1)),))
+STARTED = NodeRunsStarted(turns=(NodeRun(1, node(1)),))
 KEY = f"/localpuppet/rollouts/alice/{ID}"
 CALLER = "choria=alice"
 
 
-def head(*events: Event, epoch: int = 1) -> Head:
-    return Head(rollout=ID, epoch=epoch, events=tuple((AT, event) for event in (FIRST, *events)))
+def head(*events: Event, epoch: int = 1) -> RolloutCheckpoint:
+    return RolloutCheckpoint(
+        rollout=ID, epoch=epoch, events=tuple((AT, event) for event in (FIRST, *events))
+    )
 
 
-def kept(what: Head, revision: int) -> KeptHead:
-    return KeptHead(head=what, revision=revision, signer=SignerName("alice"))
+def kept(what: RolloutCheckpoint, revision: int) -> PublishedCheckpoint:
+    return PublishedCheckpoint(head=what, revision=revision, signer=SignerName("alice"))
 
 
 class Store(MemoryKeyValue):
@@ -69,11 +75,11 @@ class Site:
         self.here, self.there = Journals(directory / "here"), Journals(directory / "there")
         self.notes: list[str] = []
         self.may: set[str] = set()
-        self.asked: list[State] = []
+        self.asked: list[RolloutState] = []
         self.refusal = ""
 
-    def heads_of(self, who: Person) -> Heads:
-        return Heads(
+    def heads_of(self, who: Person) -> RolloutCheckpoints:
+        return RolloutCheckpoints(
             self.kv,
             signer=who.signer,
             verifier=self.verifier,
@@ -91,13 +97,13 @@ class Site:
             journal.append(event, at=AT)
         journal.close()
 
-    async def problem(self, state: State) -> str:
+    async def problem(self, state: RolloutState) -> str:
         self.asked.append(state)
         return self.refusal
 
     async def take_up(
         self, journals: Journals, rollout: RolloutId | None = ID, who: Person | None = None
-    ) -> TakenUp:
+    ) -> ResumedRollout:
         found = await take_up(
             rollout,
             journals=journals,
@@ -115,24 +121,24 @@ def site(tmp_path: Path) -> Site:
 
 
 def test_a_head_is_what_was_written_and_bounded() -> None:
-    whole = head(STARTED, Resumed(epoch=4), epoch=4)
-    assert Head.parse(whole.to_payload(), caller=CALLER) == whole
+    whole = head(STARTED, RolloutResumed(epoch=4), epoch=4)
+    assert RolloutCheckpoint.parse(whole.to_payload(), caller=CALLER) == whole
     for why in (os.urandom(MAX_PACKED).hex(), " " * MAX_INFLATED):
-        large = head(Stopped(ending=Ending.STOPPED, why=why), epoch=4)
-        small = Head.parse(large.to_payload(), caller=CALLER)
+        large = head(RolloutStopped(ending=RolloutEnding.STOPPED, why=why), epoch=4)
+        small = RolloutCheckpoint.parse(large.to_payload(), caller=CALLER)
         assert (small.epoch, small.events) == (4, ())
     with pytest.raises(InvalidInputError, match="not one whole zlib stream, or too large"):
-        Head.parse(zlib.compress(b" " * (MAX_INFLATED + 1)), caller=CALLER)
+        RolloutCheckpoint.parse(zlib.compress(b" " * (MAX_INFLATED + 1)), caller=CALLER)
     with pytest.raises(InvalidInputError, match="is larger than"):
-        Head.parse(bytes(MAX_PACKED + 1), caller=CALLER)
+        RolloutCheckpoint.parse(bytes(MAX_PACKED + 1), caller=CALLER)
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"{}", head().to_payload() + b"x"])
 def test_what_is_not_a_head_is_refused(payload: bytes) -> None:
     with pytest.raises(InvalidInputError, match="rollout checkpoint"):
-        Head.parse(payload, caller=CALLER)
+        RolloutCheckpoint.parse(payload, caller=CALLER)
     with pytest.raises(InvalidInputError, match="not of a rollout of choria=bob"):
-        Head.parse(head().to_payload(), caller="choria=bob")
+        RolloutCheckpoint.parse(head().to_payload(), caller="choria=bob")
 
 
 async def test_a_head_is_the_callers_own(site: Site) -> None:
@@ -147,7 +153,7 @@ async def test_a_head_is_the_callers_own(site: Site) -> None:
         site.store.write(KEY, who.signer.sign(head().to_payload(), kind), None)
         with pytest.raises(IntegrityError, match=what):
             await site.heads.read(ID)
-    other = Head(rollout=RolloutId("20261122T110000Z-ffff"), epoch=1, events=())
+    other = RolloutCheckpoint(rollout=RolloutId("20261122T110000Z-ffff"), epoch=1, events=())
     token = site.alice.signer.sign(other.to_payload(), MessageKind.ROLLOUT)
     site.store.write(KEY, token, None)
     with pytest.raises(IntegrityError, match="is the checkpoint of rollout 20261122T110000Z-ffff"):
@@ -159,7 +165,7 @@ async def test_another_machine_goes_on_with_what_the_bus_has(site: Site) -> None
     await site.heads.write(head(STARTED), None)
     taken = await site.take_up(site.there, None)
     assert (taken.epoch, taken.journal.path.parent.name) == (2, "there")
-    assert site.there.open(ID).state().started == {Turn(1, node(1))}
+    assert site.there.open(ID).state().started == {NodeRun(1, node(1))}
     claimed = await site.heads.read(ID)
     assert taken.revision is not None
     assert claimed == kept(head(STARTED, epoch=2), taken.revision)
@@ -171,8 +177,8 @@ async def test_another_machine_goes_on_with_what_the_bus_has(site: Site) -> None
 async def test_what_others_write_among_the_heads_keeps_nobody_from_the_newest(site: Site) -> None:
     await site.heads.write(head(), None)
     over = RolloutId("20261123T110000Z-0a1b")
-    await site.heads.write(Head(rollout=over, epoch=1, events=(), over=True), None)
-    later = Head(rollout=RolloutId("20991231T110000Z-0a1b"), epoch=1, events=())
+    await site.heads.write(RolloutCheckpoint(rollout=over, epoch=1, events=(), over=True), None)
+    later = RolloutCheckpoint(rollout=RolloutId("20991231T110000Z-0a1b"), epoch=1, events=())
     forged = site.bob.signer.sign(later.to_payload(), MessageKind.ROLLOUT)
     moved = site.alice.signer.sign(head().to_payload(), MessageKind.ROLLOUT)
     for name, token in (("4Z", forged), ("3Z", moved), ("2Z", b"x"), ("1Z", b"")):
@@ -184,10 +190,10 @@ async def test_what_others_write_among_the_heads_keeps_nobody_from_the_newest(si
 
 async def test_where_it_was_overtaken_it_goes_on_with_what_the_other_wrote(site: Site) -> None:
     site.begin(STARTED)
-    later = (Resumed(epoch=2), Started(turns=(Turn(1, node(2)),)))
+    later = (RolloutResumed(epoch=2), NodeRunsStarted(turns=(NodeRun(1, node(2)),)))
     await site.heads.write(head(*later, epoch=2), None)
     assert (await site.take_up(site.here)).epoch == 3
-    assert site.here.open(ID).state().started == {Turn(1, node(2))}
+    assert site.here.open(ID).state().started == {NodeRun(1, node(2))}
 
 
 async def test_of_two_who_take_it_up_one_does(site: Site) -> None:
@@ -204,12 +210,20 @@ async def test_of_two_who_take_it_up_one_does(site: Site) -> None:
     ("there", "message"),
     [
         (None, "neither this machine nor the bus knows"),
-        (Head(rollout=ID, epoch=3, events=()), "has a journal that is too large for the bus"),
-        (Head(rollout=ID, epoch=3, events=(), over=True), "is over: it continued elsewhere"),
-        (head(Over(ending=Ending.DONE, why="", left={})), "is over: done"),
+        (
+            RolloutCheckpoint(rollout=ID, epoch=3, events=()),
+            "has a journal that is too large for the bus",
+        ),
+        (
+            RolloutCheckpoint(rollout=ID, epoch=3, events=(), over=True),
+            "is over: it continued elsewhere",
+        ),
+        (head(RolloutEnded(ending=RolloutEnding.DONE, why="", left={})), "is over: done"),
     ],
 )
-async def test_what_cannot_go_on_is_said(site: Site, there: Head | None, message: str) -> None:
+async def test_what_cannot_go_on_is_said(
+    site: Site, there: RolloutCheckpoint | None, message: str
+) -> None:
     if there is not None:
         await site.heads.write(there, None)
     with pytest.raises(InvalidInputError, match=message):
@@ -227,13 +241,15 @@ async def test_without_rights_on_the_bus_it_goes_on_where_it_began(site: Site) -
         await site.take_up(site.here)
 
 
-async def shown(site: Site) -> Head | None:
+async def shown(site: Site) -> RolloutCheckpoint | None:
     found = await site.heads.read(ID)
     return None if found is None else found.head
 
 
-def keeper(site: Site, current: Any, revision: int | None = None) -> HeadKeeper:
-    return HeadKeeper(site.heads, ID, current=current, revision=revision, note=site.notes.append)
+def keeper(site: Site, current: Any, revision: int | None = None) -> CheckpointKeeper:
+    return CheckpointKeeper(
+        site.heads, ID, current=current, revision=revision, note=site.notes.append
+    )
 
 
 def test_a_head_follows_its_journal_over_outages(site: Site) -> None:
@@ -302,21 +318,21 @@ def test_a_journal_has_a_head_as_long_as_somebody_may_go_on(site: Site) -> None:
     site.begin(STARTED)
     journal = site.here.open(ID)
     assert head_of(journal) == head(STARTED)
-    journal.append(Over(ending=Ending.STOPPED, why="", left={}), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, why="", left={}), at=AT)
     assert not head_of(journal).over
-    journal.append(Resumed(epoch=5), at=AT)
-    journal.append(Over(ending=Ending.FAILURES, why="", left={}), at=AT)
+    journal.append(RolloutResumed(epoch=5), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.FAILURES, why="", left={}), at=AT)
     summary = Summary(
         title="test",
-        ending=Ending.FAILURES,
+        ending=RolloutEnding.FAILURES,
         why="",
         began=AT,
         ended=AT,
         noop=False,
         counts={"not reached": 3},
     )
-    ended = Head(rollout=ID, epoch=5, events=(), over=True, summary=summary)
-    assert head_of(journal) == Head.parse(ended.to_payload(), caller=CALLER) == ended
+    ended = RolloutCheckpoint(rollout=ID, epoch=5, events=(), over=True, summary=summary)
+    assert head_of(journal) == RolloutCheckpoint.parse(ended.to_payload(), caller=CALLER) == ended
     journal.close()
     assert layout.rollouts_of("alice") + ID == KEY
 
@@ -328,7 +344,7 @@ async def test_another_person_takes_a_rollout_over_and_its_caller_goes_on_after_
     site.begin(STARTED)
     await site.heads.write(head(STARTED), None)
     taken = await site.take_up(site.there, None, site.bob)
-    assert (taken.epoch, site.asked[0].started) == (2, {Turn(1, node(1))})
+    assert (taken.epoch, site.asked[0].started) == (2, {NodeRun(1, node(1))})
     assert site.there.open(ID).state().began.caller == CALLER
     elsewhere = Journals(tmp_path / "elsewhere")
     with pytest.raises(IntegrityError, match=r"signed by bob, not by alice \(denied by policy"):

@@ -12,32 +12,32 @@ from localpuppet.base.machine.database import Database, Format
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.event_forms import from_dict
 from localpuppet.rollout.execution.events import (
-    Began,
-    Checked,
-    Continued,
-    Ended,
-    Ending,
+    ChecksEnded,
+    DurationsMeasured,
     Event,
-    Fate,
-    Lasted,
-    Over,
-    Overtaken,
-    Paused,
-    Resumed,
-    Skipped,
-    Started,
-    Stopped,
-    Turn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    NodesSkipped,
+    RolloutBegan,
+    RolloutContinued,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    RolloutTakenOver,
 )
 from localpuppet.rollout.execution.journal import resumable
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import OnFailure, PauseAfter, RolloutOptions
-from localpuppet.rollout.execution.words.word import Word
+from localpuppet.rollout.execution.words.word import RolloutCommand
 from tests.rollout.execution.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"
 EVENTS: list[Event] = [
-    Began(
+    RolloutBegan(
         id=ID,
         caller="choria=alice",
         groups=((node(1), node(2)), (node(2),)),
@@ -57,25 +57,29 @@ EVENTS: list[Event] = [
             until=datetime(2026, 11, 23, 6, tzinfo=UTC),
         ),
         places={node(1): "ams", node(2): "lon"},
-        checks={Turn(1, node(2)): ("http://%{node}/", ("/bin/probe", "%{node}"))},
+        checks={NodeRun(1, node(2)): ("http://%{node}/", ("/bin/probe", "%{node}"))},
         title="shop",
         consumers={node(1): (node(2),)},
         parent=RolloutId("20261122T100000Z-0000"),
     ),
-    Resumed(),
-    Lasted(durations={node(1): (12.5, 10.0)}),
-    Skipped(reasons={node(1): "on hold"}),
-    Started(turns=(Turn(1, node(2)),)),
-    Ended(turn=Turn(1, node(2)), fate=Fate.FAILED, outcome="failed", run="r", reason="exit 1"),
-    Checked(turn=Turn(1, node(2)), problem="check http://a/: answered 503"),
-    Checked(turn=Turn(2, node(2))),
-    Paused(why="before group 2", point="before group 2", since=datetime(2026, 11, 22, tzinfo=UTC)),
-    Paused(why="1 node failed"),
-    Continued(caller="choria=bob"),
-    Stopped(ending=Ending.FAILURES, why="1 node failed"),
-    Overtaken(caller="choria=bob", epoch=3, since=datetime(2026, 11, 22, 12, tzinfo=UTC)),
-    Over(
-        ending=Ending.FAILURES,
+    RolloutResumed(),
+    DurationsMeasured(durations={node(1): (12.5, 10.0)}),
+    NodesSkipped(reasons={node(1): "on hold"}),
+    NodeRunsStarted(turns=(NodeRun(1, node(2)),)),
+    NodeRunEnded(
+        turn=NodeRun(1, node(2)), fate=NodeResult.FAILED, outcome="failed", run="r", reason="exit 1"
+    ),
+    ChecksEnded(turn=NodeRun(1, node(2)), problem="check http://a/: answered 503"),
+    ChecksEnded(turn=NodeRun(2, node(2))),
+    RolloutPaused(
+        why="before group 2", point="before group 2", since=datetime(2026, 11, 22, tzinfo=UTC)
+    ),
+    RolloutPaused(why="1 node failed"),
+    RolloutContinued(caller="choria=bob"),
+    RolloutStopped(ending=RolloutEnding.FAILURES, why="1 node failed"),
+    RolloutTakenOver(caller="choria=bob", epoch=3, since=datetime(2026, 11, 22, 12, tzinfo=UTC)),
+    RolloutEnded(
+        ending=RolloutEnding.FAILURES,
         why="1 node failed",
         left={node(2): "did not answer"},
         kept=(node(1),),
@@ -90,7 +94,7 @@ def journals(tmp_path: Path) -> Journals:
 
 def test_what_was_written_is_read(journals: Journals) -> None:
     first, *others = EVENTS
-    assert isinstance(first, Began)
+    assert isinstance(first, RolloutBegan)
     journal = journals.begin(first, at=AT)
     for event in others:
         journal.append(event, at=AT)
@@ -113,17 +117,17 @@ def test_one_process_goes_on_with_a_rollout(journals: Journals) -> None:
 def test_what_was_said_is_heard_once_and_forgotten_with_the_process(journals: Journals) -> None:
     journal = journals.begin(began([1]), at=AT)
     assert journal.said(0) == []
-    journals.open(ID).say(Word.CONTINUE, "bob")
-    journals.open(ID).say(Word.APPROVE, "carol", "n01.example.com 0123")
+    journals.open(ID).say(RolloutCommand.CONTINUE, "bob")
+    journals.open(ID).say(RolloutCommand.APPROVE, "carol", "n01.example.com 0123")
     ((number, *first), second) = journal.said(0)
-    assert first == [Word.CONTINUE, "bob", ""]
+    assert first == [RolloutCommand.CONTINUE, "bob", ""]
     assert journal.said(number) == [second]
-    assert second[1:] == (Word.APPROVE, "carol", "n01.example.com 0123")
+    assert second[1:] == (RolloutCommand.APPROVE, "carol", "n01.example.com 0123")
     journals.open(ID).say("faster", "dave")  # type: ignore[arg-type]
     assert len(journal.said(0)) == 2, "what a later version says ends no rollout"
     journal.forget_words()
     assert journal.said(0) == []
-    journals.open(ID).say(Word.STOP, "bob")
+    journals.open(ID).say(RolloutCommand.STOP, "bob")
     assert journal.said(second[0]) != [], "numbers go up"
     journal.close()
 
@@ -133,9 +137,9 @@ def test_a_rollout_that_is_over_or_anothers_does_not_go_on(journals: Journals) -
     assert resumable(journal, "choria=alice").id == ID
     with pytest.raises(InvalidInputError, match="is a rollout of choria=alice"):
         resumable(journal, "choria=bob")
-    journal.append(Over(ending=Ending.STOPPED, why="", left={}), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, why="", left={}), at=AT)
     assert resumable(journal, "choria=alice").id == ID
-    journal.append(Over(ending=Ending.DONE, why="", left={}), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.DONE, why="", left={}), at=AT)
     with pytest.raises(InvalidInputError, match="is over: done"):
         resumable(journal, "choria=alice")
     journal.close()

@@ -11,7 +11,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.rollout.execution.events import Ending, Over, Resumed
+from localpuppet.rollout.execution.events import RolloutEnded, RolloutEnding, RolloutResumed
 from localpuppet.rollout.execution.journals import Journals
 from tests.rigs.node import PATIENCE, REPOSITORY
 from tests.rollout.execution.killed_beginnings import AT, BEGAN, ELSEWHERE, MOST, WAYS
@@ -36,7 +36,7 @@ def test_the_newest_of_a_kind(journals: Journals) -> None:
     older = RolloutId("20261122T100000Z-0000")
     journals.begin(replace(began([1]), id=older), at=AT).close()
     newer = journals.begin(began([1]), at=AT)
-    newer.append(Over(ending=Ending.STOPPED, why="", left={}), at=AT)
+    newer.append(RolloutEnded(ending=RolloutEnding.STOPPED, why="", left={}), at=AT)
     newer.close()
     assert journals.newest(lambda state: state.resumable, what="").path.stem == ID
     assert journals.newest(lambda state: state.over is None, what="").path.stem == older
@@ -67,7 +67,7 @@ def test_journals_of_long_ago_are_removed_but_for_the_newest_and_those_that_go_o
     left = {path.name.partition(".")[0] for path in (tmp_path / "rollouts").iterdir()}
     assert left == {ids[1], *ids[-20:], "notes"}, "nothing is left of the others"
     assert running is not None
-    running.append(Resumed(), at=AT)
+    running.append(RolloutResumed(), at=AT)
     running.close()
 
 

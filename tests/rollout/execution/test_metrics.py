@@ -6,18 +6,18 @@ from pathlib import Path
 from localpuppet.base.formats.prometheus import parse_samples
 from localpuppet.base.formats.times import show_time
 from localpuppet.rollout.execution.events import (
-    Began,
-    Ended,
-    Ending,
     Event,
-    Fate,
-    Over,
-    Paused,
-    Started,
-    Turn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    RolloutBegan,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
 )
 from localpuppet.rollout.execution.metrics import update
-from localpuppet.rollout.execution.report import Report
+from localpuppet.rollout.execution.report import RolloutReport
 from tests.rollout.execution.simulated import ID, began, node
 
 FIRST = began([1], [2])
@@ -28,20 +28,20 @@ SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
 def told(path: Path, *events: Event, taken: bool = False, now: int = 60) -> dict[str, str]:
     """Return what the file says after events ten seconds apart, without the metrics' prefix."""
     timed = [(show_time(NOON + timedelta(seconds=10 * n)), one) for n, one in enumerate(events)]
-    update(path, Report.of(timed, taken=taken), now=NOON + timedelta(seconds=now))
+    update(path, RolloutReport.of(timed, taken=taken), now=NOON + timedelta(seconds=now))
     found = parse_samples(path.read_text())
     return {name.removeprefix("localpuppet_last_rollout_"): found[name] for name in found}
 
 
-def done(first: Began) -> list[Event]:
+def done(first: RolloutBegan) -> list[Event]:
     """Return the events of a rollout whose nodes all succeed, in 30 seconds."""
-    turns = (Turn(1, node(1)), Turn(2, node(2)))
-    ends = [Ended(turn=turn, fate=Fate.SUCCEEDED, outcome="changed") for turn in turns]
-    return [first, Started(turns=turns), *ends]
+    turns = (NodeRun(1, node(1)), NodeRun(2, node(2)))
+    ends = [NodeRunEnded(turn=turn, fate=NodeResult.SUCCEEDED, outcome="changed") for turn in turns]
+    return [first, NodeRunsStarted(turns=turns), *ends]
 
 
 def test_a_rollout_that_goes_on(tmp_path: Path) -> None:
-    paused = Paused(why="before group 2")
+    paused = RolloutPaused(why="before group 2")
     found = told(tmp_path / "m.prom", *done(FIRST)[:3], paused, taken=True)
     assert found[f'info{{id="{ID}"}}'] == "1"
     assert (found["running"], found["paused"], found["success"]) == ("1", "1", "0")
@@ -52,7 +52,7 @@ def test_a_rollout_that_goes_on(tmp_path: Path) -> None:
 
 
 def test_one_that_is_over(tmp_path: Path) -> None:
-    over = Over(ending=Ending.DONE, why="", left={})
+    over = RolloutEnded(ending=RolloutEnding.DONE, why="", left={})
     found = told(tmp_path / "m.prom", *done(FIRST), over)
     assert (found["running"], found["success"], found['outcome{outcome="done"}']) == ("0", "1", "1")
     assert found['nodes{fate="succeeded"}'] == "2"
@@ -61,11 +61,11 @@ def test_one_that_is_over(tmp_path: Path) -> None:
 
 
 def test_the_last_success_outlives_failures_and_is_none_of_a_noop(tmp_path: Path) -> None:
-    path, over = tmp_path / "m.prom", Over(ending=Ending.DONE, why="", left={})
+    path, over = tmp_path / "m.prom", RolloutEnded(ending=RolloutEnding.DONE, why="", left={})
     told(path, *done(began([1], [2], noop=True)), over)
     assert SUCCESS not in parse_samples(path.read_text())
     told(path, *done(FIRST), over)
-    failed = told(path, FIRST, Over(ending=Ending.FAILURES, why="", left={}))
+    failed = told(path, FIRST, RolloutEnded(ending=RolloutEnding.FAILURES, why="", left={}))
     assert failed["success"] == "0"
     assert parse_samples(path.read_text())[SUCCESS] == f"{NOON.timestamp() + 40:.3f}"
 

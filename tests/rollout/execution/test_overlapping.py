@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.rollout.execution.events import Began, Ending, Turn
-from localpuppet.rollout.execution.nodes import Asked, Problems
+from localpuppet.rollout.execution.events import NodeRun, RolloutBegan, RolloutEnding
+from localpuppet.rollout.execution.nodes import NodeRunAnswer, Problems
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import Notes, SimulatedNodes, began, new, node
 
@@ -52,7 +52,7 @@ class SharedNodes(SimulatedNodes):
                 del self.holders[one]
         return await super().release(nodes, epoch=epoch)
 
-    async def start(self, turn: Turn, **asked: Any) -> Asked:
+    async def start(self, turn: NodeRun, **asked: Any) -> NodeRunAnswer:
         assert self.holders[turn.node] == self.rollout, "a node runs for who holds it"
         return await super().start(turn, **asked)
 
@@ -61,7 +61,9 @@ class SharedNodes(SimulatedNodes):
         return {one: f"on hold: {who}" for one, who in theirs.items() if who != self.rollout}
 
 
-def orchestrator(number: int, first: Began, holders: Holders) -> tuple[Began, SharedNodes]:
+def orchestrator(
+    number: int, first: RolloutBegan, holders: Holders
+) -> tuple[RolloutBegan, SharedNodes]:
     rollout = RolloutId(f"20261122T110000Z-{number:04}")
     return replace(first, id=rollout), SharedNodes(rollout=rollout, holders=holders)
 
@@ -84,11 +86,11 @@ def test_a_node_runs_for_one_of_them(later: float, *, skip: bool) -> None:
         ran = [{turn.node for turn in nodes.ran} & shared for nodes in (first, second)]
         if later < 10:
             assert not ran[0] & ran[1], "a node that one holds runs for nobody else"
-            assert skip or Ending.NOT_READY in endings
+            assert skip or RolloutEnding.NOT_READY in endings
         else:
-            assert endings == [Ending.DONE, Ending.DONE]
+            assert endings == [RolloutEnding.DONE, RolloutEnding.DONE]
         for ending, nodes in zip(endings, (first, second), strict=True):
-            assert bool(nodes.ran) == (ending is Ending.DONE)
+            assert bool(nodes.ran) == (ending is RolloutEnding.DONE)
 
     run_simulated(work())
 
@@ -101,10 +103,10 @@ def test_who_lost_is_begun_again_when_the_other_is_over() -> None:
         doing = asyncio.create_task(new(one, first, Notes()).run(resume=False))
         await asyncio.sleep(2.5)
         over = await new(two, second, Notes()).run(resume=False)
-        assert over.ending is Ending.NOT_READY
+        assert over.ending is RolloutEnding.NOT_READY
         assert over.why == f"{node(2)}: on hold: {one.id}"
-        assert (await doing).ending is Ending.DONE
-        assert (await new(two, second, Notes()).run(resume=False)).ending is Ending.DONE
+        assert (await doing).ending is RolloutEnding.DONE
+        assert (await new(two, second, Notes()).run(resume=False)).ending is RolloutEnding.DONE
         assert [turn.node for turn in second.ran] == [node(2), node(3)]
 
     run_simulated(work())

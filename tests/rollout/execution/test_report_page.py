@@ -7,22 +7,22 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.rollout.execution.changes.comparing import compare
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
-    Approved,
-    Checked,
-    Continued,
-    Ended,
-    Ending,
+    ChangesApproved,
+    ChangesPredicted,
+    ChecksEnded,
     Event,
-    Fate,
-    Looked,
-    Over,
-    Paused,
-    Skipped,
-    Started,
-    Turn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    NodesSkipped,
+    RolloutContinued,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
 )
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.execution.report import Report
+from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.report_page import page
 from tests.rollout.execution.changes.foretold import approved, change, foretold
 from tests.rollout.execution.simulated import began, node
@@ -52,22 +52,24 @@ class Reader(HTMLParser):
         self.texts.append(data)
 
 
-def report(*events: Event) -> Report:
+def report(*events: Event) -> RolloutReport:
     """Return a report of events that come ten seconds apart."""
     timed = [(f"2026-11-22T11:{n // 6:02}:{n % 6}0.000000Z", one) for n, one in enumerate(events)]
-    return Report.of(timed, taken=False)
+    return RolloutReport.of(timed, taken=False)
 
 
 def test_whatever_nodes_and_people_wrote_stays_text() -> None:
     found = report(
         FIRST,
-        Skipped(reasons={node(4): EVIL}),
-        Started(turns=(Turn(1, node(1)), Turn(1, node(2)))),
-        Ended(turn=Turn(1, node(1)), fate=Fate.SUCCEEDED, outcome=EVIL, run=EVIL),
-        Ended(turn=Turn(1, node(2)), fate=Fate.FAILED, outcome=EVIL, reason=EVIL),
-        Paused(why=EVIL),
-        Continued(caller=EVIL),
-        Over(ending=Ending.FAILURES, why=EVIL, left={node(1): EVIL}, kept=(node(2),)),
+        NodesSkipped(reasons={node(4): EVIL}),
+        NodeRunsStarted(turns=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
+        NodeRunEnded(turn=NodeRun(1, node(1)), fate=NodeResult.SUCCEEDED, outcome=EVIL, run=EVIL),
+        NodeRunEnded(turn=NodeRun(1, node(2)), fate=NodeResult.FAILED, outcome=EVIL, reason=EVIL),
+        RolloutPaused(why=EVIL),
+        RolloutContinued(caller=EVIL),
+        RolloutEnded(
+            ending=RolloutEnding.FAILURES, why=EVIL, left={node(1): EVIL}, kept=(node(2),)
+        ),
     )
     text = page(found)
     reader = Reader(text)
@@ -86,12 +88,14 @@ def test_whatever_nodes_and_people_wrote_stays_text() -> None:
 def test_who_ran_when_and_how_it_ended() -> None:
     found = report(
         replace(FIRST, title="shop"),
-        Started(turns=(Turn(1, node(1)), Turn(1, node(2)))),
-        Ended(turn=Turn(1, node(1)), fate=Fate.SUCCEEDED, outcome="changed", run="r1"),
-        Ended(turn=Turn(1, node(2)), fate=Fate.SUCCEEDED, outcome="changed"),
-        Checked(turn=Turn(1, node(1)), problem="check http://a/: answered 503"),
-        Checked(turn=Turn(1, node(2))),
-        Over(ending=Ending.FAILURES, why="1 node failed", left={}),
+        NodeRunsStarted(turns=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
+        NodeRunEnded(
+            turn=NodeRun(1, node(1)), fate=NodeResult.SUCCEEDED, outcome="changed", run="r1"
+        ),
+        NodeRunEnded(turn=NodeRun(1, node(2)), fate=NodeResult.SUCCEEDED, outcome="changed"),
+        ChecksEnded(turn=NodeRun(1, node(1)), problem="check http://a/: answered 503"),
+        ChecksEnded(turn=NodeRun(1, node(2))),
+        RolloutEnded(ending=RolloutEnding.FAILURES, why="1 node failed", left={}),
     )
     texts = Reader(page(found)).texts
     for text in (
@@ -123,20 +127,22 @@ def test_a_release_is_named_and_its_values_are_not() -> None:
 
 
 def test_one_that_goes_on_has_a_report_as_well() -> None:
-    texts = Reader(page(report(FIRST, Started(turns=(Turn(1, node(1)),))))).texts
+    texts = Reader(page(report(FIRST, NodeRunsStarted(turns=(NodeRun(1, node(1)),))))).texts
     assert {"interrupted", "running", "waits"} <= set(texts)
 
 
 def test_what_was_not_approved_and_who_approved_it() -> None:
-    turn, more = Turn(1, node(1)), change(EVIL)
+    turn, more = NodeRun(1, node(1)), change(EVIL)
     found = compare(foretold(), foretold(more))
     told = report(
         approved(FIRST),
-        Started(turns=(turn,)),
-        Looked(turn=turn, difference=found),
-        Paused(why="n01.example.com differs", changes=True),
-        Approved(turn=turn, difference=found.digest, who=EVIL),
-        Ended(turn=turn, fate=Fate.SUCCEEDED, outcome="changed", foreseen=foretold(more)),
+        NodeRunsStarted(turns=(turn,)),
+        ChangesPredicted(turn=turn, difference=found),
+        RolloutPaused(why="n01.example.com differs", changes=True),
+        ChangesApproved(turn=turn, difference=found.digest, who=EVIL),
+        NodeRunEnded(
+            turn=turn, fate=NodeResult.SUCCEEDED, outcome="changed", foreseen=foretold(more)
+        ),
     )
     reader = Reader(page(told))
     assert "script" not in reader.tags

@@ -8,18 +8,18 @@ import pytest
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.rollout.execution.events import (
-    Checked,
-    Ended,
+    ChecksEnded,
     Event,
-    Fate,
-    Resumed,
-    Started,
-    Turn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    RolloutResumed,
 )
-from localpuppet.rollout.execution.head import Head
+from localpuppet.rollout.execution.head import RolloutCheckpoint
 from localpuppet.rollout.execution.resuming import BLIND
 from localpuppet.rollout.execution.words.saying import look
-from localpuppet.rollout.execution.words.word import Word
+from localpuppet.rollout.execution.words.word import RolloutCommand
 from tests.rollout.execution.simulated import ID, node
 from tests.rollout.execution.test_heads import AT, FIRST, KEY, STARTED, Site, head
 
@@ -34,9 +34,9 @@ async def test_who_took_it_over_does_not_say_what_its_caller_does(site: Site) ->
     site.begin(STARTED)
     site.may = {"bob"}
     evil = replace(FIRST, options=replace(FIRST.options, checks=(("/bin/evil",),)))
-    events = ((AT, evil), (AT, Resumed(epoch=2)))
+    events = ((AT, evil), (AT, RolloutResumed(epoch=2)))
     bobs = site.heads_of(site.bob)
-    await bobs.write(Head(rollout=ID, epoch=2, events=events), None)
+    await bobs.write(RolloutCheckpoint(rollout=ID, epoch=2, events=events), None)
     with pytest.raises(IntegrityError, match="taken over by bob, and what it was begun with was"):
         await site.take_up(site.here)
     with pytest.raises(IntegrityError, match="what it was begun with is not known here"):
@@ -53,7 +53,7 @@ async def test_who_took_it_over_does_not_keep_its_caller_from_resuming_by_a_larg
 ) -> None:
     site.begin(STARTED)
     site.may = {"bob"}
-    written = head(Resumed(epoch=2**70), epoch=2**70)
+    written = head(RolloutResumed(epoch=2**70), epoch=2**70)
     site.store.write(KEY, site.bob.signer.sign(written.to_payload(), MessageKind.ROLLOUT), None)
     assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
 
@@ -64,7 +64,7 @@ async def test_what_others_write_over_a_head_does_not_keep_its_caller_from_resum
 ) -> None:
     """Any member of a bus without rights could: the nodes say whether somebody goes on."""
     site.begin(STARTED)
-    written = head(Resumed(epoch=7), epoch=7)
+    written = head(RolloutResumed(epoch=7), epoch=7)
     token = site.bob.signer.sign(written.to_payload(), MessageKind.ROLLOUT) if by_bob else b"x"
     site.store.write(KEY, token, None)
     taken = await site.take_up(site.here, None)
@@ -78,20 +78,20 @@ async def test_what_others_write_over_a_head_does_not_keep_its_caller_from_resum
 
 async def test_what_a_large_rollout_waits_for_is_said_where_it_is_seen(site: Site) -> None:
     """Its head has no events: it would be refused for ever, as what nobody has looked at."""
-    await site.heads.write(Head(rollout=ID, epoch=1, events=()), None)
-    for word in (Word.CONTINUE, Word.APPROVE):
+    await site.heads.write(RolloutCheckpoint(rollout=ID, epoch=1, events=()), None)
+    for word in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
         with pytest.raises(InvalidInputError, match=r"too large for the bus.*machine of alice"):
             await look(site.heads, ID, word)
-    assert (await look(site.heads, ID, Word.STOP)).head.events == ()
+    assert (await look(site.heads, ID, RolloutCommand.STOP)).head.events == ()
 
 
 @pytest.mark.parametrize(
     "forged",
     [
-        Checked(turn=Turn(1, node(1)), problem="x"),
-        Ended(turn=Turn(7, node(1)), fate=Fate.FAILED),
-        Started(turns=(Turn(0, node(1)),)),
-        Started(turns=(Turn(1, node(9)),)),
+        ChecksEnded(turn=NodeRun(1, node(1)), problem="x"),
+        NodeRunEnded(turn=NodeRun(7, node(1)), fate=NodeResult.FAILED),
+        NodeRunsStarted(turns=(NodeRun(0, node(1)),)),
+        NodeRunsStarted(turns=(NodeRun(1, node(9)),)),
     ],
 )
 async def test_a_head_that_tells_of_what_the_rollout_does_not_have_spoils_no_journal(
@@ -100,7 +100,7 @@ async def test_a_head_that_tells_of_what_the_rollout_does_not_have_spoils_no_jou
     """Each later command of that machine would have ended with a stack trace."""
     site.begin(STARTED)
     site.may = {"bob"}
-    await site.heads_of(site.bob).write(head(Resumed(epoch=2), forged, epoch=2), None)
+    await site.heads_of(site.bob).write(head(RolloutResumed(epoch=2), forged, epoch=2), None)
     assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
     assert "the checkpoint is not trusted" in site.notes[0]
-    assert site.here.open(ID).state().started == {Turn(1, node(1))}
+    assert site.here.open(ID).state().started == {NodeRun(1, node(1))}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.rollout.execution.events import Need, Turn
+from localpuppet.rollout.execution.events import ExportDependency, NodeRun
 from localpuppet.rollout.execution.selecting import (
     MAX_CHECKS,
     needed,
@@ -15,15 +15,15 @@ from localpuppet.rollout.execution.selecting import (
     places_of,
 )
 from localpuppet.rollout.plans.check import Check
-from localpuppet.rollout.plans.plan import Selection, make_plan
-from localpuppet.rollout.plans.site import Component, Site
+from localpuppet.rollout.plans.plan import PlanSelection, make_plan
+from localpuppet.rollout.plans.site import EnvironmentSite, SiteComponent
 from tests.rollout.execution.simulated import node
 
 
 def part(
     number: int, *, produces: str = "", consumes: str = "", checks: tuple[Check, ...] = ()
-) -> Component:
-    return Component(
+) -> SiteComponent:
+    return SiteComponent(
         application="shop",
         name=f"c{number}{produces}{consumes}",
         node=node(number),
@@ -41,8 +41,8 @@ def test_the_groups_of_a_plan_and_who_consumes_what_whom_produces() -> None:
         part(3, produces="own", consumes=""),
         part(3, consumes="own", checks=("http://a/",)),
     )
-    site = Site(environment="e", applications=("shop",), components=parts)
-    plan = make_plan(site, Selection(), where="")
+    site = EnvironmentSite(environment="e", applications=("shop",), components=parts)
+    plan = make_plan(site, PlanSelection(), where="")
     found = of_plan(plan)
     assert found.groups == ((node(1),), (node(2),), (node(3),))
     assert found.title == "shop"
@@ -51,17 +51,17 @@ def test_the_groups_of_a_plan_and_who_consumes_what_whom_produces() -> None:
     assert needed([node(1)], consumers) == [(node(1), node(2)), (node(1), node(3))]
     assert needed([node(1), node(2), node(3)], consumers) == []
     assert found.needs == (
-        Need(producers=(node(2),), consumers=(node(3),)),
-        Need(producers=(node(1),), consumers=(node(2), node(3))),
+        ExportDependency(producers=(node(2),), consumers=(node(3),)),
+        ExportDependency(producers=(node(1),), consumers=(node(2), node(3))),
     )
     of_third = (("/bin/probe",), "http://a/")
     assert found.checks == {
-        Turn(2, node(2)): ("http://b/", "http://a/"),
-        Turn(3, node(3)): of_third,
+        NodeRun(2, node(2)): ("http://b/", "http://a/"),
+        NodeRun(3, node(3)): of_third,
     }
     narrowed = only(found, {node(3), node(1)})
     assert narrowed.groups == ((node(1),), (node(3),))
-    assert narrowed.checks == {Turn(2, node(3)): of_third}, "the groups have moved up"
+    assert narrowed.checks == {NodeRun(2, node(3)): of_third}, "the groups have moved up"
 
 
 def test_many_who_need_many_are_few_needs() -> None:
@@ -69,8 +69,8 @@ def test_many_who_need_many_are_few_needs() -> None:
     names = [f"p{number}" for number in range(30)]
     makers = tuple(part(number, produces=name) for number, name in enumerate(names))
     users = tuple(part(number, consumes=" ".join(names)) for number in range(50, 80))
-    site = Site(environment="e", applications=("shop",), components=(*makers, *users))
-    (need,) = of_plan(make_plan(site, Selection(), where="")).needs
+    site = EnvironmentSite(environment="e", applications=("shop",), components=(*makers, *users))
+    (need,) = of_plan(make_plan(site, PlanSelection(), where="")).needs
     assert (len(need.producers), len(need.consumers)) == (30, 30)
 
 
@@ -80,32 +80,34 @@ def test_there_is_a_most_of_checks_that_follow_a_run() -> None:
         for number in range(MAX_CHECKS + 1)
     )
     for count, refused in ((MAX_CHECKS, False), (MAX_CHECKS + 1, True)):
-        site = Site(environment="e", applications=("shop",), components=parts[:count])
-        plan = make_plan(site, Selection(), where="")
+        site = EnvironmentSite(environment="e", applications=("shop",), components=parts[:count])
+        plan = make_plan(site, PlanSelection(), where="")
         if refused:
             with pytest.raises(InvalidInputError, match="101 checks follow a run of n01"):
                 of_plan(plan)
         else:
-            assert len(of_plan(plan).checks[Turn(1, node(1))]) == count
+            assert len(of_plan(plan).checks[NodeRun(1, node(1))]) == count
 
 
 def test_what_is_rolled_out_is_called_after_what_was_declared_and_the_roles_of_the_rest() -> None:
     """The role of a node of a declared application says nothing more."""
     related = replace(part(1, produces="asks"), application="role db", declared=False)
     asks = replace(part(2, consumes="asks"), application="role lb", declared=False)
-    site = Site(
+    site = EnvironmentSite(
         environment="e",
         applications=("role db", "role lb", "shop"),
         components=(part(1), related, asks),
     )
-    assert of_plan(make_plan(site, Selection(), where="")).title == "shop, role lb"
+    assert of_plan(make_plan(site, PlanSelection(), where="")).title == "shop, role lb"
 
 
 def test_who_only_asks_about_a_node_can_do_without_it() -> None:
     asks = replace(part(2, consumes="asks"), declared=False)
     parts = (replace(part(1, produces="asks"), declared=False), asks)
     plan = make_plan(
-        Site(environment="e", applications=("shop",), components=parts), Selection(), where=""
+        EnvironmentSite(environment="e", applications=("shop",), components=parts),
+        PlanSelection(),
+        where="",
     )
     assert of_plan(plan).groups == ((node(1),), (node(2),))
     assert of_plan(plan).consumers == {}

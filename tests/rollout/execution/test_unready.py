@@ -1,12 +1,12 @@
 """What is said of nodes that are not ready."""
 
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.rollout.execution.unready import why_not_ready
 from tests.rollout.execution.simulated import began, node
 
 
 def said(problems: dict[int, str]) -> str:
-    state = State(began(range(1, 9)))
+    state = RolloutState(began(range(1, 9)))
     return why_not_ready(state, {node(number): why for number, why in problems.items()})
 
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.rollout.execution.events import Ending, Lasted, Turn
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.events import DurationsMeasured, NodeRun, RolloutEnding
+from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.rollout.execution.until import late, parse_until
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (
@@ -64,15 +64,15 @@ def test_what_is_not_a_moment(text: str, message: str) -> None:
         parse_until(text, now=NOW, where="--until")
 
 
-def state(until: datetime, *seconds: float) -> State:
-    found = State(began(range(len(seconds) + 1), until=until))
+def state(until: datetime, *seconds: float) -> RolloutState:
+    found = RolloutState(began(range(len(seconds) + 1), until=until))
     lasted = {node(number): (took, 1.0) for number, took in enumerate(seconds)}
-    found.take(Lasted(durations=lasted))
+    found.take(DurationsMeasured(durations=lasted))
     return found
 
 
 def test_the_longest_of_the_last_runs_decides_and_what_is_unknown_does_not() -> None:
-    turns = [Turn(1, node(number)) for number in range(3)]
+    turns = [NodeRun(1, node(number)) for number in range(3)]
     found = state(NOW + timedelta(minutes=10), 300, 600)
     assert late(found, turns, NOW) == ""
     assert late(found, turns, NOW + timedelta(seconds=1)) == (
@@ -82,7 +82,7 @@ def test_the_longest_of_the_last_runs_decides_and_what_is_unknown_does_not() -> 
     assert late(found, turns[2:], NOW + timedelta(minutes=9)) == "", "nothing is known of it"
     assert late(found, turns[2:], NOW + timedelta(minutes=10)) == "it is 2026-11-22 05:40 UTC"
     assert late(found, [], NOW + timedelta(days=1)) == ""
-    assert late(State(began([1])), turns, NOW) == ""
+    assert late(RolloutState(began([1])), turns, NOW) == ""
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_a_rollout_in_the_night_in_which_clocks_are_set_back(text: str, runs: in
         first = began(range(4), window=1, until=until, timeout=2 * hour)
         found = await carry_out(first, nodes, notes)
         assert found.over is not None
-        assert found.over.ending is Ending.STOPPED
+        assert found.over.ending is RolloutEnding.STOPPED
         assert words(found) == ["succeeded"] * runs + ["not reached"] * (4 - runs)
         assert nodes.held == set()
-        again = execution(State.of(notes.events), nodes, notes)
-        assert (await again.run(resume=True)).ending is Ending.DONE
+        again = execution(RolloutState.of(notes.events), nodes, notes)
+        assert (await again.run(resume=True)).ending is RolloutEnding.DONE
         assert words(again.state) == ["succeeded"] * 4
 
     run_simulated(work())

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from hypothesis import strategies as st
 
 from localpuppet.rollout.plans.plan import Plan
-from localpuppet.rollout.plans.site import Component, Site
+from localpuppet.rollout.plans.site import EnvironmentSite, SiteComponent
 
 # Of each component: node, produces, consumes; all as small numbers.
 Drawn = list[tuple[int, list[int], list[int]]]
@@ -34,12 +34,12 @@ def document(drawn: Drawn) -> dict[str, object]:
     return {"applications": applications}
 
 
-def site(drawn: Drawn) -> Site:
+def site(drawn: Drawn) -> EnvironmentSite:
     """Return the site itself."""
-    return Site.from_dict(document(drawn), where="site")  # type: ignore[arg-type]
+    return EnvironmentSite.from_dict(document(drawn), where="site")  # type: ignore[arg-type]
 
 
-def edges(components: Iterable[Component]) -> list[tuple[Component, Component]]:
+def edges(components: Iterable[SiteComponent]) -> list[tuple[SiteComponent, SiteComponent]]:
     """Return who must come before whom: every pair of a producer and a consumer."""
     found = list(components)
     return [
@@ -58,7 +58,7 @@ def reachable(pairs: Iterable[tuple[object, object]]) -> set[tuple[object, objec
     return found
 
 
-def circles(components: Iterable[Component]) -> list[tuple[Component, Component]]:
+def circles(components: Iterable[SiteComponent]) -> list[tuple[SiteComponent, SiteComponent]]:
     """Return pairs on different nodes that wait for each other."""
     closure = reachable(edges(components))
     return [
@@ -68,7 +68,7 @@ def circles(components: Iterable[Component]) -> list[tuple[Component, Component]
     ]
 
 
-def first_times(word: Word, components: Iterable[Component]) -> dict[Component, int] | None:
+def first_times(word: Word, components: Iterable[SiteComponent]) -> dict[SiteComponent, int] | None:
     """Return when each component is settled if these runs are done; `None` if one never is.
 
     A component is settled by the first run of its node that comes after the runs that settled all
@@ -103,7 +103,7 @@ def word_of(plan: Plan) -> Word:
     return [(run.group, run.node) for run in plan.runs]
 
 
-def looping_nodes(components: Iterable[Component]) -> set[object]:
+def looping_nodes(components: Iterable[SiteComponent]) -> set[object]:
     """Return the nodes that a reader of nodes alone sees in a circle."""
     closure = reachable(
         (before.node, after.node)

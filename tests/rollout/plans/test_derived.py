@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import Environment, NodeName
-from localpuppet.fleet.exports.recording import Collected
-from localpuppet.fleet.inventory.component import Component
-from localpuppet.fleet.inventory.entry import AskedQuery, InventoryEntry
+from localpuppet.base.formats.names import EnvironmentName, NodeName
+from localpuppet.fleet.exports.recording import CollectorRecord
+from localpuppet.fleet.inventory.component import NodeComponent
+from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
 from localpuppet.fleet.roles.links import links_of
-from localpuppet.rollout.plans.derived import MAX_PAIRS, MAX_TEXT, Derived, derive
-from localpuppet.rollout.plans.plan import Selection, make_plan
+from localpuppet.rollout.plans.derived import MAX_PAIRS, MAX_TEXT, DerivedPlan, derive
+from localpuppet.rollout.plans.plan import PlanSelection, make_plan
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.entries import entry
 
 
-def part(name: str, produces: str = "", consumes: str = "") -> Component:
-    return Component(
+def part(name: str, produces: str = "", consumes: str = "") -> NodeComponent:
+    return NodeComponent(
         name=name,
         application=f"Shop[{name[-2]}]",
         produces=tuple(produces.split()),
@@ -28,7 +28,7 @@ def part(name: str, produces: str = "", consumes: str = "") -> Component:
 
 
 def node(name: str, *roles: str, asks: tuple[str, ...] = (), **more: Any) -> InventoryEntry:
-    queries = tuple(AskedQuery(text=text, digest="0") for text in asks)
+    queries = tuple(CatalogQuery(text=text, digest="0") for text in asks)
     return entry(f"{name}.example.com", at=1, roles=roles, queries=queries, **more)
 
 
@@ -36,13 +36,13 @@ def role(name: str) -> str:
     return f'servers_with_role("{name}")'
 
 
-def of(*entries: InventoryEntry, most: int = MAX_PAIRS) -> Derived:
+def of(*entries: InventoryEntry, most: int = MAX_PAIRS) -> DerivedPlan:
     inventory = MemoryInventory(sorted(entries, key=lambda one: one.node))
     return derive(inventory.entries(), links_of(inventory), most=most)
 
 
-def groups(found: Derived, *instances: str) -> list[list[str]]:
-    plan = make_plan(found.site, Selection(instances=instances), where="inventory")
+def groups(found: DerivedPlan, *instances: str) -> list[list[str]]:
+    plan = make_plan(found.site, PlanSelection(instances=instances), where="inventory")
     return [[run.node.partition(".")[0] for run in group] for group in plan.groups]
 
 
@@ -60,7 +60,7 @@ def test_what_catalogs_declare_is_the_order_as_it_is_of_a_site() -> None:
 
 
 def test_who_asks_collects_or_is_kicked_runs_after_those_it_is_about() -> None:
-    collects = Collected(type="sshkey", filter=None, at="").question
+    collects = CollectorRecord(type="sshkey", filter=None, at="").question
     found = of(
         node("db", "db", kicks=('role="web"',)),
         node("web1", "web"),
@@ -144,7 +144,7 @@ def test_what_is_between_too_many_gives_no_order_and_is_named() -> None:
 
 
 def test_the_environment_is_that_of_all_nodes() -> None:
-    staging = Environment("staging")
+    staging = EnvironmentName("staging")
     assert of(node("a", environment=staging)).site.environment == "staging"
     assert of(node("a", environment=staging), node("b")).site.environment == "production"
     assert of().site.components == ()

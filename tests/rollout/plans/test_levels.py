@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.rollout.plans.plan import Plan, Selection, make_plan
-from localpuppet.rollout.plans.site import Site
+from localpuppet.rollout.plans.plan import Plan, PlanSelection, make_plan
+from localpuppet.rollout.plans.site import EnvironmentSite
 from tests.rollout.plans.sites import (
     Drawn,
     circles,
@@ -22,10 +22,10 @@ from tests.rollout.plans.sites import (
     word_of,
 )
 
-EVERYTHING = Selection()
+EVERYTHING = PlanSelection()
 
 
-def plan(drawn: Drawn, selection: Selection = EVERYTHING) -> Plan:
+def plan(drawn: Drawn, selection: PlanSelection = EVERYTHING) -> Plan:
     return make_plan(site(drawn), selection, where="site")
 
 
@@ -91,7 +91,7 @@ def test_there_are_no_empty_groups_and_the_chain_has_a_run_of_each(drawn: Drawn)
 @given(drawn_sites, st.data())
 def test_the_order_of_the_document_does_not_matter(drawn: Drawn, order: st.DataObject) -> None:
     assume(not circles(site(drawn).components))
-    other = Site.from_dict(shuffled(document(drawn), order), where="site")  # type: ignore[arg-type]
+    other = EnvironmentSite.from_dict(shuffled(document(drawn), order), where="site")  # type: ignore[arg-type]
     assert make_plan(other, EVERYTHING, where="site") == plan(drawn)
 
 
@@ -103,7 +103,7 @@ def test_narrowed_to_nodes_the_order_through_the_others_stays(
     assume(not circles(components))
     names = {f"n{number}" for number in numbers} & {str(one.node) for one in components}
     assume(names)
-    found = plan(drawn, Selection(nodes=tuple(NodeName(name) for name in names)))
+    found = plan(drawn, PlanSelection(nodes=tuple(NodeName(name) for name in names)))
     assert set(found.nodes) == names
     settled = {one: run.group for run in found.runs for one in run.components}
     for before, after in reachable(edges(components)):

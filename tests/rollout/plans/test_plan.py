@@ -8,17 +8,17 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.rollout.plans.plan import Link, Plan, Selection, make_plan
-from localpuppet.rollout.plans.site import Site
+from localpuppet.rollout.plans.plan import ChainRun, Plan, PlanSelection, make_plan
+from localpuppet.rollout.plans.site import EnvironmentSite
 
 LAMP = json.loads((Path(__file__).parents[2] / "data" / "environment-lamp.json").read_text())
 
 
 def plan(raw: dict[str, Any], *, instances: tuple[str, ...] = (), nodes: str = "") -> Plan:
-    selection = Selection(
+    selection = PlanSelection(
         instances=instances, nodes=tuple(NodeName.parse(node) for node in nodes.split())
     )
-    return make_plan(Site.from_dict(raw, where="site"), selection, where="site")
+    return make_plan(EnvironmentSite.from_dict(raw, where="site"), selection, where="site")
 
 
 def groups(found: Plan) -> list[list[str]]:
@@ -54,8 +54,8 @@ def test_puppets_own_environment_graph() -> None:
         "Lamp[app2]": ["Lamp::Mysql[app2]"],
     }
     assert found.chain == (
-        Link(group=1, node=NodeName("dev1.devco.net"), capability=None),
-        Link(group=2, node=NodeName("dev2.devco.net"), capability="Sql[app1]"),
+        ChainRun(group=1, node=NodeName("dev1.devco.net"), capability=None),
+        ChainRun(group=2, node=NodeName("dev2.devco.net"), capability="Sql[app1]"),
     )
 
 

@@ -12,16 +12,16 @@ import yaml
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.rollout.cli.plan_text import as_choria
-from localpuppet.rollout.plans.plan import Selection, make_plan
-from localpuppet.rollout.plans.site import MAX_CAPABILITIES, MAX_COMPONENTS, Site
+from localpuppet.rollout.plans.plan import PlanSelection, make_plan
+from localpuppet.rollout.plans.site import MAX_CAPABILITIES, MAX_COMPONENTS, EnvironmentSite
 from localpuppet.rollout.plans.site_file import read_site
 from tests.rigs.node import REPOSITORY
 
 PART = {"node": "n1.example.com"}
 
 
-def read(raw: dict[str, Any]) -> Site:
-    return Site.from_dict(raw, where="site.yaml")
+def read(raw: dict[str, Any]) -> EnvironmentSite:
+    return EnvironmentSite.from_dict(raw, where="site.yaml")
 
 
 def parts(**bodies: Any) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_what_is_not_a_site_is_refused_with_its_place(raw: dict[str, Any], messa
 
 def test_the_example_of_the_documentation_is_one() -> None:
     example = REPOSITORY / "docs/examples/site.yaml"
-    found = make_plan(read_site(str(example), Documents(None)), Selection(), where="example")
+    found = make_plan(read_site(str(example), Documents(None)), PlanSelection(), where="example")
     assert [[str(run.node) for run in group] for group in found.groups] == [
         ["db01.example.com"],
         ["web01.example.com", "web02.example.com"],

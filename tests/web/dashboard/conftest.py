@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.times import show_time
-from localpuppet.fleet.inventory.entry import AskedQuery
+from localpuppet.fleet.inventory.entry import CatalogQuery
 from localpuppet.web.dashboard import pages
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.site import Site, status
@@ -34,7 +34,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
             "lb01",
             at=now - 30,
             roles=("lb",),
-            queries=(AskedQuery(text='servers_with_role("web")', digest="x"),),
+            queries=(CatalogQuery(text='servers_with_role("web")', digest="x"),),
         ),
     )
     return site

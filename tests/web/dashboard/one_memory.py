@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.web.dashboard.dated import DAY
-from localpuppet.web.dashboard.ended import Ended
+from localpuppet.web.dashboard.ended import RunResult
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.memory import Memory
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.row import NodeRow
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
@@ -19,17 +19,17 @@ SECONDS = 4
 NODES = ("a", "b", "c")
 
 
-def memory_of(directory: Path, *, now: float = NOW) -> Memory:
-    return Memory(directory / "web" / "fleet.sqlite", now=lambda: now, together=2)
+def memory_of(directory: Path, *, now: float = NOW) -> DashboardStore:
+    return DashboardStore(directory / "web" / "fleet.sqlite", now=lambda: now, together=2)
 
 
-def rows(second: int) -> list[Row]:
-    return [Row(node=node, why=f"in second {second}", ended=NOW + second) for node in NODES]
+def rows(second: int) -> list[NodeRow]:
+    return [NodeRow(node=node, why=f"in second {second}", ended=NOW + second) for node in NODES]
 
 
-def ends(second: int) -> list[Ended]:
+def ends(second: int) -> list[RunResult]:
     at = NOW + second - DAY
-    one = Ended(node="", run=run_id(at), at=at, kind=Kind.FAILED, app="a", why="b", fault="f")
+    one = RunResult(node="", run=run_id(at), at=at, kind=Kind.FAILED, app="a", why="b", fault="f")
     return [replace(one, node=node) for node in NODES]
 
 

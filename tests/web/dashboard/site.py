@@ -17,34 +17,40 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.bus.key_value import Entry, Gone, KeyValue, Listing, Put
+from localpuppet.fleet.bus.key_value import (
+    KeyListing,
+    KeyRemoval,
+    KeyValue,
+    KeyValueEntry,
+    KeyWrite,
+)
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.reading import Found, InventoryReader, must_ask
-from localpuppet.node.releases.difference import Difference
+from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, must_ask
+from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.lock import Pin
-from localpuppet.node.releases.staged import Staged
-from localpuppet.rollout.execution.heads import Heads
+from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.rollout.execution.heads import RolloutCheckpoints
 from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.words.word import Word
+from localpuppet.rollout.execution.words.word import RolloutCommand
 from localpuppet.rollout.plans.graphviz import draw_svg
 from localpuppet.web.dashboard.acting import Actor
 from localpuppet.web.dashboard.app import application
-from localpuppet.web.dashboard.asking import Inventory, KnownSite, Reports
-from localpuppet.web.dashboard.deeds import Deed
-from localpuppet.web.dashboard.elsewhere import Elsewhere
+from localpuppet.web.dashboard.asking import Inventory, Reports, SiteInventory
+from localpuppet.web.dashboard.deeds import NodeAction
+from localpuppet.web.dashboard.elsewhere import RemoteRollouts
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.live import Live
-from localpuppet.web.dashboard.memory import Memory
-from localpuppet.web.dashboard.pages import Parts
+from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.pages import ViewContext
 from localpuppet.web.dashboard.pictures import Draw
 from localpuppet.web.dashboard.rollouts import Rollouts
-from localpuppet.web.doors.listening import Place, bound
+from localpuppet.web.doors.listening import ListenAddress, bound
 from localpuppet.web.doors.loopback import LoopbackDoor
-from localpuppet.web.doors.serving import PATIENCE, Patience, serve
+from localpuppet.web.doors.serving import PATIENCE, ConnectionLimits, serve
 from localpuppet.web.doors.sessions import Sessions
-from localpuppet.web.wiring.doors import Way
+from localpuppet.web.wiring.doors import DashboardAccess
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
 
@@ -85,7 +91,7 @@ def status(node: str, at: float, **more: Any) -> dict[str, Any]:
     }
 
 
-def nobodys_heads(kv: KeyValue) -> Heads:
+def nobodys_heads(kv: KeyValue) -> RolloutCheckpoints:
     raise AssertionError(f"this page does not follow rollouts on {kv}")
 
 
@@ -95,17 +101,17 @@ class PlayedActor:
     name = "choria=alice"
 
     def __init__(self) -> None:
-        self.deeds: list[Deed] = []
+        self.deeds: list[NodeAction] = []
         self.words: list[str] = []
         self.refuses = ""
 
-    async def act(self, deed: Deed) -> str:
+    async def act(self, deed: NodeAction) -> str:
         self.deeds.append(deed)
         if self.refuses:
             raise LocalpuppetError(self.refuses, where=str(deed.node))
         return f"{deed.node} accepted"
 
-    async def say(self, rollout: RolloutId, word: Word, about: str) -> str:
+    async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         self.words.append(f"{rollout} {word} {about}".rstrip())
         return f"{rollout} was told"
 
@@ -122,16 +128,16 @@ class PlayedReleases:
     def __init__(self, site: "Site") -> None:
         self._site = site
 
-    def all(self) -> Sequence[Staged]:
+    def all(self) -> Sequence[StagedRelease]:
         return self._site.staged
 
-    def signed(self, staged: Staged) -> str:
+    def signed(self, staged: StagedRelease) -> str:
         return "alice" if staged in self._site.staged else ""
 
-    def subject(self, staged: Staged) -> str:
+    def subject(self, staged: StagedRelease) -> str:
         return f"<b>{staged.pin.tag}</b>: ntp is faster"
 
-    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
+    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         for app in (before, after):
             if app not in [one.app for one in self._site.staged]:
                 raise InvalidInputError("is not staged on this machine", where=str(app))
@@ -146,9 +152,9 @@ class Site:
     clock: FakeClock = field(default_factory=FakeClock)
     entries: list[InventoryEntry] = field(default_factory=list)
     reports: dict[str, Mapping[str, Json]] = field(default_factory=dict)
-    staged: list[Staged] = field(default_factory=list)
-    differences: dict[str, Difference] = field(default_factory=dict)
-    known: KnownSite | None = None
+    staged: list[StagedRelease] = field(default_factory=list)
+    differences: dict[str, NameDifference] = field(default_factory=dict)
+    known: SiteInventory | None = None
     logs: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     actor: Actor | None = None
     draw: Draw = draw_svg
@@ -157,7 +163,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.view = MemoryInventory(self.entries, current=self.now())
-        self.memory = Memory(self.directory / "web" / "fleet.sqlite", now=self.now)
+        self.memory = DashboardStore(self.directory / "web" / "fleet.sqlite", now=self.now)
         self.fleet = Fleet(
             [],
             as_of=None,
@@ -166,7 +172,7 @@ class Site:
             now=self.now,
         )
         self.asked: list[str] = []
-        self.elsewhere = Elsewhere(nobodys_heads)
+        self.elsewhere = RemoteRollouts(nobodys_heads)
         self.log = FakeLog()
 
     def now(self) -> float:
@@ -177,25 +183,25 @@ class Site:
         for one in statuses:
             self.revision += 1
             key, value = PRESENCE + one["node"], json.dumps(one).encode()
-            entry = Entry(key=key, value=value, revision=self.revision)
-            self.fleet.take(Put(entry=entry))
+            entry = KeyValueEntry(key=key, value=value, revision=self.revision)
+            self.fleet.take(KeyWrite(entry=entry))
         self.remember()
 
     def leave(self, node: str) -> None:
         """Have a node's presence expire."""
         self.revision += 1
-        self.fleet.take(Gone(key=PRESENCE + node, revision=self.revision))
+        self.fleet.take(KeyRemoval(key=PRESENCE + node, revision=self.revision))
 
     def listing(self, *statuses: Mapping[str, Any]) -> None:
         """Have the bus list nodes, and nobody else."""
         self.revision += 1
         entries = tuple(
-            Entry(
+            KeyValueEntry(
                 key=PRESENCE + one["node"], value=json.dumps(one).encode(), revision=self.revision
             )
             for one in statuses
         )
-        self.fleet.take(Listing(entries=entries, revision=self.revision))
+        self.fleet.take(KeyListing(entries=entries, revision=self.revision))
 
     def remember(self) -> None:
         """Write down what is new."""
@@ -215,11 +221,11 @@ class Site:
             raise LocalpuppetError("did not answer in time", where=node)
         return self.reports[node] if action == "report" else self.logs[node]
 
-    def ask(self, reader: InventoryReader, question: Any) -> Found[Any]:
+    def ask(self, reader: InventoryReader, question: Any) -> InventoryAnswer[Any]:
         """Ask an inventory, by the site's clock."""
         return must_ask(reader, question, now=self.now(), max_stale=MAX_STALE)
 
-    def way(self, address: str = "127.0.0.1") -> Way:
+    def way(self, address: str = "127.0.0.1") -> DashboardAccess:
         """Return how the page is reached: on loopback."""
         monotonic = self.clock.monotonic
         door = LoopbackDoor(
@@ -230,11 +236,11 @@ class Site:
             acts=self.actor is not None,
             name=NAME,
         )
-        return Way(door=door, entrance=door)
+        return DashboardAccess(door=door, entrance=door)
 
-    def parts(self, leave: asyncio.Event, way: Way) -> Parts:
+    def parts(self, leave: asyncio.Event, way: DashboardAccess) -> ViewContext:
         """Return what the views show from."""
-        return Parts(
+        return ViewContext(
             fleet=self.fleet,
             memory=self.memory,
             inventory=Inventory(self.view, self.ask, site=self.known),
@@ -272,7 +278,7 @@ class Served:
         patience: How much is borne of those who connect.
     """
 
-    def __init__(self, site: Site, *, patience: Patience = PATIENCE) -> None:
+    def __init__(self, site: Site, *, patience: ConnectionLimits = PATIENCE) -> None:
         self.site = site
         self._patience = patience
         self.url = ""
@@ -294,7 +300,7 @@ class Served:
         self.loop = asyncio.get_running_loop()
         self.loop.add_signal_handler = lambda *_: None  # type: ignore[method-assign]  # not the main thread
         self.leave = asyncio.Event()
-        with bound(Place(address="127.0.0.1", port=0)) as listening:
+        with bound(ListenAddress(address="127.0.0.1", port=0)) as listening:
             self.site.port = listening[0].getsockname()[1]
             self.way = self.site.way()
             self.url, self.link = self.way.door.url[:-1], self.way.link()
@@ -311,7 +317,7 @@ class Served:
         asyncio.run_coroutine_threadsafe(done(), self.loop).result(20)
 
 
-def staged(app: str, composition: str) -> Staged:
+def staged(app: str, composition: str) -> StagedRelease:
     """Return a release that is staged."""
     pin = Pin(
         url=GitUrl.parse("https://git.example.com/web.git", where="x", allow_file=False),
@@ -320,7 +326,7 @@ def staged(app: str, composition: str) -> Staged:
         commit="b" * 40,
         tree_sha256="c" * 64,
     )
-    return Staged(
+    return StagedRelease(
         app=ReleasePath.parse(app, where="x"),
         pin=pin,
         composition=composition,

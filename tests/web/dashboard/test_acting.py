@@ -11,10 +11,10 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import ReleasePath, RolloutId
 from localpuppet.rollout.execution.delivery import Delivery
-from localpuppet.rollout.execution.events import Began, Continued, Paused
+from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued, RolloutPaused
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.web.dashboard.deeds import Deed
+from localpuppet.web.dashboard.deeds import NodeAction
 from localpuppet.web.doors.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
 from tests.doubles.ports import FakeClock
 from tests.web.dashboard.site import EVIL, NAME, PlayedActor, Site, text
@@ -112,7 +112,7 @@ def test_a_deed_that_is_cut_off_is_in_the_log(
     monkeypatch: pytest.MonkeyPatch,
     cut: type[BaseException],
 ) -> None:
-    async def act(_: Deed) -> str:
+    async def act(_: NodeAction) -> str:
         raise cut
 
     given = token(visitor)
@@ -147,7 +147,7 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
 ) -> None:
     rollout = RolloutId.parse("20261122T110000Z-00aa")
     options = RolloutOptions(delivery=Delivery(release=ReleasePath("shop/tags/r7")))
-    began = Began(id=rollout, caller="choria=alice", groups=(), options=options, title="")
+    began = RolloutBegan(id=rollout, caller="choria=alice", groups=(), options=options, title="")
     journal = Journals(site.directory / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
     url = f"/rollouts/{rollout}/do/stop"
     assert f'href="{url}"' in text(visitor, f"/rollouts/{rollout}")
@@ -180,13 +180,15 @@ def test_a_pause_that_was_confirmed_is_continued_and_no_later_one(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     rollout = RolloutId.parse("20261122T110000Z-00aa")
-    began = Began(id=rollout, caller="choria=alice", groups=(), options=RolloutOptions(), title="")
+    began = RolloutBegan(
+        id=rollout, caller="choria=alice", groups=(), options=RolloutOptions(), title=""
+    )
     at, url = "2026-11-22T11:00:00Z", f"/rollouts/{rollout}/do/continue"
     journal = Journals(site.directory / "rollouts").begin(began, at=at)
-    journal.append(Paused(why="web01 failed"), at=at)
+    journal.append(RolloutPaused(why="web01 failed"), at=at)
     first = confirmation(visitor, url)
     assert "It is paused: web01 failed." in text(visitor, url)
-    journal.append(Continued(caller="choria=bob"), Paused(why="web02 failed"), at=at)
+    journal.append(RolloutContinued(caller="choria=bob"), RolloutPaused(why="web02 failed"), at=at)
     second = confirmation(visitor, url)
     mixed = {"token": first["token"], "about": second["about"]}
     assert sent(visitor, url, **mixed).startswith("403")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.inventory.entry import AskedQuery, InventoryEntry
+from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
 from localpuppet.fleet.inventory.reading import Equal
 from localpuppet.web.dashboard.asking import Inventory
 from tests.doubles.inventory import MemoryInventory
@@ -33,7 +33,7 @@ class Slow(MemoryInventory):
 @pytest.fixture
 def slow(tmp_path: Path) -> tuple[Slow, Inventory]:
     site = Site(tmp_path)
-    asks = (AskedQuery(text='servers_with_role("web")', digest="x"),)
+    asks = (CatalogQuery(text='servers_with_role("web")', digest="x"),)
     entries = [entry("lb", at=0.0, queries=asks), entry("web", at=0.0, roles=("web",))]
     view = Slow(entries, current=site.now())
     return view, Inventory(view, site.ask)

@@ -18,11 +18,11 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.entry import AskedQuery, InventoryEntry
-from localpuppet.node.releases.difference import Difference
+from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
+from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.runs.hold import rollout_owner
-from localpuppet.rollout.plans.site import Site as PlannedSite
-from localpuppet.web.dashboard.asking import KnownSite
+from localpuppet.rollout.plans.site import EnvironmentSite as PlannedSite
+from localpuppet.web.dashboard.asking import SiteInventory
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.site import DIFFERENCE, PlayedActor, Served, Site, run_id, staged, status
 
@@ -110,12 +110,12 @@ def site(tmp_path: Path) -> Site:
     )
     site.list_(
         entry("web01", at=now, roles=("web",)),
-        entry("lb01", at=now, roles=("lb",), queries=(AskedQuery(text="role=web", digest="x"),)),
+        entry("lb01", at=now, roles=("lb",), queries=(CatalogQuery(text="role=web", digest="x"),)),
     )
     site.staged = [staged("web/tags/r7", "aa" * 32), staged("web/tags/r9", "dd" * 32)]
     site.differences = {
-        "dependencies": Difference(added=(), removed=(), changed={"module ntp": "v1 → v2"}),
-        "files": Difference(added=(f"web/{EVIL}",), removed=(), changed={}),
+        "dependencies": NameDifference(added=(), removed=(), changed={"module ntp": "v1 → v2"}),
+        "files": NameDifference(added=(f"web/{EVIL}",), removed=(), changed={}),
     }
     return site
 
@@ -268,7 +268,7 @@ def test_the_page_is_used_with_keys_and_times_in_either_zone(browser: Browser) -
 
 
 def test_a_picture_is_dragged_and_changes_its_size(browser: Browser, site: Site) -> None:
-    asks = (AskedQuery(text='servers_with_role("web")', digest="x"),)
+    asks = (CatalogQuery(text='servers_with_role("web")', digest="x"),)
     listed = [
         entry("web01", at=site.now(), roles=("web",)),
         entry("lb01", at=site.now(), roles=("lb",), queries=asks),
@@ -333,7 +333,7 @@ def ring(roles: int, nodes: int) -> list[InventoryEntry]:
             roles=(f"role{number % roles}",),
             kicks=(f'role="role{(number + 1) % roles}"',),
             queries=(
-                AskedQuery(text=f'servers_with_role("role{(number + 2) % roles}")', digest="x"),
+                CatalogQuery(text=f'servers_with_role("role{(number + 2) % roles}")', digest="x"),
             ),
         )
         for number in range(nodes)
@@ -395,7 +395,7 @@ def test_nothing_overlaps_in_a_plan(
     labels: int,
 ) -> None:
     planned = PlannedSite.from_dict({"applications": applications}, where="site")
-    site.known = KnownSite(name="site.yaml", read=lambda: planned)
+    site.known = SiteInventory(name="site.yaml", read=lambda: planned)
     with Served(site) as served:
         browser = Browser(driver, served)
         browser.wide(1280)

@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 import pytest
 
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.rollout.execution.events import Began
+from localpuppet.rollout.execution.events import RolloutBegan
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.execution.words.word import Word
+from localpuppet.rollout.execution.words.word import RolloutCommand
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
 from tests.rigs.waiting import wait_until
@@ -141,10 +141,14 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     assert "policy" in refused
     assert "was sent a trigger" in page.do(f"{url}trigger")
     assert "does not trigger itself" in page.do(f"/nodes/{a.name}/do/trigger", code=409)
-    began = Began(id=ROLLOUT, caller="choria=x", groups=(), options=RolloutOptions(), title="shop")
+    began = RolloutBegan(
+        id=ROLLOUT, caller="choria=x", groups=(), options=RolloutOptions(), title="shop"
+    )
     journal = Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
     page.do(f"/rollouts/{ROLLOUT}/do/stop")
-    assert [(word, who) for _, word, who, _ in journal.said(0)] == [(Word.STOP, f"choria={a.name}")]
+    assert [(word, who) for _, word, who, _ in journal.said(0)] == [
+        (RolloutCommand.STOP, f"choria={a.name}")
+    ]
     assert "does not wait" in page.do(f"/rollouts/{ROLLOUT}/do/continue", code=409)
     journal.close()
     assert "no process goes on" in page.do(f"/rollouts/{ROLLOUT}/do/stop", code=409)

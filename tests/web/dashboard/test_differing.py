@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.difference import Difference
-from localpuppet.web.dashboard.differing import Differing
-from localpuppet.web.dashboard.showing import Showing
+from localpuppet.node.releases.difference import NameDifference
+from localpuppet.web.dashboard.differing import DifferenceViews
+from localpuppet.web.dashboard.showing import TemplateRenderer
 from tests.web.dashboard.site import DIFFERENCE, EVIL, PlayedReleases, Site, staged, text
 
 
@@ -20,8 +20,8 @@ from tests.web.dashboard.site import DIFFERENCE, EVIL, PlayedReleases, Site, sta
 def two(site: Site) -> Site:
     site.staged = [staged("web/tags/r7", "aa" * 32), staged("web/tags/r9", "dd" * 32)]
     site.differences = {
-        "dependencies": Difference(added=(), removed=(), changed={"module ntp": "v1 → v2"}),
-        "files": Difference(added=("=web/a.pp", EVIL), removed=("web/b.pp",), changed={}),
+        "dependencies": NameDifference(added=(), removed=(), changed={"module ntp": "v1 → v2"}),
+        "files": NameDifference(added=("=web/a.pp", EVIL), removed=("web/b.pp",), changed={}),
     }
     return site
 
@@ -56,7 +56,7 @@ def test_it_is_a_file_too(two: Site, visitor: TestClient) -> None:
 
 def test_many_changes_are_many_pages(two: Site, visitor: TestClient) -> None:
     many = tuple(f"web/{number:04}.pp" for number in range(450))
-    two.differences = {"files": Difference(added=many, removed=(), changed={})}
+    two.differences = {"files": NameDifference(added=many, removed=(), changed={})}
     page = text(visitor, DIFFERENCE)
     assert page.count("<td data-label") == 3 * 100
     (url,) = re.findall('rel="next" href="(.*?)"', page)
@@ -64,7 +64,7 @@ def test_many_changes_are_many_pages(two: Site, visitor: TestClient) -> None:
 
 
 def test_the_same_bytes_do_not_differ(two: Site, visitor: TestClient) -> None:
-    two.differences = {"files": Difference(added=(), removed=(), changed={})}
+    two.differences = {"files": NameDifference(added=(), removed=(), changed={})}
     assert "Nothing differs." in text(visitor, DIFFERENCE)
 
 
@@ -89,7 +89,7 @@ def test_who_waits_for_a_difference_keeps_no_thread_from_others(
     at_once: list[int] = []
     begun, going_on = threading.Event(), threading.Event()
 
-    def slow(releases: PlayedReleases, *_: ReleasePath) -> dict[str, Difference]:
+    def slow(releases: PlayedReleases, *_: ReleasePath) -> dict[str, NameDifference]:
         at_once.append(1)
         begun.set()
         assert going_on.wait(60)
@@ -98,7 +98,7 @@ def test_who_waits_for_a_difference_keeps_no_thread_from_others(
     async def main() -> None:
         parts = two.parts(asyncio.Event(), two.way())
         monkeypatch.setattr(PlayedReleases, "differences", slow)
-        views = Differing(parts.staged, two.fleet, Showing(two.fleet, two.clock))
+        views = DifferenceViews(parts.staged, two.fleet, TemplateRenderer(two.fleet, two.clock))
         request = Request(
             {"type": "http", "query_string": DIFFERENCE.partition("?")[2].encode(), "headers": []}
         )

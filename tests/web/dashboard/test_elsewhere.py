@@ -11,22 +11,22 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.rollout.execution.events import (
-    Ended,
-    Ending,
     Event,
-    Fate,
-    Over,
-    Resumed,
-    Started,
-    Turn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutResumed,
 )
-from localpuppet.rollout.execution.head import Head, Summary
-from localpuppet.rollout.execution.heads import Heads
+from localpuppet.rollout.execution.head import RolloutCheckpoint, Summary
+from localpuppet.rollout.execution.heads import RolloutCheckpoints
 from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.report import Report
-from localpuppet.web.dashboard.elsewhere import Elsewhere
-from localpuppet.web.dashboard.memory import Memory
-from localpuppet.web.dashboard.rollouts import Rollouts, Shown
+from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.web.dashboard.elsewhere import RemoteRollouts
+from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.rollouts import Rollouts, RolloutView
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.rollout.execution.simulated import ID, began, node
@@ -36,13 +36,16 @@ from tests.web.dashboard.test_acting import token
 AT = "2026-11-22T11:00:00.000000Z"
 LATER = "2026-11-22T11:05:00.000000Z"
 FIRST = began([1], [2])
-TURN = Turn(1, node(1))
-FAR: tuple[Event, ...] = (Started(turns=(TURN,)), Ended(turn=TURN, fate=Fate.SUCCEEDED))
+TURN = NodeRun(1, node(1))
+FAR: tuple[Event, ...] = (
+    NodeRunsStarted(turns=(TURN,)),
+    NodeRunEnded(turn=TURN, fate=NodeResult.SUCCEEDED),
+)
 
 
-def head(*events: Event, epoch: int = 1, over: bool = False) -> Head:
+def head(*events: Event, epoch: int = 1, over: bool = False) -> RolloutCheckpoint:
     told = [(AT, FIRST), *((LATER, event) for event in events)]
-    return Head(rollout=ID, epoch=epoch, events=() if over else tuple(told), over=over)
+    return RolloutCheckpoint(rollout=ID, epoch=epoch, events=() if over else tuple(told), over=over)
 
 
 class Bus:
@@ -53,13 +56,13 @@ class Bus:
         self.verifier = verifier(directory, self.alice, self.mallory)
         self.store = MemoryStore()
         self.told = asyncio.Event()
-        self.elsewhere = Elsewhere(lambda kv: self.heads(self.alice, kv), again=0.01)
+        self.elsewhere = RemoteRollouts(lambda kv: self.heads(self.alice, kv), again=0.01)
         self.journals = Journals(directory / "rollouts")
-        memory = Memory(directory / "web" / "fleet.sqlite", now=lambda: 0.0)
+        memory = DashboardStore(directory / "web" / "fleet.sqlite", now=lambda: 0.0)
         self.rollouts = Rollouts(self.journals, self.elsewhere, memory)
 
-    def heads(self, who: Person, kv: KeyValue | None = None) -> Heads:
-        return Heads(
+    def heads(self, who: Person, kv: KeyValue | None = None) -> RolloutCheckpoints:
+        return RolloutCheckpoints(
             kv or MemoryKeyValue(self.store),
             signer=who.signer,
             verifier=self.verifier,
@@ -118,12 +121,12 @@ async def test_one_that_goes_on_elsewhere_is_shown_as_the_bus_has_it(bus: Bus) -
 
 
 async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
-    bus.begin(Started(turns=(TURN,)))
-    over = Over(ending=Ending.FAILURES, why="1 node failed", left={})
-    told = [(AT, FIRST), *((LATER, event) for event in (*FAR, Resumed(epoch=2), over))]
-    summary = Summary.of(Report.of(told, taken=False))
+    bus.begin(NodeRunsStarted(turns=(TURN,)))
+    over = RolloutEnded(ending=RolloutEnding.FAILURES, why="1 node failed", left={})
+    told = [(AT, FIRST), *((LATER, event) for event in (*FAR, RolloutResumed(epoch=2), over))]
+    summary = Summary.of(RolloutReport.of(told, taken=False))
     async with bus.followed():
-        ended = Head(rollout=ID, epoch=2, events=(), over=True, summary=summary)
+        ended = RolloutCheckpoint(rollout=ID, epoch=2, events=(), over=True, summary=summary)
         await bus.heads(bus.alice).write(ended, None)
         await bus.heard()
         (row,) = bus.rollouts.rows()
@@ -131,11 +134,11 @@ async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
         assert row.counts == (("succeeded", 1), ("not reached", 1))
         assert row.why == "it ended on another machine: 1 node failed"
         assert None not in (row.began, row.ended)
-        assert bus.rollouts.shown(ID) == Shown(row=row)
+        assert bus.rollouts.shown(ID) == RolloutView(row=row)
 
 
 async def test_one_that_was_stopped_elsewhere_can_go_on(bus: Bus) -> None:
-    stopped = head(*FAR, Over(ending=Ending.STOPPED, why="stopped by bob", left={}))
+    stopped = head(*FAR, RolloutEnded(ending=RolloutEnding.STOPPED, why="stopped by bob", left={}))
     await bus.heads(bus.alice).write(stopped, None)
     async with bus.followed():
         (row,) = bus.rollouts.rows()
@@ -143,12 +146,12 @@ async def test_one_that_was_stopped_elsewhere_can_go_on(bus: Bus) -> None:
 
 
 async def test_of_a_journal_and_a_head_the_newer_epoch_counts(bus: Bus) -> None:
-    bus.begin(Started(turns=(TURN,)))
+    bus.begin(NodeRunsStarted(turns=(TURN,)))
     written = await bus.heads(bus.alice).write(head(*FAR), None)
     async with bus.followed():
         assert [row.state for row in bus.rollouts.rows()] == ["interrupted"]
         assert bus.rollouts.report(ID).word == "interrupted"
-        await bus.heads(bus.alice).write(head(*FAR, Resumed(epoch=2), epoch=2), written)
+        await bus.heads(bus.alice).write(head(*FAR, RolloutResumed(epoch=2), epoch=2), written)
         await bus.heard()
         (row,) = bus.rollouts.rows()
         assert (row.state, row.counts) == ("elsewhere", (("succeeded", 1), ("open", 1)))
@@ -156,7 +159,7 @@ async def test_of_a_journal_and_a_head_the_newer_epoch_counts(bus: Bus) -> None:
 
 
 async def test_what_is_over_elsewhere_is_as_far_as_it_came_here(bus: Bus) -> None:
-    bus.begin(Started(turns=(TURN,)))
+    bus.begin(NodeRunsStarted(turns=(TURN,)))
     await bus.heads(bus.alice).write(head(epoch=2, over=True), None)
     async with bus.followed():
         (row,) = bus.rollouts.rows()
@@ -185,7 +188,7 @@ async def test_what_others_write_there_is_passed_over_and_outages_change_nothing
 
 async def test_a_head_that_cannot_be_true_hides_no_rollout(bus: Bus) -> None:
     bus.begin()
-    lie = head(Started(turns=(Turn(1, node(9)),)), Resumed(epoch=2), epoch=2)
+    lie = head(NodeRunsStarted(turns=(NodeRun(1, node(9)),)), RolloutResumed(epoch=2), epoch=2)
     await bus.heads(bus.alice).write(lie, None)
     async with bus.followed():
         assert [row.state for row in bus.rollouts.rows()] == ["interrupted"]
@@ -199,8 +202,8 @@ async def test_nothing_is_done_to_it_from_here(tmp_path: Path) -> None:
     await bus.heads(bus.alice).write(head(*FAR), None)
     async with bus.followed():
         pass
-    over = Over(ending=Ending.DONE, why="", left={})
-    ended = Summary.of(Report.of([(AT, FIRST), (LATER, over)], taken=False))
+    over = RolloutEnded(ending=RolloutEnding.DONE, why="", left={})
+    ended = Summary.of(RolloutReport.of([(AT, FIRST), (LATER, over)], taken=False))
     with site.visitor() as visitor:
         page = visitor.get(f"/rollouts/{ID}").text
         assert "elsewhere" in page
@@ -212,7 +215,7 @@ async def test_nothing_is_done_to_it_from_here(tmp_path: Path) -> None:
         answer = visitor.post(resume, data={"token": given})
         assert (answer.status_code, actor.words) == (409, [])
         assert "is continued on another machine" in answer.text
-        head_ = Head(rollout=ID, epoch=2, events=(), over=True, summary=ended)
+        head_ = RolloutCheckpoint(rollout=ID, epoch=2, events=(), over=True, summary=ended)
         bus.elsewhere.heads = {ID: head_}
         site.fleet.stir()
         page = visitor.get(f"/rollouts/{ID}").text

@@ -12,14 +12,14 @@ import pytest
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory import presence
-from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.web.dashboard import feeding as module
-from localpuppet.web.dashboard.feeding import Feed, Feeding
+from localpuppet.web.dashboard.feeding import FleetFeed, FleetFeeder
 from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.memory import Memory
+from localpuppet.web.dashboard.memory import DashboardStore
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
@@ -38,21 +38,21 @@ class Hearing:
         self.follows = 0
         self.verifier = verifier(directory, WEB)
         self.view = View(directory / "view.sqlite", now=self.now)
-        self.memory = Memory(directory / "fleet.sqlite", now=self.now)
+        self.memory = DashboardStore(directory / "fleet.sqlite", now=self.now)
         self.fleet = Fleet(
             [],
             as_of=None,
             believe=lambda name, token: believe(self.verifier, name, token),
             now=self.now,
         )
-        feed = Feed(
+        feed = FleetFeed(
             connect=self.connect,
             view=self.view,
             follow=self.follow,
             agent_is_there=lambda: self.agent,
             log=self.log,
         )
-        self.feeding = Feeding(self.fleet, self.memory, feed)
+        self.feeding = FleetFeeder(self.fleet, self.memory, feed)
 
     def now(self) -> float:
         return self.clock.now().timestamp()
@@ -145,7 +145,7 @@ async def test_roles_come_from_the_view_whoever_writes_it(hearing: Hearing, tmp_
     said = entry("web01.example.com", at=hearing.now(), roles=("web",))
     async with hearing.going_on():
         token = signed(WEB, said)
-        arrived = Arrived(node=said.node, token=token, found=said, revision=3)
+        arrived = ReceivedEntry(node=said.node, token=token, found=said, revision=3)
         agents.take([arrived], revision=3)
         await hearing.until("silent")
     (row,) = hearing.memory.rows()
@@ -157,16 +157,16 @@ async def test_a_disk_that_refuses_is_said_once_and_loses_nothing(
     hearing: Hearing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0
-    write = Memory.write
+    write = DashboardStore.write
 
-    def refusing(self: Memory, *args: Any, **named: Any) -> None:
+    def refusing(self: DashboardStore, *args: Any, **named: Any) -> None:
         nonlocal tries
         tries += 1
         if tries < 4:
             raise StateError("no space left on device", where="fleet.sqlite")
         write(self, *args, **named)
 
-    monkeypatch.setattr(Memory, "write", refusing)
+    monkeypatch.setattr(DashboardStore, "write", refusing)
     async with hearing.going_on():
         await hearing.announce(WEB)
         await hearing.until("idle")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.fleet.bus.key_value import Listing
+from localpuppet.fleet.bus.key_value import KeyListing
 from localpuppet.web.dashboard import fleet as module
 from localpuppet.web.dashboard.ended import KEPT
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.row import NodeRow
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.site import Site, status
 
@@ -34,7 +34,7 @@ def test_a_node_that_is_gone_is_silent_and_keeps_its_last_run(site: Site) -> Non
 
 def test_a_listing_misses_who_is_not_in_it_unless_he_came_after(site: Site) -> None:
     site.tell(status("a", site.now()), status("b", site.now()))
-    site.fleet.miss(Listing(entries=(), revision=1))
+    site.fleet.miss(KeyListing(entries=(), revision=1))
     assert rows(site) == {"a": "silent", "b": "idle"}
 
 
@@ -47,7 +47,7 @@ def test_another_store_with_lower_revisions_is_believed(site: Site) -> None:
 
 
 def test_an_end_is_news_once_and_until_it_was_written(site: Site) -> None:
-    site.fleet.take(Listing(entries=(), revision=0))
+    site.fleet.take(KeyListing(entries=(), revision=0))
     site.listing(status("a", site.now()))
     news = site.fleet.news()
     assert [one.node for one in news.ended] == ["a"]
@@ -62,7 +62,7 @@ def test_while_the_disk_refuses_no_node_fills_the_memory(
 ) -> None:
     monkeypatch.setattr(module, "MOST_ENDED", 4)
     monkeypatch.setattr(module, "MOST_ENDED_OF_ONE", 3)
-    site.fleet.take(Listing(entries=(), revision=0))
+    site.fleet.take(KeyListing(entries=(), revision=0))
     for age in range(9, 0, -1):
         site.listing(status("eve", site.now() - age))
     site.listing(status("a", site.now()), status("b", site.now()))
@@ -162,7 +162,7 @@ async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(
     assert len(rows(site)) == 10
     site.tell(status("n99", site.now(), state="applying"))  # newer than what waits
     site.leave("n98")
-    site.fleet.miss(Listing(entries=(), revision=0))  # older than all
+    site.fleet.miss(KeyListing(entries=(), revision=0))  # older than all
     turns = 0
     keeping = asyncio.create_task(site.fleet.keep_up())
     while len(rows(site)) < 99 and turns < 100:
@@ -181,7 +181,7 @@ async def test_what_waits_of_a_store_is_forgotten_with_it(
 ) -> None:
     monkeypatch.setattr(module, "TOGETHER", 1)
     site.listing(status("a", site.now()), status("old", site.now()))
-    site.fleet.take(Listing(entries=(), revision=1))
+    site.fleet.take(KeyListing(entries=(), revision=1))
     keeping = asyncio.create_task(site.fleet.keep_up())
     for _ in range(3):
         await asyncio.sleep(0)
@@ -193,7 +193,7 @@ async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Sit
     waiting = asyncio.create_task(site.fleet.changed(site.fleet.revision))
     await asyncio.sleep(0)
     assert not waiting.done()
-    site.fleet.take(Listing(entries=(), revision=1))
+    site.fleet.take(KeyListing(entries=(), revision=1))
     await waiting
     await site.fleet.changed(0)
 
@@ -207,4 +207,4 @@ def test_who_is_far_behind_looks_at_everything(site: Site, monkeypatch: pytest.M
     assert fleet.since(2) == {"n1", "n2", "n3"}
     assert fleet.since(1) is None
     assert fleet.since(fleet.revision) == set()
-    assert isinstance(fleet.row("n0"), Row)
+    assert isinstance(fleet.row("n0"), NodeRow)

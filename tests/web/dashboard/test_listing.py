@@ -9,7 +9,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.rollout.execution.events import Began, Ended, Event, Fate, Started, Turn
+from localpuppet.rollout.execution.events import (
+    Event,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    RolloutBegan,
+)
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
 from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, staged, status, text
@@ -121,7 +128,7 @@ NODES = tuple(NodeName.parse(f"web{number}.example.com") for number in range(4))
 
 
 def rolled_out(site: Site, *events: Event) -> None:
-    began = Began(
+    began = RolloutBegan(
         id=ROLLOUT,
         caller="choria=alice",
         groups=(NODES[:2], NODES[2:]),
@@ -136,12 +143,12 @@ def rolled_out(site: Site, *events: Event) -> None:
 
 def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> None:
     assert "Nothing was rolled out" in text(visitor, "/rollouts")
-    first, second = Turn(1, NODES[0]), Turn(1, NODES[1])
+    first, second = NodeRun(1, NODES[0]), NodeRun(1, NODES[1])
     run = str(run_id(site.now()))
     rolled_out(
         site,
-        Started(turns=(first, second)),
-        Ended(turn=first, fate=Fate.FAILED, outcome="failed", run=run, reason=EVIL),
+        NodeRunsStarted(turns=(first, second)),
+        NodeRunEnded(turn=first, fate=NodeResult.FAILED, outcome="failed", run=run, reason=EVIL),
     )
     site.clock.advance(2)
     page = text(visitor, "/rollouts")

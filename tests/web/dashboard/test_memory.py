@@ -13,19 +13,19 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
 from localpuppet.web.dashboard import memory as module
 from localpuppet.web.dashboard.dated import DAY
-from localpuppet.web.dashboard.ended import HOUR, KEPT, Ended, strip
+from localpuppet.web.dashboard.ended import HOUR, KEPT, RunResult, strip
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.memory import Memory
-from localpuppet.web.dashboard.row import Held, Row
+from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.row import HoldView, NodeRow
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
-HOLD = Held(owner="alice", reason="x", until=None)
-ROW = Row(node="a.example.com", kind=Kind.FAILED, ended=NOW, holds=(HOLD,), roles=("web",))
+HOLD = HoldView(owner="alice", reason="x", until=None)
+ROW = NodeRow(node="a.example.com", kind=Kind.FAILED, ended=NOW, holds=(HOLD,), roles=("web",))
 
 
-def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> Ended:
-    return Ended(node=node, run=run_id(at), at=at, kind=kind, app="web/tags/r1", why="")
+def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunResult:
+    return RunResult(node=node, run=run_id(at), at=at, kind=kind, app="web/tags/r1", why="")
 
 
 class Clock:
@@ -41,42 +41,42 @@ def now() -> Clock:
 
 
 @pytest.fixture
-def memory(tmp_path: Path, now: Clock) -> Memory:
-    return Memory(tmp_path / "web" / "fleet.sqlite", now=now)
+def memory(tmp_path: Path, now: Clock) -> DashboardStore:
+    return DashboardStore(tmp_path / "web" / "fleet.sqlite", now=now)
 
 
 def test_what_was_written_is_there_for_the_next_one(
-    memory: Memory, tmp_path: Path, now: Clock
+    memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
-    memory.write([ROW, Row(node="b")], [ended(NOW)], as_of=NOW)
+    memory.write([ROW, NodeRow(node="b")], [ended(NOW)], as_of=NOW)
     memory.write([], [], gone=["b"])
     assert file.stat().st_mode & 0o777 == 0o600
     # Not closed: as after a kill -9.
-    again = Memory(file, now=now)
+    again = DashboardStore(file, now=now)
     assert (again.rows(), again.as_of()) == ([ROW], NOW)
     assert again.run("a", run_id(NOW)) == ended(NOW)
 
 
 def test_who_looks_writes_nothing_and_needs_no_room_on_the_disk(
-    memory: Memory, tmp_path: Path, now: Clock
+    memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
     memory.write([ROW], [ended(NOW)])
     memory.close()
-    again = Memory(file, now=now)
+    again = DashboardStore(file, now=now)
     assert (again.begin(), again.rows(), again.runs("a", limit=9)) == (False, [ROW], [ended(NOW)])
     assert file.with_name("fleet.sqlite-wal").stat().st_size == 0
 
 
-def test_a_run_is_found_by_its_id_alone(memory: Memory) -> None:
+def test_a_run_is_found_by_its_id_alone(memory: DashboardStore) -> None:
     ends = [ended(NOW - 1, node="c"), ended(NOW, node="a"), ended(NOW - 2, node="b")]
-    memory.write([Row(node=name) for name in "abc"], ends)
+    memory.write([NodeRow(node=name) for name in "abc"], ends)
     assert memory.ran(run_id(NOW - 2)) == ended(NOW - 2, node="b")
     assert memory.ran(run_id(NOW - 3)) is None
 
 
-def test_a_run_is_kept_once_as_it_was_told_first(memory: Memory) -> None:
+def test_a_run_is_kept_once_as_it_was_told_first(memory: DashboardStore) -> None:
     one = ended(NOW)
     for kind in (Kind.CHANGED, Kind.FAILED):
         memory.write([], [replace(one, kind=kind)])
@@ -84,7 +84,7 @@ def test_a_run_is_kept_once_as_it_was_told_first(memory: Memory) -> None:
     assert memory.hours(NOW) == {(int(NOW // HOUR), Kind.CHANGED): 1}
 
 
-def test_runs_come_newest_first_and_go_on_from_one(memory: Memory) -> None:
+def test_runs_come_newest_first_and_go_on_from_one(memory: DashboardStore) -> None:
     all_ = [ended(NOW - number) for number in range(5)]
     memory.write([], [*all_, ended(NOW, node="b")])
     assert memory.runs("a", limit=2) == all_[:2]
@@ -92,7 +92,7 @@ def test_runs_come_newest_first_and_go_on_from_one(memory: Memory) -> None:
 
 
 def test_what_is_too_old_goes_and_never_comes_back(tmp_path: Path, now: Clock) -> None:
-    memory = Memory(tmp_path / "fleet.sqlite", now=now, together=2)
+    memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, together=2)
     old = [ended(NOW - number) for number in range(3)]
     memory.write([], [*old, ended(NOW, node="b")])
     now.seconds += KEPT + DAY
@@ -104,7 +104,7 @@ def test_what_is_too_old_goes_and_never_comes_back(tmp_path: Path, now: Clock) -
 
 
 def test_a_clock_that_is_wrong_for_an_hour_does_not_cost_everything(
-    memory: Memory, now: Clock
+    memory: DashboardStore, now: Clock
 ) -> None:
     ends = [replace(ended(NOW - day * DAY), fault=f"{day}") for day in range(20)]
     memory.write([], ends)
@@ -116,14 +116,14 @@ def test_a_clock_that_is_wrong_for_an_hour_does_not_cost_everything(
     assert len(memory.faults()) == len(memory.hours(0)) == 14
 
 
-def test_a_run_of_a_time_to_come_is_not_kept(memory: Memory) -> None:
+def test_a_run_of_a_time_to_come_is_not_kept(memory: DashboardStore) -> None:
     lies = [replace(ended(NOW), run=run_id(NOW + days * DAY)) for days in (2, 50 * 365)]
     memory.write([], [*lies, ended(NOW), ended(NOW + HOUR)])
     assert memory.runs("a", limit=9) == [ended(NOW + HOUR), ended(NOW)]
 
 
 def test_the_oldest_runs_of_all_give_way_where_there_is_no_room(tmp_path: Path, now: Clock) -> None:
-    memory = Memory(tmp_path / "fleet.sqlite", now=now, most_bytes=200_000, together=100)
+    memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, most_bytes=200_000, together=100)
     for day in range(30, -1, -1):
         at = NOW - day * DAY
         memory.write([ROW], [ended(at + number, f"n{number:03}") for number in range(300)])
@@ -141,7 +141,7 @@ def test_a_file_gives_back_what_it_has_no_use_for(
     monkeypatch.setattr(module, "SPARE", 5)
     monkeypatch.setattr(module, "PAGES", 20)
     file = tmp_path / "fleet.sqlite"
-    memory = Memory(file, now=now)
+    memory = DashboardStore(file, now=now)
     memory.write([], [ended(NOW, f"{number}" * 40) for number in range(4000)])
     memory.close()
     pages = file.stat().st_size // 4096
@@ -166,7 +166,7 @@ def earlier(tmp_path: Path) -> Path:
 
 def test_what_an_earlier_version_wrote_is_let_go(tmp_path: Path, now: Clock) -> None:
     path = earlier(tmp_path)
-    memory = Memory(path, now=now)
+    memory = DashboardStore(path, now=now)
     with pytest.raises(StateError, match=r"another version.*move it away"):
         memory.rows()
     assert [memory.begin(), memory.begin()] == [True, False]
@@ -181,23 +181,23 @@ def test_of_pages_that_start_together_one_lets_go_what_an_earlier_version_wrote(
     together = Barrier(pages)
 
     def start(number: int) -> bool:
-        memory = Memory(path, now=now)
+        memory = DashboardStore(path, now=now)
         together.wait()
         had = memory.begin()
-        memory.write([Row(node=f"n{number}")], [])
+        memory.write([NodeRow(node=f"n{number}")], [])
         memory.close()
         return had
 
     with ThreadPoolExecutor(pages) as pool:
         assert sorted(pool.map(start, range(pages))) == [False] * (pages - 1) + [True]
-    assert len(Memory(path, now=now).rows()) == pages
+    assert len(DashboardStore(path, now=now).rows()) == pages
 
 
 def test_who_comes_second_says_that_it_waits_and_not_for_ever(tmp_path: Path, now: Clock) -> None:
     path, said = earlier(tmp_path), list[str]()
     first = Flock.take(path.with_suffix(".lock"))
     assert first is not None
-    memory = Memory(path, now=now)
+    memory = DashboardStore(path, now=now)
     with pytest.raises(BusyError, match="another page has made its memory for 0 s"):
         memory.begin(lambda: said.append("waits"), patience=0)
     assert memory.begin(first.release)
@@ -205,7 +205,7 @@ def test_who_comes_second_says_that_it_waits_and_not_for_ever(tmp_path: Path, no
 
 
 def test_a_mistake_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
-    memory: Memory, now: Clock, monkeypatch: pytest.MonkeyPatch
+    memory: DashboardStore, now: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = [replace(ended(NOW - age, kind=Kind.FAILED), fault="x") for age in (50, 0, 99)]
     memory.write([], ends)
@@ -221,7 +221,7 @@ def test_a_mistake_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
 
 
 def test_a_node_does_not_push_out_the_mistakes_of_others(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
+    memory: DashboardStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_FAULTS", 9)
     monkeypatch.setattr(module, "MOST_FAULTS_OF_ONE", 3)
@@ -232,7 +232,9 @@ def test_a_node_does_not_push_out_the_mistakes_of_others(
     assert sorted(memory.faults()) == ["17", "18", "19", "x"]
 
 
-def test_a_damaged_memory_is_an_error_and_never_empty(memory: Memory, tmp_path: Path) -> None:
+def test_a_damaged_memory_is_an_error_and_never_empty(
+    memory: DashboardStore, tmp_path: Path
+) -> None:
     memory.write([ROW], [])
     with sqlite3.connect(tmp_path / "web" / "fleet.sqlite") as connection:
         connection.execute("UPDATE nodes SET row = '{}'")

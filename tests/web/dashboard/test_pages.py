@@ -10,11 +10,11 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.renewed import Renewed
+from localpuppet.base.machine.renewed import ReloadedFiles
 from localpuppet.rollout.plans.diagram import Diagram
 from localpuppet.rollout.plans.graphviz import draw_svg
 from localpuppet.rollout.plans.site_file import read_site
-from localpuppet.web.dashboard.asking import KnownSite
+from localpuppet.web.dashboard.asking import SiteInventory
 from localpuppet.web.doors.rules import HEADERS
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, status, text
@@ -175,8 +175,8 @@ def test_the_plan_is_that_of_a_site_file_where_one_was_named(site: Site, tmp_pat
         "App[1]": {"node": "lb01", "consumes": ["Sql[1]"]},
     }
     file.write_text(json.dumps({"applications": {"Shop[1]": shop}}))
-    read = Renewed([file], lambda: read_site(str(file), Documents(None)))
-    site.known = KnownSite(name=str(file), read=read)
+    read = ReloadedFiles([file], lambda: read_site(str(file), Documents(None)))
+    site.known = SiteInventory(name=str(file), read=read)
     with site.visitor() as visitor:
         page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", text(visitor, "/plan")))
         assert "Group 1 1 db01" in page

@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.web.dashboard.report import MOST, Report
+from localpuppet.web.dashboard.report import MOST, RunReport
 
 ONE: dict[str, Json] = {
     "ref": "File[a]",
@@ -18,7 +18,7 @@ ONE: dict[str, Json] = {
 
 
 def test_a_report_is_read_in_order_of_what_matters() -> None:
-    read = Report.read({"report": True, "skipped": [ONE], "failed": [ONE] * 500, "left_out": 2})
+    read = RunReport.read({"report": True, "skipped": [ONE], "failed": [ONE] * 500, "left_out": 2})
     assert [(part.name, len(part.resources), part.more) for part in read.parts] == [
         ("failed", MOST, 500 - MOST),
         ("skipped", 1, 0),
@@ -29,7 +29,7 @@ def test_a_report_is_read_in_order_of_what_matters() -> None:
 
 
 def test_no_report_is_one_without_parts() -> None:
-    assert Report.read({}) == Report(there=False, parts=(), left_out=0)
+    assert RunReport.read({}) == RunReport(there=False, parts=(), left_out=0)
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,11 @@ def test_no_report_is_one_without_parts() -> None:
 )
 def test_what_is_not_a_report_is_refused(told: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="the node's answer"):
-        Report.read(told)
+        RunReport.read(told)
 
 
 def test_what_is_odd_of_a_resource_is_left_out() -> None:
     odd: Json = {**ONE, "line": "x", "seconds": float("inf"), "events": [1, {"message": 2}]}
-    (part,) = Report.read({"failed": [odd]}).parts
+    (part,) = RunReport.read({"failed": [odd]}).parts
     (resource,) = part.resources
     assert (resource.place, resource.seconds, resource.messages) == ("a.pp", None, ())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.rollout.execution.events import Began, Ending, Over
+from localpuppet.rollout.execution.events import RolloutBegan, RolloutEnded, RolloutEnding
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.web.dashboard import rollouts as module
@@ -29,13 +29,13 @@ async def test_a_change_of_a_journal_is_told(
     async with asyncio.timeout(60):
         await told.wait()
     told.clear()
-    began = Began(id=ID, caller="a", groups=(), options=RolloutOptions(), title="")
+    began = RolloutBegan(id=ID, caller="a", groups=(), options=RolloutOptions(), title="")
     journal = journals.begin(began, at=AT)
     async with asyncio.timeout(60):
         await told.wait()
     assert [row.state for row in rollouts.rows()] == ["running"]  # this process has it
     told.clear()
-    journal.append(Over(ending=Ending.DONE, why="", left={}), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.DONE, why="", left={}), at=AT)
     async with asyncio.timeout(60):
         await told.wait()
     assert [row.state for row in rollouts.rows()] == ["done"]
@@ -50,7 +50,9 @@ def test_a_damaged_time_hides_no_other_rollout(tmp_path: Path, at: str) -> None:
     journals = Journals(tmp_path / "rollouts")
     other = RolloutId.parse("20261122T120000Z-00aa")
     for one in (ID, other):
-        began = Began(id=one, caller="a", groups=(), options=RolloutOptions(), title="\ud800")
+        began = RolloutBegan(
+            id=one, caller="a", groups=(), options=RolloutOptions(), title="\ud800"
+        )
         journals.begin(began, at=AT).close()
     with sqlite3.connect(tmp_path / "rollouts" / f"{ID}.sqlite") as connection:
         connection.execute("UPDATE events SET at = ?", (at,))

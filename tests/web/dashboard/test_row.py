@@ -7,21 +7,21 @@ import pytest
 
 from localpuppet.base.formats.values import Json
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.row import MAX_HOLDS, MAX_TEXT, Row
+from localpuppet.web.dashboard.row import MAX_HOLDS, MAX_TEXT, NodeRow
 from tests.web.dashboard.site import run_id, status
 
 NOW = 1_795_000_000.0
 
 
-def row(**more: Any) -> Row:
-    return Row.told("a.example.com", status("a.example.com", NOW - 60, **more), now=NOW)
+def row(**more: Any) -> NodeRow:
+    return NodeRow.told("a.example.com", status("a.example.com", NOW - 60, **more), now=NOW)
 
 
 def test_a_row_is_what_the_node_says() -> None:
     found = row(state="applying", cause="timer")
     assert (found.state, found.cause, found.kind) == ("applying", "timer", Kind.UNCHANGED)
     assert (found.app, found.run, found.ended) == ("web/tags/r7", run_id(NOW - 60), NOW - 60)
-    assert Row.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert NodeRow.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_who_is_not_trusted_has_said_nothing() -> None:
         "why": "signed by eve",
         "last": {"run": "x"},
     }
-    found = Row.told("a", said, now=NOW)
+    found = NodeRow.told("a", said, now=NOW)
     assert (found.kind, found.why, found.run) == (Kind.NONE, "signed by eve", "")
 
 
@@ -96,4 +96,4 @@ def test_late_is_by_the_nodes_own_timer_and_never_on_hold() -> None:
 @pytest.mark.parametrize("raw", [{}, {"holds": [1], "kind": "failed", "roles": []}, {"kind": "?"}])
 def test_a_damaged_row_is_refused(raw: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        Row.from_dict(raw)
+        NodeRow.from_dict(raw)

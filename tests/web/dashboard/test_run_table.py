@@ -8,16 +8,18 @@ import pytest
 from localpuppet.base.formats.names import RunId
 from localpuppet.web.dashboard import run_table
 from localpuppet.web.dashboard.dated import DAY, day_of
-from localpuppet.web.dashboard.ended import Ended
+from localpuppet.web.dashboard.ended import RunResult
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.run_table import Writing
+from localpuppet.web.dashboard.run_table import RunTableWriter
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
 
 
-def ended(at: float, node: str = "a", why: str = "") -> Ended:
-    return Ended(node=node, run=run_id(at), at=at, kind=Kind.CHANGED, app="web/tags/r1", why=why)
+def ended(at: float, node: str = "a", why: str = "") -> RunResult:
+    return RunResult(
+        node=node, run=run_id(at), at=at, kind=Kind.CHANGED, app="web/tags/r1", why=why
+    )
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def words(table: sqlite3.Connection) -> set[str]:
 
 def test_a_page_of_runs_goes_over_days_and_goes_on_from_any_run(table: sqlite3.Connection) -> None:
     all_ = [ended(NOW - number * DAY / 3) for number in range(12)]
-    writing = Writing(table)
+    writing = RunTableWriter(table)
     assert all(writing.add(one) for one in [*all_, ended(NOW, "b"), ended(NOW - 9 * DAY, "c")])
     found = run_table.of_node(table, "a", limit=5)
     assert found == all_[:5]
@@ -49,7 +51,7 @@ def test_a_page_of_runs_goes_over_days_and_goes_on_from_any_run(table: sqlite3.C
 def test_a_node_has_so_many_runs_of_a_day_and_the_newest_are_kept(
     table: sqlite3.Connection,
 ) -> None:
-    writing = Writing(table, most=3)
+    writing = RunTableWriter(table, most=3)
     ends = [ended(NOW + number) for number in (5, 0, 1, 2, 3)]
     assert [writing.add(one) for one in [*ends, ended(NOW - DAY)]] == [True] * 3 + [False] * 2 + [
         True
@@ -60,7 +62,7 @@ def test_a_node_has_so_many_runs_of_a_day_and_the_newest_are_kept(
 def test_who_tells_something_new_all_the_time_adds_no_words_to_a_full_day(
     table: sqlite3.Connection,
 ) -> None:
-    writing = Writing(table, most=3)
+    writing = RunTableWriter(table, most=3)
     for number in range(30):
         writing.add(ended(NOW + number, why=f"why {number}"))
         writing.add(ended(NOW, why=f"another why {number}"))
@@ -78,13 +80,13 @@ def test_who_tells_something_new_all_the_time_adds_no_words_to_a_full_day(
 
 
 def test_a_word_of_many_bytes_is_cut(table: sqlite3.Connection) -> None:
-    Writing(table).add(ended(NOW, why="x" + "\N{SNOWMAN}" * 300))
+    RunTableWriter(table).add(ended(NOW, why="x" + "\N{SNOWMAN}" * 300))
     (found,) = run_table.of_node(table, "a", limit=9)
     assert found.why == "x" + "\N{SNOWMAN}" * 133
 
 
 def test_a_word_goes_with_the_last_day_that_had_it(table: sqlite3.Connection) -> None:
-    writing = Writing(table)
+    writing = RunTableWriter(table)
     days = (ended(NOW - DAY, why="both"), ended(NOW - DAY, "b", "once"), ended(NOW, why="both"))
     for one in days:
         writing.add(one)

@@ -7,9 +7,9 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.git.signer import Signer
+from localpuppet.node.releases.git.signer import TagSigner
 from localpuppet.node.releases.staged_records import StagedRecords
-from localpuppet.web.dashboard.staged import NOBODY, UNTOLD, StagedHere
+from localpuppet.web.dashboard.staged import NOBODY, UNTOLD, LocalStagedReleases
 from tests.rigs.staged import R1, R2, ReleaseSite, url
 
 
@@ -28,9 +28,9 @@ class Signed:
             self.site.staging().stage(app)
         self.here = self.made()
 
-    def made(self) -> StagedHere:
+    def made(self) -> LocalStagedReleases:
         site = self.site
-        return StagedHere(
+        return LocalStagedReleases(
             StagedRecords(site.state),
             site.resolve,
             repository=site.repository,
@@ -72,7 +72,7 @@ def test_whoever_looks_again_has_no_signature_judged_again(
     judged = []
     verify = signed.site.repository.verify_signature
 
-    def counted(url: str, tag: str, *, signers: Path) -> Signer:
+    def counted(url: str, tag: str, *, signers: Path) -> TagSigner:
         judged.append(tag)
         return verify(url, tag, signers=signers)
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.web.dashboard.together import FRESH, MOST, Together
+from localpuppet.web.dashboard.together import FRESH, MOST, SharedAnswers
 from tests.web.dashboard.site import Site
 
 
@@ -16,7 +16,7 @@ class Views:
     """A view that counts, and waits for who lets it go on."""
 
     def __init__(self, site: Site) -> None:
-        self.together = Together(site.fleet, site.clock)
+        self.together = SharedAnswers(site.fleet, site.clock)
         self.go = asyncio.Event()
         self.count = 0
 

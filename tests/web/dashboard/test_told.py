@@ -7,8 +7,8 @@ from starlette.testclient import TestClient
 from localpuppet.node.runs.hold import rollout_owner
 from localpuppet.web.dashboard import told_table
 from localpuppet.web.dashboard.ended import KEPT
-from localpuppet.web.dashboard.row import Row
-from localpuppet.web.dashboard.told import Told, told_of
+from localpuppet.web.dashboard.row import NodeRow
+from localpuppet.web.dashboard.told import NodeRolloutReport, told_of
 from tests.web.dashboard.site import Site, run_id, status, text
 
 NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
@@ -26,14 +26,14 @@ def hold(until: str = "2026-11-18T11:40:00Z", *, of: str = ID) -> dict[str, Any]
     return {"owner": rollout_owner(BOB, of), "reason": "rollout", "since": "", "until": until}
 
 
-def taken(*ends: object, holds: tuple[dict[str, Any], ...] = ()) -> tuple[Told, ...]:
+def taken(*ends: object, holds: tuple[dict[str, Any], ...] = ()) -> tuple[NodeRolloutReport, ...]:
     told: dict[str, Any] = {
         "node": "web01",
         "state": "idle",
         "holds": list(holds),
         "settled": list(ends),
     }
-    return told_of(told, Row.told("web01", told, now=NOW).holds, now=NOW)
+    return told_of(told, NodeRow.told("web01", told, now=NOW).holds, now=NOW)
 
 
 def test_a_node_tells_what_holds_it_and_how_its_newest_run_ended() -> None:

@@ -1,17 +1,17 @@
 """How many connections there may be."""
 
-from localpuppet.web.doors.crowd import Crowd
+from localpuppet.web.doors.crowd import ConnectionTable
 
 
 def test_one_address_keeps_nobody_else_out() -> None:
-    crowd = Crowd(most=5, of_one=2)
+    crowd = ConnectionTable(most=5, of_one=2)
     inside = [crowd.enter("192.0.2.1") for _ in range(3)]
     assert inside == ["192.0.2.1", "192.0.2.1", None]
     assert crowd.enter("192.0.2.2")
 
 
 def test_all_together_are_not_too_many() -> None:
-    crowd = Crowd(most=2, of_one=2)
+    crowd = ConnectionTable(most=2, of_one=2)
     first = crowd.enter("192.0.2.1")
     assert first
     assert crowd.enter("192.0.2.2")
@@ -21,7 +21,7 @@ def test_all_together_are_not_too_many() -> None:
 
 
 def test_a_network_of_ipv6_is_one_address() -> None:
-    crowd = Crowd(most=9, of_one=1)
+    crowd = ConnectionTable(most=9, of_one=1)
     assert crowd.enter("2001:db8::1")
     assert crowd.enter("2001:db8::2:2") is None
     assert crowd.enter("2001:db8:0:1::1")
@@ -29,6 +29,6 @@ def test_a_network_of_ipv6_is_one_address() -> None:
 
 
 def test_an_address_of_ipv4_within_ipv6_is_that_address() -> None:
-    crowd = Crowd(most=9, of_one=1)
+    crowd = ConnectionTable(most=9, of_one=1)
     assert crowd.enter("::ffff:192.0.2.1") == "192.0.2.1"
     assert crowd.enter("::ffff:192.0.2.2")

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.web.doors.listening import LOCALHOST, Place, bound
+from localpuppet.web.doors.listening import LOCALHOST, ListenAddress, bound
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from localpuppet.web.doors.listening import LOCALHOST, Place, bound
     [("127.0.0.1:8141", "127.0.0.1", 8141), ("localhost:0", "127.0.0.1", 0), ("[::1]:1", "::1", 1)],
 )
 def test_an_address_and_a_port_are_taken(text: str, address: str, port: int) -> None:
-    assert Place.parse(text) == Place(address=address, port=port)
+    assert ListenAddress.parse(text) == ListenAddress(address=address, port=port)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_an_address_and_a_port_are_taken(text: str, address: str, port: int) -> 
     [("127.0.0.2:1", True), ("[::1]:1", True), ("0.0.0.0:1", False), ("[::]:1", False)],
 )
 def test_only_loopback_is_this_machine_alone(text: str, loopback: bool) -> None:
-    assert Place.parse(text).is_loopback is loopback
+    assert ListenAddress.parse(text).is_loopback is loopback
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_only_loopback_is_this_machine_alone(text: str, loopback: bool) -> None:
 )
 def test_all_else_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="--listen"):
-        Place.parse(text)
+        ListenAddress.parse(text)
 
 
 def test_a_port_that_is_taken_is_said() -> None:
@@ -48,7 +48,7 @@ def test_a_port_that_is_taken_is_said() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as other,
         pytest.raises(StateError, match=taken),
-        bound(Place(address="127.0.0.1", port=other.getsockname()[1])),
+        bound(ListenAddress(address="127.0.0.1", port=other.getsockname()[1])),
     ):
         pass
 
@@ -66,7 +66,7 @@ def there() -> list[str]:
 def test_nobody_else_is_where_the_name_localhost_leads() -> None:
     for address in there():
         others = [one for one in there() if one != address]
-        with bound(Place(address=address, port=0)) as listening:
+        with bound(ListenAddress(address=address, port=0)) as listening:
             assert [one.getsockname()[0] for one in listening] == [address, *others]
             (port,) = {one.getsockname()[1] for one in listening}
         for other in others:
@@ -74,16 +74,16 @@ def test_nobody_else_is_where_the_name_localhost_leads() -> None:
             with (
                 socket.create_server((other, port), family=family),
                 pytest.raises(StateError, match="cannot listen"),
-                bound(Place(address=address, port=port)),
+                bound(ListenAddress(address=address, port=port)),
             ):
                 pass
         # And the first one was given back.
-        with bound(Place(address=address, port=port)):
+        with bound(ListenAddress(address=address, port=port)):
             pass
 
 
 def test_an_address_that_localhost_does_not_lead_to_is_the_only_one() -> None:
-    with bound(Place(address="127.0.0.2", port=0)) as listening:
+    with bound(ListenAddress(address="127.0.0.2", port=0)) as listening:
         assert [one.getsockname()[0] for one in listening] == ["127.0.0.2"]
 
 
@@ -95,7 +95,7 @@ async def test_the_second_packet_of_an_answer_does_not_wait_for_the_first_ones_r
         delays.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         writer.close()
 
-    with bound(Place(address="127.0.0.1", port=0)) as listening:
+    with bound(ListenAddress(address="127.0.0.1", port=0)) as listening:
         server = await asyncio.start_server(answer, sock=listening[0])
         reader, writer = await asyncio.open_connection(*listening[0].getsockname())
         assert await reader.read() == b""

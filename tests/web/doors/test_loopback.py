@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.web.doors.loopback import DEEDS_BURST, ENTER, LoopbackDoor
-from localpuppet.web.doors.rules import STRANGERS_BURST, Bucket, Visitor
+from localpuppet.web.doors.rules import STRANGERS_BURST, RateLimit, Visitor
 from localpuppet.web.doors.sessions import Sessions
 from tests.doubles.ports import FakeClock
 
@@ -112,7 +112,7 @@ def test_strangers_do_not_take_the_turns_of_those_with_a_session() -> None:
 
 def test_a_bucket_fills_up_and_not_over() -> None:
     clock = FakeClock()
-    bucket = Bucket(1.0, 2.0, clock.monotonic)
+    bucket = RateLimit(1.0, 2.0, clock.monotonic)
     assert [bucket.take() for _ in range(3)] == [True, True, False]
     clock.advance(100)
     assert [bucket.take() for _ in range(3)] == [True, True, False]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.web.dashboard import acting
-from localpuppet.web.doors.serving import Patience
+from localpuppet.web.doors.serving import ConnectionLimits
 from tests.web.dashboard.site import NAME, PlayedActor, Served, Site, status
 
 
@@ -17,7 +17,7 @@ from tests.web.dashboard.site import NAME, PlayedActor, Served, Site, status
 def test_who_connects_and_asks_for_nothing_is_let_go(head: bytes, tmp_path: Path) -> None:
     site = Site(tmp_path)
     with (
-        Served(site, patience=Patience(head=0.1)),
+        Served(site, patience=ConnectionLimits(head=0.1)),
         socket.create_connection(("127.0.0.1", site.port), 60) as caller,
     ):
         caller.sendall(head)
@@ -28,7 +28,7 @@ def test_who_begins_a_second_request_and_does_not_end_it_is_let_go(tmp_path: Pat
     site = Site(tmp_path)
     with (
         # To be idle is not what ends the connection.
-        Served(site, patience=Patience(head=0.1, idle=600)),
+        Served(site, patience=ConnectionLimits(head=0.1, idle=600)),
         socket.create_connection(("127.0.0.1", site.port), 60) as caller,
     ):
         caller.sendall(f"HEAD /bus HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n\r\n".encode())
@@ -41,7 +41,7 @@ def test_who_begins_a_second_request_and_does_not_end_it_is_let_go(tmp_path: Pat
 
 def test_who_is_one_too_many_is_let_go_and_who_is_there_is_answered(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    with Served(site, patience=Patience(most=2)), ExitStack() as opened:
+    with Served(site, patience=ConnectionLimits(most=2)), ExitStack() as opened:
         address = "127.0.0.1", site.port
         there = [opened.enter_context(socket.create_connection(address, 20)) for _ in range(2)]
         more = opened.enter_context(socket.create_connection(address, 20))

@@ -16,10 +16,10 @@ from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.trust.authority import Authority
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import Verifier
-from localpuppet.web.doors.crowd import Crowd
+from localpuppet.web.doors.crowd import ConnectionTable
 from localpuppet.web.doors.people import PeopleDoor
 from localpuppet.web.doors.tls import NO_CERTIFICATE, PATIENCE, Tls
-from localpuppet.web.wiring.doors import Way
+from localpuppet.web.wiring.doors import DashboardAccess
 from tests.doubles.certificates import Ca, Issued, pem, write
 from tests.rigs.waiting import wait_until
 from tests.web.dashboard.site import PlayedActor, Served, Site, status
@@ -44,7 +44,7 @@ class Secured(Site):
             write(self.directory / "ca.pem", self.ca.text),
             *self.written(self.issue("fleet.example.com", dns=["localhost"])),
         ]
-        self.crowd = Crowd(most=3)
+        self.crowd = ConnectionTable(most=3)
         return self
 
     def issue(
@@ -73,7 +73,7 @@ class Secured(Site):
             write(self.directory / f"{name}.key", pem(issued.key), mode=0o600),
         )
 
-    def way(self, address: str = "127.0.0.1") -> Way:
+    def way(self, address: str = "127.0.0.1") -> DashboardAccess:
         clock = SystemClock()
         authority = Authority(self.files[0], self.crl)
         verifier = Verifier(TrustedKeys(self.directory / "trusted"), authority, clock)
@@ -91,7 +91,7 @@ class Secured(Site):
             log=self.log,
             patience=self.patience,
         )
-        return Way(door=door, tls=tls)
+        return DashboardAccess(door=door, tls=tls)
 
     def client(self, issued: Issued | None) -> HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.files[0]))

@@ -9,10 +9,10 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.execution.events import Began, Continued, Paused
+from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued, RolloutPaused
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.execution.words.word import Word, identify_pause
+from localpuppet.rollout.execution.words.word import RolloutCommand, identify_pause
 from localpuppet.web.wiring.actions import BEGINS, SigningActor
 from tests.rigs.node import Node
 
@@ -29,7 +29,9 @@ async def resumed(directory: Path, script: str, *, begins: float = BEGINS) -> st
     journals = Journals(directory / "rollouts")
     words = ["/bin/sh", "-c", script]
     actor = SigningActor(fleet, no_bus, journals, words=words, begins=begins)
-    began = Began(id=ROLLOUT, caller=actor.name, groups=(), options=RolloutOptions(), title="")
+    began = RolloutBegan(
+        id=ROLLOUT, caller=actor.name, groups=(), options=RolloutOptions(), title=""
+    )
     journals.begin(began, at="2026-11-22T11:00:00Z").close()
     with pytest.raises(LocalpuppetError) as refused:
         await actor.resume(ROLLOUT)
@@ -57,15 +59,17 @@ async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -
     fleet = FleetWiring(NodeWiring(str(Node(tmp_path).root)))
     journals = Journals(tmp_path / "rollouts")
     actor = SigningActor(fleet, no_bus, journals, words=["false"])
-    began = Began(id=ROLLOUT, caller=actor.name, groups=(), options=RolloutOptions(), title="")
-    at, paused = "2026-11-22T11:00:00Z", Paused(why="web01 failed")
+    began = RolloutBegan(
+        id=ROLLOUT, caller=actor.name, groups=(), options=RolloutOptions(), title=""
+    )
+    at, paused = "2026-11-22T11:00:00Z", RolloutPaused(why="web01 failed")
     journal = journals.begin(began, at=at)
     journal.append(paused, at=at)
     confirmed = identify_pause(journal.state())
-    journal.append(Continued(caller="choria=bob"), paused, at=at)
+    journal.append(RolloutContinued(caller="choria=bob"), paused, at=at)
     with pytest.raises(LocalpuppetError, match="paused again since then"):
-        await actor.say(ROLLOUT, Word.CONTINUE, confirmed)
+        await actor.say(ROLLOUT, RolloutCommand.CONTINUE, confirmed)
     assert journal.said(0) == []
-    await actor.say(ROLLOUT, Word.CONTINUE, identify_pause(journal.state()))
-    assert [one[1] for one in journal.said(0)] == [Word.CONTINUE]
+    await actor.say(ROLLOUT, RolloutCommand.CONTINUE, identify_pause(journal.state()))
+    assert [one[1] for one in journal.said(0)] == [RolloutCommand.CONTINUE]
     journal.close()

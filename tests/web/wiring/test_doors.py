@@ -11,14 +11,14 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.web.doors.listening import Place
+from localpuppet.web.doors.listening import ListenAddress
 from localpuppet.web.doors.rules import Visitor
-from localpuppet.web.wiring.doors import Way, way_in
+from localpuppet.web.wiring.doors import DashboardAccess, way_in
 from tests.doubles.certificates import Ca, pem, write
 from tests.doubles.ports import FakeLog
 from tests.rigs.node import Node
 
-ELSEWHERE = Place(address="192.0.2.1", port=8443)
+ELSEWHERE = ListenAddress(address="192.0.2.1", port=8443)
 DAY = timedelta(days=1)
 WEB = {"people": ["alice", "bob"], "certificate": "fleet.pem", "key": "fleet.key"}
 
@@ -42,7 +42,7 @@ class Here:
     def settings(self, **more: Any) -> None:
         self.node.settings(**{"identity": {"ca": "ca.pem"}, "web": WEB, **more})
 
-    def way(self, place: Place = ELSEWHERE, *, actions: bool = False) -> Way:
+    def way(self, place: ListenAddress = ELSEWHERE, *, actions: bool = False) -> DashboardAccess:
         fleet = FleetWiring(NodeWiring(str(self.node.root)))
         return way_in(fleet, FakeLog(), place, actions=actions)(8443)
 
@@ -52,7 +52,7 @@ def here(tmp_path: Path) -> Here:
     return Here(Node(tmp_path))  # no Puppet is asked for anything
 
 
-def knows(way: Way, name: str, here: Here) -> bool:
+def knows(way: DashboardAccess, name: str, here: Here) -> bool:
     return way.door.knows(Visitor(headers={}, certificate=here.issue(name).der))
 
 
@@ -76,9 +76,9 @@ def test_without_a_certificate_of_its_own_the_page_shows_the_nodes(here: Here) -
 
 def test_on_loopback_there_is_a_link_and_nobody_needs_settings(here: Here) -> None:
     here.node.settings()
-    way = here.way(Place(address="127.0.0.1", port=8443), actions=True)
+    way = here.way(ListenAddress(address="127.0.0.1", port=8443), actions=True)
     assert re.match(r"http://[0-9a-f]{32}\.localhost:8443/enter\?key=", way.link())
-    elsewhere = here.way(Place(address="127.0.0.2", port=8443))
+    elsewhere = here.way(ListenAddress(address="127.0.0.2", port=8443))
     assert elsewhere.link().startswith("http://127.0.0.2:8443/enter?key=")
     assert way.entrance is way.door
     assert way.tls is None

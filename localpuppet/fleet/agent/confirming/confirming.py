@@ -18,12 +18,17 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.agent.confirming.deciding import Reach, Sight, Verdict, decide
-from localpuppet.fleet.agent.confirming.looking import Looking
+from localpuppet.fleet.agent.confirming.deciding import (
+    BusContact,
+    ConfirmationDecision,
+    ConfirmationState,
+    decide,
+)
+from localpuppet.fleet.agent.confirming.looking import BusProbe
 from localpuppet.fleet.agent.confirming.memory import ConfirmationMemory
 from localpuppet.fleet.agent.confirming.pending import OPEN, Confirmation, Instant
-from localpuppet.fleet.agent.confirming.retreating import Retreating, first_run
-from localpuppet.fleet.agent.confirming.way_back import WayBack
+from localpuppet.fleet.agent.confirming.retreating import RetreatService, first_run
+from localpuppet.fleet.agent.confirming.way_back import ReturnRoute
 from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.fleet.requests.deploy import Deploy
 from localpuppet.node.enc.assignment import Assignment
@@ -41,7 +46,7 @@ DONE: Mapping[str, Json] = {"state": "confirmed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class ConfirmationContext:
     """The parts of this node that a confirmation uses.
 
     Attributes:
@@ -78,10 +83,10 @@ class Confirming:
 
     def __init__(
         self,
-        site: Site,
+        site: ConfirmationContext,
         *,
-        looking: Looking,
-        retreating: Retreating,
+        looking: BusProbe,
+        retreating: RetreatService,
         agent: Agent,
         clock: Clock,
         log: Log,
@@ -96,7 +101,7 @@ class Confirming:
         self._blind: float | None = None  # since when no look had an answer
         self._pause = FIRST_PAUSE
         self._leaving = ""  # the nonce of the release that this agent is leaving
-        self._way_back = WayBack(
+        self._way_back = ReturnRoute(
             retreating,
             assigned=site.assigned,
             rollback=site.rollback,
@@ -238,7 +243,7 @@ class Confirming:
         found = self._note_reached(found, fresh=fresh, reached=fresh)
         verdict = self._verdict(found, reach)
         command = self._site.command
-        if verdict is Verdict.CUT_OFF and command is not None:
+        if verdict is ConfirmationDecision.CUT_OFF and command is not None:
             self._say(f"{found.release}: {found.silence}, asking confirm_command")
             connected = await command()
             reach, fresh = await self._looking.look(found.nonce)
@@ -272,14 +277,14 @@ class Confirming:
         now = self._current()
         return now is not None and (now.nonce, now.stage) == (found.nonce, found.stage)
 
-    def _verdict(self, found: Confirmation, reach: Reach) -> Verdict:
+    def _verdict(self, found: Confirmation, reach: BusContact) -> ConfirmationDecision:
         now = self._clock.monotonic()
-        if reach is not Reach.NOTHING:
+        if reach is not BusContact.NOTHING:
             self._blind = None
         elif self._blind is None:
             self._blind = now
         owner = self._retreating.owner(found)
-        sight = Sight(
+        sight = ConfirmationState(
             reach=reach,
             waited=found.waited(self._now()),
             reached=found.reached,
@@ -289,20 +294,20 @@ class Confirming:
         )
         return decide(sight, within=found.within)
 
-    def _act(self, found: Confirmation, verdict: Verdict) -> None:
+    def _act(self, found: Confirmation, verdict: ConfirmationDecision) -> None:
         """Record the verdict and act on it."""
-        if verdict is Verdict.CONFIRMED:
+        if verdict is ConfirmationDecision.CONFIRMED:
             why = "by this node itself, the rollout sent no confirmation" if found.rollout else ""
             self._settle(replace(found, stage=Stage.CONFIRMED, why=why))
-        elif verdict is Verdict.CUT_OFF:
+        elif verdict is ConfirmationDecision.CUT_OFF:
             newest = next(iter(self._site.records.ids()), "")
             back = replace(found, stage=Stage.GOING_BACK, why=found.silence, newest=newest)
             self._site.memory.write(back)
             self._say(f"{back.release}: {back.why}; going back")
             self._begin_to_go_back(back)
-        elif verdict is Verdict.UNHEARD:
+        elif verdict is ConfirmationDecision.UNHEARD:
             self._wait(found, f"the bus answers, and rollout {found.rollout} says nothing")
-        elif verdict is Verdict.UNSERVED:
+        elif verdict is ConfirmationDecision.UNSERVED:
             why = _UNSERVED if found.reached else _OLD_CONNECTION
             self._wait(found, why)
             self._retreating.hold(found, f"{found.release} is not confirmed: {why}")

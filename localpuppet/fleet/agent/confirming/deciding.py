@@ -32,7 +32,7 @@ def pause_after(failed: int) -> float | None:
     return None if failed >= TRIES else FIRST_PAUSE * 2 ** (failed - 1)
 
 
-class Reach(StrEnum):
+class BusContact(StrEnum):
     """What the last look at the bus had as an answer, the best first."""
 
     READ_BACK = "read back"  # a new connection succeeded, and the bus returned this node's nonce
@@ -40,7 +40,7 @@ class Reach(StrEnum):
     NOTHING = "nothing"
 
 
-class Verdict(StrEnum):
+class ConfirmationDecision(StrEnum):
     """What the node does next."""
 
     CONFIRMED = "confirmed"
@@ -51,7 +51,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ConfirmationState:
     """The facts for a decision.
 
     Attributes:
@@ -63,7 +63,7 @@ class Sight:
         held: Whether that rollout holds the node.
     """
 
-    reach: Reach
+    reach: BusContact
     waited: float
     reached: bool
     looked: float
@@ -71,7 +71,7 @@ class Sight:
     held: bool
 
 
-def decide(sight: Sight, *, within: float) -> Verdict:
+def decide(sight: ConfirmationState, *, within: float) -> ConfirmationDecision:
     """Return the verdict on a release that is not confirmed.
 
     Args:
@@ -79,12 +79,16 @@ def decide(sight: Sight, *, within: float) -> Verdict:
         within: Seconds within which the confirmation must come.
     """
     late = sight.waited >= within
-    if sight.reach is Reach.READ_BACK:
+    if sight.reach is BusContact.READ_BACK:
         if not sight.by_rollout or (late and not sight.held):
-            return Verdict.CONFIRMED
-        return Verdict.UNHEARD if late else Verdict.WAIT
+            return ConfirmationDecision.CONFIRMED
+        return ConfirmationDecision.UNHEARD if late else ConfirmationDecision.WAIT
     if not late:
-        return Verdict.WAIT
-    if sight.reached or sight.reach is not Reach.NOTHING:
-        return Verdict.UNSERVED
-    return Verdict.CUT_OFF if sight.looked >= min(SETTLING, within) else Verdict.WAIT
+        return ConfirmationDecision.WAIT
+    if sight.reached or sight.reach is not BusContact.NOTHING:
+        return ConfirmationDecision.UNSERVED
+    return (
+        ConfirmationDecision.CUT_OFF
+        if sight.looked >= min(SETTLING, within)
+        else ConfirmationDecision.WAIT
+    )

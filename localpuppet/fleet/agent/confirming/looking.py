@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.confirming.deciding import Reach
+from localpuppet.fleet.agent.confirming.deciding import BusContact
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.inventory.presence import believe
@@ -21,7 +21,7 @@ Store = Callable[[], Awaitable[KeyValue]]
 Answers = Callable[[], Awaitable[bool]]
 
 
-class Looking:
+class BusProbe:
     """Looks at the bus.
 
     Args:
@@ -43,20 +43,20 @@ class Looking:
         """Return whether an address of the bus answers a new connection."""
         return self._answers is None or await self._answers()
 
-    async def read_back(self, nonce: str) -> Reach:
+    async def read_back(self, nonce: str) -> BusContact:
         """Return whether the bus returns this node's presence with a nonce, or answers at all."""
         try:
             kv = await self._store()
             entry = await kv.get(f"{PRESENCE}{self._me}")
         except UnavailableError:
-            return Reach.NOTHING
+            return BusContact.NOTHING
         if entry is None:
-            return Reach.CONNECTED
+            return BusContact.CONNECTED
         told = believe(self._verifier, self._me, entry.value).get("confirmation")
         same = isinstance(told, dict) and bool(nonce) and told.get("nonce") == nonce
-        return Reach.READ_BACK if same else Reach.CONNECTED
+        return BusContact.READ_BACK if same else BusContact.CONNECTED
 
-    async def look(self, nonce: str) -> tuple[Reach, bool]:
+    async def look(self, nonce: str) -> tuple[BusContact, bool]:
         """Return the answer of the bus, and whether a new connection succeeded.
 
         Args:
@@ -65,8 +65,8 @@ class Looking:
         fresh = await self.new_connection()
         found = await self.read_back(nonce)
         if fresh:
-            return max(found, Reach.CONNECTED, key=_BEST.index), True
-        return min(found, Reach.CONNECTED, key=_BEST.index), False
+            return max(found, BusContact.CONNECTED, key=_BEST.index), True
+        return min(found, BusContact.CONNECTED, key=_BEST.index), False
 
 
-_BEST = (Reach.NOTHING, Reach.CONNECTED, Reach.READ_BACK)
+_BEST = (BusContact.NOTHING, BusContact.CONNECTED, BusContact.READ_BACK)

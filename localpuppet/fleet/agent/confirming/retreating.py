@@ -17,21 +17,21 @@ from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.confirming.pending import Confirmation
-from localpuppet.fleet.agent.runner import RunEnd
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.agent.runner import RunCompletion
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
 from localpuppet.node.runs.hold import Hold, rollout_owner
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import State, Status
+from localpuppet.node.runs.run import RunState, Status
 
 HOLD = 600.0  # seconds until a hold expires without renewal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retreat:
+class RetreatOrder:
     """The rollback that a child process puts in force.
 
     Attributes:
@@ -46,12 +46,12 @@ class Retreat:
 class RetreatRunner(Protocol):
     """Puts rollbacks in force; see `agent.fork_runner`."""
 
-    async def run(self, order: Retreat) -> RunEnd:
+    async def run(self, order: RetreatOrder) -> RunCompletion:
         """Put a rollback in force and return the result, with fate `OVER` if it succeeded."""
         ...
 
 
-class Retreating:
+class RetreatService:
     """Rolls this node back.
 
     Args:
@@ -79,21 +79,23 @@ class Retreating:
         self._holds = holds
         self._clock = clock
 
-    async def put_in_force(self, found: Confirmation, left: Assignment) -> RunEnd:
+    async def put_in_force(self, found: Confirmation, left: Assignment) -> RunCompletion:
         """Put the rollback in force; repeating this is harmless.
 
         Args:
             found: The confirmation that did not come.
             left: Its assignment.
         """
-        return await self._runner.run(Retreat(left=left, because=f"this node: {found.silence}"))
+        return await self._runner.run(
+            RetreatOrder(left=left, because=f"this node: {found.silence}")
+        )
 
     def runs(self, found: Confirmation, rollback: Rollback) -> list[Status]:
         """Return the finished runs of the older release that are not counted yet, newest first."""
         return [
             status
             for status in takewhile(lambda one: one.id > found.newest, self._records.history())
-            if status.state is State.FINISHED and not status.noop and status.app == rollback.app
+            if status.state is RunState.FINISHED and not status.noop and status.app == rollback.app
         ]
 
     def ask_for_run(self, found: Confirmation) -> None:
@@ -109,7 +111,7 @@ class Retreating:
         if found.rollout and any(one.owner == owner for one in self._holds().active()):
             self.hold(found, f"rollout {found.rollout}: goes back, {found.silence}")
             now = int(self._clock.now().timestamp())
-            cause = Cause(
+            cause = RunCause(
                 kind=CauseKind.ROLLOUT,
                 sender=owner,
                 uuid=_name(found),
@@ -162,7 +164,7 @@ def first_run(records: Records, assignment: Assignment) -> Status | None:
     for status in records.history():
         if status.id <= assignment.after:
             break
-        if status.state is not State.FINISHED or status.noop or status.app != assignment.release:
+        if status.state is not RunState.FINISHED or status.noop or status.app != assignment.release:
             continue
         try:
             request = read_json(RunDirectory(records.directory / status.id).request)

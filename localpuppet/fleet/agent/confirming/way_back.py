@@ -14,8 +14,8 @@ from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.confirming.deciding import TRIES, pause_after
 from localpuppet.fleet.agent.confirming.pending import Confirmation
-from localpuppet.fleet.agent.confirming.retreating import Retreating
-from localpuppet.fleet.agent.runner import Fate
+from localpuppet.fleet.agent.confirming.retreating import RetreatService
+from localpuppet.fleet.agent.runner import RequestedRunResult
 from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
@@ -25,7 +25,7 @@ AGAIN = 30.0  # seconds until a requested run that has not begun is requested ag
 BUSY_AGAIN = 2.0  # seconds until the next attempt if the store is locked
 
 
-class WayBack:
+class ReturnRoute:
     """Takes one step after the other.
 
     Args:
@@ -37,7 +37,7 @@ class WayBack:
 
     def __init__(
         self,
-        retreating: Retreating,
+        retreating: RetreatService,
         *,
         assigned: Callable[[], Assignment | None],
         rollback: Callable[[], Rollback | None],
@@ -101,9 +101,9 @@ class WayBack:
         if assignment is None:
             return found, LOOK
         end = await self._retreating.put_in_force(found, assignment)
-        if end.fate is Fate.BUSY:
+        if end.fate is RequestedRunResult.BUSY:
             return found, BUSY_AGAIN
-        if end.fate is not Fate.OVER:
+        if end.fate is not RequestedRunResult.OVER:
             return self._after(replace(found, tries=found.tries + 1), end.reason), 0.0
         begun = bool(found.tries) and not self._due  # an earlier agent began to wait
         pause = pause_after(found.tries) if begun else None

@@ -10,16 +10,21 @@
 
 from collections.abc import Callable, Mapping, Set
 
-from localpuppet.fleet.agent.reactions.dependency import Told
-from localpuppet.fleet.triggers.change import Change, How
+from localpuppet.fleet.agent.reactions.dependency import AnswerDigest
+from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 
 # The limit of nodes that are listed for one change of one answer.
 MAX_NODES = 256
 
 
 def changes(
-    text: str, before: Told, now: Told, *, since: Set[str], counts: Callable[[str], bool]
-) -> dict[str, Change]:
+    text: str,
+    before: AnswerDigest,
+    now: AnswerDigest,
+    *,
+    since: Set[str],
+    counts: Callable[[str], bool],
+) -> dict[str, AnswerChange]:
     """Return the nodes that changed an answer, and how: the first `MAX_NODES` by name.
 
     Args:
@@ -30,7 +35,7 @@ def changes(
         counts: Returns whether a node has an entry.
     """
     differ = {
-        node: Change.of(text, how, facts)
+        node: AnswerChange.of(text, how, facts)
         for node in sorted({*before.parts, *now.parts})
         for how, facts in [_difference(before.parts.get(node), now.parts.get(node))]
         if how is not None
@@ -38,16 +43,16 @@ def changes(
     by_them = {node: one for node, one in differ.items() if node in since or not counts(node)}
     found = by_them or differ
     if not found:
-        found = {node: Change.of(text, How.ELSEWHERE) for node in sorted(since)}
+        found = {node: AnswerChange.of(text, ChangeKind.ELSEWHERE) for node in sorted(since)}
     return dict(list(found.items())[:MAX_NODES])
 
 
 def _difference(
     before: Mapping[str, str] | None, now: Mapping[str, str] | None
-) -> tuple[How | None, tuple[str, ...]]:
+) -> tuple[ChangeKind | None, tuple[str, ...]]:
     if before is None or now is None:
-        return (How.JOINED if before is None else How.LEFT), ()
+        return (ChangeKind.JOINED if before is None else ChangeKind.LEFT), ()
     if not before and now:
         return None, ()  # the earlier record has no parts
     labels = sorted(label for label in {*before, *now} if before.get(label) != now.get(label))
-    return (How.CHANGED if labels else None), tuple(filter(None, labels))
+    return (ChangeKind.CHANGED if labels else None), tuple(filter(None, labels))

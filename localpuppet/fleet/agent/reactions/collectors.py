@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable, Sequence
 
 from localpuppet.base.formats.strict_json import loads_again
-from localpuppet.fleet.agent.reactions.dependency import Dependency, Told
-from localpuppet.fleet.exports.collecting import Collecting
+from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency
+from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.recording import digest_of_choice, parts_of_choice, read_collected
 from localpuppet.fleet.exports.search import Search
 from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
@@ -32,7 +32,7 @@ class Collectors:
     def __init__(
         self,
         reader: InventoryReader,
-        collecting: Collecting,
+        collecting: CollectorService,
         records: Records,
         *,
         now: Callable[[], float],
@@ -51,13 +51,13 @@ class Collectors:
                 source=self.name,
                 key=json.dumps([one.type, one.filter], separators=(",", ":")),
                 text=one.text,
-                told=Told(digest=one.digest, revision=one.revision or 0, parts=one.parts),
+                told=AnswerDigest(digest=one.digest, revision=one.revision or 0, parts=one.parts),
             )
             for one in read_collected(self._records.get(run))
             if one.digest is not None
         ]
 
-    def ask(self, key: str) -> Told:
+    def ask(self, key: str) -> AnswerDigest:
         """Return what a collector would receive now; see `Source`."""
         kind, condition = loads_again(key.encode())
         search = Search.parse(condition)
@@ -68,6 +68,6 @@ class Collectors:
             max_stale=self._max_stale,
         )
         choice = found.answer
-        return Told(
+        return AnswerDigest(
             digest=digest_of_choice(choice), revision=found.revision, parts=parts_of_choice(choice)
         )

@@ -9,7 +9,7 @@
   enough; the paths of the others are not used.
 - Further changes join a reaction that waits for its run, and do not count towards the limits.
 
-Example: web01's address changed, so `Decision.causes` is one cause along `(web01,)`.
+Example: web01's address changed, so `ReactionDecision.causes` is one cause along `(web01,)`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,18 +18,18 @@ from datetime import UTC, datetime
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.agent.reactions.dependency import Told
+from localpuppet.fleet.agent.reactions.dependency import AnswerDigest
 from localpuppet.fleet.agent.reactions.limits import (
     HOURLY,
-    Made,
+    PastReaction,
     node_waits_until,
     peer_waits_until,
     recent,
 )
-from localpuppet.fleet.agent.reactions.state import State, Watched
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
+from localpuppet.fleet.agent.reactions.state import ReactionState, WatchedQuery
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.chain import Loop, next_path
-from localpuppet.fleet.triggers.change import MAX_QUESTION, Change
+from localpuppet.fleet.triggers.change import MAX_QUESTION, AnswerChange
 
 # Causes of one reaction, each with its own path; the paths of more peers are not used.
 MAX_CAUSES = 32
@@ -40,7 +40,7 @@ Path = tuple[NodeName, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class ChangedPeer:
     """A node that changed an answer.
 
     Attributes:
@@ -53,11 +53,11 @@ class Peer:
     node: NodeName
     paths: tuple[Path, ...]
     refusal: str | None
-    change: Change
+    change: AnswerChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class NewAnswer:
     """An answer that is not dealt with.
 
     Attributes:
@@ -66,17 +66,17 @@ class Seen:
         peers: The nodes that changed it.
     """
 
-    watched: Watched
-    now: Told
-    peers: tuple[Peer, ...]
+    watched: WatchedQuery
+    now: AnswerDigest
+    peers: tuple[ChangedPeer, ...]
 
-    def served(self) -> Watched:
+    def served(self) -> WatchedQuery:
         """Return the query as it is when a run follows."""
         return self.watched.dealt_with(self.now, tried=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class ReactionDecision:
     """What follows.
 
     Attributes:
@@ -86,7 +86,7 @@ class Decision:
         due: When the wait ends, in seconds since 1970 UTC; `None` if no reaction waits.
     """
 
-    state: State
+    state: ReactionState
     lines: tuple[str, ...] = ()
     waiting: str = ""
     due: float | None = None
@@ -99,7 +99,7 @@ class _Verdict:
     path: Path | None = None
     blocked: str = ""
     until: float = 0.0
-    changes: list[Change] = field(default_factory=list)
+    changes: list[AnswerChange] = field(default_factory=list)
 
     def is_ready(self, now: float) -> bool:
         """Return whether this node may react to the peer now."""
@@ -107,14 +107,14 @@ class _Verdict:
 
 
 def decide(
-    state: State,
-    seen: Sequence[Seen],
+    state: ReactionState,
+    seen: Sequence[NewAnswer],
     *,
     me: NodeName,
     now: float,
     waits: bool,
     new_id: Callable[[], str],
-) -> Decision:
+) -> ReactionDecision:
     """Return what follows from changed answers.
 
     Args:
@@ -125,9 +125,9 @@ def decide(
         waits: Whether a reaction waits for its run to start.
         new_id: Returns a new UUID.
     """
-    dealt: dict[tuple[str, str], Watched] = {}
+    dealt: dict[tuple[str, str], WatchedQuery] = {}
     lines: list[str] = []
-    news: list[Seen] = []
+    news: list[NewAnswer] = []
     for one in seen:
         if one.now.digest == one.watched.base and not one.watched.tried:
             back = replace(one.watched.question, told=one.now)
@@ -143,17 +143,17 @@ def decide(
     if ready and free <= now:
         dealt |= {one.watched.question.id: one.served() for one in news}
         causes = tuple(_causes(ready, me=me, now=now, new_id=new_id))
-        made = Made(at=now, nodes=tuple(ready), causes=tuple(cause.id for cause in causes))
+        made = PastReaction(at=now, nodes=tuple(ready), causes=tuple(cause.id for cause in causes))
         kept = recent(state.made, now)
         state = replace(state, made=kept if waits else (*kept, made), pending=causes)
-        return Decision(state=_with(state, dealt), lines=tuple(lines))
+        return ReactionDecision(state=_with(state, dealt), lines=tuple(lines))
     for one in news:
         if all(verdicts[peer.node].path is None for peer in one.peers):
             dealt[one.watched.question.id] = one.watched.dealt_with(one.now, tried=False)
             lines.append(_line(_why_not(one, verdicts), one))
     later = [one.until for one in verdicts.values() if one.path is not None]
     due = max(free, min(later)) if later else None
-    return Decision(
+    return ReactionDecision(
         state=_with(state, dealt),
         lines=tuple(lines),
         waiting=_waiting(due, limited=bool(ready)),
@@ -162,7 +162,12 @@ def decide(
 
 
 def _verdicts(
-    made: Sequence[Made], news: Sequence[Seen], *, me: NodeName, now: float, waits: bool
+    made: Sequence[PastReaction],
+    news: Sequence[NewAnswer],
+    *,
+    me: NodeName,
+    now: float,
+    waits: bool,
 ) -> dict[NodeName, _Verdict]:
     """Return what may follow for each peer that changed an answer."""
     verdicts: dict[NodeName, _Verdict] = {}
@@ -175,7 +180,7 @@ def _verdicts(
     return verdicts
 
 
-def _verdict(peer: Peer, me: NodeName) -> _Verdict:
+def _verdict(peer: ChangedPeer, me: NodeName) -> _Verdict:
     if peer.node == me:
         return _Verdict(blocked="this node's own run changed the answer")
     if peer.refusal is not None:
@@ -189,9 +194,9 @@ def _verdict(peer: Peer, me: NodeName) -> _Verdict:
 
 def _causes(
     ready: Mapping[NodeName, _Verdict], *, me: NodeName, now: float, new_id: Callable[[], str]
-) -> Iterator[Cause]:
+) -> Iterator[RunCause]:
     for verdict in list(ready.values())[:MAX_CAUSES]:
-        yield Cause(
+        yield RunCause(
             kind=CauseKind.QUERY,
             sender=me,
             uuid=new_id(),
@@ -202,11 +207,11 @@ def _causes(
         )
 
 
-def _with(state: State, dealt: Mapping[tuple[str, str], Watched]) -> State:
+def _with(state: ReactionState, dealt: Mapping[tuple[str, str], WatchedQuery]) -> ReactionState:
     return replace(state, watched=tuple(dealt.get(one.question.id, one) for one in state.watched))
 
 
-def _why_not(one: Seen, verdicts: Mapping[NodeName, _Verdict]) -> str:
+def _why_not(one: NewAnswer, verdicts: Mapping[NodeName, _Verdict]) -> str:
     if not one.peers:
         return "no node has said anything that changed it"
     first = verdicts[one.peers[0].node].blocked
@@ -214,7 +219,7 @@ def _why_not(one: Seen, verdicts: Mapping[NodeName, _Verdict]) -> str:
     return f"{first} (and {more} more nodes that changed it)" if more else first
 
 
-def _line(why: str, one: Seen) -> str:
+def _line(why: str, one: NewAnswer) -> str:
     question = one_line(one.watched.question.text)[:MAX_QUESTION]
     return f"no reaction: {why}; the next run receives the new answer to {question}"
 

@@ -1,7 +1,7 @@
 """Dependencies of a run: answers about other nodes with their digests, and the reactor's ports.
 
 - Queries are one kind (`questions`). Anything else that a catalog uses from other nodes and that
-  has a digest can be another `Source`.
+  has a digest can be another `DependencySource`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.parts import Parts
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.cause import RunCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class AnswerDigest:
     """An answer, as far as the reactor compares it.
 
     Attributes:
@@ -33,14 +33,14 @@ class Told:
         """Return the number of nodes whose part is known."""
         return sum(map(bool, self.parts.values()))
 
-    def within(self, most: int) -> "Told":
+    def within(self, most: int) -> "AnswerDigest":
         """Return the answer, with node names only if it has the parts of more than `most` nodes."""
         if self.explained <= most:
             return self
         return replace(self, parts={node: {} for node in self.parts})
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Told":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "AnswerDigest":
         """Read the JSON form.
 
         Raises:
@@ -61,7 +61,7 @@ class Dependency:
     """One answer that a run received.
 
     Attributes:
-        source: The name of the `Source` that can ask again.
+        source: The name of the `DependencySource` that can ask again.
         key: Identifies the query for that source: text of some KiB at most.
         text: The query, for people.
         told: The answer.
@@ -70,7 +70,7 @@ class Dependency:
     source: str
     key: str
     text: str
-    told: Told
+    told: AnswerDigest
 
     @property
     def id(self) -> tuple[str, str]:
@@ -79,7 +79,7 @@ class Dependency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedRun:
+class FinishedRun:
     """A finished run of a complete release.
 
     Attributes:
@@ -93,7 +93,7 @@ class EndedRun:
     told: tuple[Dependency, ...] = ()
 
 
-class Source(Protocol):
+class DependencySource(Protocol):
     """One kind of dependency."""
 
     @property
@@ -109,7 +109,7 @@ class Source(Protocol):
         """
         ...
 
-    def ask(self, key: str) -> Told:
+    def ask(self, key: str) -> AnswerDigest:
         """Return the answer that a run would receive now.
 
         Raises:
@@ -119,7 +119,7 @@ class Source(Protocol):
         ...
 
 
-class Peers(Protocol):
+class PeerEntries(Protocol):
     """The entries of other nodes."""
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
@@ -131,10 +131,10 @@ class Peers(Protocol):
         ...
 
 
-class Runs(Protocol):
+class NodeRuns(Protocol):
     """The runs of this node."""
 
-    def after(self, run: str | None) -> tuple[Sequence[EndedRun], bool]:
+    def after(self, run: str | None) -> tuple[Sequence[FinishedRun], bool]:
         """Return the complete runs that ended after one, oldest first, and whether one is running.
 
         Args:
@@ -160,6 +160,6 @@ class Host(Protocol):
         """Return whether one of these causes waits for its run to start."""
         ...
 
-    def react(self, causes: Sequence[Cause]) -> None:
+    def react(self, causes: Sequence[RunCause]) -> None:
         """Accept causes that this node has made; a repeated cause counts once."""
         ...

@@ -7,12 +7,12 @@
 from collections.abc import Sequence
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.agent.reactions.dependency import Dependency, EndedRun, Source
+from localpuppet.fleet.agent.reactions.dependency import Dependency, DependencySource, FinishedRun
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import State, Status
+from localpuppet.node.runs.run import RunState, Status
 
 
-class EndedRuns:
+class FinishedRuns:
     """The recorded runs.
 
     Args:
@@ -20,12 +20,12 @@ class EndedRuns:
         sources: The kinds of dependencies.
     """
 
-    def __init__(self, records: Records, sources: Sequence[Source]) -> None:
+    def __init__(self, records: Records, sources: Sequence[DependencySource]) -> None:
         self._records = records
         self._sources = sources
         self._nothing: tuple[str | None, str | None] | None = None
 
-    def after(self, run: str | None) -> tuple[list[EndedRun], bool]:
+    def after(self, run: str | None) -> tuple[list[FinishedRun], bool]:
         """Return the complete runs that ended after one, and whether one is running; see `Runs`."""
         ids = self._records.ids()
         newest = (run, ids[0] if ids else None)
@@ -39,9 +39,9 @@ class EndedRuns:
             later.append(status)
             if run is None and status.good:
                 break
-        ended: list[EndedRun] = []
+        ended: list[FinishedRun] = []
         for status in reversed(later):
-            if status.state is not State.FINISHED:
+            if status.state is not RunState.FINISHED:
                 return ended, True
             if status.whole:
                 ended.append(self._ended(status))
@@ -49,11 +49,13 @@ class EndedRuns:
             self._nothing = newest
         return ended, False
 
-    def _ended(self, status: Status) -> EndedRun:
+    def _ended(self, status: Status) -> FinishedRun:
         told: list[Dependency] = []
         try:
             for source in self._sources:
                 told += source.told(status.id)
         except StateError:
-            return EndedRun(run=status.id, good=False)  # the answers that it received are unknown
-        return EndedRun(run=status.id, good=status.good, told=tuple(told))
+            return FinishedRun(
+                run=status.id, good=False
+            )  # the answers that it received are unknown
+        return FinishedRun(run=status.id, good=status.good, told=tuple(told))

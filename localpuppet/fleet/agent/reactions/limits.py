@@ -19,7 +19,7 @@ PAUSES = (0.0, 0.0, 120.0, 600.0, 1800.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class PastReaction:
     """A reaction.
 
     Attributes:
@@ -33,7 +33,7 @@ class Made:
     causes: tuple[str, ...]
 
 
-def recent(made: Sequence[Made], now: float) -> tuple[Made, ...]:
+def recent(made: Sequence[PastReaction], now: float) -> tuple[PastReaction, ...]:
     """Return the reactions that still count.
 
     Reactions with a time in the future do not count: a clock that was ahead would block the node.
@@ -41,13 +41,13 @@ def recent(made: Sequence[Made], now: float) -> tuple[Made, ...]:
     return tuple(one for one in made if now - HOUR < one.at <= now + SKEW)
 
 
-def node_waits_until(made: Sequence[Made], now: float) -> float:
+def node_waits_until(made: Sequence[PastReaction], now: float) -> float:
     """Return when the node may react again; `now` or earlier means at once."""
     counted = recent(made, now)
     return now if len(counted) < HOURLY else counted[-HOURLY].at + HOUR
 
 
-def peer_waits_until(made: Sequence[Made], peer: str, now: float) -> float:
+def peer_waits_until(made: Sequence[PastReaction], peer: str, now: float) -> float:
     """Return when the node may react to a peer again; see `node_waits_until`."""
     times = [one.at for one in recent(made, now) if peer in one.nodes]
     return times[-1] + PAUSES[min(len(times), len(PAUSES) - 1)] if times else now

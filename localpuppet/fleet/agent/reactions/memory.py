@@ -9,7 +9,7 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.machine.files import make_private, write_durably
-from localpuppet.fleet.agent.reactions.state import State
+from localpuppet.fleet.agent.reactions.state import ReactionState
 
 FILE = Path("agent", "reactions.json")
 
@@ -24,16 +24,16 @@ class ReactionMemory:
     def __init__(self, state: Path) -> None:
         self._path = state / FILE
 
-    def load(self) -> State:
+    def load(self) -> ReactionState:
         """Return the state, empty before the first write.
 
         Raises:
             StateError: The file is damaged or unreadable.
         """
         try:
-            return State.from_dict(read_json(self._path))
+            return ReactionState.from_dict(read_json(self._path))
         except FileNotFoundError:
-            return State()
+            return ReactionState()
         except StateError as error:
             raise StateError(
                 error.what,
@@ -41,7 +41,7 @@ class ReactionMemory:
                 hint="move it away: what is watched comes from the last good run again",
             ) from error
 
-    def save(self, state: State) -> None:
+    def save(self, state: ReactionState) -> None:
         """Write the state durably; on an error the old state remains."""
         make_private(self._path.parent)
         # In one line: with one line per node, ten thousand nodes would make the write ten times

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Sequence
 
 from localpuppet.base.formats.strict_json import loads_again
-from localpuppet.fleet.agent.reactions.dependency import Dependency, Told
-from localpuppet.fleet.inventory.query.functions import Question, Reply
+from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency
+from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
 from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
 from localpuppet.node.runs.query_record import RecordedQuery, read_queries
 from localpuppet.node.runs.records import Records
@@ -47,19 +47,19 @@ class Questions:
                 source=self.name,
                 key=json.dumps([one.function, *one.arguments], separators=(",", ":")),
                 text=one.text,
-                told=Told(digest=one.digest, revision=one.revision or 0, parts=_parts(one)),
+                told=AnswerDigest(digest=one.digest, revision=one.revision or 0, parts=_parts(one)),
             )
             for one in asked
             if one.digest is not None
         ]
 
-    def ask(self, key: str) -> Told:
+    def ask(self, key: str) -> AnswerDigest:
         """Return the answer that a run would receive now; see `Source`."""
         function, *arguments = loads_again(key.encode())
-        question = Question.of(function, arguments)
+        question = FunctionCall.of(function, arguments)
         found = must_ask(self._reader, question.answer, now=self._now(), max_stale=self._max_stale)
-        reply: Reply = found.answer
-        return Told(digest=reply.digest, revision=found.revision, parts=reply.parts)
+        reply: FunctionReply = found.answer
+        return AnswerDigest(digest=reply.digest, revision=found.revision, parts=reply.parts)
 
 
 def _parts(one: RecordedQuery) -> dict[str, dict[str, str]]:

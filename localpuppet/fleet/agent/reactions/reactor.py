@@ -19,18 +19,23 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.agent.reactions.attribution import changes
-from localpuppet.fleet.agent.reactions.deciding import Peer, Seen, decide
-from localpuppet.fleet.agent.reactions.dependency import Host, Peers, Runs, Source
+from localpuppet.fleet.agent.reactions.deciding import ChangedPeer, NewAnswer, decide
+from localpuppet.fleet.agent.reactions.dependency import (
+    DependencySource,
+    Host,
+    NodeRuns,
+    PeerEntries,
+)
 from localpuppet.fleet.agent.reactions.pace import Pace
-from localpuppet.fleet.agent.reactions.state import Memory, State
-from localpuppet.fleet.triggers.change import Change
+from localpuppet.fleet.agent.reactions.state import ReactionState, ReactionStorage
+from localpuppet.fleet.triggers.change import AnswerChange
 from localpuppet.node.runs.query_record import MAX_PARTS
 
 AGAIN = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class ReactionPorts:
     """The ports of the reactor.
 
     Attributes:
@@ -42,9 +47,9 @@ class World:
     """
 
     host: Host
-    runs: Runs
-    sources: Sequence[Source]
-    peers: Peers
+    runs: NodeRuns
+    sources: Sequence[DependencySource]
+    peers: PeerEntries
     refusal: Callable[[NodeName], str | None]
 
 
@@ -60,8 +65,8 @@ class Reactor:
 
     def __init__(
         self,
-        world: World,
-        memory: Memory,
+        world: ReactionPorts,
+        memory: ReactionStorage,
         *,
         clock: Clock,
         log: Log,
@@ -75,7 +80,7 @@ class Reactor:
         self._new_id = new_id
         self._again = again
         self._sources = {source.name: source for source in world.sources}
-        self._state: State | None = None
+        self._state: ReactionState | None = None
         self._said = ""
 
     async def run(self, seen: asyncio.Event, changed: asyncio.Event, leave: asyncio.Event) -> None:
@@ -135,7 +140,7 @@ class Reactor:
             self._remember(state)
         return bool(ended), busy or self._world.host.is_running
 
-    def look(self) -> list[Seen]:
+    def look(self) -> list[NewAnswer]:
         """Return the answers that are not dealt with.
 
         Raises:
@@ -164,10 +169,10 @@ class Reactor:
             peers = tuple(self._peer(NodeName(node), by) for node, by in found.items())
             now = now.within(left)  # the changed nodes are known by now
             left -= now.explained
-            seen.append(Seen(watched=one, now=now, peers=peers))
+            seen.append(NewAnswer(watched=one, now=now, peers=peers))
         return seen
 
-    def act(self, seen: Sequence[Seen]) -> float | None:
+    def act(self, seen: Sequence[NewAnswer]) -> float | None:
         """Act on changed answers; return the seconds until the next action, `None` for no action.
 
         Raises:
@@ -193,7 +198,7 @@ class Reactor:
             self._world.host.react(decision.state.pending)
         return None if decision.due is None else max(0.0, decision.due - now)
 
-    def _known(self) -> State:
+    def _known(self) -> ReactionState:
         """Return the stored state, and hand over what an earlier agent left pending."""
         if self._state is None:
             self._state = self._memory.load()
@@ -202,16 +207,16 @@ class Reactor:
             self._remember(replace(self._state, pending=()))
         return self._state
 
-    def _remember(self, state: State) -> None:
+    def _remember(self, state: ReactionState) -> None:
         self._memory.save(state)
         self._state = state
 
-    def _peer(self, node: NodeName, change: Change) -> Peer:
+    def _peer(self, node: NodeName, change: AnswerChange) -> ChangedPeer:
         entry = self._world.peers.entry(node)
         if entry is None:
             # The node was removed, or its entry has expired: a chain begins there.
-            return Peer(node=node, paths=((),), refusal=None, change=change)
-        return Peer(
+            return ChangedPeer(node=node, paths=((),), refusal=None, change=change)
+        return ChangedPeer(
             node=node,
             paths=entry.paths or ((),),
             refusal=self._world.refusal(node),

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.agent.reactions.dependency import Dependency, EndedRun, Told
-from localpuppet.fleet.agent.reactions.limits import Made
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
+from localpuppet.fleet.agent.reactions.limits import PastReaction
+from localpuppet.fleet.triggers.cause import RunCause
 
 SCHEMA = 1
 # The limit of stored answers to one query that are dealt with.
@@ -21,7 +21,7 @@ MAX_HAD = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedQuery:
     """A query of the last good run.
 
     Attributes:
@@ -36,7 +36,7 @@ class Watched:
     had: tuple[str, ...] = ()
     tried: bool = False
 
-    def dealt_with(self, told: Told, *, tried: bool) -> "Watched":
+    def dealt_with(self, told: AnswerDigest, *, tried: bool) -> "WatchedQuery":
         """Return the query with an answer that is dealt with.
 
         Args:
@@ -53,7 +53,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class ReactionState:
     """The stored state.
 
     Attributes:
@@ -64,15 +64,17 @@ class State:
     """
 
     run: str | None = None
-    watched: tuple[Watched, ...] = ()
-    made: tuple[Made, ...] = ()
-    pending: tuple[Cause, ...] = ()
+    watched: tuple[WatchedQuery, ...] = ()
+    made: tuple[PastReaction, ...] = ()
+    pending: tuple[RunCause, ...] = ()
 
-    def after(self, run: EndedRun) -> "State":
+    def after(self, run: FinishedRun) -> "ReactionState":
         """Return the state after a run."""
         told = {one.id: one for one in run.told}
         if run.good:
-            watched = tuple(Watched(question=one, base=one.told.digest) for one in told.values())
+            watched = tuple(
+                WatchedQuery(question=one, base=one.told.digest) for one in told.values()
+            )
         else:
             watched = tuple(
                 one.dealt_with(told[one.question.id].told, tried=True)
@@ -107,7 +109,7 @@ class State:
         }
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "State":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "ReactionState":
         """Read the JSON form.
 
         Raises:
@@ -120,23 +122,23 @@ class State:
                 run=raw["run"],
                 watched=tuple(_watched(one) for one in raw["watched"]),
                 made=tuple(
-                    Made(
+                    PastReaction(
                         at=float(one["at"]),
                         nodes=tuple(one["nodes"]),
                         causes=tuple(one["causes"]),
                     )
                     for one in raw["made"]
                 ),
-                pending=tuple(Cause.from_dict(one) for one in raw["pending"]),
+                pending=tuple(RunCause.from_dict(one) for one in raw["pending"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"is damaged: {type(error).__name__}", where="reactions") from error
 
 
-class Memory(Protocol):
+class ReactionStorage(Protocol):
     """Stores the state."""
 
-    def load(self) -> State:
+    def load(self) -> ReactionState:
         """Return the state, empty before the first write.
 
         Raises:
@@ -144,18 +146,18 @@ class Memory(Protocol):
         """
         ...
 
-    def save(self, state: State) -> None:
+    def save(self, state: ReactionState) -> None:
         """Write the state durably; on an error the old state remains."""
         ...
 
 
-def _watched(raw: Mapping[str, Any]) -> Watched:
+def _watched(raw: Mapping[str, Any]) -> WatchedQuery:
     question = Dependency(
         source=raw["source"],
         key=raw["key"],
         text=raw["text"],
-        told=Told.from_dict(raw["told"]),
+        told=AnswerDigest.from_dict(raw["told"]),
     )
-    return Watched(
+    return WatchedQuery(
         question=question, base=raw["base"], had=tuple(raw["had"]), tried=raw["tried"] is True
     )

@@ -21,7 +21,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.run_side import Answer, RunSideAwayError
-from localpuppet.fleet.agent.split.protocol import MAX_IDS, Message, MessageId, Verb
+from localpuppet.fleet.agent.split.protocol import MAX_IDS, MessageId, RequestKind, SplitMessage
 from localpuppet.fleet.agent.split.spool import Spool
 from localpuppet.fleet.trust.keys import parse_public
 from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, Verifier
@@ -74,7 +74,7 @@ class RemoteRunSide:
         Raises:
             UnavailableError: The run side is unreachable, or belongs to another node now.
         """
-        reply = await self._one(Message(word=Verb.HELLO))
+        reply = await self._one(SplitMessage(word=RequestKind.HELLO))
         with _understood():
             me = reply.parsed("node", NodeName.parse)
             pem = reply.text_or_none("key")
@@ -93,7 +93,7 @@ class RemoteRunSide:
         good = [token for token in dict.fromkeys(tokens) if self._holds(token, MessageKind.TRIGGER)]
         for start in range(0, len(good), MAX_IDS):
             with self._spooled(good[start : start + MAX_IDS]) as ids:
-                answer = await self._one(Message(word=Verb.HEAR, ids=ids))
+                answer = await self._one(SplitMessage(word=RequestKind.HEAR, ids=ids))
             with _understood():
                 refused = answer.mapping("refused")
             if refused:  # their content does not matter here: the run side could not read the spool
@@ -106,7 +106,7 @@ class RemoteRunSide:
         if not self._holds(token, MessageKind.REQUEST):
             return None
         with self._spooled([token]) as ids:
-            answer = await self._one(Message(word=Verb.SERVE, ids=ids))
+            answer = await self._one(SplitMessage(word=RequestKind.SERVE, ids=ids))
         with _understood():
             reply = answer.inner_or_none("reply")
             if reply is None:
@@ -115,7 +115,7 @@ class RemoteRunSide:
 
     async def describe(self) -> bytes:
         """Return the description of the node, signed by the run side."""
-        reply = await self._one(Message(word=Verb.DESCRIBE))
+        reply = await self._one(SplitMessage(word=RequestKind.DESCRIBE))
         with _understood():
             return reply.text("token").encode()
 
@@ -130,7 +130,9 @@ class RemoteRunSide:
         """Follow the changes of the run side, without end."""
         while True:
             try:
-                async with aclosing(self._ask(Message(word=Verb.FOLLOW).line())) as lines:
+                async with aclosing(
+                    self._ask(SplitMessage(word=RequestKind.FOLLOW).line())
+                ) as lines:
                     async for _ in lines:
                         for event in self._changed:
                             event.set()
@@ -164,7 +166,7 @@ class RemoteRunSide:
             for identifier in ids:
                 self._spool.remove(identifier)
 
-    async def _one(self, question: Message) -> Fields:
+    async def _one(self, question: SplitMessage) -> Fields:
         """Send a line and return the one line of the answer."""
         try:
             async with aclosing(self._ask(question.line())) as lines:

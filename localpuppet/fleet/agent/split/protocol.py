@@ -24,7 +24,7 @@ _ID = re.compile(r"[0-9a-f]{64}\Z")
 _WHERE = "network side"
 
 
-class Verb(StrEnum):
+class RequestKind(StrEnum):
     """The requests of the network side."""
 
     HELLO = "hello"  # return the node's name and key
@@ -34,7 +34,7 @@ class Verb(StrEnum):
     FOLLOW = "follow"  # send a line on each change of that, until the connection ends
 
 
-_IDS = {Verb.HEAR: MAX_IDS, Verb.SERVE: 1}
+_IDS = {RequestKind.HEAR: MAX_IDS, RequestKind.SERVE: 1}
 
 
 def message_id(message: bytes) -> MessageId:
@@ -43,7 +43,7 @@ def message_id(message: bytes) -> MessageId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class SplitMessage:
     """One line.
 
     Attributes:
@@ -51,11 +51,11 @@ class Message:
         ids: The ids of its messages: up to `MAX_IDS` for `hear`, one for `serve`, otherwise none.
     """
 
-    word: Verb
+    word: RequestKind
     ids: tuple[MessageId, ...] = ()
 
     @classmethod
-    def parse(cls, line: bytes) -> "Message":
+    def parse(cls, line: bytes) -> "SplitMessage":
         """Parse a line.
 
         Raises:
@@ -63,9 +63,9 @@ class Message:
         """
         raw = parse_object(line, where=_WHERE, limit=MAX_LINE)
         said = raw.get("do")
-        if said not in list(Verb):
+        if said not in list(RequestKind):
             raise InvalidInputError("has no word that is known", where=_WHERE)
-        word = Verb(str(said))
+        word = RequestKind(str(said))
         most = _IDS.get(word, 0)
         if set(raw) != ({"do", "ids"} if most else {"do"}):
             raise InvalidInputError(f"{word} has other fields", where=_WHERE)

@@ -16,7 +16,7 @@ from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.run_side import RunSide
-from localpuppet.fleet.agent.split.protocol import Message, MessageId, Verb
+from localpuppet.fleet.agent.split.protocol import MessageId, RequestKind, SplitMessage
 
 # Seconds between two lines to a follower, to detect a follower that is gone.
 PULSE = 20.0
@@ -47,8 +47,8 @@ class RunSideServer:
     async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
         """Yield the lines that answer a line."""
         try:
-            question = Message.parse(line)
-            if question.word is Verb.FOLLOW:
+            question = SplitMessage.parse(line)
+            if question.word is RequestKind.FOLLOW:
                 async with aclosing(self._follow()) as changes:
                     async for _ in changes:
                         yield _line({"ok": True})
@@ -67,12 +67,12 @@ class RunSideServer:
         """
         await self._failed
 
-    async def _answer(self, question: Message) -> dict[str, Any]:
-        if question.word is Verb.HELLO:
+    async def _answer(self, question: SplitMessage) -> dict[str, Any]:
+        if question.word is RequestKind.HELLO:
             return {"ok": True, "node": str(self._side.me), "key": self._key}
-        if question.word is Verb.DESCRIBE:
+        if question.word is RequestKind.DESCRIBE:
             return {"ok": True, "token": (await self._side.describe()).decode("ascii")}
-        if question.word is Verb.SERVE:
+        if question.word is RequestKind.SERVE:
             return {"ok": True, "reply": await self._serve(question.ids[0])}
         return {"ok": True, "refused": await self._hear(question.ids)}
 

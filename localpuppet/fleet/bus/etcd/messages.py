@@ -7,7 +7,7 @@ malformed message raises ValueError.
 from dataclasses import dataclass
 
 from localpuppet.fleet.bus.etcd.protobuf import Fields, blob, blobs, decode, encode, number
-from localpuppet.fleet.bus.key_value import Entry, parse_revision
+from localpuppet.fleet.bus.key_value import KeyValueEntry, parse_revision
 
 RANGE = "/etcdserverpb.KV/Range"
 PUT = "/etcdserverpb.KV/Put"
@@ -28,7 +28,7 @@ PROGRESS_REQUEST = encode((3, b""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class RangePage:
     """A part of a range.
 
     Attributes:
@@ -38,22 +38,22 @@ class Page:
         cluster: The cluster's id.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[KeyValueEntry, ...]
     more: bool
     revision: int
     cluster: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class EtcdEvent:
     """A key was written (`removed` false), removed, or its lease ended."""
 
-    entry: Entry
+    entry: KeyValueEntry
     removed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchMessage:
     """A message of a watch.
 
     Attributes:
@@ -66,7 +66,7 @@ class Watched:
     cancelled: bool
     compacted: int
     reason: str
-    events: tuple[Event, ...]
+    events: tuple[EtcdEvent, ...]
 
 
 def beyond(prefix: str) -> str:
@@ -94,7 +94,7 @@ def range_request(
     )
 
 
-def read_page(data: bytes, *, limit: int) -> Page:
+def read_page(data: bytes, *, limit: int) -> RangePage:
     """Read a RangeResponse; more entries than requested raise ValueError."""
     fields = decode(data)
     header = decode(blob(fields, 1))
@@ -103,7 +103,7 @@ def read_page(data: bytes, *, limit: int) -> Page:
         raise ValueError(f"{len(entries)} entries in place of {limit}")
     if number(fields, 3) and not entries:
         raise ValueError("an empty page, and more after it")
-    return Page(
+    return RangePage(
         entries=tuple(_entry(one) for one in entries),
         more=bool(number(fields, 3)),
         revision=parse_revision(number(header, 3)),
@@ -163,13 +163,13 @@ def watch_request(prefix: str, *, start: int) -> bytes:
     return encode((1, create))
 
 
-def read_watched(data: bytes) -> Watched:
+def read_watched(data: bytes) -> WatchMessage:
     """Read a WatchResponse; more than `MAX_EVENTS` events raise ValueError."""
     fields = decode(data)
     events = blobs(fields, 11)
     if len(events) > MAX_EVENTS:
         raise ValueError(f"{len(events)} events in one message")
-    return Watched(
+    return WatchMessage(
         cancelled=bool(number(fields, 4)),
         compacted=number(fields, 5),
         reason=blob(fields, 6).decode("utf-8", "replace"),
@@ -198,13 +198,13 @@ def _compare(key: str, revision: int) -> bytes:
     return encode((1, _EQUAL), (2, _MOD), (3, key)) + mod
 
 
-def _event(fields: Fields) -> Event:
-    return Event(entry=_entry(blob(fields, 2)), removed=number(fields, 1) == _DELETE)
+def _event(fields: Fields) -> EtcdEvent:
+    return EtcdEvent(entry=_entry(blob(fields, 2)), removed=number(fields, 1) == _DELETE)
 
 
-def _entry(data: bytes) -> Entry:
+def _entry(data: bytes) -> KeyValueEntry:
     fields = decode(data)
-    return Entry(
+    return KeyValueEntry(
         # Other clients may have written any bytes; this key is the start of the next page.
         key=blob(fields, 1).decode("utf-8", "surrogateescape"),
         value=blob(fields, 5),

@@ -22,7 +22,7 @@ FOR_WRITES = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class EtcdLease:
     """A lease of the server; `id` 0 for a value that does not expire.
 
     Attributes:
@@ -54,12 +54,12 @@ class SharedLeases:
     ) -> None:
         self._grant = grant
         self._monotonic = monotonic
-        self._shared: dict[int, tuple[float, asyncio.Task[Lease]]] = {}
+        self._shared: dict[int, tuple[float, asyncio.Task[EtcdLease]]] = {}
 
-    async def of(self, ttl: float | None) -> Lease:
+    async def of(self, ttl: float | None) -> EtcdLease:
         """Return the lease for a value that stays for `ttl` seconds; `None` for no expiry."""
         if ttl is None:
-            return Lease(id=0, covers_until=math.inf)
+            return EtcdLease(id=0, covers_until=math.inf)
         seconds = math.ceil(ttl)
         now = self._monotonic()
         until, task = self._shared.get(seconds, (-math.inf, None))
@@ -71,11 +71,11 @@ class SharedLeases:
         # A cancelled writer must not cancel the lease for others.
         return await asyncio.shield(task)
 
-    def covers(self, lease: Lease) -> bool:
+    def covers(self, lease: EtcdLease) -> bool:
         """Return whether a write that ends now stays for its ttl."""
         return self._monotonic() <= lease.covers_until
 
-    def forget(self, lease: Lease) -> None:
+    def forget(self, lease: EtcdLease) -> None:
         """Stop sharing a lease after a write with it failed."""
         for seconds, (_, task) in list(self._shared.items()):
             if task.done() and not _failed(task) and task.result() == lease:
@@ -86,9 +86,9 @@ class SharedLeases:
         for _, task in self._shared.values():
             task.cancel()
 
-    async def _new(self, seconds: int, covers_until: float) -> Lease:
-        return Lease(id=await self._grant(seconds), covers_until=covers_until)
+    async def _new(self, seconds: int, covers_until: float) -> EtcdLease:
+        return EtcdLease(id=await self._grant(seconds), covers_until=covers_until)
 
 
-def _failed(task: "asyncio.Task[Lease]") -> bool:
+def _failed(task: "asyncio.Task[EtcdLease]") -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)

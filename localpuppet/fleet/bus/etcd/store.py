@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.bus.checked_store import CheckedStore, Collected, Following
+from localpuppet.fleet.bus.checked_store import CheckedStore, ListingEntries, WatchOptions
 from localpuppet.fleet.bus.deadline import end_of_step, in_time
 from localpuppet.fleet.bus.etcd import messages
 from localpuppet.fleet.bus.etcd.connection import (
@@ -32,15 +32,15 @@ from localpuppet.fleet.bus.etcd.connection import (
     LeaseLostError,
     TooLargeError,
 )
-from localpuppet.fleet.bus.etcd.shared_leases import Lease, SharedLeases
-from localpuppet.fleet.bus.etcd.watch import EtcdWatch, Known
+from localpuppet.fleet.bus.etcd.shared_leases import EtcdLease, SharedLeases
+from localpuppet.fleet.bus.etcd.watch import EtcdWatch, KnownKeys
 from localpuppet.fleet.bus.key_value import (
     PART,
     Change,
-    Entry,
-    Gone,
-    Listing,
-    Put,
+    KeyListing,
+    KeyRemoval,
+    KeyValueEntry,
+    KeyWrite,
     RefusedError,
     is_ours,
 )
@@ -137,14 +137,14 @@ class EtcdKeyValue(CheckedStore):
         """Return warnings about this server for the operator."""
         return self._warnings
 
-    async def _get(self, key: str) -> Entry | None:
+    async def _get(self, key: str) -> KeyValueEntry | None:
         page = await self._page(messages.range_request(key), limit=1)
         return page.entries[0] if page.entries else None
 
-    async def _list(self, prefix: str, largest: int) -> Listing:
+    async def _list(self, prefix: str, largest: int) -> KeyListing:
         deadline = end_of_step(self.timeout)
         while True:
-            found = Collected(prefix, self._connection.where)
+            found = ListingEntries(prefix, self._connection.where)
             try:
                 async for part in self._parts(prefix, largest):
                     found.add(part.entries)
@@ -170,7 +170,7 @@ class EtcdKeyValue(CheckedStore):
         return await self._written(key, value, await self._leases.of(ttl), expected)
 
     async def _written(
-        self, key: str, value: bytes, lease: Lease, expected: int | None
+        self, key: str, value: bytes, lease: EtcdLease, expected: int | None
     ) -> int | None:
         written: int | None
         try:
@@ -198,7 +198,7 @@ class EtcdKeyValue(CheckedStore):
         )
         return removed is not None
 
-    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+    async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
         after = how.after
         while True:
             known = None if after is None else await self._since(prefix, after)
@@ -206,7 +206,7 @@ class EtcdKeyValue(CheckedStore):
                 async with aclosing(self._listed(prefix, how)) as listings:
                     async for listing in listings:
                         yield listing
-                known = Known(after=listing.revision, upto=listing.revision, revisions={})
+                known = KnownKeys(after=listing.revision, upto=listing.revision, revisions={})
             async with EtcdWatch(
                 self._connection, prefix, start=known.after + 1, largest=how.largest
             ) as stream:
@@ -218,9 +218,9 @@ class EtcdKeyValue(CheckedStore):
                         if not told or not is_ours(entry):
                             continue
                         if event.removed:
-                            yield Gone(key=entry.key, revision=entry.revision)
+                            yield KeyRemoval(key=entry.key, revision=entry.revision)
                         else:
-                            yield Put(entry=entry)
+                            yield KeyWrite(entry=entry)
                 except CompactedError:
                     after = None
                 finally:
@@ -234,7 +234,7 @@ class EtcdKeyValue(CheckedStore):
             task.cancel()
 
     @in_time
-    async def _since(self, prefix: str, after: int) -> "Known | None":
+    async def _since(self, prefix: str, after: int) -> "KnownKeys | None":
         """Return the current state of keys written after a revision; `None` to list again."""
         revisions: dict[str, int] = {}
         try:
@@ -248,9 +248,9 @@ class EtcdKeyValue(CheckedStore):
                 upto = page.revision
         except CompactedError:
             return None
-        return Known(after=after, upto=upto, revisions=revisions)
+        return KnownKeys(after=after, upto=upto, revisions=revisions)
 
-    async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Listing, None]:
+    async def _listed(self, prefix: str, how: WatchOptions) -> AsyncGenerator[KeyListing, None]:
         """Yield a listing, or its parts; start again if the revision is compacted meanwhile."""
         while True:
             try:
@@ -263,18 +263,18 @@ class EtcdKeyValue(CheckedStore):
                 continue
             return
 
-    async def _parts(self, prefix: str, largest: int) -> AsyncGenerator[Listing, None]:
+    async def _parts(self, prefix: str, largest: int) -> AsyncGenerator[KeyListing, None]:
         """Yield all entries below a prefix at one revision, in parts."""
         revision = 0
         async for page in self._pages(prefix):
             revision = revision or page.revision
             self._cluster = page.cluster
             entries = (one for one in page.entries if is_ours(one) and len(one.value) <= largest)
-            yield Listing(entries=tuple(entries), revision=revision, more=page.more)
+            yield KeyListing(entries=tuple(entries), revision=revision, more=page.more)
 
     async def _pages(
         self, prefix: str, *, changed_since: int = 0, keys_only: bool = False
-    ) -> AsyncGenerator[messages.Page, None]:
+    ) -> AsyncGenerator[messages.RangePage, None]:
         """Yield all entries below a prefix at one revision, in answers of limited size."""
         start, revision, limit = prefix, 0, FIRST_PAGE
         more = True
@@ -304,7 +304,7 @@ class EtcdKeyValue(CheckedStore):
                 average = max(1, size // len(page.entries))
                 limit = max(1, min(LARGEST_PAGE, PAGE_BYTES // average))
 
-    async def _page(self, request: bytes, *, limit: int) -> messages.Page:
+    async def _page(self, request: bytes, *, limit: int) -> messages.RangePage:
         read = partial(messages.read_page, limit=limit)
         return await self._call(messages.RANGE, request, read, idempotent=True)
 
@@ -312,7 +312,7 @@ class EtcdKeyValue(CheckedStore):
         request = messages.grant_request(seconds)
         return await self._call(messages.GRANT, request, messages.read_lease, idempotent=True)
 
-    async def _assure(self, lease: Lease) -> None:
+    async def _assure(self, lease: EtcdLease) -> None:
         """Renew the lease of a slow write, so that the ttl counts from the write."""
         if self._leases.covers(lease):
             return

@@ -36,7 +36,7 @@ WAITING_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownKeys:
     """The state when a watch resumed.
 
     Attributes:
@@ -49,7 +49,7 @@ class Known:
     upto: int
     revisions: dict[str, int]
 
-    def tells(self, event: messages.Event) -> bool:
+    def tells(self, event: messages.EtcdEvent) -> bool:
         """Return whether a replayed event is the newest state of its key."""
         if event.removed:
             return event.entry.key not in self.revisions
@@ -74,7 +74,9 @@ class EtcdWatch:
         self._largest = largest
         self._waiting = 0
         self._room = asyncio.Event()
-        self._queue: asyncio.Queue[messages.Watched | UnavailableError] = asyncio.Queue(WAITING)
+        self._queue: asyncio.Queue[messages.WatchMessage | UnavailableError] = asyncio.Queue(
+            WAITING
+        )
         self._stream: Bytes | None = None
         self._channel: Channel | None = None
         self.task: asyncio.Task[None]
@@ -93,7 +95,7 @@ class EtcdWatch:
         self.task.cancel()
         await asyncio.wait([self.task])
 
-    async def events(self) -> AsyncGenerator[messages.Event, None]:
+    async def events(self) -> AsyncGenerator[messages.EtcdEvent, None]:
         """Yield the events.
 
         Raises:
@@ -110,7 +112,7 @@ class EtcdWatch:
                     self._connection.forget_token()
                 raise self._problem(f"ended the watch: {one_line(message.reason)}")
 
-    async def _next(self) -> messages.Watched:
+    async def _next(self) -> messages.WatchMessage:
         half = self._connection.timeout / 2
         for asked in (False, True):
             with suppress(TimeoutError):
@@ -124,7 +126,7 @@ class EtcdWatch:
         self._connection.drop(self._channel)
         raise self._problem(f"the watch was silent for {self._connection.timeout:g} s")
 
-    async def _taken(self) -> messages.Watched:
+    async def _taken(self) -> messages.WatchMessage:
         if self._queue.empty() and self.task.done():
             raise self._closed()
         message = await self._queue.get()
@@ -180,7 +182,7 @@ class EtcdWatch:
     async def _receive(self, stream: Bytes) -> bytes | None:
         return await receive(stream, where=self._connection.where)
 
-    async def _keep(self, message: messages.Watched) -> None:
+    async def _keep(self, message: messages.WatchMessage) -> None:
         """Queue the events of a message, without larger values, when there is room."""
         told = [one for one in message.events if len(one.entry.value) <= self._largest]
         message = replace(message, events=tuple(told))
@@ -198,10 +200,10 @@ class EtcdWatch:
         return UnavailableError(what, where=self._connection.where)
 
 
-def _stale(message: messages.Watched) -> bool:
+def _stale(message: messages.WatchMessage) -> bool:
     """Return whether a watch ends because the server no longer knows the token."""
     return message.cancelled and any(text in message.reason for text in TOKEN_PROBLEMS)
 
 
-def _size(message: messages.Watched) -> int:
+def _size(message: messages.WatchMessage) -> int:
     return sum(len(one.entry.key) + len(one.entry.value) for one in message.events)

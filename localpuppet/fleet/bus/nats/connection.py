@@ -15,7 +15,7 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.machine.anchors import read_anchor, tls_context
 from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.deadline import end_of_step
-from localpuppet.fleet.bus.nats.link import Msg, NatsError, NatsLink, NobodyError, reason
+from localpuppet.fleet.bus.nats.link import Msg, NatsError, NatsLink, NoResponderError, reason
 from localpuppet.fleet.bus.servers import Servers
 
 # Errors of nats-py while connecting: it trusts the types in the server's first message.
@@ -163,7 +163,7 @@ class NatsConnection:
         while True:
             try:
                 return await (await self.link()).request(subject, payload, headers=headers)
-            except NobodyError:
+            except NoResponderError:
                 pause = backoff.pause()
                 if time.monotonic() + pause >= deadline:
                     raise

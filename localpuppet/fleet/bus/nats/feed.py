@@ -7,7 +7,7 @@ import asyncio
 from types import TracebackType
 
 from localpuppet.fleet.bus.nats.link import Msg, NatsLink, Subscription
-from localpuppet.fleet.bus.nats.message import Message
+from localpuppet.fleet.bus.nats.message import NatsMessage
 from localpuppet.fleet.bus.nats.stream import NatsStream
 
 # Number of looks after which a watch sweeps expired values, if the server does not.
@@ -34,7 +34,7 @@ class NatsFeed:
         self._prefix = prefix
         self._largest = largest
         self._waiting = 0
-        self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[NatsMessage | None] = asyncio.Queue()
         # Whether the queue ends with a look, which finds all messages until then.
         self._full = False
         self._looks = 0
@@ -69,7 +69,7 @@ class NatsFeed:
         """Make `next` return `None`, so that the watch reads the stored state."""
         self._queue.put_nowait(None)
 
-    async def next(self) -> Message | None:
+    async def next(self) -> NatsMessage | None:
         """Return the next message; `None` if the watch must read the stored state."""
         self.check()
         message = await self._queue.get()

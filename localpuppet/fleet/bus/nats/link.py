@@ -35,7 +35,7 @@ __all__ = [
     "Msg",
     "NatsError",
     "NatsLink",
-    "NobodyError",
+    "NoResponderError",
     "StalledError",
     "Subscription",
     "reason",
@@ -59,7 +59,7 @@ class FloodError(UnavailableError):
     """A batch exceeds the size limit."""
 
 
-class NobodyError(UnavailableError):
+class NoResponderError(UnavailableError):
     """A subject has no responder: no JetStream, or its servers are electing a leader."""
 
 
@@ -212,7 +212,7 @@ class NatsLink:
                 answer.exception()  # retrieved: it may have failed during the publish
         if message.headers == _NO_RESPONDERS:
             hint = "is JetStream on, and may this user use it?"
-            raise NobodyError(f"no responder for {subject}", where=self._where, hint=hint)
+            raise NoResponderError(f"no responder for {subject}", where=self._where, hint=hint)
         return message
 
     async def batches(

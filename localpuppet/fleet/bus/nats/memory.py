@@ -28,7 +28,7 @@ class StreamState:
     keys: tuple[str, ...]
 
 
-class Memory:
+class SequenceHistory:
     """Records when the stream reached which sequences."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from localpuppet.fleet.bus.key_value import Entry
+from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.bus.nats.link import Msg
 
 # Tolerances: seconds, and a part of the time since the server reported its time.
@@ -23,7 +23,7 @@ _HEAD = re.compile(rb"(-?)([0-9]{1,12}\.[0-9]{3})?\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class NatsMessage:
     """The last message of a key.
 
     Attributes:
@@ -32,7 +32,7 @@ class Message:
         expires: When it expires by the server's clock, in seconds since 1970; `None` for never.
     """
 
-    entry: Entry
+    entry: KeyValueEntry
     removed: bool
     expires: float | None
 
@@ -76,7 +76,7 @@ def packed(value: bytes, *, ttl: float | None, removed: bool = False) -> bytes:
     return (b"-" if removed else b"") + head + b"\n" + value
 
 
-def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> Message:
+def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> NatsMessage:
     """Return the message in a body; an invalid body counts as expired.
 
     Any client that may write a key can write any body, so a reader must not fail.
@@ -89,17 +89,17 @@ def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> Message:
     """
     found = _HEAD.match(data)
     if found is None:
-        return Message(
-            entry=Entry(key=key, value=b"", revision=revision), removed=False, expires=0.0
+        return NatsMessage(
+            entry=KeyValueEntry(key=key, value=b"", revision=revision), removed=False, expires=0.0
         )
-    return Message(
-        entry=Entry(key=key, value=data[found.end() :], revision=revision),
+    return NatsMessage(
+        entry=KeyValueEntry(key=key, value=data[found.end() :], revision=revision),
         removed=bool(found[1]),
         expires=stored + float(found[2]) if found[2] else None,
     )
 
 
-def fetched(key: str, message: Msg) -> Message:
+def fetched(key: str, message: Msg) -> NatsMessage:
     """Return the message that a consumer sent; see `unpacked`.
 
     Args:

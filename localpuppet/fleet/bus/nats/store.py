@@ -20,14 +20,21 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from localpuppet.fleet.bus.checked_store import CheckedStore, Collected, Following
+from localpuppet.fleet.bus.checked_store import CheckedStore, ListingEntries, WatchOptions
 from localpuppet.fleet.bus.deadline import end_of_step, in_time
-from localpuppet.fleet.bus.key_value import PART, Change, Entry, Gone, Listing, Put
+from localpuppet.fleet.bus.key_value import (
+    PART,
+    Change,
+    KeyListing,
+    KeyRemoval,
+    KeyValueEntry,
+    KeyWrite,
+)
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.feed import NatsFeed
-from localpuppet.fleet.bus.nats.message import Message, server_version
+from localpuppet.fleet.bus.nats.message import NatsMessage, server_version
 from localpuppet.fleet.bus.nats.stream import NatsStream
-from localpuppet.fleet.bus.nats.subjects import PASSING, PLACES, Place, place_of
+from localpuppet.fleet.bus.nats.subjects import PASSING, PLACES, SubjectRange, place_of
 from localpuppet.fleet.bus.servers import Servers
 
 
@@ -78,7 +85,7 @@ class NatsKeyValue(CheckedStore):
         streams: The streams, on one connection.
     """
 
-    def __init__(self, streams: Mapping[Place, NatsStream]) -> None:
+    def __init__(self, streams: Mapping[SubjectRange, NatsStream]) -> None:
         self._connection = streams[PASSING].connection
         super().__init__(streams[PASSING].timeout)
         self._stores = {place: _StreamKeys(stream) for place, stream in streams.items()}
@@ -93,10 +100,10 @@ class NatsKeyValue(CheckedStore):
         """Close the connection; see `KeyValue.close`."""
         await self._connection.close()
 
-    async def _get(self, key: str) -> Entry | None:
+    async def _get(self, key: str) -> KeyValueEntry | None:
         return await self._of(key).get(key)
 
-    async def _list(self, prefix: str, largest: int) -> Listing:
+    async def _list(self, prefix: str, largest: int) -> KeyListing:
         return await self._of(prefix).list(prefix, largest)
 
     async def _write(
@@ -107,7 +114,7 @@ class NatsKeyValue(CheckedStore):
     async def _remove(self, key: str, revision: int) -> bool:
         return await self._of(key).remove(key, revision)
 
-    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+    async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
         async with aclosing(self._of(prefix).watch(prefix, how)) as changes:
             async for change in changes:
                 yield change
@@ -127,12 +134,12 @@ class _StreamKeys:
         self.timeout = stream.timeout
         self._stream = stream
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> KeyValueEntry | None:
         """Return the newest value of a key."""
         message = await self._last(key)
         return message.entry if message is not None and self._stream.alive(message) else None
 
-    async def list(self, prefix: str, largest: int) -> Listing:
+    async def list(self, prefix: str, largest: int) -> KeyListing:
         """Return the entries below a prefix."""
         listing = await self._read(prefix, largest)
         if not listing.entries:
@@ -172,7 +179,7 @@ class _StreamKeys:
             return False
         return await self._stream.publish_removal(key, revision) is not None
 
-    async def watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+    async def watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
         """Yield the changes below a prefix."""
         after = how.after
         seen = checked = after or 0
@@ -214,8 +221,8 @@ class _StreamKeys:
                     told = {at for at in told if at > checked}
 
     async def _news(
-        self, prefix: str, heard: Message | None, how: Following, checked: int, upto: int
-    ) -> AsyncGenerator[Message, None]:
+        self, prefix: str, heard: NatsMessage | None, how: WatchOptions, checked: int, upto: int
+    ) -> AsyncGenerator[NatsMessage, None]:
         """Yield the received message, or else the messages stored after `checked`."""
         if heard is not None:
             yield heard
@@ -223,12 +230,12 @@ class _StreamKeys:
             async for message in self._stream.read(prefix, largest=how.largest, after=checked):
                 yield message
 
-    def _change(self, message: Message) -> Change | None:
+    def _change(self, message: NatsMessage) -> Change | None:
         if message.removed:
-            return Gone(key=message.entry.key, revision=message.entry.revision)
-        return Put(entry=message.entry) if self._stream.alive(message) else None
+            return KeyRemoval(key=message.entry.key, revision=message.entry.revision)
+        return KeyWrite(entry=message.entry) if self._stream.alive(message) else None
 
-    async def _last(self, key: str) -> Message | None:
+    async def _last(self, key: str) -> NatsMessage | None:
         message = await self._stream.last(key)
         if message is not None and self._stream.needs_time(message):
             await self._stream.tell_time(key)
@@ -238,17 +245,17 @@ class _StreamKeys:
         entry = await self.get(key)
         return entry is not None and entry.revision == revision
 
-    async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+    async def _listed(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
         """Yield a listing, or its parts; the revision of the last part applies to all.
 
-        A key that is removed meanwhile may be in an earlier part: `Gone` follows for it.
+        A key that is removed meanwhile may be in an earlier part: `KeyRemoval` follows for it.
         """
         if not how.parts:
             yield await self._read(prefix, how.largest)
             return
         state = await self._stream.state(prefix)
-        part: list[Entry] = []
-        gone: list[Gone] = []
+        part: list[KeyValueEntry] = []
+        gone: list[KeyRemoval] = []
         size, last = 0, state.last
         async for message in self._stream.below(prefix, state, largest=how.largest):
             last = max(last, message.entry.revision)
@@ -256,19 +263,19 @@ class _StreamKeys:
                 part.append(message.entry)
                 size += len(message.entry.value)
             elif message.removed and message.entry.revision > state.last:
-                gone.append(Gone(key=message.entry.key, revision=message.entry.revision))
+                gone.append(KeyRemoval(key=message.entry.key, revision=message.entry.revision))
             if size >= PART:
-                yield Listing(entries=tuple(part), revision=last, more=True)
+                yield KeyListing(entries=tuple(part), revision=last, more=True)
                 part, size = [], 0
-        yield Listing(entries=tuple(part), revision=last)
+        yield KeyListing(entries=tuple(part), revision=last)
         for change in gone:
             yield change
 
     @in_time
-    async def _read(self, prefix: str, largest: int) -> Listing:
+    async def _read(self, prefix: str, largest: int) -> KeyListing:
         state = await self._stream.state(prefix)
-        found = Collected(prefix, self._stream.connection.where)
-        newest: dict[str, Message] = {}  # a key may have been replaced or removed meanwhile
+        found = ListingEntries(prefix, self._stream.connection.where)
+        newest: dict[str, NatsMessage] = {}  # a key may have been replaced or removed meanwhile
         async for message in self._stream.below(prefix, state, largest=largest):
             found.add((message.entry,))
             newest[message.entry.key] = message
@@ -277,9 +284,9 @@ class _StreamKeys:
             key=lambda entry: entry.key,
         )
         last = max((one.revision for one in found.entries), default=0)
-        return Listing(entries=tuple(entries), revision=max(state.last, last))
+        return KeyListing(entries=tuple(entries), revision=max(state.last, last))
 
 
 def _reached(change: Change, seen: int) -> int:
     """Return a watcher's position after a listing; removals that follow it are older."""
-    return change.revision if isinstance(change, Listing) else seen
+    return change.revision if isinstance(change, KeyListing) else seen

@@ -23,9 +23,9 @@ from localpuppet.fleet.bus.nats import stream_config
 from localpuppet.fleet.bus.nats.api import BATCH, CAREFUL, JetStream
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.link import FloodError, Msg, NatsLink, StalledError
-from localpuppet.fleet.bus.nats.memory import TRACE, Memory, StreamState
+from localpuppet.fleet.bus.nats.memory import TRACE, SequenceHistory, StreamState
 from localpuppet.fleet.bus.nats.message import (
-    Message,
+    NatsMessage,
     ServerClock,
     fetched,
     packed,
@@ -33,7 +33,7 @@ from localpuppet.fleet.bus.nats.message import (
     server_version,
     unpacked,
 )
-from localpuppet.fleet.bus.nats.subjects import Place, key_of, subject_of, subjects_below
+from localpuppet.fleet.bus.nats.subjects import SubjectRange, key_of, subject_of, subjects_below
 from localpuppet.fleet.bus.servers import Servers
 
 # Up to this number, keys are read one by one.
@@ -54,7 +54,7 @@ class NatsStream:
         place: The place of the stream.
     """
 
-    def __init__(self, connection: NatsConnection, servers: Servers, place: Place) -> None:
+    def __init__(self, connection: NatsConnection, servers: Servers, place: SubjectRange) -> None:
         self.connection = connection
         self._api = JetStream(connection)
         self._name = stream_config.stream_name(servers, place)
@@ -64,7 +64,7 @@ class NatsStream:
         self._server_ttl = False
         self._replicated = False
         self._clock = ServerClock()
-        self._memory = Memory()
+        self._memory = SequenceHistory()
 
     @property
     def timeout(self) -> float:
@@ -133,7 +133,7 @@ class NatsStream:
         """Return whether the markers of all removals after a sequence still exist."""
         return self._memory.reaches(after, state)
 
-    async def last(self, key: str) -> Message | None:
+    async def last(self, key: str) -> NatsMessage | None:
         """Return the last message of a key, also a removal marker or an expired one."""
         await self.prepare()
         subject = subject_of(self._place.kept, key)
@@ -205,7 +205,7 @@ class NatsStream:
 
     async def below(
         self, keys: str, state: StreamState, *, largest: int
-    ) -> AsyncGenerator[Message, None]:
+    ) -> AsyncGenerator[NatsMessage, None]:
         """Yield the last messages below the prefix that `state` was requested for; see `read`."""
         # A consumer costs the server ten times as much as a plain request, and most agents find few
         # or no messages. With replicas, one that lags may answer a plain request.
@@ -226,7 +226,7 @@ class NatsStream:
 
     async def read(
         self, keys: str, *, largest: int, after: int | None = None
-    ) -> AsyncGenerator[Message, None]:
+    ) -> AsyncGenerator[NatsMessage, None]:
         """Yield the last messages below a prefix of keys, in the order of their sequences.
 
         If the server stalls, reading restarts from the first message: never a shorter list.
@@ -267,7 +267,7 @@ class NatsStream:
 
     async def _once(
         self, subject: str, policy: dict[str, object], size: int
-    ) -> AsyncGenerator[Message, None]:
+    ) -> AsyncGenerator[NatsMessage, None]:
         async with self._consumer(subject, policy) as (name, pending):
             if pending:
                 async for part in self._api.fetched(self._name, name, size=size):
@@ -312,7 +312,7 @@ class NatsStream:
             with suppress(UnavailableError):  # the server removes an unused consumer
                 await self._api.call(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
 
-    def heard(self, message: Msg) -> Message:
+    def heard(self, message: Msg) -> NatsMessage:
         """Return a republished message; raise ValueError if it is invalid."""
         headers = message.headers or {}
         try:
@@ -326,17 +326,17 @@ class NatsStream:
             return found
         raise ValueError("no key of the bus")
 
-    def alive(self, message: Message) -> bool:
+    def alive(self, message: NatsMessage) -> bool:
         """Return whether a message is a value that has not certainly expired."""
         if message.removed:
             return False
         return message.expires is None or message.expires > self._clock.passed()
 
-    def needs_time(self, message: Message) -> bool:
+    def needs_time(self, message: NatsMessage) -> bool:
         """Return whether only the server's time can decide if a message has expired."""
         return message.expires is not None and not self._clock.known and not self._server_ttl
 
-    def _dead(self, messages: Iterable[Message]) -> list[int]:
+    def _dead(self, messages: Iterable[NatsMessage]) -> list[int]:
         """Return the sequences of expired messages, if the server does not remove them."""
         if self._server_ttl:
             return []

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from localpuppet.fleet.bus.nats.subjects import Place
+from localpuppet.fleet.bus.nats.subjects import SubjectRange
 from localpuppet.fleet.bus.servers import Servers
 
 # Settings that localpuppet requires; an operator's own limits stay.
@@ -15,12 +15,14 @@ _DEFAULTS = ("consumer_limits",)
 _UNUSED = 300 * 10**9
 
 
-def stream_name(servers: Servers, place: Place) -> str:
+def stream_name(servers: Servers, place: SubjectRange) -> str:
     """Return the name of the stream of a place."""
     return servers.stream + place.suffix
 
 
-def wanted_stream(servers: Servers, place: Place, *, version: tuple[int, int]) -> dict[str, Any]:
+def wanted_stream(
+    servers: Servers, place: SubjectRange, *, version: tuple[int, int]
+) -> dict[str, Any]:
     """Return the configuration of the stream, in the fields of JetStream's API.
 
     Args:

@@ -11,7 +11,7 @@ from localpuppet.fleet.bus.layout import EXPORTS, FORGOTTEN, INVENTORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SubjectRange:
     """A stream's part of the subjects.
 
     Attributes:
@@ -26,16 +26,16 @@ class Place:
 
 
 # Transient keys: an operator may set a maximum age for this stream.
-PASSING = Place(kept="lp", live="lp-live", suffix="")
+PASSING = SubjectRange(kept="lp", live="lp-live", suffix="")
 # Lasting keys, until a newer value: no maximum age, and a separate size limit.
-LASTING = Place(kept="lp-inventory", live="lp-inventory-live", suffix="-inventory")
+LASTING = SubjectRange(kept="lp-inventory", live="lp-inventory-live", suffix="-inventory")
 PLACES = (PASSING, LASTING)
 _LASTING = (INVENTORY, EXPORTS, FORGOTTEN)
 _TO_SUBJECT = str.maketrans({"/": ".", ".": "~"})
 _TO_KEY = str.maketrans({".": "/", "~": "."})
 
 
-def place_of(key: str) -> Place:
+def place_of(key: str) -> SubjectRange:
     """Return the place of a key, or of a prefix of keys."""
     return LASTING if key.startswith(_LASTING) else PASSING
 

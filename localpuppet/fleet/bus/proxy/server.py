@@ -17,7 +17,14 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.bus.key_value import Change, Entry, Gone, KeyValue, Listing, RefusedError
+from localpuppet.fleet.bus.key_value import (
+    Change,
+    KeyListing,
+    KeyRemoval,
+    KeyValue,
+    KeyValueEntry,
+    RefusedError,
+)
 
 # A value of 512 KiB takes 683 KiB here.
 MAX_LINE = 1024 * 1024
@@ -91,16 +98,16 @@ async def _do(kv: KeyValue, fields: Fields) -> dict[str, Any]:
 
 def change_lines(change: Change) -> list[dict[str, Any]]:
     """Return the lines of a change: a listing is a head and one line for each entry."""
-    if isinstance(change, Listing):
+    if isinstance(change, KeyListing):
         count = len(change.entries)
         head = {"ok": True, "listing": change.revision, "count": count, "more": change.more}
         return [head, *({"ok": True, "put": entry_to_dict(entry)} for entry in change.entries)]
-    if isinstance(change, Gone):
+    if isinstance(change, KeyRemoval):
         return [{"ok": True, "gone": change.key, "revision": change.revision}]
     return [{"ok": True, "put": entry_to_dict(change.entry)}]
 
 
-def entry_to_dict(entry: Entry) -> dict[str, Any]:
+def entry_to_dict(entry: KeyValueEntry) -> dict[str, Any]:
     """Return an entry in the form of a line."""
     value = base64.b64encode(entry.value).decode("ascii")
     return {"key": entry.key, "value": value, "revision": entry.revision}
@@ -111,9 +118,9 @@ def encode(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
 
-def entry_from(fields: Fields) -> Entry:
+def entry_from(fields: Fields) -> KeyValueEntry:
     """Return the entry in a line."""
-    return Entry(
+    return KeyValueEntry(
         key=fields.text("key"),
         value=fields.parsed("value", _bytes),
         revision=fields.integer("revision"),

@@ -15,8 +15,15 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.machine.unix_socket import ask
-from localpuppet.fleet.bus.checked_store import CheckedStore, Following
-from localpuppet.fleet.bus.key_value import Change, Entry, Gone, Listing, Put, RefusedError
+from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
+from localpuppet.fleet.bus.key_value import (
+    Change,
+    KeyListing,
+    KeyRemoval,
+    KeyValueEntry,
+    KeyWrite,
+    RefusedError,
+)
 from localpuppet.fleet.bus.proxy.server import encode, entry_from, read
 
 # Added to the network side's own deadline, so that calls that it forgot end too.
@@ -62,13 +69,13 @@ class ProxyKeyValue(CheckedStore):
         """Reject later calls; see `KeyValue.close`."""
         self._closed = True
 
-    async def _get(self, key: str) -> Entry | None:
+    async def _get(self, key: str) -> KeyValueEntry | None:
         answer = await self._one("get", key=key)
         with self._understood():
             fields = answer.inner_or_none("entry")
             return None if fields is None else entry_from(fields)
 
-    async def _list(self, prefix: str, largest: int) -> Listing:
+    async def _list(self, prefix: str, largest: int) -> KeyListing:
         deadline = self.timeout + self._margin
         try:
             async with (
@@ -76,7 +83,7 @@ class ProxyKeyValue(CheckedStore):
                 aclosing(self._ask("list", prefix=prefix, largest=largest)) as lines,
             ):
                 async for change in self._changes(lines):
-                    if isinstance(change, Listing):
+                    if isinstance(change, KeyListing):
                         return change
         except TimeoutError as error:
             raise UnavailableError(
@@ -106,7 +113,7 @@ class ProxyKeyValue(CheckedStore):
         with self._understood():
             return answer.boolean("done")
 
-    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+    async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
         async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as lines:
             with self._understood():
                 (await anext(lines)).boolean("heard")  # changes follow later
@@ -145,7 +152,7 @@ class ProxyKeyValue(CheckedStore):
             with self._understood():
                 change = _change(line)
             if isinstance(change, int):
-                entries: list[Entry] = []
+                entries: list[KeyValueEntry] = []
                 size = 0
                 while len(entries) < change:
                     following = await anext(lines)
@@ -155,7 +162,7 @@ class ProxyKeyValue(CheckedStore):
                     if change > MAX_ENTRIES or size > MAX_BYTES:
                         raise UnavailableError("lists more than there can be", where=self._where)
                     entries.append(entry)
-                yield Listing(
+                yield KeyListing(
                     entries=tuple(entries),
                     revision=line.integer("listing"),
                     more=line.boolean("more"),
@@ -188,12 +195,12 @@ def _refusal(line: Fields) -> UnavailableError | InvalidInputError:
     return RefusedError(error) if refused else UnavailableError(error)
 
 
-def _change(line: Fields) -> Put | Gone | int:
+def _change(line: Fields) -> KeyWrite | KeyRemoval | int:
     """Return the change in a line; for the head of a listing, the number of lines that follow."""
     if "listing" in line:
         line.integer("listing")
         line.boolean("more")
         return line.integer("count")
     if "gone" in line:
-        return Gone(key=line.text("gone"), revision=line.integer("revision"))
-    return Put(entry=entry_from(line.inner("put")))
+        return KeyRemoval(key=line.text("gone"), revision=line.integer("revision"))
+    return KeyWrite(entry=entry_from(line.inner("put")))

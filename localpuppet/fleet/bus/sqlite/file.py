@@ -20,10 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.checked_store import Collected
-from localpuppet.fleet.bus.key_value import Entry, Gone, Listing, Put
+from localpuppet.fleet.bus.checked_store import ListingEntries
+from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValueEntry, KeyWrite
 from localpuppet.fleet.bus.sqlite.place import make_file
-from localpuppet.fleet.bus.sqlite.position import Look, Position
+from localpuppet.fleet.bus.sqlite.position import Position, WatchSnapshot
 
 SCHEMA = 1
 APPLICATION = 0x6C707562  # "lpub" in the file's header: identifies the file
@@ -110,24 +110,24 @@ class SqliteFile:
         except OSError:
             return True
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> KeyValueEntry | None:
         """Return the value of a key."""
         with self._problems():
             return self._get(key)
 
-    def list(self, prefix: str, largest: int) -> Listing:
+    def list(self, prefix: str, largest: int) -> KeyListing:
         """Return the entries below a prefix, except larger values."""
         with self._problems(), self._transaction("DEFERRED"):
             return self._list(prefix, largest)
 
-    def look(self, prefix: str, position: Position) -> Look:
+    def look(self, prefix: str, position: Position) -> WatchSnapshot:
         """Return the changes below a prefix after a position; a listing if they are unknown."""
         with self._problems(), self._transaction("DEFERRED"):
             revision, compacted = self._counter()
             if position.key or position.after < compacted or position.after > revision:
                 return self._listed(prefix, position, revision)
             if position.after == revision:
-                return Look(changes=(), position=position, more=False)
+                return WatchSnapshot(changes=(), position=position, more=False)
             rows = self._connection.execute(
                 _CHANGES,
                 {
@@ -138,14 +138,14 @@ class SqliteFile:
                 },
             ).fetchall()
         changes = tuple(
-            Gone(key=key, revision=at)
+            KeyRemoval(key=key, revision=at)
             if value is None
-            else Put(entry=Entry(key=key, value=value, revision=at))
+            else KeyWrite(entry=KeyValueEntry(key=key, value=value, revision=at))
             for at, key, value in rows
         )
         more = len(rows) == LOOK
         after = rows[-1][0] if more else revision
-        return Look(changes=changes, position=replace(position, after=after), more=more)
+        return WatchSnapshot(changes=changes, position=replace(position, after=after), more=more)
 
     def write(
         self, key: str, value: bytes, *, ttl: float | None, expected: int | None
@@ -248,12 +248,12 @@ class SqliteFile:
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
         self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
-    def _get(self, key: str) -> Entry | None:
+    def _get(self, key: str) -> KeyValueEntry | None:
         row = self._connection.execute(
             f"SELECT value, revision FROM entries WHERE key = :key AND {_ALIVE}",  # noqa: S608
             {"key": key, "now": _now()},
         ).fetchone()
-        return None if row is None else Entry(key=key, value=row[0], revision=row[1])
+        return None if row is None else KeyValueEntry(key=key, value=row[0], revision=row[1])
 
     def _revision(self, key: str) -> int:
         row = self._connection.execute(
@@ -262,16 +262,16 @@ class SqliteFile:
         ).fetchone()
         return 0 if row is None else int(row[0])
 
-    def _list(self, prefix: str, largest: int) -> Listing:
+    def _list(self, prefix: str, largest: int) -> KeyListing:
         rows = self._connection.execute(
             f"SELECT key, value, revision {_BELOW} ORDER BY key",
             {**_range(prefix), "largest": largest, "now": _now()},
         )
-        found = Collected(prefix, str(self.path))
-        found.add(Entry(key=key, value=value, revision=at) for key, value, at in rows)
-        return Listing(entries=tuple(found.entries), revision=self._counter()[0])
+        found = ListingEntries(prefix, str(self.path))
+        found.add(KeyValueEntry(key=key, value=value, revision=at) for key, value, at in rows)
+        return KeyListing(entries=tuple(found.entries), revision=self._counter()[0])
 
-    def _listed(self, prefix: str, position: Position, revision: int) -> Look:
+    def _listed(self, prefix: str, position: Position, revision: int) -> WatchSnapshot:
         """Return a listing, or its next part.
 
         Parts are read at several moments, and all have the revision of the first: what is written
@@ -279,7 +279,9 @@ class SqliteFile:
         """
         if not position.parts:
             listing = self._list(prefix, position.largest)
-            return Look(changes=(listing,), position=replace(position, after=revision), more=False)
+            return WatchSnapshot(
+                changes=(listing,), position=replace(position, after=revision), more=False
+            )
         after = position.after if position.key else revision
         rows = self._connection.execute(
             f"SELECT key, value, revision {_BELOW} ORDER BY key LIMIT {LOOK}",
@@ -291,13 +293,15 @@ class SqliteFile:
             },
         ).fetchall()
         more = len(rows) == LOOK
-        listing = Listing(
-            entries=tuple(Entry(key=key, value=value, revision=at) for key, value, at in rows),
+        listing = KeyListing(
+            entries=tuple(
+                KeyValueEntry(key=key, value=value, revision=at) for key, value, at in rows
+            ),
             revision=after,
             more=more,
         )
         following = replace(position, after=after, key=rows[-1][0] if more else "")
-        return Look(changes=(listing,), position=following, more=more)
+        return WatchSnapshot(changes=(listing,), position=following, more=more)
 
     def _counter(self) -> tuple[int, int]:
         ((revision, compacted),) = self._connection.execute(

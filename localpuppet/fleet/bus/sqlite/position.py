@@ -23,7 +23,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class WatchSnapshot:
     """The changes that a watcher finds in one look.
 
     Attributes:

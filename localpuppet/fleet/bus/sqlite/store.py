@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.checked_store import CheckedStore, Following
-from localpuppet.fleet.bus.key_value import Change, Entry, Listing
+from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValueEntry
 from localpuppet.fleet.bus.sqlite.doorbell import Doorbell
 from localpuppet.fleet.bus.sqlite.file import LockedError, SqliteFile
 from localpuppet.fleet.bus.sqlite.position import Position
@@ -70,10 +70,10 @@ class SqliteKeyValue(CheckedStore):
         self._path = file.path
         self._bell = bell
 
-    async def _get(self, key: str) -> Entry | None:
+    async def _get(self, key: str) -> KeyValueEntry | None:
         return await self._ask(lambda file: file.get(key))
 
-    async def _list(self, prefix: str, largest: int) -> Listing:
+    async def _list(self, prefix: str, largest: int) -> KeyListing:
         return await self._ask(lambda file: file.list(prefix, largest))
 
     async def _write(
@@ -90,7 +90,7 @@ class SqliteKeyValue(CheckedStore):
             self._ring()
         return removed
 
-    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+    async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
         position = Position(
             after=-1 if how.after is None else how.after,  # no store has -1: it lists
             largest=how.largest,

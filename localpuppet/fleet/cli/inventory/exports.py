@@ -81,7 +81,7 @@ def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
     else:
         render.emit("nobody exports that")
     for problem in refused:
-        render.Silent().note(
+        render.QuietObserver().note(
             f"warning: what {problem.node} exports since its last run does not count:"
             f" {problem.reason}"
         )
@@ -106,7 +106,7 @@ def _propose(node: NodeWiring, offers: "list[Offer]", *, as_json: bool) -> None:
     elif found:
         render.emit("\n".join(found))
     else:
-        render.Silent().note(f"{peers(node).collect_policy} lacks nothing")
+        render.QuietObserver().note(f"{peers(node).collect_policy} lacks nothing")
 
 
 async def _held(
@@ -126,7 +126,7 @@ async def _held(
         return list(held.find(node=name, kind=kind))
 
     try:
-        async with inventory.reader(render.Silent().note) as view:
+        async with inventory.reader(render.QuietObserver().note) as view:
             offers = inventory.ask(view, look).answer
             refused = [one for one in held.refused().values() if name in (None, one.node)]
     finally:

@@ -13,7 +13,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.fleet.inventory.entry import InventoryEntry
-    from localpuppet.fleet.inventory.reading import Found
+    from localpuppet.fleet.inventory.reading import InventoryAnswer
     from localpuppet.fleet.wiring.inventory import InventoryWiring
 
 T = TypeVar("T")
@@ -97,21 +97,23 @@ def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> Non
 
 async def read_entry(
     inventory: "InventoryWiring", name: NodeName
-) -> tuple["Found[InventoryEntry | None]", str]:
+) -> tuple["InventoryAnswer[InventoryEntry | None]", str]:
     """Return a node's entry, and why a newer one was rejected; empty where none was."""
-    async with inventory.reader(render.Silent().note) as view:
+    async with inventory.reader(render.QuietObserver().note) as view:
         found = inventory.ask(view, lambda reader: reader.entry(name))
         refused = {one.node: one.reason for one in view.refused()}
     return found, refused.get(name, "")
 
 
-async def _counts(inventory: "InventoryWiring", path: str) -> "Found[list[tuple[str, int]]]":
+async def _counts(
+    inventory: "InventoryWiring", path: str
+) -> "InventoryAnswer[list[tuple[str, int]]]":
     from localpuppet.fleet.inventory.summary import counts
 
-    async with inventory.reader(render.Silent().note) as view:
+    async with inventory.reader(render.QuietObserver().note) as view:
         return inventory.ask(view, lambda reader: counts(reader.nodes(), path))
 
 
-def _freshness(found: "Found[T]") -> dict[str, int | float]:
+def _freshness(found: "InventoryAnswer[T]") -> dict[str, int | float]:
     """Return the bus's revision that an answer is from, and its age in seconds."""
     return {"revision": found.revision, "age": found.age}

@@ -24,8 +24,8 @@ def forget_command(node: NodeWiring, name: str) -> None:
     which '*' does not mean). A good run of NODE brings it back, unless its key is revoked.
     """
     from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.fleet.wiring.telling import TellingWiring
+    from localpuppet.fleet.wiring.telling import PublishingWiring
 
     forgotten = NodeName.parse(name)
-    run(TellingWiring(node).forget(forgotten))
+    run(PublishingWiring(node).forget(forgotten))
     render.emit(f"told all nodes to forget {forgotten}; each does if its policy allows 'forget'")

@@ -24,14 +24,14 @@ def publish_command(node: NodeWiring, show: bool) -> None:
     the settings name a bus.
     """
     from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.fleet.wiring.telling import TellingWiring
+    from localpuppet.fleet.wiring.telling import PublishingWiring
 
-    telling = TellingWiring(node)
+    telling = PublishingWiring(node)
     if show:
         entry = telling.outbox().entry()
         render.emit_json({"schema": 1, "entry": None if entry is None else entry.to_dict()})
         return
-    news = run(telling.publish(render.Silent().note))
+    news = run(telling.publish(render.QuietObserver().note))
     if news is None:
         render.emit("there is nothing to tell: no good whole run was made here yet")
     else:

@@ -9,7 +9,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.reading import CouldNotAsk
+from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -56,7 +56,7 @@ def query_command(
     What nodes say counts only with their signatures. An inventory that cannot be asked, or that is
     too old (inventory.max_stale), is an error with exit code 69, never an empty answer.
     """
-    from localpuppet.fleet.inventory.query.functions import Question
+    from localpuppet.fleet.inventory.query.functions import FunctionCall
     from localpuppet.fleet.wiring.inventory import InventoryWiring
     from localpuppet.fleet.wiring.run_async import run
 
@@ -68,9 +68,9 @@ def query_command(
     arguments: list[Json] = [expression]
     if paths:
         arguments.append([*paths])
-    calls = InventoryWiring(node).calls(render.Silent().note)
-    found = run(calls.ask(Question.of("query", arguments)))
-    if isinstance(found, CouldNotAsk):
+    calls = InventoryWiring(node).calls(render.QuietObserver().note)
+    found = run(calls.ask(FunctionCall.of("query", arguments)))
+    if isinstance(found, UnansweredQuery):
         raise UnavailableError(f"could not be asked: {found.reason}", where="inventory")
     names = list(found.answer.names)
     facts = found.answer.result if isinstance(found.answer.result, dict) else {}

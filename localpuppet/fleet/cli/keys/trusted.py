@@ -123,4 +123,6 @@ def revoke_command(node: NodeWiring, name: str, as_json: bool) -> None:
         return
     render.emit(f"{signer} is trusted no more")
     if ca is not None:
-        render.Silent().note(f"a certificate of {signer} by {ca} still is: revoke it at the CA")
+        render.QuietObserver().note(
+            f"a certificate of {signer} by {ca} still is: revoke it at the CA"
+        )

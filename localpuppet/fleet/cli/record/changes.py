@@ -6,15 +6,15 @@ from typing import Any
 import click
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.triggers.cause import Cause
-from localpuppet.fleet.triggers.change import Change, How
+from localpuppet.fleet.triggers.cause import RunCause
+from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 from localpuppet.node.cli import render
 
 _BECAME = {
-    How.JOINED: "is in the answer now",
-    How.LEFT: "is not in the answer any more",
-    How.CHANGED: "is told of otherwise",
-    How.ELSEWHERE: "says something else of itself",
+    ChangeKind.JOINED: "is in the answer now",
+    ChangeKind.LEFT: "is not in the answer any more",
+    ChangeKind.CHANGED: "is told of otherwise",
+    ChangeKind.ELSEWHERE: "says something else of itself",
 }
 
 
@@ -38,10 +38,10 @@ def changes(request: Mapping[str, Any]) -> str:
     return "\n".join(shown)
 
 
-def _changes(request: Mapping[str, Any]) -> Iterator[tuple[str, Change]]:
+def _changes(request: Mapping[str, Any]) -> Iterator[tuple[str, AnswerChange]]:
     for raw in (request.get("causes") or {}).get("causes") or ():
         try:
-            cause = Cause.from_dict(raw)
+            cause = RunCause.from_dict(raw)
         except StateError:
             continue  # of another version
         for change in cause.changes:

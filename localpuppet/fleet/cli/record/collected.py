@@ -7,13 +7,13 @@ import click
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.fleet.exports.guarding import UNREPORTED
-from localpuppet.fleet.exports.recording import Collected
+from localpuppet.fleet.exports.recording import CollectorRecord
 from localpuppet.node.cli import render
 
 SHOWN = 5
 
 
-def lines(collected: Sequence[Collected], exported: int) -> str:
+def lines(collected: Sequence[CollectorRecord], exported: int) -> str:
     """Return a paragraph with its heading, or nothing where nothing was exported or collected.
 
     Args:
@@ -25,13 +25,13 @@ def lines(collected: Sequence[Collected], exported: int) -> str:
     return "\n".join([click.style("Exported resources", dim=True), *shown]) if shown else ""
 
 
-def would_take(collected: Sequence[Collected]) -> str:
+def would_take(collected: Sequence[CollectorRecord]) -> str:
     """Return a paragraph with its heading on what collectors would get now, or nothing for none."""
     heading = click.style("The collectors of the newest run would get now", dim=True)
     return "\n".join([heading, *collectors(collected)]) if collected else ""
 
 
-def collectors(collected: Sequence[Collected]) -> list[str]:
+def collectors(collected: Sequence[CollectorRecord]) -> list[str]:
     """Return lines about collectors: what each got of whom, and what is left out."""
     shown = []
     for one in collected:
@@ -51,7 +51,7 @@ def collectors(collected: Sequence[Collected]) -> list[str]:
     return shown
 
 
-def _answer(one: Collected) -> str:
+def _answer(one: CollectorRecord) -> str:
     if one.digest is None:
         return click.style(f"none: {render.user_text(one.reason)}", fg="red")
     more = f" and {len(one.nodes) - SHOWN} more" if len(one.nodes) > SHOWN else ""

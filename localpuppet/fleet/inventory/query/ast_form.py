@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.query.dotted import parse_field
-from localpuppet.fleet.inventory.query.paging import Clauses, fields_of, plain_fields
+from localpuppet.fleet.inventory.query.paging import QueryClauses, fields_of, plain_fields
 from localpuppet.fleet.inventory.query.resource_scope import check_fields, check_resources
 from localpuppet.fleet.inventory.query.rows import PARAMETER, check_column
 from localpuppet.fleet.inventory.query.tree import (
@@ -26,7 +26,7 @@ from localpuppet.fleet.inventory.query.tree import (
     OneOf,
     Operator,
     Or,
-    Related,
+    RelatedCondition,
     Select,
     check_nesting,
     check_size,
@@ -99,7 +99,7 @@ def _from(query: Sequence[Json]) -> Select:
     if len(query) < 2:
         raise InvalidInputError("'from' does not say what is asked for", where=_WHERE)
     entity = entity_named(query[1])
-    clauses = Clauses(entity, _WHERE)
+    clauses = QueryClauses(entity, _WHERE)
     where: Condition | None = None
     for part in query[2:]:
         if not isinstance(part, list) or not part:
@@ -172,7 +172,7 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
             field=Field(column="name", text="name"), operator=Operator.EQUAL, value=fact
         )
         _check_value(operator, value)
-        return Related(entity=Entity.FACTS, where=And(parts=(named, test)))
+        return RelatedCondition(entity=Entity.FACTS, where=And(parts=(named, test)))
     field = _field(left, entity)
     if field.column != PARAMETER or operator is not Operator.EQUAL:  # otherwise hashes compare too
         _check_value(operator, value)
@@ -231,7 +231,7 @@ def _in(left: Json, values: Json, entity: Entity) -> Condition:
             raise InvalidInputError(f"'array' wants a list of at most {MAX_VALUES}", where=_WHERE)
         fact = _named_fact(left, entity)
         if fact is not None:
-            return Related(
+            return RelatedCondition(
                 entity=Entity.FACTS,
                 where=And(
                     parts=(
@@ -269,7 +269,7 @@ def _subquery(arguments: Sequence[Json], entity: Entity) -> Condition:
         raise InvalidInputError("'subquery' wants an entity and a condition", where=_WHERE)
     other = entity_named(arguments[0])
     where = _condition(arguments[1], other) if len(arguments) == 2 else ALL
-    return Related(
+    return RelatedCondition(
         entity=other,
         where=_checked(where, other),
         same_fact=entity in _FACTS and other in _FACTS and entity is not other,

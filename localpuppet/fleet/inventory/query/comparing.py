@@ -3,7 +3,7 @@
 - A typed value equals values of its type only: `"8"` is not `8`, and `true` is not 1.
 - A `Loose` value is a literal without a type. It equals the same text, a number of the same size
   (`12.40` and 12.4) and the words for booleans. It has an order only if both sides are numbers.
-- A `Version` is compared part by part, with digits as numbers: `10.2` is later than `9.4`, and
+- A `VersionValue` is compared part by part, with digits as numbers: `10.2` is later than `9.4`, and
   `1.0rc1` earlier than `1.0`.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.tree import Loose, Operator, Value, Version
+from localpuppet.fleet.inventory.query.tree import Loose, Operator, Value, VersionValue
 
 MAX_NUMBER = 64
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?\Z")
@@ -38,7 +38,7 @@ def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
     """
     if isinstance(wanted, Loose):
         return _loosely(actual, operator, wanted.text)
-    if isinstance(wanted, Version):
+    if isinstance(wanted, VersionValue):
         return _as_versions(actual, operator, wanted.text)
     if operator is Operator.EQUAL:
         return same(actual, wanted)
@@ -55,7 +55,7 @@ def check_order(operator: Operator, wanted: Value, *, where: str) -> None:
         InvalidInputError: The operator is one of order, and the value neither number nor version.
     """
     number = isinstance(wanted, Loose) and number_in(wanted.text) is not None
-    if operator in _ORDER and not number and not isinstance(wanted, Version):
+    if operator in _ORDER and not number and not isinstance(wanted, VersionValue):
         raise InvalidInputError(
             f"{operator.value} compares with a number or a version, not with a text",
             where=where,

@@ -15,7 +15,14 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query import patterns
 from localpuppet.fleet.inventory.query.comparing import compare, same
 from localpuppet.fleet.inventory.query.resource_scope import scope_of
-from localpuppet.fleet.inventory.query.rows import NESTED, PARAMETER, TAG, NodeRows, Row, leaves
+from localpuppet.fleet.inventory.query.rows import (
+    NESTED,
+    PARAMETER,
+    TAG,
+    NodeRows,
+    QueryRow,
+    leaves,
+)
 from localpuppet.fleet.inventory.query.tree import (
     And,
     Compare,
@@ -30,12 +37,12 @@ from localpuppet.fleet.inventory.query.tree import (
     Operator,
     Or,
     Pattern,
-    Related,
+    RelatedCondition,
     Step,
     Value,
 )
 
-Holds = Callable[[Row, NodeRows], bool | None]
+Holds = Callable[[QueryRow, NodeRows], bool | None]
 # The rows of a subquery, one key per row with the values of its fields.
 Values = Callable[[InSelect], set[tuple[str, ...]]]
 
@@ -63,13 +70,13 @@ def compiled(condition: Condition, entity: Entity, values: Values) -> Holds:
         return _is_null(condition)
     if isinstance(condition, OneOf):
         return _one_of(condition)
-    if isinstance(condition, Related):
+    if isinstance(condition, RelatedCondition):
         return _related(condition, values)
     return _in_select(condition, values(condition))
 
 
 def _all(parts: list[Holds]) -> Holds:
-    def holds(row: Row, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows) -> bool | None:
         verdict: bool | None = True
         for part in parts:
             one = part(row, node)
@@ -82,7 +89,7 @@ def _all(parts: list[Holds]) -> Holds:
 
 
 def _any(parts: list[Holds]) -> Holds:
-    def holds(row: Row, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows) -> bool | None:
         verdict: bool | None = False
         for part in parts:
             one = part(row, node)
@@ -95,7 +102,7 @@ def _any(parts: list[Holds]) -> Holds:
 
 
 def _negated(part: Holds) -> Holds:
-    def holds(row: Row, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows) -> bool | None:
         one = part(row, node)
         return None if one is None else not one
 
@@ -108,7 +115,7 @@ def _compare(condition: Compare) -> Holds:
     read = _reader(condition.field)
     test = _test(condition)
 
-    def holds(row: Row, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows) -> bool | None:
         verdict: bool | None = None
         for value in read(row):
             one = None if value is None else test(value)
@@ -231,7 +238,7 @@ def _step(wanted: Json) -> Callable[[Json], bool]:
 def _is_null(condition: IsNull) -> Holds:
     read = _reader(condition.field)
 
-    def holds(row: Row, node: NodeRows) -> bool:
+    def holds(row: QueryRow, node: NodeRows) -> bool:
         return all(value is None for value in read(row)) is condition.wanted
 
     return holds
@@ -241,19 +248,19 @@ def _one_of(condition: OneOf) -> Holds:
     read = _reader(condition.field)
     wanted = {key(value) for value in condition.values}
 
-    def holds(row: Row, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows) -> bool | None:
         found = [value for value in read(row) if value is not None]
         return any(key(value) in wanted for value in found) if found else None
 
     return holds
 
 
-def _related(condition: Related, values: Values) -> Holds:
+def _related(condition: RelatedCondition, values: Values) -> Holds:
     inner = compiled(condition.where, condition.entity, values)
     scope = scope_of(condition.where)
     last: tuple[NodeRows | None, bool] = (None, False)
 
-    def holds(row: Row, node: NodeRows) -> bool:
+    def holds(row: QueryRow, node: NodeRows) -> bool:
         nonlocal last
         if condition.same_fact:
             name = row.at("name")
@@ -268,7 +275,7 @@ def _related(condition: Related, values: Values) -> Holds:
 
 
 def _in_select(condition: InSelect, wanted: set[tuple[str, ...]]) -> Holds:
-    def holds(row: Row, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows) -> bool | None:
         found = [row.at(one.column, exact(one.path)) for one in condition.fields]
         if any(value is None for value in found):
             return None
@@ -277,7 +284,7 @@ def _in_select(condition: InSelect, wanted: set[tuple[str, ...]]) -> Holds:
     return holds
 
 
-def _reader(field: Field) -> Callable[[Row], Iterator[Json]]:
+def _reader(field: Field) -> Callable[[QueryRow], Iterator[Json]]:
     """Return a function that yields a row's values at a field: several if a step is a pattern."""
     column, path = field.column, field.path
     if column == PARAMETER:
@@ -292,7 +299,7 @@ def _reader(field: Field) -> Callable[[Row], Iterator[Json]]:
         return lambda row: iter((row.at(column, place),))
     steps = [_pattern(step) for step in path]
 
-    def read(row: Row) -> Iterator[Json]:
+    def read(row: QueryRow) -> Iterator[Json]:
         for place, value in leaves(row.at(column)):
             if len(place) == len(steps) and all(
                 step(one) for step, one in zip(steps, place, strict=True)

@@ -39,10 +39,10 @@ from localpuppet.fleet.inventory.query.tree import (
     Operator,
     Or,
     Pattern,
-    Related,
+    RelatedCondition,
     Step,
     Value,
-    Version,
+    VersionValue,
     check_size,
     check_text,
     parse_step,
@@ -114,7 +114,7 @@ def parse_nodes(query: Json) -> Condition:
     if _is_none(query):
         return ALL
     if isinstance(query, list):
-        return Related(entity=Entity.NODES, where=parse_condition(query, Entity.NODES))
+        return RelatedCondition(entity=Entity.NODES, where=parse_condition(query, Entity.NODES))
     if isinstance(query, str) and _PQL.match(query):
         raise InvalidInputError(
             "is PQL, which only puppetdb_query() takes",
@@ -244,7 +244,7 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
     if mode is not _Mode.NODES:
         raise InvalidInputError(f"there is a resource among {mode.value}", where=_WHERE)
     check_resources(where)
-    return Related(entity=Entity.RESOURCES, where=where)
+    return RelatedCondition(entity=Entity.RESOURCES, where=where)
 
 
 def _equal(column: str, value: str | bool) -> Compare:
@@ -254,7 +254,7 @@ def _equal(column: str, value: str | bool) -> Compare:
 def _subquery(name: str, body: "Tree[Token]") -> Condition:
     if name != "node":
         raise InvalidInputError(f"#{name[:40]} is not answered", where=_WHERE, hint="only #node is")
-    return Related(entity=Entity.NODES, where=_condition(body, _Mode.COLUMNS))
+    return RelatedCondition(entity=Entity.NODES, where=_condition(body, _Mode.COLUMNS))
 
 
 def _step(tree: "Tree[Token]") -> Step:
@@ -287,7 +287,7 @@ def _value(tree: "Tree[Token]", operator: Operator) -> Value:
     if token.type in ("DOUBLE", "SINGLE"):
         return _unquoted(text)
     if token.type == "VERSION":
-        return Version(_unquoted(text.removeprefix("version(").removesuffix(")").strip()))
+        return VersionValue(_unquoted(text.removeprefix("version(").removesuffix(")").strip()))
     if token.type == "DATE":
         return _date(_unquoted(text[1:].strip()))
     return Loose(text)

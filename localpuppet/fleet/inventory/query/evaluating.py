@@ -3,7 +3,7 @@
 - Rows come node by node, sorted by name; rows that `Select.order` does not order stay in that
   order.
 - A limit of rows bounds the work of a query. The size of the answer is limited while it grows
-  (`Room`), because a whole fleet does not fit into memory.
+  (`AnswerBudget`), because a whole fleet does not fit into memory.
 
 Example: `Evaluation(reader).answer(select).rows`.
 """
@@ -24,7 +24,7 @@ from localpuppet.fleet.inventory.query import conditions
 from localpuppet.fleet.inventory.query.comparing import sort_key
 from localpuppet.fleet.inventory.query.hints import fact_names, necessary
 from localpuppet.fleet.inventory.query.resource_scope import scope_of
-from localpuppet.fleet.inventory.query.rows import COLUMNS, TIMES, NodeRows, ResourceScope, Row
+from localpuppet.fleet.inventory.query.rows import COLUMNS, TIMES, NodeRows, QueryRow, ResourceScope
 from localpuppet.fleet.inventory.query.tree import Count, Entity, Field, InSelect, Select
 from localpuppet.fleet.inventory.reading import Equal, InventoryReader
 
@@ -41,7 +41,7 @@ MAX_ANSWER = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class QueryAnswer:
     """The result of a query.
 
     Attributes:
@@ -63,7 +63,7 @@ class Answer:
         return [loads_again(text.encode()) for text in self.texts]
 
 
-class Room:
+class AnswerBudget:
     """The remaining size of an answer as JSON."""
 
     def __init__(self) -> None:
@@ -88,10 +88,10 @@ def _too_much() -> InvalidInputError:
     )
 
 
-class Hit(NamedTuple):
+class MatchingRow(NamedTuple):
     """A matching row and its node; a named tuple, because there are many."""
 
-    row: Row
+    row: QueryRow
     node: NodeRows
 
 
@@ -115,7 +115,7 @@ class Evaluation:
         self._source = source
         self._seen = 0
 
-    def answer(self, select: Select) -> Answer:
+    def answer(self, select: Select) -> QueryAnswer:
         """Evaluate a query.
 
         Raises:
@@ -133,19 +133,19 @@ class Evaluation:
             if weight > MAX_ANSWER or len(kept) > MAX_ROWS:
                 kept, weight = _relieved(select, kept)
         kept = _cut(select, _sorted(select, kept))
-        return Answer(
+        return QueryAnswer(
             texts=[one.text for one in kept],
             names=sorted({one.name for one in kept}),
             watched=[one.watched for one in kept],
             owners=[one.name for one in kept],
         )
 
-    def _counted(self, select: Select) -> Answer:
+    def _counted(self, select: Select) -> QueryAnswer:
         groups: dict[tuple[str, ...], dict[str, Json]] = {} if select.group_by else {(): {}}
         counts: Counter[tuple[str, ...]] = Counter()
         counted = next((one for one in select.columns or () if isinstance(one, Count)), None)
         names = set()
-        room = Room()
+        room = AnswerBudget()
         for hit in self.hits(select):
             names.add(str(hit.node.known.node))
             group = tuple(conditions.key(_value(hit.row, one)) for one in select.group_by)
@@ -163,9 +163,9 @@ class Evaluation:
         for order in reversed(select.order):
             rows.sort(key=_text_of(order.field.text), reverse=order.descending)
         rows = _cut(select, rows)
-        return Answer(texts=list(map(compact, rows)), names=sorted(names), watched=rows)
+        return QueryAnswer(texts=list(map(compact, rows)), names=sorted(names), watched=rows)
 
-    def hits(self, select: Select) -> Iterator[Hit]:
+    def hits(self, select: Select) -> Iterator[MatchingRow]:
         """Yield the matching rows before grouping, ordering and limits.
 
         Raises:
@@ -184,7 +184,7 @@ class Evaluation:
                         hint="ask for named facts, or for fewer nodes",
                     )
                 if holds(row, node) is True:
-                    yield Hit(row, node)
+                    yield MatchingRow(row, node)
 
     def _hint(self, select: Select, scope: ResourceScope) -> Equal:
         """Return the index hint: what every node of an answer must have."""
@@ -252,7 +252,7 @@ def _text_of(text: str) -> Callable[[dict[str, Json]], Key]:
     return lambda row: sort_key(row.get(text))
 
 
-def _kept(select: Select, hit: Hit) -> _Kept:
+def _kept(select: Select, hit: MatchingRow) -> _Kept:
     shown: dict[str, Json] = {}
     whole = []
     columns = _columns(select, hit.row)
@@ -278,7 +278,7 @@ def _kept(select: Select, hit: Hit) -> _Kept:
     )
 
 
-def _columns(select: Select, row: Row) -> list[Field]:
+def _columns(select: Select, row: QueryRow) -> list[Field]:
     if select.columns is not None:
         return [column for column in select.columns if type(column) is Field]
     # A class has only its name, even if exported resources have more columns.
@@ -286,7 +286,7 @@ def _columns(select: Select, row: Row) -> list[Field]:
     return [Field(column=column, text=column) for column in has]
 
 
-def _value(row: Row, one: Field) -> Json:
+def _value(row: QueryRow, one: Field) -> Json:
     return row.at(one.column, conditions.exact(one.path))
 
 

@@ -19,7 +19,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.inventory.query.comparing import check_order, is_number
 from localpuppet.fleet.inventory.query.conditions import members
 from localpuppet.fleet.inventory.query.discovery import matching
-from localpuppet.fleet.inventory.query.node_facts import NodeFacts, dig
+from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.patterns import searching
 from localpuppet.fleet.inventory.query.tree import (
     ROLE,
@@ -107,7 +107,7 @@ class FactFilter:
             number=field if operator in _ORDERS else None,
         )
 
-    def is_not_a_number(self, facts: NodeFacts) -> bool:
+    def is_not_a_number(self, facts: PackedFacts) -> bool:
         """Return whether the fact or a member of it should be a number but is not."""
         if self.number is None:
             return False

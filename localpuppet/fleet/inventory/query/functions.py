@@ -3,7 +3,7 @@
 - Names, number of arguments, errors and order of results are those of the predecessors
   (docs/queries.md).
 
-Example: `Question.of("servers_with_role", ["web"]).answer(reader).result`.
+Example: `FunctionCall.of("servers_with_role", ["web"]).answer(reader).result`.
 """
 
 import hashlib
@@ -20,9 +20,14 @@ from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.index import SERVER
 from localpuppet.fleet.inventory.query import puppetdb
 from localpuppet.fleet.inventory.query.discovery import parse_nodes, parse_resources
-from localpuppet.fleet.inventory.query.evaluating import Answer, Evaluation, Room, canonical
+from localpuppet.fleet.inventory.query.evaluating import (
+    AnswerBudget,
+    Evaluation,
+    QueryAnswer,
+    canonical,
+)
 from localpuppet.fleet.inventory.query.fact_filter import FactFilter
-from localpuppet.fleet.inventory.query.node_facts import NodeFacts, dig
+from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of
 from localpuppet.fleet.inventory.query.patterns import searching
 from localpuppet.fleet.inventory.query.tree import (
@@ -50,7 +55,7 @@ _FACTS = Field(column="facts", text="facts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class FunctionReply:
     """An answer for Puppet code.
 
     Attributes:
@@ -95,11 +100,11 @@ class _Server:
 
 
 Arguments = Sequence[Json]
-_Function = Callable[[InventoryReader, Arguments], Reply]
+_Function = Callable[[InventoryReader, Arguments], FunctionReply]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class FunctionCall:
     """A call of one of the functions.
 
     Attributes:
@@ -111,7 +116,7 @@ class Question:
     arguments: tuple[Json, ...]
 
     @classmethod
-    def of(cls, function: str, arguments: Arguments) -> "Question":
+    def of(cls, function: str, arguments: Arguments) -> "FunctionCall":
         """Return a call with a valid number of arguments.
 
         Raises:
@@ -140,7 +145,7 @@ class Question:
         shown = ", ".join(json.dumps(one, ensure_ascii=False) for one in self.arguments)
         return f"{self.function}({shown if len(shown) <= MAX_SHOWN else f'{shown[:MAX_SHOWN]}…'})"
 
-    def answer(self, reader: InventoryReader) -> Reply:
+    def answer(self, reader: InventoryReader) -> FunctionReply:
         """Evaluate the call.
 
         Args:
@@ -158,7 +163,7 @@ class Question:
 def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:
     """Return whole fact hashes, sorted by fqdn."""
     select = Select(entity=Entity.INVENTORY, where=check_size(where))
-    room = Room()
+    room = AnswerBudget()
     # Entries are sorted by node name, which is the fqdn in the answer.
     return [
         _Server(
@@ -170,9 +175,9 @@ def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:
     ]
 
 
-def _reply(servers: Sequence[_Server], *, text: str | None = None) -> Reply:
+def _reply(servers: Sequence[_Server], *, text: str | None = None) -> FunctionReply:
     """Return an answer of servers; `text` is the function's result if it differs."""
-    return Reply(
+    return FunctionReply(
         text=elements(one.text for one in servers) if text is None else text,
         names=tuple(sorted({one.node for one in servers})),
         watched=[one.watched for one in servers],
@@ -184,7 +189,7 @@ def _reply(servers: Sequence[_Server], *, text: str | None = None) -> Reply:
 class _Told:
     """The watched values of an answer by node; a count has no node."""
 
-    answer: Answer
+    answer: QueryAnswer
 
     def __iter__(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
         """Yield each node with its watched values, computed on demand."""
@@ -193,7 +198,7 @@ class _Told:
             yield from zip(owners, map(labelled, watched), strict=True)
 
 
-def _servers_with_role(reader: InventoryReader, arguments: Arguments) -> Reply:
+def _servers_with_role(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     return _reply(_with_role(reader, arguments))
 
 
@@ -222,13 +227,13 @@ def _any_role(names: Sequence[str]) -> Condition:
     )
 
 
-def _server_with_role(reader: InventoryReader, arguments: Arguments) -> Reply:
+def _server_with_role(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     roles, fallback = (arguments, None) if len(arguments) == 1 else (arguments[:-1], arguments[-1])
     first = _with_role(reader, roles)[:1]
     return _reply(first, text=first[0].text if first else compact(fallback))
 
 
-def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> Reply:
+def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     filters = [FactFilter.parse(text) for text in _texts(arguments, "a fact query")]
     found = _reply(_servers(reader, And(parts=tuple(one.condition for one in filters))))
     ordered = {one.number.text: one for one in filters if one.number}
@@ -239,7 +244,7 @@ def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> I
     """Yield a warning for each fact, by its text, that is not a number on some node."""
     odd: dict[str, list[str]] = {text: [] for text in filters}
     for known in reader.nodes():
-        facts = NodeFacts(known)
+        facts = PackedFacts(known)
         for text, one in filters.items():
             if one.is_not_a_number(facts):
                 odd[text].append(str(known.node))
@@ -267,22 +272,22 @@ def _texts(arguments: Arguments, what: str) -> list[str]:
     return found
 
 
-def _nodes(reader: InventoryReader, query: Json) -> Iterator[tuple[str, NodeFacts]]:
+def _nodes(reader: InventoryReader, query: Json) -> Iterator[tuple[str, PackedFacts]]:
     """Yield the matching nodes with their facts."""
     select = Select(entity=Entity.INVENTORY, where=parse_nodes(query), columns=(CERTNAME,))
     for hit in Evaluation(reader).hits(select):
         yield str(hit.node.known.node), hit.node.facts
 
 
-def _query_nodes(reader: InventoryReader, arguments: Arguments) -> Reply:
+def _query_nodes(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     if len(arguments) == 1:
         names = [name for name, _ in _nodes(reader, arguments[0])]
-        return Reply(text=compact(names), names=tuple(names), watched=None)
+        return FunctionReply(text=compact(names), names=tuple(names), watched=None)
     fact = arguments[1]
     if not isinstance(fact, str) or not fact:
         raise InvalidInputError("the fact must be a string")
     first, *path = fact.split(".")
-    room = Room()
+    room = AnswerBudget()
     values = []
     texts = []
     for name, facts in _nodes(reader, arguments[0]):
@@ -290,7 +295,7 @@ def _query_nodes(reader: InventoryReader, arguments: Arguments) -> Reply:
         if whole is not None:
             values.append((name, dig(whole, _steps(path))))
             texts.append(room.take(compact(values[-1][1])))
-    return Reply(
+    return FunctionReply(
         text=elements(texts),
         names=tuple(name for name, _ in values),
         watched=[value for _, value in values],
@@ -302,7 +307,7 @@ def _steps(path: Sequence[str]) -> tuple[str | int, ...]:
     return tuple(map(parse_step, path))
 
 
-def _query_facts(reader: InventoryReader, arguments: Arguments) -> Reply:
+def _query_facts(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     query, wanted = arguments
     names = _texts(wanted if isinstance(wanted, list) else [wanted], "a fact's name")
     return _by_node(
@@ -311,19 +316,21 @@ def _query_facts(reader: InventoryReader, arguments: Arguments) -> Reply:
     )
 
 
-def _by_node(found: Iterable[tuple[str, dict[str, Json]]], *, empty: bool = False) -> Reply:
+def _by_node(found: Iterable[tuple[str, dict[str, Json]]], *, empty: bool = False) -> FunctionReply:
     """Return an answer of facts by node, without nodes that have none unless `empty` is set."""
-    room = Room()
+    room = AnswerBudget()
     told: dict[str, dict[str, Json]] = {}
     texts: dict[str, JsonText] = {}
     for node, about in found:
         if about or empty:
             texts[node] = JsonText(room.take(compact(about)))
             told[node] = about
-    return Reply(text=members(texts), names=tuple(told), watched={**told}, told=list(told.items()))
+    return FunctionReply(
+        text=members(texts), names=tuple(told), watched={**told}, told=list(told.items())
+    )
 
 
-def _facts_named(facts: NodeFacts, name: str) -> Iterator[tuple[str, Json]]:
+def _facts_named(facts: PackedFacts, name: str) -> Iterator[tuple[str, Json]]:
     if len(name) > 2 and name.startswith("/") and name.endswith("/"):
         search = searching(name[1:-1])
         yield from ((one, value) for one, value in facts.items() if search(one))
@@ -334,7 +341,7 @@ def _facts_named(facts: NodeFacts, name: str) -> Iterator[tuple[str, Json]]:
         yield name.replace(".", "_"), dig(value, _steps(path))
 
 
-def _query_resources(reader: InventoryReader, arguments: Arguments) -> Reply:
+def _query_resources(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     grouped = len(arguments) == 3 and arguments[2] is True
     where = parse_resources(arguments[1])
     select = Select(entity=Entity.RESOURCES, where=where)
@@ -344,17 +351,17 @@ def _query_resources(reader: InventoryReader, arguments: Arguments) -> Reply:
     names = tuple(name for name in answer.names if name in wanted)
     told = [(name, about) for name, about in _Told(answer) if name in wanted]
     if not grouped:
-        return Reply(text=compact(kept), names=names, watched=list(kept), told=told)
+        return FunctionReply(text=compact(kept), names=names, watched=list(kept), told=told)
     # Rows come node by node.
     groups: dict[str, Json] = {
         str(name): list(found) for name, found in groupby(kept, key=itemgetter("certname"))
     }
-    return Reply(text=compact(groups), names=names, watched=groups, told=told)
+    return FunctionReply(text=compact(groups), names=names, watched=groups, told=told)
 
 
-def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> Reply:
+def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     answer = Evaluation(reader).answer(puppetdb.parse(arguments[0]))
-    return Reply(
+    return FunctionReply(
         text=elements(answer.texts),
         names=tuple(answer.names),
         watched=list(answer.watched),
@@ -362,12 +369,12 @@ def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> Reply:
     )
 
 
-def _query(reader: InventoryReader, arguments: Arguments) -> Reply:
+def _query(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     if len(arguments) == 1:
         return _query_nodes(reader, arguments)
     paths = {name: name.split(".") for name in _texts(arguments[1:], "a fact's name")}
 
-    def named(facts: NodeFacts) -> dict[str, Json]:
+    def named(facts: PackedFacts) -> dict[str, Json]:
         return {name: facts.at((path[0], *_steps(path[1:]))) for name, path in paths.items()}
 
     answered = _nodes(reader, arguments[0])

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.brief import KnownNode
+from localpuppet.fleet.inventory.brief import InventoryNode
 from localpuppet.fleet.inventory.index import PATHS
 
 # Facter 4's legacy facts that follow from one structured fact:
@@ -78,7 +78,7 @@ TOLD: Mapping[tuple[str | int, ...], str] = {
 MAX_TOLD = 200
 
 
-class NodeFacts:
+class PackedFacts:
     """The facts of one node; its entry is unpacked only for facts that are not in the brief.
 
     Args:
@@ -87,7 +87,7 @@ class NodeFacts:
 
     __slots__ = ("_known", "_of_interfaces", "_own", "_published_")
 
-    def __init__(self, known: KnownNode) -> None:
+    def __init__(self, known: InventoryNode) -> None:
         self._known = known
         name, roles = str(known.node), known.roles
         self._own: dict[str, Json] = {"fqdn": name, "clientcert": name}

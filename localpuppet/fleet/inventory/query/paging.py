@@ -11,8 +11,8 @@ from localpuppet.fleet.inventory.query.tree import (
     Count,
     Entity,
     Field,
-    Order,
     Select,
+    SortOrder,
 )
 
 MAX_FIELDS = 100
@@ -21,7 +21,7 @@ MAX_COUNT = 1_000_000_000
 _FUNCTIONS = ("avg", "sum", "min", "max", "to_string")
 
 
-class Clauses:
+class QueryClauses:
     """The clauses of one `from`.
 
     Args:
@@ -35,7 +35,7 @@ class Clauses:
         self._seen: set[str] = set()
         self._columns: tuple[Field | Count, ...] | None = None
         self._group_by: tuple[Field, ...] = ()
-        self._order: tuple[Order, ...] = ()
+        self._order: tuple[SortOrder, ...] = ()
         self._limit: int | None = None
         self._offset = 0
         self.filter: Json = None
@@ -110,7 +110,7 @@ class Clauses:
             else:
                 raise InvalidInputError("'extract' has two conditions", where=self._where)
 
-    def _orders(self, arguments: Sequence[Json]) -> tuple[Order, ...]:
+    def _orders(self, arguments: Sequence[Json]) -> tuple[SortOrder, ...]:
         listed = arguments[0] if len(arguments) == 1 else None
         if not isinstance(listed, list) or not 0 < len(listed) <= MAX_FIELDS:
             raise InvalidInputError("'order_by' wants a list of fields", where=self._where)
@@ -126,7 +126,7 @@ class Clauses:
                 field = Field(column="count", text="count")
             else:
                 field = parse_field(name, self._entity, where=self._where)
-            found.append(Order(field=field, descending=direction == "desc"))
+            found.append(SortOrder(field=field, descending=direction == "desc"))
         return tuple(found)
 
 

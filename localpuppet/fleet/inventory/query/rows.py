@@ -11,8 +11,8 @@ from itertools import islice
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.brief import KnownNode
-from localpuppet.fleet.inventory.query.node_facts import NodeFacts, dig
+from localpuppet.fleet.inventory.brief import InventoryNode
+from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import ExportsReader
 
@@ -95,7 +95,7 @@ class ResourceScope:
 ANY_RESOURCE = ResourceScope()
 
 
-class Row:
+class QueryRow:
     """A row.
 
     Args:
@@ -109,7 +109,7 @@ class Row:
     def __init__(
         self,
         values: Mapping[str, Json],
-        facts: NodeFacts | None = None,
+        facts: PackedFacts | None = None,
         made: Mapping[str, Callable[[], Json]] | None = None,
     ) -> None:
         self.values = values
@@ -134,9 +134,9 @@ class NodeRows:
 
     __slots__ = ("_exports", "facts", "known")
 
-    def __init__(self, known: KnownNode, exports: ExportsReader) -> None:
+    def __init__(self, known: InventoryNode, exports: ExportsReader) -> None:
         self.known = known
-        self.facts = NodeFacts(known)
+        self.facts = PackedFacts(known)
         self._exports = exports
 
     def rows(
@@ -144,7 +144,7 @@ class NodeRows:
         entity: Entity,
         names: frozenset[str] | None = None,
         scope: ResourceScope = ANY_RESOURCE,
-    ) -> Iterator[Row]:
+    ) -> Iterator[QueryRow]:
         """Yield at most `MAX_OF_NODE` rows of an entity.
 
         Args:
@@ -156,19 +156,19 @@ class NodeRows:
             return islice(self._resources(scope), MAX_OF_NODE)
         return islice(self._rows(entity, names), MAX_OF_NODE)
 
-    def _rows(self, entity: Entity, names: frozenset[str] | None) -> Iterator[Row]:
+    def _rows(self, entity: Entity, names: frozenset[str] | None) -> Iterator[QueryRow]:
         if entity is Entity.INVENTORY:
             yield self._inventory()
         elif entity is Entity.NODES:
             yield self._node()
         elif entity is Entity.FACTS:
             for name, value in self._named(names):
-                yield Row({**self._base(), "name": name, "value": value})
+                yield QueryRow({**self._base(), "name": name, "value": value})
         elif entity is Entity.FACT_CONTENTS:
             for name, value in self._named(names):
                 for path, leaf in leaves(value, (name,)):
                     row: dict[str, Json] = {"path": [*path], "name": name, "value": leaf}
-                    yield Row({**self._base(), **row})
+                    yield QueryRow({**self._base(), **row})
 
     def _base(self) -> dict[str, Json]:
         return {"certname": str(self.known.node), "environment": self._environment()}
@@ -177,8 +177,8 @@ class NodeRows:
         # Puppet's default for an input without an environment.
         return str(self.known.environment or "production")
 
-    def _inventory(self) -> Row:
-        return Row(
+    def _inventory(self) -> QueryRow:
+        return QueryRow(
             {**self._base(), "role": list(self.known.roles)},
             self.facts,
             {"timestamp": self._timestamp, "trusted": self._trusted},
@@ -199,9 +199,9 @@ class NodeRows:
             "hostname": hostname,
         }
 
-    def _node(self) -> Row:
+    def _node(self) -> QueryRow:
         at, environment = self._timestamp(), self._environment()
-        return Row(
+        return QueryRow(
             {
                 "certname": str(self.known.node),
                 "deactivated": None,
@@ -222,19 +222,19 @@ class NodeRows:
             if value is not None:
                 yield name, value
 
-    def _resources(self, scope: ResourceScope) -> Iterator[Row]:
+    def _resources(self, scope: ResourceScope) -> Iterator[QueryRow]:
         about: dict[str, Json]
         entry = self.known.entry()
         if scope.classes:
             for name in sorted(entry.classes):
                 about = {"type": CLASS, "title": capitalized(name), "exported": False}
-                yield Row({**self._base(), **about})
+                yield QueryRow({**self._base(), **about})
         if not scope.exported or entry.exports.digest is None:
             return
         for one in self._exports.exported(str(entry.node), scope.kind):
             about = {"type": one.type, "title": one.title, "exported": True}
             about |= {"tags": [*one.tags], "file": one.file, "line": one.line}
-            yield Row({**self._base(), **about, "parameters": dict(one.parameters)})
+            yield QueryRow({**self._base(), **about, "parameters": dict(one.parameters)})
 
 
 def leaves(

@@ -98,7 +98,7 @@ class Loose:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class VersionValue:
     """A literal to compare as a version: part by part, digits as numbers.
 
     Attributes:
@@ -108,7 +108,7 @@ class Version:
     text: str
 
 
-Value = Json | Loose | Version
+Value = Json | Loose | VersionValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ class InSelect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Related:
+class RelatedCondition:
     """A condition that the row's node has a matching row of another entity.
 
     Attributes:
@@ -215,7 +215,7 @@ class Or:
     parts: tuple["Condition", ...]
 
 
-Condition = Compare | IsNull | OneOf | InSelect | Related | Not | And | Or
+Condition = Compare | IsNull | OneOf | InSelect | RelatedCondition | Not | And | Or
 ALL = And(parts=())
 
 
@@ -231,7 +231,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class SortOrder:
     """A sort criterion.
 
     Attributes:
@@ -261,7 +261,7 @@ class Select:
     where: Condition = ALL
     columns: tuple[Field | Count, ...] | None = None
     group_by: tuple[Field, ...] = ()
-    order: tuple[Order, ...] = ()
+    order: tuple[SortOrder, ...] = ()
     limit: int | None = None
     offset: int = 0
 
@@ -330,7 +330,7 @@ def walk(condition: Condition, depth: int = 1) -> Iterator[tuple[Condition, int]
             waiting.extend((part, level + 1) for part in one.parts)
         elif isinstance(one, Not):
             waiting.append((one.part, level + 1))
-        elif isinstance(one, Related):
+        elif isinstance(one, RelatedCondition):
             waiting.append((one.where, level + 1))
         elif isinstance(one, InSelect):
             waiting.append((one.select.where, level + 1))

@@ -13,7 +13,7 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.enc.document import NodeDocument
-    from localpuppet.node.releases.catalogs import NodeFacts
+    from localpuppet.node.releases.catalogs import FactOverrides
     from localpuppet.node.releases.release import Release
 
 # Puppet makes `trusted` of these facts, so 'puppet lookup' overrides all of them or none.
@@ -140,14 +140,14 @@ def _classify(
 
 def _collect_facts(
     node: NodeWiring, name: "NodeName | None", file: Path | None
-) -> "NodeFacts | None":
+) -> "FactOverrides | None":
     """Return the facts of a node, overridden by those of a file; `None` for this machine's.
 
     Raises:
         InvalidInputError: The file is invalid, or the node has published no facts.
         UnavailableError: The inventory is unreachable.
     """
-    from localpuppet.node.releases.catalogs import NodeFacts
+    from localpuppet.node.releases.catalogs import FactOverrides
     from localpuppet.node.releases.making.compiling import read_values
 
     _, values = ({}, {}) if file is None else read_values(file)
@@ -159,7 +159,7 @@ def _collect_facts(
                 where=str(file),
                 hint="write all four, or name the node: --node NAME",
             )
-        return NodeFacts(name=None, values=values) if values else None
+        return FactOverrides(name=None, values=values) if values else None
     facts = None
     if file is None or node.neighbours.exchange_resources:
         facts = node.neighbours.facts(name)
@@ -167,7 +167,7 @@ def _collect_facts(
         raise InvalidInputError(
             f"{name} is not in the inventory", hint="pass its facts: --facts FILE"
         )
-    return NodeFacts(name=name, values={**(facts or {}), **values})
+    return FactOverrides(name=name, values={**(facts or {}), **values})
 
 
 def _document(node: NodeWiring, file: Path) -> "NodeDocument":

@@ -14,7 +14,7 @@ from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.cli.record import queries
 from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import State, Status
+from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def follow_log(
     rest = ""
     while True:
         status = records.status(run)
-        finished = status.state is State.FINISHED and not records.orphaned(status)
+        finished = status.state is RunState.FINISHED and not records.orphaned(status)
         text = _read(run)
         *lines, rest = (rest + text[position:]).split("\n")
         position = len(text)

@@ -12,7 +12,7 @@ from localpuppet.node.cli.render_resources import SECTIONS, sections, shortener,
 from localpuppet.node.puppet.resources import ReportedResource, resources_of, slowest
 from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.run import State, Status
+from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.wiring.node import NodeWiring
 
 SLOWEST = 5
@@ -83,7 +83,7 @@ def report_command(
     for text in addition.paragraphs:
         render.emit(f"\n{text}")
     if resources is None:
-        goes_on = status.state is not State.FINISHED
+        goes_on = status.state is not RunState.FINISHED
         why = "the run is active" if goes_on else "Puppet left none: it applied nothing"
         render.emit(f"\nno report of this run: {why}")
         return 0

@@ -10,8 +10,8 @@ from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.catalogs import NodeFacts
-    from localpuppet.node.releases.making.checking import Checked
+    from localpuppet.node.releases.catalogs import FactOverrides
+    from localpuppet.node.releases.making.checking import ReleaseCheck
     from localpuppet.node.releases.making.compiling import CompiledNode
 
 REFUSED = InvalidInputError.exit_code
@@ -101,13 +101,13 @@ def _compile(
 
     wiring = RunWiring(node)
     loaded = [node.inputs.read(name) for name in inputs]
-    machines: list[NodeFacts | None] = [*map(read_facts, facts)] or [None]
+    machines: list[FactOverrides | None] = [*map(read_facts, facts)] or [None]
     release = ReleaseWiring(node).work_trees().release(directory)
     compiler, answer = wiring.catalog_compiler(), wiring.classifier().answer
     return compile_nodes(release, loaded, machines, compiler=compiler, answer=answer)
 
 
-def as_dict(checked: "Checked") -> dict[str, object]:
+def as_dict(checked: "ReleaseCheck") -> dict[str, object]:
     """Return the JSON form."""
     return {
         "modules": {name: pin.name for name, pin in sorted(checked.lock.modules.items())},
@@ -121,7 +121,7 @@ def as_dict(checked: "Checked") -> dict[str, object]:
     }
 
 
-def show(checked: "Checked") -> None:
+def show(checked: "ReleaseCheck") -> None:
     """Show the result of the check."""
     from localpuppet.node.releases.lock import Pin
 

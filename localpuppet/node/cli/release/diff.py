@@ -7,7 +7,7 @@ import click
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.node.releases.difference import Difference, compare_catalogs
+from localpuppet.node.releases.difference import NameDifference, compare_catalogs
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
 
@@ -88,12 +88,12 @@ def _catalogs(
         document = node_document(read, release.enc, answer=None)
         document, left = only_in_other(document, own, other)
         if left:
-            render.Silent().note(f"{release.app} has no {', '.join(left)}: compiled without")
+            render.QuietObserver().note(f"{release.app} has no {', '.join(left)}: compiled without")
         catalogs.append(compiler.compile(release, document))
     return catalogs
 
 
-def _text(title: str, difference: Difference) -> str:
+def _text(title: str, difference: NameDifference) -> str:
     lines = [click.style(title, bold=True)]
     rows = [(click.style(f"  - {render.user_text(name)}", fg="red")) for name in difference.removed]
     rows += [

@@ -12,9 +12,9 @@ from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.manifest import Manifest
-    from localpuppet.node.releases.puppetfile.choosing import Choice
+    from localpuppet.node.releases.puppetfile.choosing import EntryChoice
     from localpuppet.node.releases.puppetfile.entry import Puppetfile
-    from localpuppet.node.releases.puppetfile.importing import Imported
+    from localpuppet.node.releases.puppetfile.importing import ImportResult
 
 PUPPETFILE = "Puppetfile"
 SOME_LEFT = 1
@@ -57,7 +57,7 @@ def import_command(
     evaluated only with --evaluate: by another user, without network. Other keys of an existing
     manifest.yaml (FILE, or beside PUPPETFILE) are kept.
     """
-    from localpuppet.node.releases.puppetfile.choosing import Rules
+    from localpuppet.node.releases.puppetfile.choosing import ImportRules
     from localpuppet.node.releases.puppetfile.importing import import_modules
     from localpuppet.node.wiring.releases import ReleaseWiring
 
@@ -67,7 +67,7 @@ def import_command(
     said = _read(node, file, evaluate=options["evaluate"])
     old = _existing(node, output or file.parent / "manifest.yaml")
     old, paths = _with_moduledir(old, said, file.parent)
-    rules = Rules(
+    rules = ImportRules(
         allow_file=node.settings.allow_file_urls,
         use_tags=options["use_tags"] or node.settings.tags_only,
         paths=paths,
@@ -151,7 +151,7 @@ def _with_moduledir(
 
 
 def _show(
-    said: "Puppetfile", found: "Imported", output: Path | None, *, check: bool, shown: bool
+    said: "Puppetfile", found: "ImportResult", output: Path | None, *, check: bool, shown: bool
 ) -> None:
     """Show the result for each entry, or only left-out ones if the manifest is printed.
 
@@ -186,7 +186,7 @@ def _show(
     render.say(f"{wrote}{taken} of {total} taken, {len(found.left)} left", err=err)
 
 
-def _notes(said: "Puppetfile", found: "Imported") -> list[tuple[int, str]]:
+def _notes(said: "Puppetfile", found: "ImportResult") -> list[tuple[int, str]]:
     """Return the notes on entries, each with its line, in order."""
     notes = list(said.notes.items())
     for choice in found.choices:
@@ -195,14 +195,14 @@ def _notes(said: "Puppetfile", found: "Imported") -> list[tuple[int, str]]:
     return sorted(notes)
 
 
-def _from(choice: "Choice") -> str:
+def _from(choice: "EntryChoice") -> str:
     if choice.left:
         return "left"
     source = "git" if "git" in choice.entry.options else "forge"
     return f"{source} {choice.said}" if choice.said else "-"
 
 
-def _to_dict(said: "Puppetfile", found: "Imported") -> dict[str, Any]:
+def _to_dict(said: "Puppetfile", found: "ImportResult") -> dict[str, Any]:
     return {
         "schema": 2,
         "modulepath": list(found.manifest.modulepath),

@@ -12,7 +12,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.lock import Lock
-    from localpuppet.node.releases.single.moves import Move
+    from localpuppet.node.releases.single.moves import PinMove
 
 MANIFEST = "manifest.yaml"
 
@@ -90,7 +90,7 @@ def lock_command(
             paths=_work_trees(paths),
         )
     for name, path in lock.paths.items():
-        render.Silent().note(f"{name} is the work tree {path}: for 'try', not for a release")
+        render.QuietObserver().note(f"{name} is the work tree {path}: for 'try', not for a release")
     changed = moves(old, lock)
     if options["as_json"]:
         render.emit_json({**lock.to_dict(), "changes": [move.to_dict() for move in changed]})
@@ -108,7 +108,7 @@ def _work_trees(said: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _show(lock: "Lock", changed: "tuple[Move, ...]", directory: Path, *, update: bool) -> None:
+def _show(lock: "Lock", changed: "tuple[PinMove, ...]", directory: Path, *, update: bool) -> None:
     rows = [
         (name, pin.name, pin.short, pin.tree_sha256[:16])
         for name, pin in [*sorted(lock.modules.items()), *sorted(lock.sources.items())]
@@ -120,14 +120,14 @@ def _show(lock: "Lock", changed: "tuple[Move, ...]", directory: Path, *, update:
     render.emit(f"wrote {directory / 'manifest.lock'}: {len(rows)} pinned")
 
 
-def _show_outdated(found: "tuple[Move, ...]", *, as_json: bool) -> None:
+def _show_outdated(found: "tuple[PinMove, ...]", *, as_json: bool) -> None:
     if as_json:
         render.emit_json({"schema": 1, "outdated": [move.to_dict() for move in found]})
         return
     _show_moves(found, "everything is the newest that there is")
 
 
-def _show_moves(found: "tuple[Move, ...]", nothing: str) -> None:
+def _show_moves(found: "tuple[PinMove, ...]", nothing: str) -> None:
     if not found:
         render.emit(nothing)
         return

@@ -6,8 +6,8 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.node.releases.staged import Staged
-from localpuppet.node.releases.staging import Staging
+from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.wiring.node import NodeWiring
 
 
@@ -57,9 +57,9 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 
 def _applied(node: NodeWiring) -> dict[str, str]:
     """Return the current release of each source, and the target of a rollback."""
-    from localpuppet.node.runs.going_back import GoingBack
+    from localpuppet.node.runs.going_back import RollbackService
 
-    going_back = GoingBack(node.good_runs, node.ledger)
+    going_back = RollbackService(node.good_runs, node.ledger)
     marks: dict[str, str] = {}
     rollback = node.rollback()
     for source in node.ledger.sources():
@@ -123,7 +123,7 @@ def verify_command(
         )
 
 
-def _one(staging: Staging, path: ReleasePath) -> Staged:
+def _one(staging: ReleaseStaging, path: ReleasePath) -> StagedRelease:
     staged = staging.known(path)
     if staged is None:
         raise InvalidInputError(f"{path} is not staged here", hint="'localpuppet stage' does it")

@@ -10,7 +10,7 @@ from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.making.checking import Checked
+    from localpuppet.node.releases.making.checking import ReleaseCheck
 
 
 @click.command(
@@ -68,7 +68,7 @@ def tag_command(
     releases = ReleaseWiring(node)
     makers = MakerWiring(node, releases)
 
-    def check() -> "Checked":
+    def check() -> "ReleaseCheck":
         with releases.repository(f"checking {directory}") as repository:
             return makers.checker(repository).check(directory)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from localpuppet.base import http
 from localpuppet.base.errors import UnavailableError
-from localpuppet.node.enc.instance.services import HINT, Server
+from localpuppet.node.enc.instance.services import HINT, MetadataServer
 
 TIMEOUT = 1.0
 PORT = 80
@@ -23,7 +23,9 @@ class MetadataClient:
         timeout: Seconds for one question, from the connection to the last byte.
     """
 
-    def __init__(self, server: Server, *, port: int = PORT, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, server: MetadataServer, *, port: int = PORT, timeout: float = TIMEOUT
+    ) -> None:
         self._server = server
         self._port = port
         self._timeout = timeout

@@ -27,7 +27,7 @@ _QUAD = r"([0-9.]{7,15})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class DhcpLease:
     """What a DHCP server gave this machine.
 
     Attributes:
@@ -39,7 +39,7 @@ class Lease:
     server: IPv4Address
 
 
-def parse_lease(text: str) -> Lease | None:
+def parse_lease(text: str) -> DhcpLease | None:
     """Return the lease that a client's file tells of; `None` where it tells of none.
 
     Raises:
@@ -59,7 +59,7 @@ def parse_lease(text: str) -> Lease | None:
         raise InvalidInputError("has a malformed address") from error
     if not _is_neighbour(own, other, subnet):
         raise InvalidInputError("the DHCP server is not on the lease's own subnet")
-    return Lease(address=own, server=other)
+    return DhcpLease(address=own, server=other)
 
 
 def _found(pattern: str, text: str) -> str | None:

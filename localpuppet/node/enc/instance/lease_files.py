@@ -8,14 +8,14 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import read_user_file
-from localpuppet.node.enc.instance.lease import Lease, parse_lease
+from localpuppet.node.enc.instance.lease import DhcpLease, parse_lease
 
 # dhclient's, by the distributions' habits; systemd-networkd's, by the number of the card.
 _NAME = re.compile(r"dhclient(?!6).*lease.*|[0-9]{1,9}")
 MAX_FILES = 256
 
 
-def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> Lease | None:
+def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> DhcpLease | None:
     """Return the lease in the file that was written last; `None` where there are no leases.
 
     Args:

@@ -21,7 +21,7 @@ from localpuppet.node.enc.instance.data import (
     InstanceData,
     parse_instance_id,
 )
-from localpuppet.node.enc.instance.lease import Lease
+from localpuppet.node.enc.instance.lease import DhcpLease
 from localpuppet.node.enc.instance.places import Service
 
 LINK_LOCAL = IPv4Address("169.254.169.254")
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class MetadataServer:
     """Where a metadata service is.
 
     Attributes:
@@ -66,7 +66,7 @@ class Metadata(Protocol):
         ...
 
 
-def server_of(service: Service, newest_lease: Callable[[], Lease | None]) -> Server:
+def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) -> MetadataServer:
     """Return where a service is.
 
     Raises:
@@ -74,7 +74,7 @@ def server_of(service: Service, newest_lease: Callable[[], Lease | None]) -> Ser
         UnavailableError: CloudStack is meant, and this machine has no lease.
     """
     if service is not Service.CLOUDSTACK:
-        return Server(address=LINK_LOCAL, source=None)
+        return MetadataServer(address=LINK_LOCAL, source=None)
     lease = newest_lease()
     if lease is None:
         raise UnavailableError(
@@ -82,7 +82,7 @@ def server_of(service: Service, newest_lease: Callable[[], Lease | None]) -> Ser
             where=str(service),
             hint=HINT,
         )
-    return Server(address=lease.server, source=lease.address)
+    return MetadataServer(address=lease.server, source=lease.address)
 
 
 def ask_service(service: Service, metadata: Metadata) -> InstanceData:

@@ -11,13 +11,13 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.files import open_user_file, state_problem
 from localpuppet.node.releases.forge.ports import ForgeRelease
-from localpuppet.node.releases.forge.tar import CHUNK, Rules, unpack
+from localpuppet.node.releases.forge.tar import CHUNK, TarRules, unpack
 from localpuppet.node.releases.limits import Budget, Limits
 
 METADATA = "metadata.json"
 MAX_METADATA = 1024 * 1024
 LIMITS = Limits(file=256 * 1024**2, unpacked=1024**3, members=100_000)
-_RULES = Rules(
+_RULES = TarRules(
     top=re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\Z"),
     hint="archives of modules are made by 'pdk build'",
     foreign=True,

@@ -21,7 +21,7 @@ from localpuppet.node.releases.forge.archive import sha256_of
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.ports import ForgeRelease, other_archive
 from localpuppet.node.releases.forge.transfer import MAX_DOCUMENT, MissingError, Transfer
-from localpuppet.node.releases.forge.versions import Version
+from localpuppet.node.releases.forge.versions import ModuleVersion
 from localpuppet.node.releases.git.names import parse_digest
 
 AT_ONCE = 4
@@ -55,7 +55,7 @@ class Forge:
         self._cache = cache
         self._progress = progress
 
-    def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[Version]]:
+    def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
         """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`.
 
         Raises:
@@ -130,7 +130,7 @@ class Forge:
                 f"the forge's answer is refused: {error}", where=url_without_secrets(url)
             ) from error
 
-    def _versions(self, slug: Slug) -> list[Version]:
+    def _versions(self, slug: Slug) -> list[ModuleVersion]:
         path = f"/v3/modules/{slug.dashed}?exclude_fields={_EXCLUDED}"
         said = self._document(path, f"module {slug}").get("releases")
         if not isinstance(said, list):
@@ -140,7 +140,7 @@ class Forge:
             if not isinstance(item, dict) or item.get("deleted_at"):
                 continue
             try:
-                found.append(Version.parse(str(item.get("version")), where=slug))
+                found.append(ModuleVersion.parse(str(item.get("version")), where=slug))
             except InvalidInputError:
                 continue  # a version that nobody can name
         return found

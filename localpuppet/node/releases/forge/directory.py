@@ -11,7 +11,7 @@ from localpuppet.base.machine.files import make_private, remove_tree
 from localpuppet.node.releases.forge.archive import copy_archive, sha256_of
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.ports import ForgeRelease, other_archive
-from localpuppet.node.releases.forge.versions import Version
+from localpuppet.node.releases.forge.versions import ModuleVersion
 
 
 class DirectoryForge:
@@ -26,7 +26,7 @@ class DirectoryForge:
         self._directory = directory
         self._scratch = scratch
 
-    def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[Version]]:
+    def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
         """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`.
 
         Raises:
@@ -35,13 +35,13 @@ class DirectoryForge:
         """
         return {slug: self._versions(slug) for slug in slugs}
 
-    def _versions(self, slug: Slug) -> list[Version]:
+    def _versions(self, slug: Slug) -> list[ModuleVersion]:
         self._look()
         found = []
         for file in sorted(self._directory.glob(f"{slug.dashed}-*.tar.gz")):
             text = file.name.removeprefix(f"{slug.dashed}-").removesuffix(".tar.gz")
             try:
-                found.append(Version.parse(text, where=str(file)))
+                found.append(ModuleVersion.parse(text, where=str(file)))
             except InvalidInputError:
                 continue
         if not found:

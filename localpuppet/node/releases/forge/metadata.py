@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.forge.archive import MAX_METADATA, METADATA, read_metadata
-from localpuppet.node.releases.forge.versions import Range, Version
+from localpuppet.node.releases.forge.versions import ModuleVersion, Range
 
 
 def read_file(module: Path) -> Mapping[str, object]:
@@ -48,7 +48,7 @@ def _problem(item: Mapping[str, object], modules: Mapping[str, Mapping[str, obje
     try:
         if not wanted:
             return ""
-        version = Version.parse(str(modules[module].get("version")), where="")
+        version = ModuleVersion.parse(str(modules[module].get("version")), where="")
         if Range.parse(wanted, where="").has(version):
             return ""
     except InvalidInputError:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.node.releases.forge.names import Slug
-from localpuppet.node.releases.forge.versions import Version
+from localpuppet.node.releases.forge.versions import ModuleVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class ForgeRelease:
     """
 
     slug: Slug
-    version: Version
+    version: ModuleVersion
 
     @property
     def file(self) -> str:
@@ -34,7 +34,7 @@ class ForgeRelease:
 class ModuleForge(Protocol):
     """A place that has archives of modules."""
 
-    def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[Version]]:
+    def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
         """Return the versions of modules that can be had, several modules at a time.
 
         Raises:

@@ -38,7 +38,7 @@ MAX_PAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class TarRules:
     """What a file must look like.
 
     Attributes:
@@ -58,7 +58,7 @@ def unpack(
     file: Path,
     target: Path,
     *,
-    rules: Rules,
+    rules: TarRules,
     limits: Limits = LIMITS,
     budget: Budget | None = None,
 ) -> Path:
@@ -116,7 +116,7 @@ class _Unpacking:
         target: Path,
         where: str,
         limits: Limits,
-        rules: Rules,
+        rules: TarRules,
         budget: Budget | None,
     ) -> None:
         self._stream = stream

@@ -29,13 +29,13 @@ _Order = tuple[int, int, int, tuple[tuple[int, int, str], ...]]
 _Test = Callable[["_Order"], bool]
 
 
-class Version(str):
+class ModuleVersion(str):
     """One exact version; ordered by `order`, not as text."""
 
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str, *, where: str) -> "Version":
+    def parse(cls, text: str, *, where: str) -> "ModuleVersion":
         """Return the version.
 
         Raises:
@@ -107,12 +107,12 @@ class Range:
         return cls(text=text, alternatives=alternatives, names_prerelease=named)
 
     @property
-    def exact(self) -> Version | None:
+    def exact(self) -> ModuleVersion | None:
         """The one version that the range is; `None` when it has more."""
         text = self.text.strip().removeprefix("=").strip()
-        return Version(text) if _VERSION.match(text) else None
+        return ModuleVersion(text) if _VERSION.match(text) else None
 
-    def has(self, version: Version) -> bool:
+    def has(self, version: ModuleVersion) -> bool:
         """Return whether a version is in the range."""
         if self.exact is not None:
             return version.order == self.exact.order
@@ -122,7 +122,7 @@ class Range:
         return any(all(test(order) for test in tests) for tests in self.alternatives)
 
 
-def newest(wanted: Range, versions: Iterable[Version]) -> Version | None:
+def newest(wanted: Range, versions: Iterable[ModuleVersion]) -> ModuleVersion | None:
     """Return the highest version in a range; `None` when none is."""
     return max(
         (version for version in versions if wanted.has(version)),
@@ -148,7 +148,7 @@ def _comparator(word: str) -> list[_Test]:
     operator, text = match[1] or "", match[2]
     whole = _VERSION.match(text)
     numbers = [int(whole[i]) for i in (1, 2, 3)] if whole else _numbers(text)
-    low = Version(text).order if whole else _order(numbers)
+    low = ModuleVersion(text).order if whole else _order(numbers)
     after = _order(_bumped(numbers, len(numbers) - 1)) if numbers else None
     if operator in (">=", ""):
         if operator == "" and not whole:

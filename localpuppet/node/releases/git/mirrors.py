@@ -24,7 +24,7 @@ from localpuppet.base.errors import (
 from localpuppet.node.releases.git import mirror
 from localpuppet.node.releases.git.checkout import check_out
 from localpuppet.node.releases.git.program import GitProgram, make_bare
-from localpuppet.node.releases.git.signer import Countersignature, Signer
+from localpuppet.node.releases.git.signer import Countersignature, TagSigner
 from localpuppet.node.releases.git.tags import TagObject, countersignature_refs, judge
 from localpuppet.node.releases.git.words import ask_failure, fetch_failure
 from localpuppet.node.releases.limits import Budget
@@ -265,7 +265,7 @@ class Git:
             make_bare(Path(name), alternates=mirrors)
             yield Path(name)
 
-    def verify_signature(self, url: str, tag: str, *, signers: Path) -> Signer:
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> TagSigner:
         """Verify a tag's signature with pinned keys; see `releases.git.repository.Repository`."""
         where = f"{url} tag {tag}"
         found = self.tag(url, tag)

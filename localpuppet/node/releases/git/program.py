@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.base.formats.text import last_words, one_line
-from localpuppet.base.machine.bounded_program import Bounds, Done, run, start_session
+from localpuppet.base.machine.bounded_program import Bounds, ProgramResult, run, start_session
 from localpuppet.base.machine.child import OwnGroup
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
@@ -162,7 +162,7 @@ class GitProgram:
 
     def _output(
         self,
-        done: Done,
+        done: ProgramResult,
         repository: Path,
         arguments: Sequence[str],
         failure: Callable[[str], Exception] | None,
@@ -272,7 +272,7 @@ class GitProgram:
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
         largest: int | None = None,
-    ) -> Done:
+    ) -> ProgramResult:
         """Run git, and return its result whether or not it succeeds.
 
         Args:

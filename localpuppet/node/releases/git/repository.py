@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from localpuppet.node.releases.git.signer import Countersignature, Signer
+from localpuppet.node.releases.git.signer import Countersignature, TagSigner
 from localpuppet.node.releases.git.tags import TagObject
 from localpuppet.node.releases.limits import Budget
 
@@ -91,7 +91,7 @@ class Repository(Protocol):
         """
         ...
 
-    def verify_signature(self, url: str, tag: str, *, signers: Path) -> Signer:
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> TagSigner:
         """Verify a tag's own signature with pinned keys; return the signer.
 
         Args:

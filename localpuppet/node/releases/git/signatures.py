@@ -19,7 +19,7 @@ from localpuppet.base.formats.text import last_words
 from localpuppet.base.machine.anchors import read_anchor
 from localpuppet.node.releases.git.program import GitProgram
 from localpuppet.node.releases.git.signer import (
-    Signer,
+    TagSigner,
     openpgp_names,
     openpgp_signer,
     ssh_names,
@@ -43,7 +43,7 @@ _REFUSES = "/bin/false"
 _KEYS = "signers"
 
 
-class Pinned:
+class PinnedKeys:
     """Pinned keys, ready to verify with; made by `pinned`.
 
     Args:
@@ -69,7 +69,7 @@ class Pinned:
         self._home = home
         self._names = names
 
-    def verify(self, mirror: Path, tag_object: str, *, where: str) -> Signer:
+    def verify(self, mirror: Path, tag_object: str, *, where: str) -> TagSigner:
         """Verify the signature of a tag object with the keys; return the signer.
 
         Args:
@@ -124,7 +124,7 @@ class Pinned:
 
 
 @contextmanager
-def pinned(program: GitProgram, signers: Path) -> Iterator[Pinned]:
+def pinned(program: GitProgram, signers: Path) -> Iterator[PinnedKeys]:
     """Yield the keys of a file, ready to verify with.
 
     Args:
@@ -150,7 +150,7 @@ def pinned(program: GitProgram, signers: Path) -> Iterator[Pinned]:
         else:
             names = ssh_names(keys.decode("utf-8", "replace"))
         kind = OPENPGP if openpgp else OPENSSH
-        yield Pinned(program, signers, kind=kind, home=home, names=names)
+        yield PinnedKeys(program, signers, kind=kind, home=home, names=names)
 
 
 def signature_kind(body: bytes, *, where: str) -> str:

@@ -26,7 +26,7 @@ _ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signer:
+class TagSigner:
     """The signer of a valid signature.
 
     Attributes:
@@ -49,11 +49,11 @@ class Countersignature:
     """
 
     id: str
-    signer: Signer | None = None
+    signer: TagSigner | None = None
     problem: str = ""
 
 
-def people(signers: Iterable[Signer]) -> list[str]:
+def people(signers: Iterable[TagSigner]) -> list[str]:
     """Return the distinct people among signers, in order, each by the first of their names."""
     found: list[tuple[str, frozenset[str]]] = []
     for signer in signers:
@@ -87,7 +87,7 @@ def ssh_names(allowed: str) -> dict[str, frozenset[str]]:
     return found
 
 
-def ssh_signer(said: str, names: Mapping[str, frozenset[str]]) -> Signer | None:
+def ssh_signer(said: str, names: Mapping[str, frozenset[str]]) -> TagSigner | None:
     """Return the signer that OpenSSH reports, or `None`.
 
     Args:
@@ -98,7 +98,9 @@ def ssh_signer(said: str, names: Mapping[str, frozenset[str]]) -> Signer | None:
     if len(good) != 1:
         return None
     principal, key = good[0]
-    return Signer(name=principal, marks=frozenset({principal, key}) | names.get(key, frozenset()))
+    return TagSigner(
+        name=principal, marks=frozenset({principal, key}) | names.get(key, frozenset())
+    )
 
 
 def openpgp_names(listing: str) -> dict[str, frozenset[str]]:
@@ -122,7 +124,7 @@ def openpgp_names(listing: str) -> dict[str, frozenset[str]]:
     return {key: frozenset(names) for key, names in found.items()}
 
 
-def openpgp_signer(said: str, names: Mapping[str, frozenset[str]]) -> Signer | None:
+def openpgp_signer(said: str, names: Mapping[str, frozenset[str]]) -> TagSigner | None:
     """Return the signer that GnuPG reports, or `None`.
 
     Args:
@@ -132,4 +134,4 @@ def openpgp_signer(said: str, names: Mapping[str, frozenset[str]]) -> Signer | N
     valid, good = _VALID_PGP.findall(said), _GOOD_PGP.findall(said)
     if len(valid) != 1 or len(good) != 1:
         return None
-    return Signer(name=good[0], marks=frozenset({valid[0]}) | names.get(valid[0], frozenset()))
+    return TagSigner(name=good[0], marks=frozenset({valid[0]}) | names.get(valid[0], frozenset()))

@@ -24,7 +24,7 @@ from localpuppet.node.releases.git.tags import countersignature_name, countersig
 REMOTE = "origin"
 
 
-class WorkTree:
+class GitWorkTree:
     """A git repository with a release at its top.
 
     Args:

@@ -22,12 +22,12 @@ from localpuppet.base.machine.files import (
     remove_tree,
     sync_directory,
 )
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class ReleaseLayout:
     """The layout of a release.
 
     Attributes:
@@ -54,7 +54,7 @@ class Layout:
         return (*self.code, self.site_manifest) if self.site_manifest else self.code
 
 
-def layout(directory: Path, moduledir: str, site_manifest: str = "") -> Layout:
+def layout(directory: Path, moduledir: str, site_manifest: str = "") -> ReleaseLayout:
     """Return the layout of a release.
 
     Args:
@@ -73,11 +73,11 @@ def layout(directory: Path, moduledir: str, site_manifest: str = "") -> Layout:
     if not moduledir:
         unused = ("environment.conf is not used: the manifest has no moduledir",)
         notes = unused if file.exists() else ()
-        return Layout(modulepath=("",), site_manifest=site_manifest, notes=notes)
+        return ReleaseLayout(modulepath=("",), site_manifest=site_manifest, notes=notes)
     return _control_repository(directory, moduledir, site_manifest)
 
 
-def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> Layout:
+def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> ReleaseLayout:
     from localpuppet.node.releases.layout.environment import (
         BASE,
         CODE_DIRECTORIES,
@@ -105,7 +105,7 @@ def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> 
     theirs = said.manifest if (directory / said.manifest).exists() else ""
     if not theirs and said.manifest != MANIFESTS:
         notes.append(f"manifest: there is no {said.manifest}")
-    return Layout(
+    return ReleaseLayout(
         modulepath=tuple(found),
         site_manifest=site_manifest or theirs,
         code=tuple(name for name in CODE_DIRECTORIES if (directory / name).is_dir()),
@@ -127,7 +127,7 @@ class Compositions:
         self._directory = directory
         self._store = store
 
-    def links(self, staged: Staged) -> dict[str, str]:
+    def links(self, staged: StagedRelease) -> dict[str, str]:
         """Return the links in a composed release: name → target.
 
         Raises:
@@ -156,7 +156,7 @@ class Compositions:
             links[f"{inner}{name}"] = f"{up}objects/{sha256}"
         return links
 
-    def whole(self, staged: Staged) -> bool:
+    def whole(self, staged: StagedRelease) -> bool:
         """Return whether the directory exists with exactly its links."""
         directory = self._directory / staged.composition
         links = self.links(staged)
@@ -178,7 +178,7 @@ class Compositions:
         except OSError:
             return False
 
-    def code(self, staged: Staged, name: Path) -> tuple[dict[str, Path], dict[str, Path]]:
+    def code(self, staged: StagedRelease, name: Path) -> tuple[dict[str, Path], dict[str, Path]]:
         """Return the modulepath of a composed release, and its code outside of modules.
 
         Args:
@@ -199,7 +199,7 @@ class Compositions:
         )
         return modulepath, own
 
-    def make(self, staged: Staged) -> None:
+    def make(self, staged: StagedRelease) -> None:
         """Make the directory."""
         final = self._directory / staged.composition
         remove_tree(final)

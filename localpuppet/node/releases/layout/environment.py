@@ -23,7 +23,7 @@ _CODEDIR = re.compile(r"\$(?:environment|codedir|confdir)\b.*\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class EnvironmentConf:
     """The settings of an `environment.conf`.
 
     Attributes:
@@ -37,7 +37,7 @@ class Environment:
     notes: tuple[str, ...]
 
 
-def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> Environment:
+def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentConf:
     """Return the settings of an `environment.conf`; an empty one has Puppet's defaults.
 
     Args:
@@ -64,7 +64,7 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> Environment:
             notes.append(f"{name} is not used")
     if said.get("config_version"):
         notes.append("config_version is not run: the release's name is the version")
-    return Environment(
+    return EnvironmentConf(
         modulepath=path,
         manifest=manifest or MANIFESTS,
         notes=tuple(notes),

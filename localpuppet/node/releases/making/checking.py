@@ -17,7 +17,7 @@ from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.repository import Repository
 from localpuppet.node.releases.interface import Interface, check_classes
 from localpuppet.node.releases.interfaces import Parser, modules_in
-from localpuppet.node.releases.layout.composing import Layout, layout
+from localpuppet.node.releases.layout.composing import ReleaseLayout, layout
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.lock import Lock, Pin
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST, check_complete
@@ -33,7 +33,7 @@ from localpuppet.node.releases.supply import Supply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class ReleaseCheck:
     """A release that passed the checks.
 
     Attributes:
@@ -101,7 +101,7 @@ class ReleaseChecker:
         self._files = supply.files
         self._parser = parser
 
-    def check(self, directory: Path) -> Checked:
+    def check(self, directory: Path) -> ReleaseCheck:
         """Check the release in a directory.
 
         Args:
@@ -136,7 +136,7 @@ class ReleaseChecker:
         interface = self._interface(directory, lock, own)
         interface.refuse_problems()
         data = check_data(directory, own.modules)
-        return Checked(
+        return ReleaseCheck(
             manifest=manifest,
             lock=lock,
             chains=chains,
@@ -160,7 +160,7 @@ class ReleaseChecker:
             ),
         )
 
-    def _not_used(self, inner: Layout) -> tuple[str, ...]:
+    def _not_used(self, inner: ReleaseLayout) -> tuple[str, ...]:
         if not inner.base or self._files.basemodulepath:
             return ()
         return ("$basemodulepath is not used: a release has all its modules",)

@@ -19,7 +19,7 @@ from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.enc.classify import node_document
 from localpuppet.node.enc.document import EncData
 from localpuppet.node.enc.input import LoadedInput
-from localpuppet.node.releases.catalogs import CatalogCompiler, NodeFacts
+from localpuppet.node.releases.catalogs import CatalogCompiler, FactOverrides
 from localpuppet.node.releases.release import Release
 
 MAX_FACTS = 16 * 1024 * 1024
@@ -54,7 +54,7 @@ class CompiledNode:
 def compile_nodes(
     release: Release,
     inputs: Sequence[LoadedInput],
-    facts: Sequence[NodeFacts | None],
+    facts: Sequence[FactOverrides | None],
     *,
     compiler: CatalogCompiler,
     answer: Callable[[NodeName | None], EncData | None],
@@ -91,7 +91,7 @@ def compile_nodes(
     return tuple(found)
 
 
-def read_facts(file: Path) -> NodeFacts:
+def read_facts(file: Path) -> FactOverrides:
     """Return the facts of a node in a file; see `read_values`.
 
     Raises:
@@ -102,7 +102,7 @@ def read_facts(file: Path) -> NodeFacts:
         name = NodeName.parse(str(_name(raw, values) or file.stem).lower())
     except InvalidInputError as error:
         raise error.at(str(file)) from error
-    return NodeFacts(name=name, values=values)
+    return FactOverrides(name=name, values=values)
 
 
 def read_values(file: Path) -> tuple[dict[str, Json], dict[str, Json]]:

@@ -32,7 +32,7 @@ class TaggedTree(SigningTree, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Countersigned:
+class CountersignedTag:
     """A tag with its new countersignature.
 
     Attributes:
@@ -50,7 +50,7 @@ class Countersigned:
     ref: str
 
 
-def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -> Countersigned:
+def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -> CountersignedTag:
     """Countersign a tag as one more person.
 
     Args:
@@ -85,7 +85,7 @@ def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -
     ref = tree.countersign(tag, tag_object, message=f"signs {tag}\n\n{TRAILER}{named}")
     keep_new(tree, ref, sign=True, push=push)
     commit = lines[0].removeprefix(b"object ").decode()
-    return Countersigned(tag=tag, tag_object=tag_object, commit=commit, source=named, ref=ref)
+    return CountersignedTag(tag=tag, tag_object=tag_object, commit=commit, source=named, ref=ref)
 
 
 def _source(body: bytes, wanted: str | None, *, where: str) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.files import read_user_file
-from localpuppet.node.releases.layout.composing import Layout
+from localpuppet.node.releases.layout.composing import ReleaseLayout
 from localpuppet.node.releases.making.own_modules import is_module
 from localpuppet.node.releases.manifest import Manifest, parse_inner_path
-from localpuppet.node.releases.puppetfile.choosing import Rules
+from localpuppet.node.releases.puppetfile.choosing import ImportRules
 from localpuppet.node.releases.puppetfile.importing import import_modules
 from localpuppet.node.releases.puppetfile.parsing import parse
 
@@ -45,7 +45,7 @@ def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
     if not file.exists():
         return []
     said = parse(read_user_file(file).decode("utf-8", "replace"))
-    rules = Rules(allow_file=True, use_tags=False, paths=(manifest.moduledir,), asking=False)
+    rules = ImportRules(allow_file=True, use_tags=False, paths=(manifest.moduledir,), asking=False)
     found = import_modules(said, rules=rules, old=manifest, repository=None)
     notes = [
         f"{PUPPETFILE}:{choice.entry.line}: {choice.name} is not in the manifest:"
@@ -57,7 +57,7 @@ def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
 
 
 def unused_code(
-    directory: Path, manifest: Manifest, inner: Layout, *, but: Container[str] = ()
+    directory: Path, manifest: Manifest, inner: ReleaseLayout, *, but: Container[str] = ()
 ) -> list[str]:
     """Return code of a release that no run uses, a line for each directory or kind.
 

@@ -17,7 +17,7 @@ from localpuppet.base.errors import (
     raise_unavailable,
 )
 from localpuppet.base.machine.files import write_durably
-from localpuppet.node.releases.fetch import Wanted
+from localpuppet.node.releases.fetch import WantedTag
 from localpuppet.node.releases.git.names import Tag
 from localpuppet.node.releases.lock import AnyPin, Lock, Pin
 from localpuppet.node.releases.lockfile import EMPTY, LOCK, MANIFEST, to_text
@@ -133,9 +133,11 @@ class LockWriter:
         write_durably(directory / LOCK, to_text(lock).encode(), mode=0o644)
         return lock
 
-    def _wanted(self, manifest: Manifest) -> dict[str, Wanted]:
+    def _wanted(self, manifest: Manifest) -> dict[str, WantedTag]:
         wanted = {
-            f"modules.{name}": Wanted(url=module.url, tag=Tag(module.ref), where=f"modules.{name}")
+            f"modules.{name}": WantedTag(
+                url=module.url, tag=Tag(module.ref), where=f"modules.{name}"
+            )
             for name, module in manifest.modules.items()
             if isinstance(module, GitModule) and module.kind == "tag"
         }
@@ -148,11 +150,11 @@ class LockWriter:
                     hint="declare it: 'sources: {NAME: {git: URL}}'",
                 )
             key = f"sources.{entry}"
-            wanted[key] = Wanted(url=source.url, tag=split(entry), where=key, source=source)
+            wanted[key] = WantedTag(url=source.url, tag=split(entry), where=key, source=source)
         return wanted
 
 
-def _as_pinned(wanted: Mapping[str, Wanted], old: Lock, file: str) -> dict[str, Wanted]:
+def _as_pinned(wanted: Mapping[str, WantedTag], old: Lock, file: str) -> dict[str, WantedTag]:
     """Return the wanted tags with their pins in the existing lock, without digests of trees.
 
     A tag that is new in the lock has no pin.

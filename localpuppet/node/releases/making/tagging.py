@@ -14,9 +14,9 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.git.names import TRAILER, Tag
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST
-from localpuppet.node.releases.making.checking import Checked
+from localpuppet.node.releases.making.checking import ReleaseCheck
 from localpuppet.node.releases.making.signing_tree import SigningTree
-from localpuppet.node.releases.source import Source
+from localpuppet.node.releases.source import ReleaseSource
 
 # What Puppet would read here, and nodes would not get, if git ignores it.
 _MATTERS = (
@@ -28,7 +28,7 @@ _MATTERS = (
 )
 
 
-class WorkTree(SigningTree, Protocol):
+class TaggingWorkTree(SigningTree, Protocol):
     """The git work tree of a release's maker; `releases.git.work_tree` implements it."""
 
     @property
@@ -75,14 +75,14 @@ class Tagged:
     tag: Tag
     commit: str
     signed: bool
-    checked: Checked
+    checked: ReleaseCheck
 
 
 def tag_release(
-    tree: WorkTree,
+    tree: TaggingWorkTree,
     tag: Tag,
     *,
-    check: Callable[[], Checked],
+    check: Callable[[], ReleaseCheck],
     message: str,
     sign: bool,
     push: bool,
@@ -145,7 +145,7 @@ def keep_new(tree: SigningTree, ref: str, *, sign: bool, push: bool) -> bool:
 
 
 def source_of_tag(
-    tree: WorkTree, sources: Mapping[str, Source], *, named: str | None, sign: bool
+    tree: TaggingWorkTree, sources: Mapping[str, ReleaseSource], *, named: str | None, sign: bool
 ) -> str | None:
     """Return the source that a new tag names; `None` if an unsigned tag names none.
 
@@ -196,7 +196,7 @@ def parse_release_tag(text: str) -> Tag:
     return tag
 
 
-def _refuse_uncommitted(tree: WorkTree) -> None:
+def _refuse_uncommitted(tree: TaggingWorkTree) -> None:
     for name in (MANIFEST, LOCK):
         if not tree.tracked(name):
             if tree.ignored(name):
@@ -231,7 +231,7 @@ def _refuse_unseen(files: Sequence[str], directory: Path) -> None:
         )
 
 
-def _refuse_existing(tree: WorkTree, tag: Tag, *, push: bool) -> None:
+def _refuse_existing(tree: TaggingWorkTree, tag: Tag, *, push: bool) -> None:
     if tree.has_tag(tag):
         raise InvalidInputError(
             f"there is a tag {tag} already, and a release is never changed",

@@ -28,8 +28,8 @@ from localpuppet.node.releases.lock import CommitPin, Lock
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.mutable.modules import LockedModules
-from localpuppet.node.releases.release import Place, Release, assemble
-from localpuppet.node.releases.source import Source, source_of
+from localpuppet.node.releases.release import Release, ReleaseLocation, assemble
+from localpuppet.node.releases.source import ReleaseSource, source_of
 from localpuppet.node.releases.supply import Supply
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class BranchStaging:
             )
         directory = self._store.path(staged.tree_sha256)
         manifest, lock = self._read(app, directory)
-        place = Place(
+        place = ReleaseLocation(
             directory=directory,
             name=self._modules / app,
             inside=[directory],
@@ -222,7 +222,7 @@ class BranchStaging:
         check_complete(manifest, lock, where=str(app))
         return manifest, lock
 
-    def _source(self, app: ReleasePath) -> Source:
+    def _source(self, app: ReleasePath) -> ReleaseSource:
         source = source_of(app, self._supply.sources)
         if source.signers is not None:
             raise InvalidInputError(
@@ -232,7 +232,7 @@ class BranchStaging:
             )
         return source
 
-    def _head(self, app: ReleasePath, source: Source, repository: "Repository") -> str:
+    def _head(self, app: ReleasePath, source: ReleaseSource, repository: "Repository") -> str:
         refs = repository.refs([source.url])[source.url]
         commit = refs.get(f"refs/heads/{app.branch}")
         if commit is None:

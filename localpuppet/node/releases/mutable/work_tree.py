@@ -18,7 +18,7 @@ from localpuppet.node.releases.lock import Lock
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.mutable.modules import LockedModules
-from localpuppet.node.releases.release import Place, Release, assemble
+from localpuppet.node.releases.release import Release, ReleaseLocation, assemble
 from localpuppet.node.releases.release_files import ReleaseFiles
 
 # Puppet splits and interpolates what is in the settings that get the path.
@@ -89,9 +89,9 @@ class WorkTrees:
                 " not have it"
             )
 
-    def _place(self, directory: Path, manifest: Manifest, lock: Lock) -> Place:
+    def _place(self, directory: Path, manifest: Manifest, lock: Lock) -> ReleaseLocation:
         objects = self.state / "objects"
-        return Place(
+        return ReleaseLocation(
             directory=directory,
             name=directory,
             inside=[directory],

@@ -22,10 +22,10 @@ from localpuppet.node.releases.git.repository import Repository
 from localpuppet.node.releases.packages import directory as packages
 from localpuppet.node.releases.packages import naming
 from localpuppet.node.releases.packages import pack as packs
-from localpuppet.node.releases.packages.naming import Description
+from localpuppet.node.releases.packages.naming import PackageDescription
 from localpuppet.node.releases.packages.ports import PackageTools
-from localpuppet.node.releases.staged import Staged
-from localpuppet.node.releases.staging import Staging
+from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.releases.store import Store, tree_digest
 
 # Tar headers hold 11 octal digits; RPM and dpkg-deb stop earlier. A commit may claim anything.
@@ -33,7 +33,7 @@ MAX_TIME = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class BuiltPackage:
     """A package that was built.
 
     Attributes:
@@ -44,7 +44,7 @@ class Built:
 
     file: Path
     sha256: str
-    about: Description
+    about: PackageDescription
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -75,7 +75,7 @@ class Packager:
     def __init__(
         self,
         *,
-        staging: Staging,
+        staging: ReleaseStaging,
         store: Store,
         repository: Repository,
         tools: PackageTools,
@@ -87,7 +87,9 @@ class Packager:
         self._tools = tools
         self._directories = directories
 
-    def build(self, staged: Staged, *, form: str, directory: Path, version: str | None) -> Built:
+    def build(
+        self, staged: StagedRelease, *, form: str, directory: Path, version: str | None
+    ) -> BuiltPackage:
         """Build a package of a staged release.
 
         Args:
@@ -118,7 +120,7 @@ class Packager:
             place = error.filename if isinstance(error.filename, str) else directory
             raise state_problem(error, Path(place)) from error
 
-    def _time(self, staged: Staged) -> int:
+    def _time(self, staged: StagedRelease) -> int:
         """Return the time of the release's commit, from git or from its package."""
         try:
             package = packages.find(self._directories, staged.app)
@@ -133,8 +135,8 @@ class Packager:
         return self._repository.commit_time(staged.pin.url, staged.pin.commit)
 
     def _lay_out(
-        self, staged: Staged, record: bytes, root: Path, version: str | None
-    ) -> Description:
+        self, staged: StagedRelease, record: bytes, root: Path, version: str | None
+    ) -> PackageDescription:
         """Create the tree that a package installs; return its description."""
         name = naming.package_name(staged.app)
         identity = hashlib.sha256(record).hexdigest()
@@ -150,7 +152,7 @@ class Packager:
             (composed / link).symlink_to(target)
         _copy_licences(staged, top / "objects", root / naming.DOCUMENTATION / name)
         (top / packages.SUMS).write_bytes(_sums(top))
-        return Description(
+        return PackageDescription(
             app=staged.app,
             name=name,
             version=version or naming.package_version(staged.pin.tag),
@@ -172,8 +174,8 @@ class Packager:
             )
 
     def _write(
-        self, form: str, root: Path, about: Description, directory: Path, time: int
-    ) -> Built:
+        self, form: str, root: Path, about: PackageDescription, directory: Path, time: int
+    ) -> BuiltPackage:
         target = directory / naming.file_name(about, form)
         if form == "deb":
             self._tools.build_deb(root, naming.control(about), target, time=time)
@@ -186,7 +188,7 @@ class Packager:
             publish(pack, target, mode=0o644)
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return Built(file=target, sha256=sha256, about=about)
+        return BuiltPackage(file=target, sha256=sha256, about=about)
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -196,7 +198,7 @@ def _files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _copy_licences(staged: Staged, objects: Path, target: Path) -> None:
+def _copy_licences(staged: StagedRelease, objects: Path, target: Path) -> None:
     """Copy licences to the documentation directory; they stay in their trees as well."""
     trees = {str(staged.app): staged.pin.tree_sha256, **staged.sources}
     trees |= {f"{staged.app}/{name}": sha256 for name, sha256 in staged.modules.items()}

@@ -25,7 +25,7 @@ _LICENCE = re.compile(r"(?:un)?(?:licen[cs]e|copying|copyright|notice)s?(?:[._-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class PackageDescription:
     """The description of a package.
 
     Attributes:
@@ -90,7 +90,7 @@ def package_name(app: ReleasePath) -> str:
     return PREFIX + name
 
 
-def file_name(about: Description, form: str) -> str:
+def file_name(about: PackageDescription, form: str) -> str:
     """Return the file name of a package, by the conventions of its format."""
     if form == "deb":
         return f"{about.name}_{about.version}_all.deb"
@@ -127,7 +127,7 @@ def is_licence(name: str) -> bool:
     return bool(_LICENCE.match(name))
 
 
-def control(about: Description) -> str:
+def control(about: PackageDescription) -> str:
     """Return Debian's control file: no dependencies, no scripts."""
     return "".join(
         f"{line}\n"
@@ -145,7 +145,7 @@ def control(about: Description) -> str:
     )
 
 
-def spec(about: Description) -> str:
+def spec(about: PackageDescription) -> str:
     """Return RPM's spec: no generated dependencies, no scripts.
 
     The tree is in the directory that `LOCALPUPPET_TREE` names, so that the spec has no path of the

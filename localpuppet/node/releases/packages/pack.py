@@ -10,11 +10,11 @@ import tarfile
 from pathlib import Path
 
 from localpuppet.base.machine.files import state_problem
-from localpuppet.node.releases.forge.tar import MODES, Rules
+from localpuppet.node.releases.forge.tar import MODES, TarRules
 from localpuppet.node.releases.forge.tar import unpack as unpack_tar
 from localpuppet.node.releases.limits import LIMITS, Limits
 
-_RULES = Rules(
+_RULES = TarRules(
     top=re.compile(rb"[0-9a-f]{64}\Z"),
     hint="a pack is made by 'localpuppet release package --format tar'",
 )

@@ -16,10 +16,10 @@ from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.releases.git.names import parse_digest
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.source import split
-from localpuppet.node.releases.staged import Staged
-from localpuppet.node.releases.staging import Staging
+from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.releases.supply import Supply
-from localpuppet.node.releases.verified import Verified
+from localpuppet.node.releases.verified import VerificationCache
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.packages.directory import Package
@@ -39,7 +39,7 @@ class PackageStaging:
     def __init__(
         self,
         *,
-        staging: Staging,
+        staging: ReleaseStaging,
         supply: Supply,
         directories: Sequence[Path],
         install: Callable[[str], None] | None = None,
@@ -50,16 +50,16 @@ class PackageStaging:
         self._install = install
         self._sources = supply.sources
         self._files = supply.files
-        self._verified = Verified(supply.store.directory)
+        self._verified = VerificationCache(supply.store.directory)
 
     @property
     def repaired(self) -> str:
-        """The repaired damage of the last staged release; see `Staging.repaired`."""
+        """The repaired damage of the last staged release; see `ReleaseStaging.repaired`."""
         return self._staging.repaired
 
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
-    ) -> Staged:
+    ) -> StagedRelease:
         """Stage a release: from git if its source is declared, else from its package.
 
         Args:
@@ -68,13 +68,13 @@ class PackageStaging:
             accept_moved: Accept a moved tag.
 
         Raises:
-            LocalpuppetError: As `Staging.stage` and `stage_installed` do.
+            LocalpuppetError: As `ReleaseStaging.stage` and `stage_installed` do.
         """
         if app.source in self._sources:
             return self._staging.stage(app, refresh=refresh, accept_moved=accept_moved)
         split(app)
 
-        def obtain(known: Staged | None) -> Staged:
+        def obtain(known: StagedRelease | None) -> StagedRelease:
             again = refresh or accept_moved
             if known and not again and self._staging.usable(known):
                 return known
@@ -82,7 +82,7 @@ class PackageStaging:
 
         return self._staging.switch(app, obtain, accept_moved=accept_moved)
 
-    def stage_installed(self, app: ReleasePath) -> Staged:
+    def stage_installed(self, app: ReleasePath) -> StagedRelease:
         """Stage a release from its installed package, even where its source is declared.
 
         Raises:
@@ -96,7 +96,9 @@ class PackageStaging:
             app, lambda known: self._installed(app, known, accept_moved=False)
         )
 
-    def stage_pack(self, app: ReleasePath, pack: Path, *, accept_moved: bool = False) -> Staged:
+    def stage_pack(
+        self, app: ReleasePath, pack: Path, *, accept_moved: bool = False
+    ) -> StagedRelease:
         """Stage a release from a release pack.
 
         Args:
@@ -118,8 +120,8 @@ class PackageStaging:
         )
 
     def _packed(
-        self, app: ReleasePath, known: Staged | None, pack: Path, *, accept_moved: bool
-    ) -> Staged:
+        self, app: ReleasePath, known: StagedRelease | None, pack: Path, *, accept_moved: bool
+    ) -> StagedRelease:
         from localpuppet.node.releases.packages import directory
         from localpuppet.node.releases.packages import (
             pack as packs,  # a release from git needs neither, nor tarfile
@@ -136,7 +138,9 @@ class PackageStaging:
         finally:
             self._store.sweep([scratch])
 
-    def _installed(self, app: ReleasePath, known: Staged | None, *, accept_moved: bool) -> Staged:
+    def _installed(
+        self, app: ReleasePath, known: StagedRelease | None, *, accept_moved: bool
+    ) -> StagedRelease:
         from localpuppet.node.releases.packages import directory
 
         package = directory.find(self._directories, app)
@@ -167,12 +171,12 @@ class PackageStaging:
     def _take(
         self,
         app: ReleasePath,
-        known: Staged | None,
+        known: StagedRelease | None,
         package: "Package",
         scratch: Path,
         *,
         accept_moved: bool,
-    ) -> Staged:
+    ) -> StagedRelease:
         """Bring the trees of a package into the store; return their verified record."""
         said = self._record(app, package)
         pin = self._staging.remembered(app, known)
@@ -194,7 +198,9 @@ class PackageStaging:
                 self._store.remove(sha256)
             raise
 
-    def _described(self, app: ReleasePath, said: Staged, package: "Package") -> Staged:
+    def _described(
+        self, app: ReleasePath, said: StagedRelease, package: "Package"
+    ) -> StagedRelease:
         """Return the record of a release whose trees are in the store, from its own lock."""
         own = self._store.path(said.pin.tree_sha256)
         lock = self._files.locked(app, lambda name: _own_file(own / name))
@@ -207,10 +213,10 @@ class PackageStaging:
             )
         return staged
 
-    def _record(self, app: ReleasePath, package: "Package") -> Staged:
+    def _record(self, app: ReleasePath, package: "Package") -> StagedRelease:
         try:
             raw = self._files.documents.parse(package.data, schema="package", where=package.file)
-            said = Staged.from_dict(raw)
+            said = StagedRelease.from_dict(raw)
             for name, sha256 in [*said.modules.items(), *said.sources.items()]:
                 parse_digest(sha256, where=name)
             for name in said.sources:
@@ -222,7 +228,7 @@ class PackageStaging:
             raise IntegrityError(f"is the tag {said.pin.tag}, not {app}", where=package.file)
         return said
 
-    def _refuse_unsigned(self, said: Staged, known: Staged | None) -> None:
+    def _refuse_unsigned(self, said: StagedRelease, known: StagedRelease | None) -> None:
         """Reject trees of a source that requires signatures, unless git has verified them.
 
         A tree in the store proves nothing, because any release may have brought it. Only git knows

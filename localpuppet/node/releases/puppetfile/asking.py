@@ -10,7 +10,7 @@ AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RepositoryAnswer:
     """The refs of a repository, or why they are unknown.
 
     Attributes:
@@ -24,7 +24,7 @@ class Answer:
 
 def ask(
     urls: Sequence[str], repository: Repository, progress: Callable[[int, int], None]
-) -> dict[str, Answer]:
+) -> dict[str, RepositoryAnswer]:
     """Return the refs of repositories, listed several at a time.
 
     Args:
@@ -34,11 +34,11 @@ def ask(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    def one(url: str) -> Answer:
+    def one(url: str) -> RepositoryAnswer:
         try:
-            return Answer(refs=repository.refs([url])[url])
+            return RepositoryAnswer(refs=repository.refs([url])[url])
         except (UnavailableError, IntegrityError) as error:
-            return Answer(refs=None, problem=error.args[0])
+            return RepositoryAnswer(refs=None, problem=error.args[0])
 
     wanted = list(dict.fromkeys(urls))
     found = {}

@@ -13,7 +13,7 @@ from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.versions import Range
 from localpuppet.node.releases.git.names import GitUrl, Tag, parse_branch, parse_module_name
 from localpuppet.node.releases.module import ForgeModule, GitModule, Module
-from localpuppet.node.releases.puppetfile.entry import Entry
+from localpuppet.node.releases.puppetfile.entry import PuppetfileEntry
 from localpuppet.node.releases.puppetfile.origin import git_url
 
 CONTROL = "control_branch"
@@ -33,7 +33,7 @@ _KINDS = ("tag", "commit", "ref", "branch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ImportRules:
     """Rules besides the Puppetfile itself.
 
     Attributes:
@@ -50,7 +50,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class EntryChoice:
     """The result for an entry.
 
     Attributes:
@@ -63,7 +63,7 @@ class Choice:
         notes: Notes for the user.
     """
 
-    entry: Entry
+    entry: PuppetfileEntry
     name: str
     module: Module | None = None
     said: str = ""
@@ -71,7 +71,7 @@ class Choice:
     notes: tuple[str, ...] = ()
 
 
-def must_ask(entry: Entry, rules: Rules) -> GitUrl | None:
+def must_ask(entry: PuppetfileEntry, rules: ImportRules) -> GitUrl | None:
     """Return the repository that must be asked before an entry can be judged, or `None`."""
     options = _options(entry)
     if entry.left or "git" not in options:
@@ -92,8 +92,8 @@ def must_ask(entry: Entry, rules: Rules) -> GitUrl | None:
 
 
 def choose(
-    entry: Entry, *, rules: Rules, refs: Mapping[str, str] | None, unasked: str = ""
-) -> Choice:
+    entry: PuppetfileEntry, *, rules: ImportRules, refs: Mapping[str, str] | None, unasked: str = ""
+) -> EntryChoice:
     """Return the result for an entry.
 
     Args:
@@ -106,7 +106,7 @@ def choose(
     _, separator, rest = entry.name.replace("/", "-", 1).partition("-")
     name = rest if separator else entry.name
     if entry.left:
-        return Choice(entry=entry, name=name, left=entry.left)
+        return EntryChoice(entry=entry, name=name, left=entry.left)
     options = _options(entry)
     notes = _notes(options)
     try:
@@ -125,15 +125,15 @@ def choose(
             if module and module.kind == "branch" and named and options.get("default_branch"):
                 notes.append("default_branch is not kept")
     except InvalidInputError as error:
-        return Choice(entry=entry, name=name, left=_reason(error), notes=tuple(notes))
-    return Choice(entry=entry, name=name, module=module, said=said, notes=tuple(notes))
+        return EntryChoice(entry=entry, name=name, left=_reason(error), notes=tuple(notes))
+    return EntryChoice(entry=entry, name=name, module=module, said=said, notes=tuple(notes))
 
 
 def _reason(error: InvalidInputError) -> str:
     return str(error).partition(" (")[0] if not error.hint else f"{error.args[0]}: {error.hint}"
 
 
-def _options(entry: Entry) -> dict[str, str]:
+def _options(entry: PuppetfileEntry) -> dict[str, str]:
     """Return the options of an entry in their old form: `type: 'git', source:` is `git:`."""
     options = dict(entry.options)
     if options.get("type") == "git" and "source" in options:
@@ -156,7 +156,7 @@ def _notes(options: Mapping[str, str]) -> list[str]:
     return notes
 
 
-def _refuse_others(options: Mapping[str, str], rules: Rules) -> None:
+def _refuse_others(options: Mapping[str, str], rules: ImportRules) -> None:
     for key, what in _OTHERS.items():
         if options.get(key, "false") != "false" and "git" not in options:
             raise InvalidInputError(what)
@@ -165,7 +165,7 @@ def _refuse_others(options: Mapping[str, str], rules: Rules) -> None:
         raise InvalidInputError(f"goes to {path}, which is not on the modulepath")
 
 
-def _forge(entry: Entry, options: Mapping[str, str], rules: Rules) -> ForgeModule:
+def _forge(entry: PuppetfileEntry, options: Mapping[str, str], rules: ImportRules) -> ForgeModule:
     text = entry.version or options.get("version", "") or "latest"
     if rules.use_tags:
         raise InvalidInputError("is of the Forge, and only tags are taken")
@@ -183,7 +183,7 @@ def _named(options: Mapping[str, str]) -> tuple[str, str]:
 def _git(
     url: GitUrl,
     options: Mapping[str, str],
-    rules: Rules,
+    rules: ImportRules,
     refs: Mapping[str, str] | None,
     unasked: str,
 ) -> tuple[GitModule | None, str, list[str]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class PuppetfileEntry:
     """One `mod` of a Puppetfile.
 
     Attributes:
@@ -36,7 +36,7 @@ class Puppetfile:
         notes: Line → unsupported code there.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PuppetfileEntry, ...]
     moduledir: str = ""
     forge: str = ""
     notes: Mapping[int, str]

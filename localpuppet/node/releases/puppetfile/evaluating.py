@@ -15,7 +15,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.bounded_program import Bounds, run
 from localpuppet.base.machine.confinement import confined, found, mortal
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.releases.puppetfile.entry import Entry, Puppetfile
+from localpuppet.node.releases.puppetfile.entry import Puppetfile, PuppetfileEntry
 
 SECONDS = 20
 CPU_SECONDS = 10
@@ -104,11 +104,11 @@ def _puppetfile(output: bytes) -> Puppetfile:
         raise InvalidInputError("printed unexpected output when Ruby ran it") from error
 
 
-def _entry(raw: Mapping[str, object]) -> Entry:
+def _entry(raw: Mapping[str, object]) -> PuppetfileEntry:
     options = raw["options"]
     if not isinstance(options, dict):
         raise TypeError("options")
-    return Entry(
+    return PuppetfileEntry(
         name=str(raw["name"])[:200],
         line=int(str(raw["line"])),
         version=str(raw["version"])[:200],

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.module import Module
-from localpuppet.node.releases.puppetfile.asking import Answer, ask
-from localpuppet.node.releases.puppetfile.choosing import Choice, Rules, choose, must_ask
+from localpuppet.node.releases.puppetfile.asking import RepositoryAnswer, ask
+from localpuppet.node.releases.puppetfile.choosing import EntryChoice, ImportRules, choose, must_ask
 from localpuppet.node.releases.puppetfile.entry import Puppetfile
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.repository import Repository
 
-NOBODY = Answer(refs=None)
+NOBODY = RepositoryAnswer(refs=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportResult:
     """The result of importing a Puppetfile.
 
     Attributes:
@@ -27,13 +27,13 @@ class Imported:
         changes: Module → `added`, `changed` or `removed`, compared with the old manifest.
     """
 
-    choices: tuple[Choice, ...]
+    choices: tuple[EntryChoice, ...]
     manifest: Manifest
     comments: Mapping[str, str]
     changes: Mapping[str, str]
 
     @property
-    def left(self) -> tuple[Choice, ...]:
+    def left(self) -> tuple[EntryChoice, ...]:
         """The entries that are left out."""
         return tuple(choice for choice in self.choices if choice.left)
 
@@ -41,11 +41,11 @@ class Imported:
 def import_modules(
     puppetfile: Puppetfile,
     *,
-    rules: Rules,
+    rules: ImportRules,
     old: Manifest,
     repository: "Repository | None",
     progress: Callable[[int, int], None] = lambda _done, _all: None,
-) -> Imported:
+) -> ImportResult:
     """Return the manifest of a Puppetfile, with the choice for each entry.
 
     Args:
@@ -58,7 +58,7 @@ def import_modules(
     places = [must_ask(entry, rules) for entry in puppetfile.entries]
     urls = [url for url in places if url is not None]
     answers = ask(urls, repository, progress) if repository is not None and urls else {}
-    choices: list[Choice] = []
+    choices: list[EntryChoice] = []
     first: dict[str, int] = {}
     for entry, url in zip(puppetfile.entries, places, strict=True):
         answer = answers.get(url, NOBODY) if url is not None else NOBODY
@@ -68,7 +68,7 @@ def import_modules(
             choice = replace(choice, module=None, left=f"is a duplicate; line {line} is the first")
         choices.append(choice)
     modules = {choice.name: choice.module for choice in choices if choice.module is not None}
-    return Imported(
+    return ImportResult(
         choices=tuple(choices),
         manifest=replace(old, modules=modules),
         comments={c.name: c.entry.comment for c in choices if c.module and c.entry.comment},

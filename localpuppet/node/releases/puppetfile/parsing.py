@@ -8,7 +8,7 @@ read.
 import re
 from collections.abc import Sequence
 
-from localpuppet.node.releases.puppetfile.entry import Entry, Puppetfile
+from localpuppet.node.releases.puppetfile.entry import Puppetfile, PuppetfileEntry
 from localpuppet.node.releases.puppetfile.tokens import Statement, Token, statements
 
 RUBY = "uses Ruby: --evaluate has Ruby read it"
@@ -28,7 +28,7 @@ def parse(text: str) -> Puppetfile:
     Args:
         text: The Puppetfile.
     """
-    entries: list[Entry] = []
+    entries: list[PuppetfileEntry] = []
     notes: dict[int, str] = {}
     said = {"moduledir": "", "forge": ""}
     depth = 0
@@ -65,7 +65,7 @@ def _opened(tokens: Sequence[Token]) -> int:
     return int(starts) + words.count("do") - words.count("end")
 
 
-def _entry(statement: Statement, *, left: str) -> Entry:
+def _entry(statement: Statement, *, left: str) -> PuppetfileEntry:
     tokens = list(statement.tokens[1:])
     plain = next((token for token in tokens if token.kind == "string"), None)
     name = "?"
@@ -77,7 +77,7 @@ def _entry(statement: Statement, *, left: str) -> Entry:
         version, options = _arguments(tokens)
     except _RubyError:
         left = left or RUBY
-    return Entry(
+    return PuppetfileEntry(
         name=name,
         line=statement.line,
         version=version,

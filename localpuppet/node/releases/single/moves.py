@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from localpuppet.node.releases.forge.versions import Range, Version, newest
+from localpuppet.node.releases.forge.versions import ModuleVersion, Range, newest
 from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Lock
 
 _FORGE = "https://forge.puppet.com/modules"
@@ -16,7 +16,7 @@ _NUMBERS = re.compile(r"(?:[a-z]+[-_]?)?(\d+(?:\.\d+)*)\Z", re.IGNORECASE | re.A
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class PinMove:
     """A name whose pin changed, or could change.
 
     Attributes:
@@ -41,11 +41,11 @@ class Move:
         }
 
 
-def moves(old: Lock, new: Lock) -> tuple[Move, ...]:
+def moves(old: Lock, new: Lock) -> tuple[PinMove, ...]:
     """Return what differs between two locks, by name."""
     before, after = old.pins, new.pins
     return tuple(
-        Move(
+        PinMove(
             name=key.partition(".")[2],
             old=label(before.get(key)),
             new=label(after.get(key)),
@@ -82,7 +82,7 @@ def label(pin: AnyPin | None) -> str:
     return pin.name
 
 
-def newer_version(pin: ForgePin, versions: Iterable[Version]) -> str:
+def newer_version(pin: ForgePin, versions: Iterable[ModuleVersion]) -> str:
     """Return the newest version of a module if it is newer than the pin, else empty."""
     found = newest(Range.parse("latest", where=""), versions)
     return found if found is not None and found.order > pin.version.order else ""

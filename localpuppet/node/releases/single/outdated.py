@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from localpuppet.node.releases.lock import ForgePin, Lock
-from localpuppet.node.releases.single.moves import Move, label, newer_ref, newer_version
+from localpuppet.node.releases.single.moves import PinMove, label, newer_ref, newer_version
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.forge.ports import ModuleForge
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def outdated(
     lock: Lock, *, repository: "Repository", forge: "Callable[[], ModuleForge]"
-) -> tuple[Move, ...]:
+) -> tuple[PinMove, ...]:
     """Return the possible updates, by name.
 
     Raises:
@@ -37,5 +37,5 @@ def outdated(
             else newer_ref(pin, refs[pin.url])
         )
         if new:
-            found.append(Move(name=key.partition(".")[2], old=label(pin), new=new))
+            found.append(PinMove(name=key.partition(".")[2], old=label(pin), new=new))
     return tuple(found)

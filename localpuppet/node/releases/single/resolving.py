@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError, gather_unavailable
 from localpuppet.base.formats.names import did_you_mean
-from localpuppet.node.releases.forge.versions import Range, Version, newest
+from localpuppet.node.releases.forge.versions import ModuleVersion, Range, newest
 from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Pin
 from localpuppet.node.releases.lockfile import fits
 from localpuppet.node.releases.manifest import Manifest
@@ -96,7 +96,7 @@ def _stays(module: Module, pin: AnyPin) -> bool:
     return not isinstance(pin, Pin) and fits(module, pin)
 
 
-def _archive(module: ForgeModule, version: Version) -> ForgePin:
+def _archive(module: ForgeModule, version: ModuleVersion) -> ForgePin:
     return ForgePin(forge=module.slug, version=version, archive_sha256="", tree_sha256="")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.node.puppet.changes import Foreseen, parse_salt
+from localpuppet.node.puppet.changes import PredictedChanges, parse_salt
 
 # Changes of all nodes of a rollout together; a person has to review them.
 MAX_ALL = 20_000
@@ -30,7 +30,7 @@ class Approval:
     rollout: RolloutId
     digest: str
     salt: str
-    nodes: Mapping[NodeName, Foreseen]
+    nodes: Mapping[NodeName, PredictedChanges]
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Approval":
@@ -40,7 +40,7 @@ class Approval:
             digest=str(raw["digest"]),
             salt=parse_salt(str(raw["salt"])),
             nodes={
-                NodeName.parse(node): Foreseen.from_dict(told)
+                NodeName.parse(node): PredictedChanges.from_dict(told)
                 for node, told in raw["nodes"].items()
             },
         )
@@ -60,7 +60,7 @@ def digest_of(
     *,
     groups: Sequence[Sequence[NodeName]],
     tags: Sequence[str],
-    nodes: Mapping[NodeName, Foreseen],
+    nodes: Mapping[NodeName, PredictedChanges],
 ) -> str:
     """Return the digest of the reported changes, 64 hexadecimal digits."""
     said = {

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localpuppet.node.puppet.changes import Change, Foreseen
+from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
 
 DIGITS = 16  # of a difference's digest: an operator compares it by eye
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class UnapprovedChange:
     """What a node would do that was not approved.
 
     Attributes:
@@ -28,7 +28,7 @@ class Difference:
 
     release: str
     approved: str
-    others: tuple[Change, ...]
+    others: tuple[PropertyChange, ...]
     known: int = 0
 
     def __bool__(self) -> bool:
@@ -50,9 +50,9 @@ class Difference:
         return "; ".join([*(parts if self.approved else ()), *([said] if self.others else ())])
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Difference":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "UnapprovedChange":
         """Return a difference from its JSON form."""
-        others = Foreseen.from_dict(
+        others = PredictedChanges.from_dict(
             {"release": raw["release"], "total": len(raw["others"]), "changes": raw["others"]}
         )
         return cls(
@@ -72,14 +72,14 @@ class Difference:
         }
 
 
-def compare(approved: Foreseen | None, found: Foreseen) -> Difference:
+def compare(approved: PredictedChanges | None, found: PredictedChanges) -> UnapprovedChange:
     """Return what a node would do beyond the approval; false if there is nothing."""
     before = () if approved is None else approved.changes
     marks = {one.mark for one in before}
     names = {_property(one) for one in before}
     others = tuple(one for one in found.changes if one.mark not in marks)
     release = "nothing" if approved is None else approved.release
-    return Difference(
+    return UnapprovedChange(
         release=found.release,
         approved="" if release == found.release else release,
         others=others,
@@ -87,15 +87,15 @@ def compare(approved: Foreseen | None, found: Foreseen) -> Difference:
     )
 
 
-def extend(approved: Foreseen | None, difference: Difference) -> Foreseen:
+def extend(approved: PredictedChanges | None, difference: UnapprovedChange) -> PredictedChanges:
     """Return the approved changes of a node, extended by a difference."""
     changes = (*(() if approved is None else approved.changes), *difference.others)
-    return Foreseen(release=difference.release, total=len(changes), changes=changes)
+    return PredictedChanges(release=difference.release, total=len(changes), changes=changes)
 
 
-def _property(change: Change) -> tuple[str, str, str]:
+def _property(change: PropertyChange) -> tuple[str, str, str]:
     return change.type, change.title, change.property
 
 
-def _were(changes: Sequence[Change]) -> str:
+def _were(changes: Sequence[PropertyChange]) -> str:
     return "was" if len(changes) == 1 else "were"

@@ -7,17 +7,17 @@
 - A rollback run waits for no entries.
 """
 
-from localpuppet.fleet.inventory.awaited import MAX_AWAITED, Awaited
-from localpuppet.rollout.execution.events import Turn
-from localpuppet.rollout.execution.state import State
+from localpuppet.fleet.inventory.awaited import MAX_AWAITED, AwaitedEntry
+from localpuppet.rollout.execution.events import NodeRun
+from localpuppet.rollout.execution.state import RolloutState
 
 
-def awaited_by(state: State, turn: Turn) -> tuple[Awaited, ...]:
+def awaited_by(state: RolloutState, turn: NodeRun) -> tuple[AwaitedEntry, ...]:
     """Return the entries that a node run waits for, in the order in which their nodes ended."""
     if turn.step == state.step_back:
         return ()
     makers = state.makers_for(turn.node)
-    found: list[Awaited] = []
+    found: list[AwaitedEntry] = []
     for node, entry in reversed(state.entries.items()):
         if node != turn.node and any(node in some for some in makers):
             found.append(entry)

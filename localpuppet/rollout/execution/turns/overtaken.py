@@ -16,9 +16,9 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.requests.deploy import Deploy
 from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
-from localpuppet.rollout.execution.events import Began, Overtaken
+from localpuppet.rollout.execution.events import RolloutBegan, RolloutTakenOver
 from localpuppet.rollout.execution.replies import PATIENCE
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overtaking:
+class TakeoverCheck:
     """Investigates refusals of nodes.
 
     Attributes:
@@ -37,8 +37,8 @@ class Overtaking:
     """
 
     client: "RequestClient"
-    began: Began
-    believes: Callable[[Overtaken], Awaitable[bool]]
+    began: RolloutBegan
+    believes: Callable[[RolloutTakenOver], Awaitable[bool]]
 
     async def heed(self, node: "NodeName", args: "Arguments") -> None:
         """Check whether a node refused a request because another controller has the rollout.
@@ -49,7 +49,9 @@ class Overtaking:
         rollout = args.rollout if isinstance(args, Disable | Enable | RunOnce | Deploy) else None
         if rollout is None:
             return
-        asked = StatusRequest(rollout=OfRollout(id=rollout.id, epoch=1, caller=rollout.caller))
+        asked = StatusRequest(
+            rollout=RolloutReference(id=rollout.id, epoch=1, caller=rollout.caller)
+        )
         try:
             answer = await self.client.ask(node, "status", asked, patience=PATIENCE)
         except UnavailableError:
@@ -63,7 +65,7 @@ class Overtaking:
         if (told.epoch, told.caller) != (rollout.epoch, mine) and await self.believes(told):
             raise BusyError(f"rollout {rollout.id} was taken over {told.who}")
 
-    def _told(self, raw: Json) -> Overtaken | None:
+    def _told(self, raw: Json) -> RolloutTakenOver | None:
         """Return the controller that a node obeys; `None` if its report is malformed."""
         told = mapping_of(raw)
         epoch, by, since = (told.get(key) for key in ("epoch", "by", "since"))
@@ -74,4 +76,4 @@ class Overtaking:
             caller = SignerName.parse_caller(by).caller if by else self.began.caller
         except (ValueError, OverflowError, InvalidInputError):
             return None
-        return Overtaken(caller=caller, epoch=epoch, since=at)
+        return RolloutTakenOver(caller=caller, epoch=epoch, since=at)

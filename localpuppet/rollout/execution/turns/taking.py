@@ -13,9 +13,15 @@ from dataclasses import replace
 
 from localpuppet.base.formats.times import show_duration
 from localpuppet.rollout.execution.changes.comparing import compare
-from localpuppet.rollout.execution.events import Ended, Event, Fate, Looked, Turn
-from localpuppet.rollout.execution.nodes import Asked, Nodes
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.events import (
+    ChangesPredicted,
+    Event,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+)
+from localpuppet.rollout.execution.nodes import NodeRunAnswer, RolloutNodes
+from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.rollout.execution.turns.knowing import awaited_by
 
 LOOKS = 5  # how often a node compares again because its last comparison is too old
@@ -24,16 +30,18 @@ AGAIN = 2.0  # seconds until an unresponsive node is asked again
 NEWS = 300.0
 
 
-class Taking:
+class NodeRunStarter:
     """The node runs that one process controls."""
 
-    def __init__(self, state: State, nodes: Nodes, heard: Callable[[Event], None]) -> None:
+    def __init__(
+        self, state: RolloutState, nodes: RolloutNodes, heard: Callable[[Event], None]
+    ) -> None:
         self._state = state
         self._nodes = nodes
         self._heard = heard
-        self._news: dict[Turn, asyncio.Event] = {}
-        self._ends: dict[Turn, Ended] = {}
-        self._undecided: dict[Turn, tuple[int, asyncio.Event]] = {}
+        self._news: dict[NodeRun, asyncio.Event] = {}
+        self._ends: dict[NodeRun, NodeRunEnded] = {}
+        self._undecided: dict[NodeRun, tuple[int, asyncio.Event]] = {}
 
     def look_again(self) -> None:
         """Wake the node runs whose changes are approved by now."""
@@ -49,7 +57,7 @@ class Taking:
                     self._ends[news.turn] = news.end
                 self._news[news.turn].set()
 
-    async def take(self, turn: Turn) -> None:
+    async def take(self, turn: NodeRun) -> None:
         """Have a node run, after its changes are approved if the rollout has an approval.
 
         A node runs only soon after the comparison. If it is too late, it compares again.
@@ -63,7 +71,7 @@ class Taking:
                 break
         self._heard(end)
 
-    async def _clear(self, turn: Turn, *, again: bool) -> bool:
+    async def _clear(self, turn: NodeRun, *, again: bool) -> bool:
         """Have a node compare until all its changes are approved; return whether it may run.
 
         An operator approves an earlier comparison, so the node compares once more after that.
@@ -74,16 +82,16 @@ class Taking:
             seen = await self._look(turn, step)
             self._undecided[turn] = step, decided
             self._heard(seen)
-            if isinstance(seen, Ended):
+            if isinstance(seen, NodeRunEnded):
                 return False
             await decided.wait()
         return True
 
-    async def _run(self, turn: Turn) -> tuple[Ended, bool]:
+    async def _run(self, turn: NodeRun) -> tuple[NodeRunEnded, bool]:
         """Return the result of a run, and whether the node refused because of an old comparison."""
         state = self._state
 
-        async def start() -> Asked:
+        async def start() -> NodeRunAnswer:
             return await self._nodes.start(
                 turn,
                 epoch=state.epoch,
@@ -95,28 +103,30 @@ class Taking:
         end, asked = await self._ask(turn, start)
         return replace(end, turn=turn), asked is not None and asked.look_again
 
-    async def _look(self, turn: Turn, step: int) -> Looked | Ended:
+    async def _look(self, turn: NodeRun, step: int) -> ChangesPredicted | NodeRunEnded:
         """Return the comparison of a node's changes with the approval, or why it failed."""
 
-        async def look() -> Asked:
+        async def look() -> NodeRunAnswer:
             return await self._nodes.look(
                 turn, epoch=self._state.epoch, step=step, after=awaited_by(self._state, turn)
             )
 
-        end, asked = await self._ask(Turn(step, turn.node), look)
-        if end.fate is not Fate.SUCCEEDED:
+        end, asked = await self._ask(NodeRun(step, turn.node), look)
+        if end.fate is not NodeResult.SUCCEEDED:
             return replace(end, turn=turn, reason=f"before its run, with noop: {end.reason}")
         if self._state.began.approval is None or asked is None or asked.foreseen is None:
-            return Ended(turn=turn, fate=Fate.FAILED, reason="did not report what it would change")
+            return NodeRunEnded(
+                turn=turn, fate=NodeResult.FAILED, reason="did not report what it would change"
+            )
         if not asked.foreseen.whole:
             reason = f"would change {asked.foreseen.total} properties: too many to be approved"
-            return Ended(turn=turn, fate=Fate.FAILED, reason=reason)
+            return NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason=reason)
         difference = compare(self._state.may_change(turn), asked.foreseen)
-        return Looked(turn=turn, difference=difference)
+        return ChangesPredicted(turn=turn, difference=difference)
 
     async def _ask(
-        self, turn: Turn, ask: Callable[[], Awaitable[Asked]]
-    ) -> tuple[Ended, Asked | None]:
+        self, turn: NodeRun, ask: Callable[[], Awaitable[NodeRunAnswer]]
+    ) -> tuple[NodeRunEnded, NodeRunAnswer | None]:
         """Ask a node repeatedly until it reports a result or the timeout is over.
 
         Most nodes are asked once: their own report has the complete result.
@@ -138,7 +148,7 @@ class Taking:
             reason = f"did not report within {show_duration(seconds)} how its run ended"
             if problem:
                 reason += f": {problem}"
-            return Ended(turn=turn, fate=Fate.SILENT, reason=reason), None
+            return NodeRunEnded(turn=turn, fate=NodeResult.SILENT, reason=reason), None
         finally:
             del self._news[turn]
 

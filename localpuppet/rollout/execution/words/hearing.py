@@ -21,59 +21,59 @@ from localpuppet.fleet.requests.lifetime import MAX_LIFETIME
 from localpuppet.fleet.requests.messages import answer
 from localpuppet.fleet.trust.quota import Quota
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.rollout.execution.events import Began, Event
-from localpuppet.rollout.execution.state import State
-from localpuppet.rollout.execution.words.message import SpokenWord, stale
-from localpuppet.rollout.execution.words.word import Said, Word
+from localpuppet.rollout.execution.events import Event, RolloutBegan
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.words.message import SignedCommand, stale
+from localpuppet.rollout.execution.words.word import RolloutCommand, SentCommand
 
 if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Clock
     from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.trust.signing import Signer, Verifier
+    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 LOOK = 1.0  # seconds between two looks at the journal
 AGAIN = 5.0  # seconds until the next attempt to watch an unreachable bus
 # Commands that are remembered until they expire.
 WORDS = Quota(shared=200, reserve=50, few=5, each=20)
 
-Take = Callable[[Said], str]
+Take = Callable[[SentCommand], str]
 
 
-class Journal(Protocol):
-    """What this module needs of a journal; see `journal.Journal`."""
+class CommandReaderJournal(Protocol):
+    """What this module needs of a journal; see `journal.RolloutJournal`."""
 
     def events(self) -> Sequence[tuple[str, Event]]:
         """Return the events with their times, the oldest first."""
         ...
 
-    def said(self, after: int) -> list[tuple[int, Word, str, str]]:
-        """Return the commands after a number; see `journal.Journal`."""
+    def said(self, after: int) -> list[tuple[int, RolloutCommand, str, str]]:
+        """Return the commands after a number; see `journal.RolloutJournal`."""
         ...
 
 
-class JournalEars:
+class JournalCommandReader:
     """Receives the commands of users who can write the journal, on this machine.
 
     Args:
         look: Seconds between two looks.
     """
 
-    def __init__(self, journal: Journal, *, machine: str, look: float = LOOK) -> None:
+    def __init__(self, journal: CommandReaderJournal, *, machine: str, look: float = LOOK) -> None:
         self._journal = journal
         self._machine = machine
         self._look = look
 
     async def hear(self, take: Take) -> None:
-        """Deliver commands; see `notes.Notes`."""
+        """Deliver commands; see `notes.EventRecorder`."""
         last = 0
         while True:
             for number, word, caller, about in self._journal.said(last):
                 last = number
-                take(Said(word=word, caller=caller, machine=self._machine, about=about))
+                take(SentCommand(word=word, caller=caller, machine=self._machine, about=about))
             await asyncio.sleep(self._look)
 
 
-class BusEars:
+class BusCommandReader:
     """Receives commands from other machines.
 
     Args:
@@ -86,9 +86,9 @@ class BusEars:
         self,
         kv: "KeyValue",
         *,
-        signer: "Signer",
+        signer: "MessageSigner",
         verifier: "Verifier",
-        journal: Journal,
+        journal: CommandReaderJournal,
         denied: Callable[[SignerName], str],
         clock: "Clock",
     ) -> None:
@@ -101,12 +101,12 @@ class BusEars:
         self._heard: dict[tuple[SignerName, str], int] = {}  # (sender, id) -> expiry
 
     async def hear(self, take: Take) -> None:
-        """Deliver commands; see `notes.Notes`.
+        """Deliver commands; see `notes.EventRecorder`.
 
         Returns if the bus denies watching; the journal's commands still arrive.
         """
         prefix = layout.words_to(self._signer.name)
-        began = State.of(event for _, event in self._journal.events()).began
+        began = RolloutState.of(event for _, event in self._journal.events()).began
         while True:
             try:
                 watching = self._kv.watch(prefix, largest=layout.MAX_ASKING, parts=True)
@@ -119,7 +119,7 @@ class BusEars:
             except UnavailableError:
                 await asyncio.sleep(AGAIN)
 
-    async def _hear_one(self, token: bytes, began: Began, take: Take) -> None:
+    async def _hear_one(self, token: bytes, began: RolloutBegan, take: Take) -> None:
         spoken = self._believed(token, began)
         if spoken is None:
             return
@@ -136,14 +136,14 @@ class BusEars:
                 self._kv, reply, caller=spoken.caller, node=self._signer.name, request=spoken.jti
             )
 
-    def _believed(self, token: bytes, began: Began) -> SpokenWord | None:
+    def _believed(self, token: bytes, began: RolloutBegan) -> SignedCommand | None:
         """Return the command if it is signed by its sender, for this rollout, and new; else `None`.
 
         Other messages get no reply.
         """
         try:
             signed = self._verifier.verify(token, MessageKind.WORD)
-            spoken = SpokenWord.parse(signed.payload)
+            spoken = SignedCommand.parse(signed.payload)
         except LocalpuppetError:
             return None
         meant = (spoken.owner.caller, spoken.rollout) == (began.caller, began.id)
@@ -158,7 +158,7 @@ class BusEars:
         self._heard[which] = min(spoken.exp, now + MAX_LIFETIME)
         return spoken
 
-    def _problem(self, spoken: SpokenWord) -> str:
+    def _problem(self, spoken: SignedCommand) -> str:
         """Return why a command is rejected, one line; empty if it is not."""
         if spoken.caller not in (self._signer.name, spoken.owner) and (
             denied := self._denied(spoken.caller)
@@ -166,5 +166,5 @@ class BusEars:
             return denied
         now = int(self._clock.now().timestamp())
         events = self._journal.events()
-        epoch = State.of(event for _, event in events).epoch
+        epoch = RolloutState.of(event for _, event in events).epoch
         return stale(spoken, now=now, epoch=epoch, events=events)

@@ -21,7 +21,7 @@ from localpuppet.fleet.requests.lifetime import lifetime_problem
 from localpuppet.fleet.requests.rollout import MAX_EPOCH
 from localpuppet.rollout.execution.event_forms import to_dict
 from localpuppet.rollout.execution.events import Event
-from localpuppet.rollout.execution.words.word import Said, Word
+from localpuppet.rollout.execution.words.word import RolloutCommand, SentCommand
 
 MAX_WORD = 4 * 1024  # bytes of the claims
 MAX_MACHINE = 253  # characters
@@ -31,7 +31,7 @@ _SAID = ("word", "machine", "about")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class JournalExtent:
     """The part of a journal that a sender knew.
 
     Attributes:
@@ -43,14 +43,14 @@ class Sight:
     digest: str
 
     @classmethod
-    def of(cls, events: Sequence[tuple[str, Event]]) -> "Sight":
+    def of(cls, events: Sequence[tuple[str, Event]]) -> "JournalExtent":
         """Return the sight of a sender who knows these events."""
         text = json.dumps([[at, to_dict(event)] for at, event in events], sort_keys=True)
         return cls(events=len(events), digest=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpokenWord:
+class SignedCommand:
     """A rollout command on the bus.
 
     Attributes:
@@ -60,7 +60,7 @@ class SpokenWord:
         exp: When it expires, seconds since 1970.
         owner: The caller of the rollout.
         machine: The name of the sender's machine.
-        about: What it refers to, see `Said`; empty for most commands.
+        about: What it refers to, see `SentCommand`; empty for most commands.
     """
 
     caller: SignerName
@@ -71,13 +71,13 @@ class SpokenWord:
     owner: SignerName
     rollout: RolloutId
     epoch: int
-    sight: Sight
-    word: Word
+    sight: JournalExtent
+    word: RolloutCommand
     machine: str
     about: str = ""
 
     @classmethod
-    def parse(cls, payload: bytes) -> "SpokenWord":
+    def parse(cls, payload: bytes) -> "SignedCommand":
         """Return the command in verified bytes.
 
         Raises:
@@ -94,7 +94,7 @@ class SpokenWord:
             owner=fields.parsed("owner", SignerName.parse_caller),
             rollout=fields.parsed("rollout", RolloutId.parse),
             epoch=fields.integer("epoch", minimum=1, maximum=MAX_EPOCH),
-            sight=Sight(
+            sight=JournalExtent(
                 events=fields.integer("events", minimum=0, maximum=MAX_EVENTS),
                 digest=fields.parsed("digest", partial(parse_line, what="digest")),
             ),
@@ -125,9 +125,9 @@ class SpokenWord:
         return json.dumps(claims, separators=(",", ":")).encode()
 
     @property
-    def said(self) -> Said:
+    def said(self) -> SentCommand:
         """The command and its sender."""
-        return Said(
+        return SentCommand(
             word=self.word, caller=self.caller.caller, machine=self.machine, about=self.about
         )
 
@@ -143,18 +143,20 @@ def parse_machine(text: str) -> str:
     return parse_line(text, what="machine")
 
 
-def _word(text: str) -> Word:
+def _word(text: str) -> RolloutCommand:
     update = "update localpuppet on the machine that controls the rollout"
-    return parse_choice(Word, text, what="a command that this version knows", hint=update)
+    return parse_choice(RolloutCommand, text, what="a command that this version knows", hint=update)
 
 
-def stale(spoken: SpokenWord, *, now: int, epoch: int, events: Sequence[tuple[str, Event]]) -> str:
+def stale(
+    spoken: SignedCommand, *, now: int, epoch: int, events: Sequence[tuple[str, Event]]
+) -> str:
     """Return why a command does not apply to a rollout as it is now, one line; empty if it does."""
     if problem := lifetime_problem(iat=spoken.iat, exp=spoken.exp, now=now):
         return problem
     if spoken.epoch != epoch:
         return f"was resumed: the command is for epoch {spoken.epoch}, this is {epoch}"
     known = events[: spoken.sight.events]
-    if Sight.of(known) != spoken.sight:
+    if JournalExtent.of(known) != spoken.sight:
         return "took another course than the sender knows"
     return ""

@@ -8,28 +8,28 @@ from typing import Protocol
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import Clock
 from localpuppet.rollout.execution.events import Event
-from localpuppet.rollout.execution.words.hearing import BusEars, JournalEars
-from localpuppet.rollout.execution.words.word import Said
+from localpuppet.rollout.execution.words.hearing import BusCommandReader, JournalCommandReader
+from localpuppet.rollout.execution.words.word import SentCommand
 
 
-class Journal(Protocol):
-    """What this module needs of a journal; see `journal.Journal`."""
+class EventWriterJournal(Protocol):
+    """What this module needs of a journal; see `journal.RolloutJournal`."""
 
     def append(self, *events: Event, at: str) -> None:
         """Append events: all of them or none."""
         ...
 
 
-class Timed:
+class TimestampedJournal:
     """A journal whose events have the time of their writing."""
 
     def __init__(
         self,
-        journal: Journal,
+        journal: EventWriterJournal,
         clock: Clock,
         *,
         changed: Callable[[], None],
-        ears: Sequence[JournalEars | BusEars],
+        ears: Sequence[JournalCommandReader | BusCommandReader],
     ) -> None:
         self._journal = journal
         self._clock = clock
@@ -37,16 +37,16 @@ class Timed:
         self._ears = ears
 
     def append(self, *events: Event) -> None:
-        """Append events; see `notes.Notes`."""
+        """Append events; see `notes.EventRecorder`."""
         self._journal.append(*events, at=show_time(self._clock.now()))
         self._changed()
 
     def now(self) -> datetime:
-        """Return the time; see `notes.Notes`."""
+        """Return the time; see `notes.EventRecorder`."""
         return self._clock.now()
 
-    async def hear(self, take: Callable[[Said], str]) -> None:
-        """Deliver commands; see `notes.Notes`."""
+    async def hear(self, take: Callable[[SentCommand], str]) -> None:
+        """Deliver commands; see `notes.EventRecorder`."""
         async with asyncio.TaskGroup() as group:
             for one in self._ears:
                 group.create_task(one.hear(take))

@@ -16,16 +16,16 @@ from localpuppet.fleet.bus import layout
 from localpuppet.fleet.requests.exchange import Replies
 from localpuppet.fleet.requests.messages import LIFE, read_answer
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.rollout.execution.heads import Heads, KeptHead
-from localpuppet.rollout.execution.state import State
-from localpuppet.rollout.execution.words.message import Sight, SpokenWord
-from localpuppet.rollout.execution.words.word import Word
+from localpuppet.rollout.execution.heads import PublishedCheckpoint, RolloutCheckpoints
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.words.message import JournalExtent, SignedCommand
+from localpuppet.rollout.execution.words.word import RolloutCommand
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import RolloutId, SignerName
     from localpuppet.base.machine.ports import Clock
     from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.trust.signing import Signer, Verifier
+    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 PATIENCE = 20.0  # seconds for a reply
 # Checkpoints lag behind: how often to look for a pause, and the seconds in between.
@@ -33,18 +33,22 @@ LOOKS, PACE = 5, 1.0
 
 
 async def look(
-    heads: Heads, rollout: "RolloutId | None", word: Word, *, pace: float = PACE
-) -> KeptHead:
+    heads: RolloutCheckpoints,
+    rollout: "RolloutId | None",
+    word: RolloutCommand,
+    *,
+    pace: float = PACE,
+) -> PublishedCheckpoint:
     """Return the checkpoint of the rollout that a command is for, with the pause that it ends.
 
     Raises:
-        IntegrityError: See `Heads.read`.
+        IntegrityError: See `RolloutCheckpoints.read`.
         InvalidInputError: The rollout is unknown, over, or does not wait for this command.
     """
     for _ in range(LOOKS):
         found = await heads.find(rollout)
         events = [event for _, event in found.head.events]
-        if word not in (Word.CONTINUE, Word.APPROVE):
+        if word not in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
             return found
         if not events:
             raise InvalidInputError(
@@ -52,13 +56,13 @@ async def look(
                 where=str(found.head.rollout),
                 hint=f"decide on the machine of {found.signer} that controls it, or stop it",
             )
-        if State.of(events).waits:
+        if RolloutState.of(events).waits:
             return found
         await asyncio.sleep(pace)
     raise InvalidInputError("is not paused", where=str(found.head.rollout))
 
 
-class Speaker:
+class CommandSender:
     """Sends commands in the name of one signer.
 
     Args:
@@ -69,7 +73,7 @@ class Speaker:
         self,
         kv: "KeyValue",
         *,
-        signer: "Signer",
+        signer: "MessageSigner",
         verifier: "Verifier",
         clock: "Clock",
         machine: str,
@@ -82,7 +86,9 @@ class Speaker:
         self._machine = machine
         self._patience = patience
 
-    async def say(self, word: Word, *, owner: "SignerName", to: KeptHead, about: str = "") -> None:
+    async def say(
+        self, word: RolloutCommand, *, owner: "SignerName", to: PublishedCheckpoint, about: str = ""
+    ) -> None:
         """Send a command and wait until the rollout's journal has it.
 
         Args:
@@ -124,9 +130,11 @@ class Speaker:
                 " 'localpuppet rollout resume' continues it",
             ) from None
 
-    def _spoken(self, word: Word, owner: "SignerName", to: KeptHead) -> SpokenWord:
+    def _spoken(
+        self, word: RolloutCommand, owner: "SignerName", to: PublishedCheckpoint
+    ) -> SignedCommand:
         now = int(self._clock.now().timestamp())
-        return SpokenWord(
+        return SignedCommand(
             caller=self._signer.name,
             receiver=to.signer,
             iat=now,
@@ -135,7 +143,7 @@ class Speaker:
             owner=owner,
             rollout=to.head.rollout,
             epoch=to.head.epoch,
-            sight=Sight.of(to.head.events),
+            sight=JournalExtent.of(to.head.events),
             word=word,
             machine=self._machine,
         )

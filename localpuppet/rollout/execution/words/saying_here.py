@@ -11,8 +11,8 @@ from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.rollout.execution.events import Event
-from localpuppet.rollout.execution.state import State
-from localpuppet.rollout.execution.words.word import Said, Word, meaning, refusal
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.words.word import RolloutCommand, SentCommand, meaning, refusal
 
 # Seconds until a command counts as not received. A controller reads no commands while it asks and
 # holds nodes at its start, which takes less.
@@ -20,8 +20,8 @@ PATIENCE = 60.0
 PACE = 0.25  # seconds between two looks
 
 
-class Journal(Protocol):
-    """What this module needs of a journal; see `journal.Journal`."""
+class CommandWriterJournal(Protocol):
+    """What this module needs of a journal; see `journal.RolloutJournal`."""
 
     @property
     def taken(self) -> bool:
@@ -32,12 +32,14 @@ class Journal(Protocol):
         """Return the events with their times, the oldest first."""
         ...
 
-    def say(self, word: Word, caller: str, about: str = "") -> None:
+    def say(self, word: RolloutCommand, caller: str, about: str = "") -> None:
         """Leave a command for the process that controls the rollout."""
         ...
 
 
-async def say_here(journal: Journal, said: Said, *, patience: float = PATIENCE) -> None:
+async def say_here(
+    journal: CommandWriterJournal, said: SentCommand, *, patience: float = PATIENCE
+) -> None:
     """Send a command and wait until its event is in the journal.
 
     Raises:
@@ -45,7 +47,7 @@ async def say_here(journal: Journal, said: Said, *, patience: float = PATIENCE) 
         UnavailableError: The process ended, or did not read the command in time.
     """
     before = [event for _, event in journal.events()]
-    state = State.of(before)
+    state = RolloutState.of(before)
     where = str(state.began.id)
     if problem := refusal(said, state):
         raise InvalidInputError(problem, where=where)
@@ -59,7 +61,7 @@ async def say_here(journal: Journal, said: Said, *, patience: float = PATIENCE) 
                 events = [event for _, event in journal.events()]
                 if expected in events[len(before) :]:
                     return
-                if problem := refusal(said, State.of(events)):
+                if problem := refusal(said, RolloutState.of(events)):
                     raise InvalidInputError(problem, where=where)
                 if not taken:
                     raise UnavailableError(

@@ -1,6 +1,7 @@
 """The rollout commands: when they are possible, and the event of each.
 
-A new command is a member of `Word`, its conditions in `refusal`, and its event in `meaning`.
+A new command is a member of `RolloutCommand`, its conditions in `refusal`, and its event in
+`meaning`.
 """
 
 import hashlib
@@ -10,20 +11,20 @@ from enum import StrEnum
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
-from localpuppet.rollout.execution.changes.comparing import DIGITS, Difference
+from localpuppet.rollout.execution.changes.comparing import DIGITS, UnapprovedChange
 from localpuppet.rollout.execution.event_forms import to_dict
 from localpuppet.rollout.execution.events import (
-    Approved,
-    Continued,
-    Ending,
+    ChangesApproved,
     Event,
-    Stopped,
-    Turn,
+    NodeRun,
+    RolloutContinued,
+    RolloutEnding,
+    RolloutStopped,
 )
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.state import RolloutState
 
 
-class Word(StrEnum):
+class RolloutCommand(StrEnum):
     """A rollout command."""
 
     STOP = "stop"
@@ -33,7 +34,7 @@ class Word(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class SentCommand:
     """A command that an operator sent.
 
     Attributes:
@@ -42,7 +43,7 @@ class Said:
             space; for `CONTINUE`, the pause that it ends; empty for other commands.
     """
 
-    word: Word
+    word: RolloutCommand
     caller: str
     machine: str
     about: str = ""
@@ -53,27 +54,32 @@ class Said:
         return f"{self.caller} on {self.machine}"
 
 
-def refusal(said: Said, state: State) -> str:
+def refusal(said: SentCommand, state: RolloutState) -> str:
     """Return why a command is not possible in a state, one line; empty if it is."""
     if state.over is not None:
         return f"is over: {state.over.ending}"
     if state.stopped is not None:
         return f"is ending already: {state.stopped.why}"
-    if said.word is Word.APPROVE:
+    if said.word is RolloutCommand.APPROVE:
         return "" if _approved(said, state) else _not_differing(said, state)
-    if said.word is Word.CONTINUE and state.paused is None:
+    if said.word is RolloutCommand.CONTINUE and state.paused is None:
         return "is not paused"
-    if said.word is Word.CONTINUE and state.differing and state.paused and state.paused.changes:
+    if (
+        said.word is RolloutCommand.CONTINUE
+        and state.differing
+        and state.paused
+        and state.paused.changes
+    ):
         nodes = shown_names(sorted(turn.node for turn in state.differing))
         return f"waits until what {nodes} would change is approved"
-    if said.word is Word.CONTINUE and said.about != identify_pause(state):
+    if said.word is RolloutCommand.CONTINUE and said.about != identify_pause(state):
         return "paused again since then: look at what it waits for now"
-    if said.word is Word.ROLLBACK and state.began.options.delivery is None:
+    if said.word is RolloutCommand.ROLLBACK and state.began.options.delivery is None:
         return "delivers no release: there is nothing to roll back"
     return ""
 
 
-def _approved(said: Said, state: State) -> Turn | None:
+def _approved(said: SentCommand, state: RolloutState) -> NodeRun | None:
     """Return the node run whose difference is approved; `None` if no difference matches."""
     for turn, difference in state.differing.items():
         if said.about == about(turn.node, difference):
@@ -81,7 +87,7 @@ def _approved(said: Said, state: State) -> Turn | None:
     return None
 
 
-def _not_differing(said: Said, state: State) -> str:
+def _not_differing(said: SentCommand, state: RolloutState) -> str:
     node = said.about.partition(" ")[0]
     if not node:
         return "the approval names no node: approve it on the machine that controls the rollout"
@@ -90,12 +96,12 @@ def _not_differing(said: Said, state: State) -> str:
     return f"{node} does not wait for an approval"
 
 
-def about(node: NodeName, difference: Difference) -> str:
+def about(node: NodeName, difference: UnapprovedChange) -> str:
     """Return the `about` of an approval."""
     return f"{node} {difference.digest}"
 
 
-def identify_pause(state: State) -> str:
+def identify_pause(state: RolloutState) -> str:
     """Return the number and the digest of the current pause; empty without one."""
     if state.paused is None:
         return ""
@@ -103,12 +109,12 @@ def identify_pause(state: State) -> str:
     return f"{state.pauses} {hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"
 
 
-def meaning(said: Said, state: State) -> Event:
+def meaning(said: SentCommand, state: RolloutState) -> Event:
     """Return the event of a command that `refusal` accepts."""
     if (turn := _approved(said, state)) is not None:
-        return Approved(turn=turn, difference=state.differing[turn].digest, who=said.who)
-    if said.word is Word.CONTINUE:
-        return Continued(caller=said.caller, machine=said.machine)
-    if said.word is Word.ROLLBACK:
-        return Stopped(ending=Ending.TAKEN_BACK, why=f"rolled back by {said.who}")
-    return Stopped(ending=Ending.STOPPED, why=f"stopped by {said.who}")
+        return ChangesApproved(turn=turn, difference=state.differing[turn].digest, who=said.who)
+    if said.word is RolloutCommand.CONTINUE:
+        return RolloutContinued(caller=said.caller, machine=said.machine)
+    if said.word is RolloutCommand.ROLLBACK:
+        return RolloutStopped(ending=RolloutEnding.TAKEN_BACK, why=f"rolled back by {said.who}")
+    return RolloutStopped(ending=RolloutEnding.STOPPED, why=f"stopped by {said.who}")

@@ -6,7 +6,7 @@ common bytes are wrong; all of them if no bytes are the most common.
 
 from collections.abc import Mapping
 
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.row import NodeRow
 
 SHORT = 12
 _IMMUTABLE = "/tags/"
@@ -19,14 +19,14 @@ class Agreement:
         self._back: dict[str, str] = {}  # node → what its input names
         self._bytes: dict[str, dict[str, set[str]]] = {}  # release → digest → nodes
 
-    def add(self, row: Row) -> None:
+    def add(self, row: NodeRow) -> None:
         """Add a node."""
         if row.wanted and row.wanted != row.app:
             self._back[row.node] = row.wanted
         elif _IMMUTABLE in row.app and row.digest:
             self._bytes.setdefault(row.app, {}).setdefault(row.digest, set()).add(row.node)
 
-    def remove(self, row: Row) -> None:
+    def remove(self, row: NodeRow) -> None:
         """Remove a node, with the row with which it was added."""
         self._back.pop(row.node, None)
         digests = self._bytes.get(row.app, {})

@@ -68,7 +68,7 @@ LISTS = (NODES.path, FAILURES.path, RELEASES.path, ROLLOUTS.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ListQuery:
     """A request for rows in an order.
 
     Attributes:
@@ -96,7 +96,7 @@ class Asked:
     page: int = 1
 
     @classmethod
-    def parse(cls, parameters: Mapping[str, str], form: Form = NODES) -> "Asked":
+    def parse(cls, parameters: Mapping[str, str], form: Form = NODES) -> "ListQuery":
         """Return the request in a URL.
 
         Args:
@@ -132,11 +132,11 @@ class Asked:
             page=int(page),
         )
 
-    def with_(self, **changes: Any) -> "Asked":  # noqa: ANN401 - fields of the class
+    def with_(self, **changes: Any) -> "ListQuery":  # noqa: ANN401 - fields of the class
         """Return this request with other fields, on the first page by default."""
         return replace(self, **{"page": 1, **changes})
 
-    def by(self, order: str) -> "Asked":
+    def by(self, order: str) -> "ListQuery":
         """Return this request in another order; reversed if it has that order already."""
         return self.with_(sort=order, down=self.sort == order and not self.down)
 
@@ -151,12 +151,12 @@ class Asked:
 
     def failures(self) -> str:
         """Return the URL of the failures of the requested nodes."""
-        return Asked.parse({"q": self.q}, FAILURES).url
+        return ListQuery.parse({"q": self.q}, FAILURES).url
 
     def nodes(self, **changes: Any) -> str:  # noqa: ANN401 - fields of the class
         """Return the URL of the requested nodes; see `with_`."""
         words = {"q": self.q, "name": self.name, "outcome": self.outcome}
-        return Asked(**{**words, **changes}).url
+        return ListQuery(**{**words, **changes}).url
 
     def _at(self, path: str) -> str:
         words = self.filters

@@ -7,9 +7,9 @@ from heapq import nsmallest
 from typing import Generic, TypeVar
 
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.lists.asked import PAGE, Asked
-from localpuppet.web.dashboard.lists.standing import KEYS, Standing
-from localpuppet.web.dashboard.row import DISAGREES, LATE, ON_HOLD, Row
+from localpuppet.web.dashboard.lists.asked import PAGE, ListQuery
+from localpuppet.web.dashboard.lists.standing import KEYS, NodeStandings
+from localpuppet.web.dashboard.row import DISAGREES, LATE, ON_HOLD, NodeRow
 
 T = TypeVar("T")
 # Rows of a part of the overview; the rest is a link away.
@@ -17,7 +17,7 @@ MOST = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     """The rows of a page.
 
     Attributes:
@@ -50,15 +50,15 @@ class Overview:
     total: int
     kinds: tuple[tuple[Kind, int], ...]
     concerns: dict[str, int]
-    held: tuple[Row, ...]
-    late: tuple[Row, ...]
-    strangers: tuple[Row, ...]
+    held: tuple[NodeRow, ...]
+    late: tuple[NodeRow, ...]
+    strangers: tuple[NodeRow, ...]
     odd: tuple[tuple[str, str], ...]
 
 
 def chosen(
-    standing: Standing, asked: Asked, *, names: Collection[str] | None, now: float
-) -> list[Row]:
+    standing: NodeStandings, asked: ListQuery, *, names: Collection[str] | None, now: float
+) -> list[NodeRow]:
     """Return the requested rows, in order; equal ones by name.
 
     Args:
@@ -83,7 +83,7 @@ def chosen(
     return found
 
 
-def _necessary(standing: Standing, asked: Asked, now: float) -> Iterator[Collection[str]]:
+def _necessary(standing: NodeStandings, asked: ListQuery, now: float) -> Iterator[Collection[str]]:
     """Yield the matching nodes of each filter but the name."""
     if asked.outcome is not None:
         yield standing.with_kind(asked.outcome)
@@ -102,11 +102,11 @@ def _necessary(standing: Standing, asked: Asked, now: float) -> Iterator[Collect
         yield standing.with_key("state", asked.is_)
 
 
-def paged(rows: Sequence[T], page: int) -> Page[T]:
+def paged(rows: Sequence[T], page: int) -> ListPage[T]:
     """Return a page of rows; beyond the last one there are none."""
     begin = (page - 1) * PAGE
     shown = rows[begin : begin + PAGE]
-    return Page(
+    return ListPage(
         rows=shown,
         total=len(rows),
         first=begin + 1 if shown else 0,
@@ -114,14 +114,14 @@ def paged(rows: Sequence[T], page: int) -> Page[T]:
     )
 
 
-def overview(standing: Standing, *, names: Collection[str] | None, now: float) -> Overview:
+def overview(standing: NodeStandings, *, names: Collection[str] | None, now: float) -> Overview:
     """Return the summary of nodes; see `chosen` for `names`."""
     kinds, states = +standing.kinds, +standing.states
     if names is not None:
         some = standing.some(names)
         kinds, states = Counter(row.kind for row in some), Counter(row.state for row in some)
 
-    def asked_for(found: Iterable[str]) -> list[Row]:
+    def asked_for(found: Iterable[str]) -> list[NodeRow]:
         return [standing.rows[name] for name in found if names is None or name in names]
 
     odd = standing.disagreeing()
@@ -138,7 +138,7 @@ def overview(standing: Standing, *, names: Collection[str] | None, now: float) -
     )
 
 
-def _free(row: Row) -> tuple[float, str]:
+def _free(row: NodeRow) -> tuple[float, str]:
     ends = [hold.until for hold in row.holds]
     last = float("inf") if None in ends else max(end for end in ends if end is not None)
     return last, row.node

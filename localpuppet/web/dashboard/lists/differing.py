@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from localpuppet.node.releases.difference import Difference
+from localpuppet.node.releases.difference import NameDifference
 
 REMOVED, ADDED, CHANGED = "removed", "added", "changed"
 
@@ -25,7 +25,7 @@ class ChangeRow:
     how: str = ""
 
 
-def changes(differences: Mapping[str, Difference]) -> list[ChangeRow]:
+def changes(differences: Mapping[str, NameDifference]) -> list[ChangeRow]:
     """Return the rows, sorted by kind and name.
 
     Args:

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.web.dashboard.lists.differing import ChangeRow
-from localpuppet.web.dashboard.lists.failures import Failure
+from localpuppet.web.dashboard.lists.failures import FailureGroup
 from localpuppet.web.dashboard.lists.releases import ReleaseRow
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.row import NodeRow
 
 # What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -43,7 +43,7 @@ class Table:
     names: Sequence[str]
 
 
-def nodes_table(rows: Sequence[Row]) -> Table:
+def nodes_table(rows: Sequence[NodeRow]) -> Table:
     """Return nodes as a table."""
     return Table(
         name="nodes",
@@ -71,7 +71,7 @@ def nodes_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def failures_table(failures: Sequence[Failure]) -> Table:
+def failures_table(failures: Sequence[FailureGroup]) -> Table:
     """Return failures as a table; the names are those of all their nodes, sorted."""
     return Table(
         name="failures",

@@ -7,20 +7,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.lists.asked import Asked
-from localpuppet.web.dashboard.lists.standing import Standing
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.lists.asked import ListQuery
+from localpuppet.web.dashboard.lists.standing import NodeStandings
+from localpuppet.web.dashboard.row import NodeRow
 
 # When a mistake was seen first and last: seconds since 1970.
 Seen = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class FailureGroup:
     """A failure cause, with the nodes whose last runs it broke.
 
     Attributes:
-        fault: Its key, see `Row.fault`.
+        fault: Its key, see `NodeRow.fault`.
         error: The message.
         resource: The first failed resource; only its type if the resource differs between nodes.
         place: File and line.
@@ -43,8 +43,8 @@ class Failure:
 
 
 def failures(
-    standing: Standing, asked: Asked, *, names: Collection[str] | None, seen: Seen
-) -> list[Failure]:
+    standing: NodeStandings, asked: ListQuery, *, names: Collection[str] | None, seen: Seen
+) -> list[FailureGroup]:
     """Return the failure causes of the requested nodes, in order.
 
     Args:
@@ -69,7 +69,7 @@ def failures(
     return found
 
 
-def _failure(fault: str, group: list[Row], seen: tuple[float, float] | None) -> Failure:
+def _failure(fault: str, group: list[NodeRow], seen: tuple[float, float] | None) -> FailureGroup:
     newest = max(group, key=lambda row: (row.ended or 0.0, row.node))
     ends = [row.ended for row in group if row.ended is not None] or [0.0]
     resources, kinds = {row.resource for row in group}, {row.kind for row in group}
@@ -77,7 +77,7 @@ def _failure(fault: str, group: list[Row], seen: tuple[float, float] | None) -> 
     resource = newest.resource
     if len(resources) > 1:
         resource = f"{types.pop()}[…]" if len(types) == 1 else ""
-    return Failure(
+    return FailureGroup(
         fault=fault,
         error=newest.mistake,
         resource=resource,
@@ -90,7 +90,7 @@ def _failure(fault: str, group: list[Row], seen: tuple[float, float] | None) -> 
     )
 
 
-def _key(one: Failure, order: str) -> int | float | str:
+def _key(one: FailureGroup, order: str) -> int | float | str:
     keys: dict[str, int | float | str] = {
         "nodes": len(one.nodes),
         "error": one.error,

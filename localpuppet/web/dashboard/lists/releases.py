@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from localpuppet.base.formats.text import url_without_secrets
-from localpuppet.node.releases.staged import Staged
+from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.lists.asked import Asked
-from localpuppet.web.dashboard.lists.standing import Standing, has_run
+from localpuppet.web.dashboard.lists.asked import ListQuery
+from localpuppet.web.dashboard.lists.standing import NodeStandings, has_run
 from localpuppet.web.dashboard.lists.tally import Tally
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.row import NodeRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class ReleaseRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class ReleaseListContext:
     """The sources of a list of releases, besides the nodes.
 
     Attributes:
@@ -60,11 +60,13 @@ class Ground:
     """
 
     names: Collection[str] | None
-    staged: Iterable[Staged]
+    staged: Iterable[StagedRelease]
     signed: Mapping[str, str] = field(default_factory=dict)
 
 
-def releases(standing: Standing, asked: Asked, ground: Ground) -> list[ReleaseRow]:
+def releases(
+    standing: NodeStandings, asked: ListQuery, ground: ReleaseListContext
+) -> list[ReleaseRow]:
     """Return releases in order: those that nodes run, and those staged on this machine.
 
     Args:
@@ -87,7 +89,7 @@ def releases(standing: Standing, asked: Asked, ground: Ground) -> list[ReleaseRo
     return found
 
 
-def staged_row(staged: Staged, signed: str, subject: str) -> ReleaseRow:
+def staged_row(staged: StagedRelease, signed: str, subject: str) -> ReleaseRow:
     """Return the row of a staged release, without its nodes.
 
     Args:
@@ -99,7 +101,7 @@ def staged_row(staged: Staged, signed: str, subject: str) -> ReleaseRow:
     return replace(row, signed=signed, subject=subject)
 
 
-def _tallies(rows: Iterable[Row]) -> Mapping[str, Tally]:
+def _tallies(rows: Iterable[NodeRow]) -> Mapping[str, Tally]:
     found: dict[str, Tally] = {}
     for row in rows:
         if has_run(row):
@@ -107,12 +109,12 @@ def _tallies(rows: Iterable[Row]) -> Mapping[str, Tally]:
     return found
 
 
-def _odd(standing: Standing, names: Collection[str] | None) -> Iterable[str]:
+def _odd(standing: NodeStandings, names: Collection[str] | None) -> Iterable[str]:
     odd = standing.disagreeing().keys()
     return odd if names is None else odd & names
 
 
-def _release(app: str, tally: Tally, staged: Staged | None, odd: int) -> ReleaseRow:
+def _release(app: str, tally: Tally, staged: StagedRelease | None, odd: int) -> ReleaseRow:
     kinds = tally.kinds
     return ReleaseRow(
         app=app,

@@ -9,11 +9,11 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.triggers.outcome import succeeded
-from localpuppet.rollout.execution.events import Fate
+from localpuppet.rollout.execution.events import NodeResult
 from localpuppet.rollout.execution.head import Summary
-from localpuppet.rollout.execution.report import OPEN, Report
-from localpuppet.web.dashboard.lists.asked import Asked
-from localpuppet.web.dashboard.told import Told, ToldRollout
+from localpuppet.rollout.execution.report import OPEN, RolloutReport
+from localpuppet.web.dashboard.lists.asked import ListQuery
+from localpuppet.web.dashboard.told import NodeRolloutReport, ReportedRollout
 
 DAMAGED = "damaged"
 # Of a rollout of which only nodes tell: whether it holds one of them.
@@ -22,7 +22,7 @@ NODES = "as the nodes tell"
 RUNNING, CHECKING = "running", "being checked"
 # Nodes that a page names of all groups together, and of one at least.
 MOST_NODES, FEWEST = 200, 8
-_BAD = (Fate.FAILED, Fate.SILENT, Fate.NOT_REACHED)
+_BAD = (NodeResult.FAILED, NodeResult.SILENT, NodeResult.NOT_REACHED)
 _FIRST = {"bad": 0, RUNNING: 1, CHECKING: 2, OPEN: 3}
 
 
@@ -59,7 +59,7 @@ class RolloutRow:
     heard: tuple[float, float] | None = None
 
     @classmethod
-    def of(cls, report: Report) -> "RolloutRow":
+    def of(cls, report: RolloutReport) -> "RolloutRow":
         """Return the row of a rollout."""
         told = report.summary()
         return cls(
@@ -95,7 +95,7 @@ class RolloutRow:
         )
 
     @classmethod
-    def of_nodes(cls, told: ToldRollout) -> "RolloutRow":
+    def of_nodes(cls, told: ReportedRollout) -> "RolloutRow":
         """Return the row of a rollout that only nodes report."""
         counts: Counter[str] = Counter()
         for outcome, nodes in told.ends.items():
@@ -108,7 +108,9 @@ class RolloutRow:
             why=held if told.held else "",
             began=told.rollout.began().timestamp(),
             counts=tuple(
-                (fate, counts[fate]) for fate in (Fate.SUCCEEDED, Fate.FAILED, OPEN) if counts[fate]
+                (fate, counts[fate])
+                for fate in (NodeResult.SUCCEEDED, NodeResult.FAILED, OPEN)
+                if counts[fate]
             ),
             source=NODES,
             heard=(told.first, told.last),
@@ -121,7 +123,7 @@ class RolloutRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RolloutRun:
     """A node's run in a rollout.
 
     Attributes:
@@ -142,7 +144,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class NodeGroup:
     """Nodes that may run at the same time.
 
     Attributes:
@@ -157,7 +159,7 @@ class Group:
     total: int
     ended: int
     bad: int
-    parts: tuple[Part, ...]
+    parts: tuple[RolloutRun, ...]
 
     @property
     def word(self) -> str:
@@ -167,7 +169,7 @@ class Group:
         return RUNNING if any(part.word != OPEN for part in self.parts) else "waits"
 
 
-def rollouts(rows: Iterable[RolloutRow], asked: Asked) -> list[RolloutRow]:
+def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
     """Return the requested rollouts, in order.
 
     Args:
@@ -180,17 +182,19 @@ def rollouts(rows: Iterable[RolloutRow], asked: Asked) -> list[RolloutRow]:
     return found
 
 
-def groups_of(report: Report) -> list[Group]:
+def groups_of(report: RolloutReport) -> list[NodeGroup]:
     """Return a rollout group by group."""
     told = report.to_dict()
     skipped = {
-        one["node"]: one["reason"] for one in told["nodes"] if one["fate"] == str(Fate.SKIPPED)
+        one["node"]: one["reason"]
+        for one in told["nodes"]
+        if one["fate"] == str(NodeResult.SKIPPED)
     }
     most = max(FEWEST, MOST_NODES // max(1, len(told["groups"])))
     return [_group(one, skipped, most) for one in told["groups"]]
 
 
-def parts_of(told: Iterable[tuple[str, Told]], *, now: float) -> list[Part]:
+def parts_of(told: Iterable[tuple[str, NodeRolloutReport]], *, now: float) -> list[RolloutRun]:
     """Return the runs that nodes report of a rollout, in the same order.
 
     Args:
@@ -198,10 +202,10 @@ def parts_of(told: Iterable[tuple[str, Told]], *, now: float) -> list[Part]:
         now: Seconds since 1970, UTC.
     """
     return [
-        Part(
+        RolloutRun(
             node=node,
             word=one.outcome or OPEN,
-            bad=_fate(one.outcome) == Fate.FAILED,
+            bad=_fate(one.outcome) == NodeResult.FAILED,
             reason="held" if one.until is not None and one.until > now else "",
             run=one.run,
             seconds=None,
@@ -210,7 +214,7 @@ def parts_of(told: Iterable[tuple[str, Told]], *, now: float) -> list[Part]:
     ]
 
 
-def decisions_of(report: Report) -> list[tuple[float, str]]:
+def decisions_of(report: RolloutReport) -> list[tuple[float, str]]:
     """Return the decisions about a whole rollout, each with its time, seconds since 1970."""
     return [(parse_time(at).timestamp(), what) for at, what in report.decisions]
 
@@ -219,14 +223,14 @@ def _fate(outcome: str) -> str:
     """Return the step result for an outcome that a node reported."""
     if not outcome:
         return OPEN
-    return Fate.SUCCEEDED if succeeded(outcome) else Fate.FAILED
+    return NodeResult.SUCCEEDED if succeeded(outcome) else NodeResult.FAILED
 
 
-def _group(told: Mapping[str, Any], skipped: Mapping[str, str], most: int) -> Group:
+def _group(told: Mapping[str, Any], skipped: Mapping[str, str], most: int) -> NodeGroup:
     parts = [_part(run, skipped) for run in told["runs"]]
     parts.sort(key=lambda part: (_FIRST.get("bad" if part.bad else part.word, 4), part.node))
     over = [part for part in parts if part.word not in (RUNNING, CHECKING, OPEN)]
-    return Group(
+    return NodeGroup(
         number=told["group"],
         total=len(parts),
         ended=len(over),
@@ -235,19 +239,19 @@ def _group(told: Mapping[str, Any], skipped: Mapping[str, str], most: int) -> Gr
     )
 
 
-def _part(run: Mapping[str, Any], skipped: Mapping[str, str]) -> Part:
+def _part(run: Mapping[str, Any], skipped: Mapping[str, str]) -> RolloutRun:
     fate, reason = run["fate"], str(run["reason"])
     if fate is None and run["started"]:
         word = RUNNING
     elif fate is None and run["node"] in skipped:
-        word, reason = str(Fate.SKIPPED), str(skipped[run["node"]])
+        word, reason = str(NodeResult.SKIPPED), str(skipped[run["node"]])
     elif fate is None:
         word = OPEN
-    elif fate == str(Fate.SUCCEEDED) and run["checks"] and not run["checked"]:
+    elif fate == str(NodeResult.SUCCEEDED) and run["checks"] and not run["checked"]:
         word = CHECKING
     else:
         word = str(run["outcome"] or fate)
-    return Part(
+    return RolloutRun(
         node=str(run["node"]),
         word=word,
         bad=fate in map(str, _BAD),

@@ -13,10 +13,10 @@ from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.lists.agreeing import Agreement
 from localpuppet.web.dashboard.lists.ordered import Ordered
 from localpuppet.web.dashboard.lists.tally import Tally
-from localpuppet.web.dashboard.row import NOT_TRUSTED, Row
+from localpuppet.web.dashboard.row import NOT_TRUSTED, NodeRow
 
 _KINDS = {kind: place for place, kind in enumerate(Kind)}
-KEYS: Mapping[str, Callable[[Row], Any]] = {
+KEYS: Mapping[str, Callable[[NodeRow], Any]] = {
     "node": lambda row: row.node,
     "state": lambda row: row.state,
     "outcome": lambda row: _KINDS[row.kind],
@@ -25,7 +25,7 @@ KEYS: Mapping[str, Callable[[Row], Any]] = {
 }
 
 
-class Standing:
+class NodeStandings:
     """All nodes.
 
     Args:
@@ -37,11 +37,11 @@ class Standing:
         states: Counts of nodes by state.
         tallies: Release of the last run → the nodes that ran it; key empty for runs without a
             release.
-        faults: `Row.fault` → the nodes whose last run it broke.
+        faults: `NodeRow.fault` → the nodes whose last run it broke.
     """
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.rows: dict[str, Row] = {}
+    def __init__(self, rows: Iterable[NodeRow] = ()) -> None:
+        self.rows: dict[str, NodeRow] = {}
         self.kinds: Counter[Kind] = Counter()
         self.states: Counter[str] = Counter()
         self.tallies: dict[str, Tally] = {}
@@ -53,7 +53,7 @@ class Standing:
         for row in rows:
             self.put(row)
 
-    def put(self, row: Row) -> bool:
+    def put(self, row: NodeRow) -> bool:
         """Add or update a node.
 
         Returns:
@@ -72,13 +72,13 @@ class Standing:
         """Remove a node."""
         self._remove(self.rows.pop(name))
 
-    def some(self, names: Collection[str] | None) -> Collection[Row]:
+    def some(self, names: Collection[str] | None) -> Collection[NodeRow]:
         """Return the rows of known nodes among names; all for `None`."""
         if names is None:
             return self.rows.values()
         return [self.rows[name] for name in names if name in self.rows]
 
-    def sorted(self, order: str, *, down: bool) -> list[Row]:
+    def sorted(self, order: str, *, down: bool) -> list[NodeRow]:
         """Return all rows in one of the orders of `KEYS`; equal ones by name."""
         return [self.rows[name] for name in self._orders[order].names(down=down)]
 
@@ -101,14 +101,14 @@ class Standing:
         return self._orders["state"].of(NOT_TRUSTED)
 
     def late(self, now: float) -> Collection[str]:
-        """Return the nodes that should have run by now; see `Row.late`."""
+        """Return the nodes that should have run by now; see `NodeRow.late`."""
         return self._late.below(now)
 
     def disagreeing(self) -> Mapping[str, str]:
         """Return the nodes with a wrong release, each with the reason."""
         return self._agreement.disagreeing()
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: NodeRow) -> None:
         self.kinds[row.kind] += 1
         self.states[row.state] += 1
         for order, key in KEYS.items():
@@ -123,7 +123,7 @@ class Standing:
             self._late.add(since, row.node)
         self._agreement.add(row)
 
-    def _remove(self, row: Row) -> None:
+    def _remove(self, row: NodeRow) -> None:
         self.kinds[row.kind] -= 1
         self.states[row.state] -= 1
         for order, key in KEYS.items():
@@ -143,6 +143,6 @@ class Standing:
         self._agreement.remove(row)
 
 
-def has_run(row: Row) -> bool:
+def has_run(row: NodeRow) -> bool:
     """Return whether a node has a known last run."""
     return bool(row.app) or row.kind is not Kind.NONE

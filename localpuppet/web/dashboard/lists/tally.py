@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.row import NodeRow
 
 
 class Tally:
@@ -20,7 +20,7 @@ class Tally:
         digests: Counts of nodes by digest.
     """
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
+    def __init__(self, rows: Iterable[NodeRow] = ()) -> None:
         self.nodes: list[str] = []
         self.kinds: Counter[Kind] = Counter()
         self.digests: Counter[str] = Counter()
@@ -33,7 +33,7 @@ class Tally:
         """The end of the last of their runs, seconds since 1970, or `None`."""
         return self._ends[-1] if self._ends else None
 
-    def add(self, row: Row) -> None:
+    def add(self, row: NodeRow) -> None:
         """Count a node."""
         insort(self.nodes, row.node)
         self.kinds[row.kind] += 1
@@ -42,7 +42,7 @@ class Tally:
         if row.ended is not None:
             insort(self._ends, row.ended)
 
-    def remove(self, row: Row) -> None:
+    def remove(self, row: NodeRow) -> None:
         """Remove a node from the counts, with the row with which it was added."""
         del self.nodes[bisect_left(self.nodes, row.node)]
         self.kinds[row.kind] -= 1

@@ -8,22 +8,22 @@ from typing import Any
 
 from localpuppet.base.formats.names import ReleasePath, RolloutId, RunId
 from localpuppet.base.formats.times import show_time
-from localpuppet.fleet.agent.confirming.confirming import Confirming, Site
-from localpuppet.fleet.agent.confirming.looking import Looking
+from localpuppet.fleet.agent.confirming.confirming import ConfirmationContext, Confirming
+from localpuppet.fleet.agent.confirming.looking import BusProbe
 from localpuppet.fleet.agent.confirming.memory import ConfirmationMemory
-from localpuppet.fleet.agent.confirming.retreating import Retreat, Retreating
-from localpuppet.fleet.agent.runner import Fate, RunEnd
+from localpuppet.fleet.agent.confirming.retreating import RetreatOrder, RetreatService
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.requests.confirmation import Stage
-from localpuppet.fleet.requests.deploy import Deed, Deploy
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
 from localpuppet.node.runs.hold import Hold, rollout_owner
 from localpuppet.node.runs.holds import Holds
-from localpuppet.node.runs.run import Outcome, State
+from localpuppet.node.runs.run import Outcome, RunState
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.fleet.agent.test_agent import B, Rig
@@ -67,8 +67,8 @@ class Node:
         self.network = Network()
         self.kv = MemoryKeyValue(MemoryStore(now=self.clock.monotonic))
         self.memory = ConfirmationMemory(directory / "state")
-        self.retreats: list[Retreat] = []
-        self.end = RunEnd(fate=Fate.OVER)
+        self.retreats: list[RetreatOrder] = []
+        self.end = RunCompletion(fate=RequestedRunResult.OVER)
         self.rollback: Rollback | None = None
         self.late: list[bool] = []
         self.command: Callable[[], bool] | None = None
@@ -87,7 +87,7 @@ class Node:
 
     def agent_starts(self, boot: str = "a") -> Confirming:
         """Return what a new agent has: it knows what is on the disk."""
-        site = Site(
+        site = ConfirmationContext(
             memory=self.memory,
             assigned=lambda: self.assignment,
             rollback=lambda: self.rollback,
@@ -99,13 +99,13 @@ class Node:
         )
         self.confirming = Confirming(
             site,
-            looking=Looking(
+            looking=BusProbe(
                 B,
                 store=self._store,
                 verifier=verifier(self.directory / "me", self.me),
                 answers=self.network.look,
             ),
-            retreating=Retreating(
+            retreating=RetreatService(
                 self,
                 agent=self.rig.agent,
                 inbox=self.rig.inbox,
@@ -127,10 +127,10 @@ class Node:
         self.kv.store.away = not self.network.up
         return self.kv
 
-    async def run(self, order: Retreat) -> RunEnd:
+    async def run(self, order: RetreatOrder) -> RunCompletion:
         """Be the child that puts the rollback in force."""
         self.retreats.append(order)
-        if self.end.fate is Fate.OVER:
+        if self.end.fate is RequestedRunResult.OVER:
             self.rollback = Rollback(
                 app=R1,
                 run=RunId("20261120T140000Z-0000"),
@@ -152,7 +152,7 @@ class Node:
             self.recorded.request(run, app=app, assignment=assigned),
             self.recorded.status(run, app=app),
         )
-        fields = {"state": State.FINISHED, "outcome": Outcome.CHANGED, **more}
+        fields = {"state": RunState.FINISHED, "outcome": Outcome.CHANGED, **more}
         run.close(self.recorded.status(run, app=app, **fields))
         return run.id
 
@@ -181,9 +181,9 @@ class Node:
         assert told is not None
         args = Deploy(
             release=R2,
-            deed=Deed.CONFIRM,
+            deed=DeployAction.CONFIRM,
             serial=3,
-            rollout=OfRollout(id=ID, epoch=1),
+            rollout=RolloutReference(id=ID, epoch=1),
             nonce=more.pop("nonce", told["nonce"]),
         )
         return self.confirming.answer(more.pop("caller", ALICE), replace(args, **more))

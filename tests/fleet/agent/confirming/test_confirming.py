@@ -8,10 +8,10 @@ import pytest
 
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.agent.confirming.confirming import DONE
-from localpuppet.fleet.agent.confirming.retreating import Retreat, Retreating
-from localpuppet.fleet.agent.runner import Fate, RunEnd
+from localpuppet.fleet.agent.confirming.retreating import RetreatOrder, RetreatService
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
 from localpuppet.fleet.requests.confirmation import Stage
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.agent.confirming.assigned_node import ALICE, ID, OWNER, R1, R2, WITHIN, Node
@@ -64,11 +64,11 @@ async def test_a_rollout_is_confirmed_by_its_caller_with_the_nonce(rolled: Node)
         {"caller": "choria=mallory"},
         {"serial": 2},
         {"release": R1},
-        {"rollout": OfRollout(id=RolloutId("20261122T110000Z-ffff"), epoch=1)},
+        {"rollout": RolloutReference(id=RolloutId("20261122T110000Z-ffff"), epoch=1)},
     ):
         assert "no release of this rollout's" in rolled.confirms(**wrong)
     assert "is not the one" in rolled.confirms(nonce="9b2c3f70-0000-4000-8000-000000000000")
-    taken_over = OfRollout(id=ID, epoch=2, caller=ALICE)
+    taken_over = RolloutReference(id=ID, epoch=2, caller=ALICE)
     assert rolled.confirms(caller="choria=bob", rollout=taken_over) == DONE
     assert await rolled.look(1000) is Stage.CONFIRMED
     nonce = rolled.memory.read().nonce  # type: ignore[union-attr]
@@ -169,9 +169,9 @@ async def test_its_run_goes_through_the_hold_of_its_rollout(rolled: Node) -> Non
 async def test_a_store_that_is_locked_is_waited_for(by_hand: Node) -> None:
     by_hand.network.answers = by_hand.network.up = False
     by_hand.ran()
-    by_hand.end = RunEnd(fate=Fate.BUSY, reason="gc")
+    by_hand.end = RunCompletion(fate=RequestedRunResult.BUSY, reason="gc")
     assert await by_hand.look(WITHIN + 30) is Stage.GOING_BACK
-    by_hand.end = RunEnd(fate=Fate.OVER)
+    by_hand.end = RunCompletion(fate=RequestedRunResult.OVER)
     await by_hand.look(5)
     assert by_hand.rig.agent.waiting is not None
 
@@ -210,7 +210,7 @@ async def test_its_own_hold_is_not_in_its_way_after_a_kill(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(Retreating, "let_go", killed)
+        patch.setattr(RetreatService, "let_go", killed)
         with pytest.raises(SystemExit):
             await by_hand.look(60)
     assert len(by_hand.holds.active()) == 1
@@ -270,7 +270,7 @@ async def test_what_somebody_decides_meanwhile_counts(rolled: Node) -> None:
     rolled.network.up = False
     rolled.ran()
     await rolled.look(WITHIN + 30)
-    await rolled.run(Retreat(left=rolled.assignment, because="alice"))  # type: ignore[arg-type]
+    await rolled.run(RetreatOrder(left=rolled.assignment, because="alice"))  # type: ignore[arg-type]
     assert await rolled.look(5) is Stage.LEFT
     assert rolled.confirming.told()["why"] == "rolled back by alice"  # type: ignore[index]
     assert rolled.assignment is not None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from tests.fleet.agent.reactions.reacting_node import Rig
 
@@ -23,7 +23,7 @@ class Node(Rig):
         super().__init__(directory)
         self.inbox = Inbox(directory / "inbox.sqlite", self.clock)
 
-    def react(self, causes: Sequence[Cause]) -> None:
+    def react(self, causes: Sequence[RunCause]) -> None:
         fresh = [one for one in causes if not self.inbox.seen(one.id)]
         self.inbox.accept([(one, one.timestamp + 3600) for one in fresh])
 

@@ -9,17 +9,17 @@ from typing import Any
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.reactions.ended_runs import EndedRuns
+from localpuppet.fleet.agent.reactions.ended_runs import FinishedRuns
 from localpuppet.fleet.agent.reactions.memory import ReactionMemory
 from localpuppet.fleet.agent.reactions.questions import Questions
-from localpuppet.fleet.agent.reactions.reactor import AGAIN, Reactor, World
-from localpuppet.fleet.inventory.arrived import Arrived
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.agent.reactions.reactor import AGAIN, ReactionPorts, Reactor
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.view import View
-from localpuppet.fleet.triggers.cause import Cause
+from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.node.runs.query_record import RecordedQuery, note_query
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import Outcome, State, Status
+from localpuppet.node.runs.run import Outcome, RunState, Status
 from tests.doubles.identities import person
 from tests.doubles.ports import FakeClock, FakeLog, FakeProcesses
 from tests.fleet.inventory.entries import entry, signed
@@ -28,7 +28,7 @@ WEB = person("web01.example.com")
 ME = NodeName("lb01.example.com")
 
 
-SERVERS = Question.of("servers_with_role", ["web"])
+SERVERS = FunctionCall.of("servers_with_role", ["web"])
 
 
 class Rig:
@@ -39,7 +39,7 @@ class Rig:
     def __init__(self, directory: Path) -> None:
         self.clock, self.log = FakeClock(), FakeLog()
         self.is_running = False
-        self.causes: list[Cause] = []
+        self.causes: list[RunCause] = []
         self.full = False
         self.view = View(directory / "view.sqlite", now=self.now)
         self.records = Records(directory / "runs", FakeProcesses())
@@ -54,15 +54,15 @@ class Rig:
     def owes(self, causes: Iterable[str]) -> bool:
         return False
 
-    def react(self, causes: Sequence[Cause]) -> None:
+    def react(self, causes: Sequence[RunCause]) -> None:
         if self.full:
             raise StateError("the disk is full", where="inbox")
         self.causes += [one for one in causes if one.id not in {known.id for known in self.causes}]
 
     def reactor(self, *, again: float = AGAIN) -> Reactor:
-        world = World(
+        world = ReactionPorts(
             host=self,
-            runs=EndedRuns(self.records, self.sources),
+            runs=FinishedRuns(self.records, self.sources),
             sources=self.sources,
             peers=self.view,
             refusal=lambda _: None,
@@ -79,7 +79,7 @@ class Rig:
             roles=("web",),
             paths=((),),
         )
-        arrived = Arrived(
+        arrived = ReceivedEntry(
             node=WEB.name, token=signed(WEB, said), found=said, revision=self.revision
         )
         self.view.take([arrived], revision=self.revision)
@@ -87,13 +87,13 @@ class Rig:
         self.seen.set()
 
     def begin(
-        self, number: int, *, asks: bool = True, question: Question = SERVERS
+        self, number: int, *, asks: bool = True, question: FunctionCall = SERVERS
     ) -> RunDirectory:
         """Make a run that is on, and has asked."""
         run = RunDirectory(self.records.directory / f"20261120T14000{number}.000000Z-abcd")
         run.path.mkdir(parents=True)
         mine = asdict(FakeProcesses().me())
-        run.write_status(self.status(run, State.RUNNING, None, supervisor=mine))
+        run.write_status(self.status(run, RunState.RUNNING, None, supervisor=mine))
         if asks:
             reply = question.answer(self.view)
             note_query(
@@ -113,11 +113,11 @@ class Rig:
         return run
 
     def end(self, run: RunDirectory, outcome: Outcome = Outcome.CHANGED, **more: Any) -> None:
-        run.write_status(self.status(run, State.FINISHED, outcome, **more))
+        run.write_status(self.status(run, RunState.FINISHED, outcome, **more))
         self.changed.set()
 
     def status(
-        self, run: RunDirectory, state: State, outcome: Outcome | None, **more: Any
+        self, run: RunDirectory, state: RunState, outcome: Outcome | None, **more: Any
     ) -> Status:
         return Status(
             id=run.id,

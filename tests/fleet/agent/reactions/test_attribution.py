@@ -3,19 +3,23 @@
 from collections.abc import Mapping
 
 from localpuppet.fleet.agent.reactions.attribution import MAX_NODES, changes
-from localpuppet.fleet.agent.reactions.dependency import Told
-from localpuppet.fleet.triggers.change import Change, How
+from localpuppet.fleet.agent.reactions.dependency import AnswerDigest
+from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 
 TEXT = "query_nodes()"
 
 
-def told(**parts: Mapping[str, str]) -> Told:
-    return Told(digest="d", revision=1, parts=parts)
+def told(**parts: Mapping[str, str]) -> AnswerDigest:
+    return AnswerDigest(digest="d", revision=1, parts=parts)
 
 
 def found(
-    before: Told, now: Told, *, since: set[str] | None = None, gone: frozenset[str] = frozenset()
-) -> dict[str, tuple[How, tuple[str, ...]]]:
+    before: AnswerDigest,
+    now: AnswerDigest,
+    *,
+    since: set[str] | None = None,
+    gone: frozenset[str] = frozenset(),
+) -> dict[str, tuple[ChangeKind, tuple[str, ...]]]:
     counted = {*before.parts, *now.parts} - gone
     result = changes(
         TEXT,
@@ -31,27 +35,27 @@ def test_a_node_that_joined_one_that_left_and_one_that_changed() -> None:
     before = told(a={"ip": "1", "os": "1"}, b={"ip": "1"}, c={"ip": "1"})
     now = told(a={"ip": "2", "os": "1"}, b={"ip": "1"}, d={"ip": "1"})
     assert found(before, now) == {
-        "a": (How.CHANGED, ("ip",)),
-        "c": (How.LEFT, ()),
-        "d": (How.JOINED, ()),
+        "a": (ChangeKind.CHANGED, ("ip",)),
+        "c": (ChangeKind.LEFT, ()),
+        "d": (ChangeKind.JOINED, ()),
     }
 
 
 def test_who_has_said_nothing_since_did_not_change_it() -> None:
     """An answer of one node: another takes the place of the one that left."""
     before, now = told(a={}), told(b={})
-    assert found(before, now, since={"a"}) == {"a": (How.LEFT, ())}
-    assert found(before, now, since=set(), gone=frozenset("a")) == {"a": (How.LEFT, ())}
+    assert found(before, now, since={"a"}) == {"a": (ChangeKind.LEFT, ())}
+    assert found(before, now, since=set(), gone=frozenset("a")) == {"a": (ChangeKind.LEFT, ())}
 
 
 def test_a_bus_that_counts_anew_hides_nobody() -> None:
     assert found(told(a={"ip": "1"}), told(a={"ip": "2"}), since=set()) == {
-        "a": (How.CHANGED, ("ip",))
+        "a": (ChangeKind.CHANGED, ("ip",))
     }
 
 
 def test_a_count_is_changed_by_who_said_something() -> None:
-    assert found(told(a={}), told(a={}), since={"x"}) == {"x": (How.ELSEWHERE, ())}
+    assert found(told(a={}), told(a={}), since={"x"}) == {"x": (ChangeKind.ELSEWHERE, ())}
     assert found(told(a={}), told(a={}), since=set()) == {}
 
 
@@ -64,8 +68,8 @@ def test_nodes_and_facts_have_limits() -> None:
     other = {node: dict.fromkeys(about, "2") for node, about in many.items()}
     result = changes(
         TEXT,
-        Told(digest="a", revision=1, parts=many),
-        Told(digest="b", revision=1, parts=other),
+        AnswerDigest(digest="a", revision=1, parts=many),
+        AnswerDigest(digest="b", revision=1, parts=other),
         since=set(many),
         counts=lambda _: True,
     )
@@ -74,10 +78,10 @@ def test_nodes_and_facts_have_limits() -> None:
 
 
 def test_a_change_is_short() -> None:
-    change = Change.of("x" * 1000 + "\n", How.CHANGED, ("a\nb",))
+    change = AnswerChange.of("x" * 1000 + "\n", ChangeKind.CHANGED, ("a\nb",))
     assert len(change.question) == 200
     assert "\n" not in change.facts[0]
-    assert Change.from_dict(change.to_dict()) == change
+    assert AnswerChange.from_dict(change.to_dict()) == change
 
 
 def test_an_answer_that_is_too_large_to_be_explained_still_says_who_is_in_it() -> None:
@@ -86,6 +90,6 @@ def test_an_answer_that_is_too_large_to_be_explained_still_says_who_is_in_it() -
     short = large.within(1)
     assert (short.explained, short.digest, list(short.parts)) == (0, large.digest, ["a", "b", "c"])
     now = told(a={"ip": "1"}, b={"ip": "2"}, d={"ip": "1"})
-    assert found(short, now, since={"b", "d"}) == {"d": (How.JOINED, ())}
+    assert found(short, now, since={"b", "d"}) == {"d": (ChangeKind.JOINED, ())}
     again = told(a={"ip": "1"}, b={"ip": "2"}, c={})
-    assert found(short, again, since={"b"}) == {"b": (How.ELSEWHERE, ())}
+    assert found(short, again, since={"b"}) == {"b": (ChangeKind.ELSEWHERE, ())}

@@ -8,7 +8,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.fleet.agent.reactions.collectors import Collectors
-from localpuppet.fleet.exports.collecting import Collecting
+from localpuppet.fleet.exports.collecting import CollectorService
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.agent.test_export_calls import A, B, Rig
 from tests.fleet.exports.offers import resource
@@ -18,7 +18,7 @@ def source(rig: Rig, *, age: float = 0.0) -> Collectors:
     current = rig.clock.now().timestamp() - age
     return Collectors(
         MemoryInventory([], current=current),
-        Collecting(rig.held, me="me.example.com", policy=rig.policy),
+        CollectorService(rig.held, me="me.example.com", policy=rig.policy),
         rig.records,
         now=lambda: rig.clock.now().timestamp(),
         max_stale=60,

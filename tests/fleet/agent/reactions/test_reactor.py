@@ -9,7 +9,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.fleet.agent.reactions import pace
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.agent.reactions.reacting_node import WEB, Rig
 
@@ -87,7 +87,7 @@ async def test_a_bus_that_was_set_up_anew_hides_nobody(rig: Rig) -> None:
     rig.says("10.0.0.1")
     # Of groups nobody can tell whose they are.
     counting = "inventory[facts.networking.ip, count()] { group by facts.networking.ip }"
-    rig.end(rig.begin(1, question=Question.of("puppetdb_query", [counting])))
+    rig.end(rig.begin(1, question=FunctionCall.of("puppetdb_query", [counting])))
     rig.revision = 1
     rig.says("10.0.0.2")
     rig.view.note(revision=2)

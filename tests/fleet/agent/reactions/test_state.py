@@ -7,40 +7,40 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.reactions.dependency import Dependency, EndedRun, Told
-from localpuppet.fleet.agent.reactions.limits import Made
+from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
+from localpuppet.fleet.agent.reactions.limits import PastReaction
 from localpuppet.fleet.agent.reactions.memory import FILE, ReactionMemory
-from localpuppet.fleet.agent.reactions.state import MAX_HAD, State, Watched
-from localpuppet.fleet.triggers.cause import Cause, CauseKind
-from localpuppet.fleet.triggers.change import Change, How
+from localpuppet.fleet.agent.reactions.state import MAX_HAD, ReactionState, WatchedQuery
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
+from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 
 
 def asked(digest: str, key: str = "k") -> Dependency:
-    told = Told(digest=digest, revision=3, parts={"a.example.com": {"ip": digest}})
+    told = AnswerDigest(digest=digest, revision=3, parts={"a.example.com": {"ip": digest}})
     return Dependency(source="query", key=key, text=f"q({key})", told=told)
 
 
-CAUSE = Cause(
+CAUSE = RunCause(
     kind=CauseKind.QUERY,
     sender="lb.example.com",
     uuid="00000000-0000-4000-8000-000000000001",
     path=(NodeName("a.example.com"),),
     timestamp=1_795_000_000,
     expires=None,
-    changes=(Change.of("q(k)", How.CHANGED, ("ip",)),),
+    changes=(AnswerChange.of("q(k)", ChangeKind.CHANGED, ("ip",)),),
 )
-WATCHED = Watched(question=asked("d0"), base="d0")
-STATE = State(
+WATCHED = WatchedQuery(question=asked("d0"), base="d0")
+STATE = ReactionState(
     run="1",
     watched=(WATCHED,),
-    made=(Made(at=1.5, nodes=("a.example.com",), causes=(CAUSE.id,)),),
+    made=(PastReaction(at=1.5, nodes=("a.example.com",), causes=(CAUSE.id,)),),
     pending=(CAUSE,),
 )
 
 
 def test_it_survives(tmp_path: Path) -> None:
     memory = ReactionMemory(tmp_path)
-    assert memory.load() == State()
+    assert memory.load() == ReactionState()
     memory.save(STATE)
     assert memory.load() == STATE
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
@@ -57,7 +57,7 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path, damage: str) -> No
 
 def test_a_good_run_replaces_what_is_watched() -> None:
     before = replace(STATE, watched=(replace(WATCHED, had=("d1",), tried=True),))
-    run = EndedRun(run="2", good=True, told=(asked("d2", "k"), asked("d3", "new")))
+    run = FinishedRun(run="2", good=True, told=(asked("d2", "k"), asked("d3", "new")))
     after = before.after(run)
     assert after.run == "2"
     assert [(one.question.key, one.base, one.had, one.tried) for one in after.watched] == [
@@ -67,29 +67,29 @@ def test_a_good_run_replaces_what_is_watched() -> None:
 
 
 def test_a_failed_run_was_told_its_answers_too() -> None:
-    run = EndedRun(run="2", good=False, told=(asked("d2", "k"), asked("d3", "new")))
+    run = FinishedRun(run="2", good=False, told=(asked("d2", "k"), asked("d3", "new")))
     (one,) = STATE.after(run).watched
     assert (one.base, one.question.told.digest, one.had) == ("d0", "d2", ("d2",))
     assert one.tried
 
 
 def test_a_run_that_asked_nothing_leaves_what_was_dealt_with() -> None:
-    assert STATE.after(EndedRun(run="2", good=False)).watched == STATE.watched
-    assert STATE.after(EndedRun(run="2", good=True)).watched == ()
+    assert STATE.after(FinishedRun(run="2", good=False)).watched == STATE.watched
+    assert STATE.after(FinishedRun(run="2", good=True)).watched == ()
 
 
 def test_what_had_its_run_has_a_limit() -> None:
     one = WATCHED
     for number in range(2 * MAX_HAD):
-        one = one.dealt_with(Told(digest=str(number), revision=1), tried=True)
+        one = one.dealt_with(AnswerDigest(digest=str(number), revision=1), tried=True)
     assert len(one.had) == MAX_HAD
     assert one.had[-1] == str(2 * MAX_HAD - 1)
 
 
 def test_a_cause_of_this_kind_needs_a_path() -> None:
     assert str(CAUSE) == "change of a.example.com"
-    assert Cause.from_dict(CAUSE.to_dict()) == CAUSE
+    assert RunCause.from_dict(CAUSE.to_dict()) == CAUSE
     with pytest.raises(StateError):
-        Cause.from_dict({**CAUSE.to_dict(), "path": []})
+        RunCause.from_dict({**CAUSE.to_dict(), "path": []})
     with pytest.raises(StateError):
-        Cause.from_dict({**CAUSE.to_dict(), "changes": [{"question": "x"}]})
+        RunCause.from_dict({**CAUSE.to_dict(), "changes": [{"question": "x"}]})

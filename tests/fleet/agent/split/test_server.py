@@ -16,11 +16,11 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.agent.split.client import RemoteRunSide
-from localpuppet.fleet.agent.split.protocol import MAX_IDS, Message, Verb, message_id
+from localpuppet.fleet.agent.split.protocol import MAX_IDS, RequestKind, SplitMessage, message_id
 from localpuppet.fleet.agent.split.spool import Spool
 from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys, public_pem
-from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, Signer, Verifier
+from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, MessageSigner, Verifier
 from tests.doubles.identities import Person, person
 from tests.doubles.ports import FakeLog
 from tests.rigs.split_member import NETWORK, STRANGER, Split
@@ -29,7 +29,7 @@ A = NodeName.parse("a.example.com")
 B = NodeName.parse("b.example.com")
 
 
-def trigger(sender: Signer, *, to: NodeName = A, by: NodeName = B) -> bytes:
+def trigger(sender: MessageSigner, *, to: NodeName = A, by: NodeName = B) -> bytes:
     made = Trigger(
         hostname=by,
         tags=(),
@@ -76,20 +76,22 @@ def hear(*ids: str) -> bytes:
 )
 def test_a_line_that_is_no_question_is_refused(line: bytes) -> None:
     with pytest.raises(InvalidInputError):
-        Message.parse(line)
+        SplitMessage.parse(line)
 
 
 @pytest.mark.parametrize(
     "question",
     [
-        Message(word=Verb.HELLO),
-        Message(word=Verb.FOLLOW),
-        Message(word=Verb.SERVE, ids=(message_id(b"x"),)),
-        Message(word=Verb.HEAR, ids=tuple(message_id(bytes([n])) for n in range(MAX_IDS))),
+        SplitMessage(word=RequestKind.HELLO),
+        SplitMessage(word=RequestKind.FOLLOW),
+        SplitMessage(word=RequestKind.SERVE, ids=(message_id(b"x"),)),
+        SplitMessage(
+            word=RequestKind.HEAR, ids=tuple(message_id(bytes([n])) for n in range(MAX_IDS))
+        ),
     ],
 )
-def test_a_question_is_read_as_it_was_written(question: Message) -> None:
-    assert Message.parse(question.line()) == question
+def test_a_question_is_read_as_it_was_written(question: SplitMessage) -> None:
+    assert SplitMessage.parse(question.line()) == question
 
 
 def test_only_the_network_sides_user_may_ask(split: Split) -> None:
@@ -129,8 +131,10 @@ def refused(split: Split, name: str, path: Path | None = None) -> str:
     return str(answer["refused"].get(name))
 
 
-def of_b(split: Split) -> Signer:
-    return Signer(SignerName.parse(B), OwnKey(split.other.state / "keys" / "node.pem").load())
+def of_b(split: Split) -> MessageSigner:
+    return MessageSigner(
+        SignerName.parse(B), OwnKey(split.other.state / "keys" / "node.pem").load()
+    )
 
 
 def test_no_file_of_the_spool_is_read_that_is_not_the_network_sides_own_message(
@@ -172,7 +176,7 @@ def test_what_was_not_signed_for_us_by_who_may_is_not_run(split: Split) -> None:
     stranger, own = person("stranger.example.com"), of_b(split)
     for forged, reason in (
         (trigger(stranger.signer, by=NodeName.parse("stranger.example.com")), "is trusted here"),
-        (trigger(Signer(SignerName.parse(B), stranger.key)), "the signature is not"),
+        (trigger(MessageSigner(SignerName.parse(B), stranger.key)), "the signature is not"),
         (trigger(own, by=NodeName.parse("c.example.com")), "but the trigger says it is from c"),
         (trigger(own, to=NodeName.parse("c.example.com")), "not addressed to a.example.com"),
         (own.sign(b"{}", MessageKind.REQUEST), "trigger: the key 'hostname' is missing"),
@@ -219,13 +223,13 @@ class Peer:
         self.refused: dict[str, str] = {}
 
     async def ask(self, line: bytes) -> AsyncGenerator[bytes, None]:
-        question = Message.parse(line)
+        question = SplitMessage.parse(line)
         if self.away:
             raise UnavailableError("cannot be reached")
         self.heard += [(self.spool / name).read_bytes() for name in question.ids]
-        if question.word is Verb.HELLO:
+        if question.word is RequestKind.HELLO:
             yield json.dumps({"ok": True, "node": self.node, "key": self.key}).encode() + b"\n"
-        elif question.word is Verb.SERVE:
+        elif question.word is RequestKind.SERVE:
             yield b'{"ok":true,"reply":null}\n'
         else:
             yield json.dumps({"ok": True, "refused": self.refused}).encode() + b"\n"

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 
-from localpuppet.fleet.bus.key_value import Entry
+from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
 from localpuppet.fleet.wiring.owned_bus import open_as_owner
@@ -16,8 +16,8 @@ from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY
 from tests.rigs.split_member import NETWORK, Split
 
 
-def on_the_bus(split: Split, prefix: str) -> tuple[Entry, ...]:
-    async def look() -> tuple[Entry, ...]:
+def on_the_bus(split: Split, prefix: str) -> tuple[KeyValueEntry, ...]:
+    async def look() -> tuple[KeyValueEntry, ...]:
         search = os.environ["PATH"]
         kv = await open_as_owner(split.bus, NETWORK.pw_uid, timeout=5, search=search)
         try:

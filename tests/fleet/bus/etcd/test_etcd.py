@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.etcd import messages, protobuf
 from localpuppet.fleet.bus.etcd.store import open_etcd, weakness
-from localpuppet.fleet.bus.key_value import Change, KeyValue, Listing, Put, RefusedError
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue, KeyWrite, RefusedError
 from tests.rigs.bus.etcd_double import answering, etcd_double
 from tests.rigs.following import Follower, lose_all
 from tests.rigs.reaching import servers_at
@@ -83,13 +83,13 @@ async def test_a_token_that_is_over_between_a_listing_and_its_watch(server: Etcd
     with_users(server)
     store = await open_etcd(servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word")
     changes = store.watch("/mine/")
-    assert isinstance(await anext(changes), Listing)
+    assert isinstance(await anext(changes), KeyListing)
     # All tokens are over; the watch is opened with one of them.
     server.ctl("--user=root:secret", "auth", "disable")
     server.ctl("auth", "enable")
     server.ctl("--user=root:secret", "put", "/mine/a", "1")
     change = await anext(changes)
-    assert isinstance(change, Put)
+    assert isinstance(change, KeyWrite)
     assert change.entry.value == b"1"
     await changes.aclose()
     await store.close()
@@ -173,7 +173,7 @@ async def test_members_are_tried_in_turn_and_a_minority_answers_nothing(tmp_path
         entry = await answered(lambda: store.get("/a/b"))
         assert entry is not None
         assert entry.value == b"1"
-        assert isinstance(await answered(lambda: listing(store, "/a/")), Listing)
+        assert isinstance(await answered(lambda: listing(store, "/a/")), KeyListing)
         members[1].kill()
         calls = (impatient.get("/a/b"), impatient.list("/a/"), impatient.put("/a/b", b"2"))
         for problem in await asyncio.gather(*calls, return_exceptions=True):
@@ -196,7 +196,7 @@ async def test_a_server_that_lost_its_data(server: EtcdServer) -> None:
     await other.put("/a/new", b"1")
     again = Follower(store, "/a/", follower.revision)
     await again.until_state({"/a/new": b"1"})
-    assert any(isinstance(change, Listing) for change in again.changes)
+    assert any(isinstance(change, KeyListing) for change in again.changes)
     await again.stop()
     await store.close()
     await other.close()

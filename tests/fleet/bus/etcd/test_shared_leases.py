@@ -6,7 +6,7 @@ import time
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.fleet.bus.etcd.shared_leases import Lease, SharedLeases
+from localpuppet.fleet.bus.etcd.shared_leases import EtcdLease, SharedLeases
 
 
 class Server:
@@ -84,7 +84,7 @@ def test_the_time_in_which_this_machine_slept_counts(monkeypatch: pytest.MonkeyP
     """The server's goes on: a lease that was shared for that time would be too short."""
     slept = time.clock_gettime(time.CLOCK_BOOTTIME) + 3600.0
     leases = SharedLeases(Server().grant)
-    lease = Lease(id=1, covers_until=slept - 60.0)
+    lease = EtcdLease(id=1, covers_until=slept - 60.0)
     assert leases.covers(lease)
     monkeypatch.setattr(time, "clock_gettime", lambda clock: slept * (clock == time.CLOCK_BOOTTIME))
     assert not leases.covers(lease)

@@ -8,7 +8,7 @@ import pytest
 from nats.js.api import RePublish
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.fleet.bus.key_value import Entry, Listing, Put
+from localpuppet.fleet.bus.key_value import KeyListing, KeyValueEntry, KeyWrite
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.feed import BEHIND
 from localpuppet.fleet.bus.nats.message import ServerClock, seconds
@@ -145,10 +145,10 @@ async def test_who_lags_behind_loses_nothing(server: NatsServer) -> None:
     for start in range(0, len(keys), 50):
         await asyncio.gather(*(other.put(key, b"1") for key in keys[start : start + 50]))
     await store.list("/a/")  # by its answer all of that has been heard
-    told: list[Entry] = []
+    told: list[KeyValueEntry] = []
     while len(told) < len(keys):
         change = await anext(changes)
-        assert isinstance(change, Put)
+        assert isinstance(change, KeyWrite)
         told.append(change.entry)
     assert {entry.key for entry in told} == set(keys)
     revisions = [entry.revision for entry in told]
@@ -186,7 +186,7 @@ async def test_a_stream_that_was_lost_is_made_again(server: NatsServer) -> None:
         await other.put("/a/new", b"%d" % i)
     again = Follower(store, "/a/", follower.revision)
     await again.until_state({"/a/new": b"19"})
-    assert isinstance(again.changes[0], Listing)
+    assert isinstance(again.changes[0], KeyListing)
     await again.stop()
     await store.close()
     await other.close()

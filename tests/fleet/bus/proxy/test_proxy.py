@@ -9,7 +9,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.machine.unix_socket import listen_to
-from localpuppet.fleet.bus.key_value import Put, RefusedError
+from localpuppet.fleet.bus.key_value import KeyWrite, RefusedError
 from localpuppet.fleet.bus.proxy.server import ProxyServer
 from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -87,5 +87,5 @@ async def test_a_watch_that_goes_on_may_wait_long_for_a_change(tmp_path: Path) -
         await kv.put("/a/b", b"2")
         change = await following
     server.close()
-    assert isinstance(change, Put)
+    assert isinstance(change, KeyWrite)
     assert change.entry.value == b"2"

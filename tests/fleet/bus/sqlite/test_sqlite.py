@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.fleet.bus.key_value import Gone, Listing
+from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval
 from localpuppet.fleet.bus.sqlite.doorbell import Doorbell
 from localpuppet.fleet.bus.sqlite.file import MAX_REMOVALS, SCHEMA, SqliteFile
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
@@ -215,7 +215,7 @@ async def test_more_removals_than_are_kept_bring_a_listing(path: Path) -> None:
     store = await open_sqlite(path, timeout=60.0)
     kept = Follower(store, "/a/", seen)
     await kept.until(lambda: len(kept.changes) == MAX_REMOVALS)
-    assert all(isinstance(change, Gone) for change in kept.changes)
+    assert all(isinstance(change, KeyRemoval) for change in kept.changes)
     await kept.stop()
     revision = await store.put("/a/one", b"")
     assert await store.remove_if_revision("/a/one", revision)
@@ -235,7 +235,7 @@ async def test_a_file_that_was_replaced(path: Path) -> None:
     await store.put("/a/new", b"")
     assert [entry.key for entry in (await store.list("/a/")).entries] == ["/a/new"]
     await follower.until_state({"/a/new": b""})
-    assert isinstance(follower.changes[-1], Listing)
+    assert isinstance(follower.changes[-1], KeyListing)
     assert follower.revision > seen
     await follower.stop()
     await store.close()

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from localpuppet.base.formats.names import ClassName, Environment, NodeName, RunId
+from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from tests.doubles.inventory import MemoryInventory
 
 RUN = RunId("20261122T040000.000000Z-abcd")
@@ -24,7 +24,7 @@ def entry(
         at=1_795_000_000.25,
         run=RUN,
         release="foo/tags/r1",
-        environment=None if environment is None else Environment(environment),
+        environment=None if environment is None else EnvironmentName(environment),
         facts=facts or {},
         roles=tuple(roles),
         classes=tuple(map(ClassName, classes)),
@@ -85,7 +85,7 @@ def inventory() -> MemoryInventory:
 
 def ask(function: str, *arguments: Json) -> Json:
     """Return what a function returns for the fleet."""
-    return Question.of(function, arguments).answer(inventory()).result
+    return FunctionCall.of(function, arguments).answer(inventory()).result
 
 
 def short(names: Json) -> list[str]:

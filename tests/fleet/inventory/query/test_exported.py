@@ -8,9 +8,9 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.held import HeldExports
-from localpuppet.fleet.inventory.arrived import Arrived
+from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
@@ -37,7 +37,7 @@ _PEERS = [
 
 def ask(function: str, *arguments: Json) -> Json:
     reader = MemoryInventory(_PEERS, exports=_EXPORTS)
-    return Question.of(function, list(arguments)).answer(reader).result
+    return FunctionCall.of(function, list(arguments)).answer(reader).result
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_nodes_by_what_they_export(query: Json, nodes: list[str]) -> None:
 def test_only_nodes_that_export_are_read() -> None:
     reader = MemoryInventory(_PEERS, exports=_EXPORTS)
     query = "resources[title] { exported = true and type = 'Sshkey' }"
-    Question.of("puppetdb_query", [query]).answer(reader)
+    FunctionCall.of("puppetdb_query", [query]).answer(reader)
     assert reader.hints == [{"node": {"web01.example.com"}}]
 
 
 def test_a_parameter_that_changes_is_another_answer() -> None:
     def digest(port: int) -> str:
         exports = {str(WEB2.node): [resource("Nagios_host", "web02", port=port)]}
-        question = Question.of("query_resources", [False, "@@Nagios_host[web02]"])
+        question = FunctionCall.of("query_resources", [False, "@@Nagios_host[web02]"])
         return question.answer(MemoryInventory(_PEERS, exports=exports)).digest
 
     assert digest(80) == digest(80)
@@ -123,7 +123,7 @@ def test_a_parameter_that_changes_is_another_answer() -> None:
 
 def _view(directory: Path, exports: HeldExports | None, *entries: InventoryEntry) -> View:
     view = View(directory / "view.sqlite", now=lambda: 0.0, exports=exports)
-    view.take([Arrived(node=str(one.node), token=_token(one), found=one) for one in entries])
+    view.take([ReceivedEntry(node=str(one.node), token=_token(one), found=one) for one in entries])
     return view
 
 
@@ -134,7 +134,7 @@ def _token(entry: InventoryEntry) -> bytes:
 def test_the_view_asks_who_holds_them(tmp_path: Path) -> None:
     def titles(reader: InventoryReader) -> Json:
         query = "resources[title] { exported = true and type = 'Nagios_host' }"
-        return Question.of("puppetdb_query", [query]).answer(reader).result
+        return FunctionCall.of("puppetdb_query", [query]).answer(reader).result
 
     held = HeldExports(tmp_path / "held.sqlite")
     for node, resources in _EXPORTS.items():
@@ -151,6 +151,6 @@ def test_where_nobody_keeps_them_it_is_an_error_and_not_none(tmp_path: Path) -> 
     view = _view(tmp_path, None)
     try:
         with pytest.raises(StateError, match="exports of other nodes are not stored here"):
-            Question.of("puppetdb_query", ["resources { exported = true }"]).answer(view)
+            FunctionCall.of("puppetdb_query", ["resources { exported = true }"]).answer(view)
     finally:
         view.close()

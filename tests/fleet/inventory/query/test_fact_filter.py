@@ -11,7 +11,7 @@ import yaml
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.functions import Question, Reply
+from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import ask, entry
 
@@ -35,9 +35,9 @@ FACTS: dict[str, Json] = {
 }
 
 
-def answer(text: str, hostname: str = "new") -> Reply:
+def answer(text: str, hostname: str = "new") -> FunctionReply:
     node = entry("new.example.net", {**FACTS, "hostname": hostname}, roles=["node"])
-    return Question.of("servers_with_facts", [text]).answer(MemoryInventory([node]))
+    return FunctionCall.of("servers_with_facts", [text]).answer(MemoryInventory([node]))
 
 
 @pytest.mark.parametrize("case", MINE, ids=lambda case: case["id"])

@@ -7,7 +7,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question, Reply
+from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import (
     DB,
@@ -42,7 +42,7 @@ def hosts(result: Json) -> list[Json]:
 )
 def test_a_wrong_number_of_arguments(function: str, arguments: int, error: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        Question.of(function, ["x"] * arguments)
+        FunctionCall.of(function, ["x"] * arguments)
     assert str(caught.value) == f"{function}(): wrong number of arguments {error}"
 
 
@@ -82,7 +82,7 @@ def test_a_fallback_is_for_none_and_nothing_else() -> None:
             raise StateError("cannot be read")
 
     with pytest.raises(StateError):
-        Question.of("server_with_role", ["web", fallback]).answer(Broken(FLEET))
+        FunctionCall.of("server_with_role", ["web", fallback]).answer(Broken(FLEET))
 
 
 def test_servers_with_facts_must_match_all() -> None:
@@ -92,7 +92,7 @@ def test_servers_with_facts_must_match_all() -> None:
 
 
 def test_a_fact_that_is_not_a_number_is_named() -> None:
-    reply = Question.of("servers_with_facts", ["uptime>10"]).answer(inventory())
+    reply = FunctionCall.of("servers_with_facts", ["uptime>10"]).answer(inventory())
     assert reply.names == ("lb01.example.com",)
     assert reply.warnings == (
         "the fact uptime is not a number on db01.example.com, web01.example.com: it does not match",
@@ -145,8 +145,8 @@ def test_our_own_query_returns_names_or_the_facts_asked_for() -> None:
 
 def reply(
     *entries: InventoryEntry, function: str = "servers_with_role", query: str = "web"
-) -> Reply:
-    return Question.of(function, [query]).answer(MemoryInventory(entries))
+) -> FunctionReply:
+    return FunctionCall.of(function, [query]).answer(MemoryInventory(entries))
 
 
 def test_the_digest_changes_with_what_was_asked_for() -> None:
@@ -170,7 +170,7 @@ def test_the_digest_changes_with_what_was_asked_for() -> None:
 def test_what_every_node_must_have_is_a_hint_to_the_index() -> None:
     def hint(function: str, *arguments: Json) -> object:
         reader = inventory()
-        Question.of(function, arguments).answer(reader)
+        FunctionCall.of(function, arguments).answer(reader)
         return reader.hints[0]
 
     assert hint("servers_with_role", "web") == {"role": ["web"]}
@@ -186,7 +186,7 @@ def test_what_every_node_must_have_is_a_hint_to_the_index() -> None:
 
 
 def test_the_text_of_a_question_is_the_call() -> None:
-    question = Question.of("query_facts", ["a='b'", ["c"]])
+    question = FunctionCall.of("query_facts", ["a='b'", ["c"]])
     assert question.text == 'query_facts("a=\'b\'", ["c"])'
 
 
@@ -201,7 +201,7 @@ def test_what_one_node_says_does_not_make_a_query_too_much_for_others() -> None:
     reader = MemoryInventory([hostile, WEB1])
 
     def found(function: str, *arguments: Json) -> Json:
-        return Question.of(function, arguments).answer(reader).result
+        return FunctionCall.of(function, arguments).answer(reader).result
 
     assert found("query_nodes", "networking.*.*.mac=aa:01") == ["web01.example.com"]
     counted = found("puppetdb_query", "fact_contents[certname, count()] { group by certname }")
@@ -214,5 +214,5 @@ def test_what_one_node_says_does_not_make_a_query_too_much_for_others() -> None:
 
 def test_a_question_is_no_larger_than_it_must_be() -> None:
     with pytest.raises(InvalidInputError, match="more than 128 KiB"):
-        Question.of("query_facts", ["", ["x" * 1000] * 200])
-    assert len(Question.of("query_nodes", ["a" * 5000]).text) < 1100
+        FunctionCall.of("query_facts", ["", ["x" * 1000] * 200])
+    assert len(FunctionCall.of("query_nodes", ["a" * 5000]).text) < 1100

@@ -7,7 +7,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import Equal
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import entry
@@ -95,13 +95,13 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end(
 ) -> None:
     fleet = Long([])
     with pytest.raises(InvalidInputError, match=r"^\w+\(\): the answer has more than"):
-        Question.of(function, arguments).answer(fleet)
+        FunctionCall.of(function, arguments).answer(fleet)
     assert fleet.seen < 50
 
 
 def test_what_is_sorted_behind_a_limit_takes_no_room() -> None:
     text = "inventory[certname, facts.text] { order by certname desc limit 2 offset 1 }"
-    reply = Question.of("puppetdb_query", [text]).answer(Long([]))
+    reply = FunctionCall.of("puppetdb_query", [text]).answer(Long([]))
     assert reply.names == ("web97.example.com", "web98.example.com")
 
 
@@ -123,7 +123,7 @@ print(len(reply.result), {len(rows) for rows in reply.result.values()})
 
 def test_facts_that_are_not_numbers_are_looked_for_once() -> None:
     fleet = MemoryInventory([entry("a.example.com", {"a": "x", "b": "y"})])
-    reply = Question.of("servers_with_facts", ["a>1", "b>1", "a>2"]).answer(fleet)
+    reply = FunctionCall.of("servers_with_facts", ["a>1", "b>1", "a>2"]).answer(fleet)
     assert len(fleet.hints) == 2
     assert [warning.split()[2] for warning in reply.warnings] == ["a", "b"]
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.query.parts import DETAILED, parts_of
 from tests.fleet.inventory.query.fleet import inventory
 
 
 def labels(function: str, *arguments: Any) -> dict[str, set[str]]:
-    parts = Question.of(function, arguments).answer(inventory()).parts
+    parts = FunctionCall.of(function, arguments).answer(inventory()).parts
     return {node.partition(".")[0]: set(about) for node, about in parts.items()}
 
 
@@ -48,7 +48,7 @@ def test_of_one_server_only_that_is_told() -> None:
 
 def test_names_alone_tell_nothing_else_and_a_count_nothing_of_nodes() -> None:
     assert labels("query_nodes", "role=web") == {"web01": set(), "web02": set()}
-    counted = Question.of("puppetdb_query", ["inventory[count()] { facts.role = 'web' }"])
+    counted = FunctionCall.of("puppetdb_query", ["inventory[count()] { facts.role = 'web' }"])
     parts = counted.answer(inventory()).parts
     assert set(map(str, parts)) == {"web01.example.com", "web02.example.com"}
     assert not any(parts.values())

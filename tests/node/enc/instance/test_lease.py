@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.enc.instance.lease import Lease, parse_lease
+from localpuppet.node.enc.instance.lease import DhcpLease, parse_lease
 from localpuppet.node.enc.instance.lease_files import newest_lease
 
 DHCLIENT = """\
@@ -95,7 +95,7 @@ def write(path: Path, text: str, *, age: int) -> None:
     os.utime(path, (1_800_000_000 - age, 1_800_000_000 - age))
 
 
-def found(*directories: Path) -> Lease | None:
+def found(*directories: Path) -> DhcpLease | None:
     return newest_lease(directories, owners=[])
 
 

@@ -9,13 +9,13 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.node.enc.instance.client import TIMEOUT, MetadataClient
 from localpuppet.node.enc.instance.data import InstanceData
-from localpuppet.node.enc.instance.lease import Lease
+from localpuppet.node.enc.instance.lease import DhcpLease
 from localpuppet.node.enc.instance.places import Service
-from localpuppet.node.enc.instance.services import Server, ask_service, server_of
+from localpuppet.node.enc.instance.services import MetadataServer, ask_service, server_of
 from tests.node.enc.instance import metadata
 from tests.node.enc.instance.metadata import Manners, MetadataService, metadata_service
 
-HERE = Server(address=IPv4Address("127.0.0.1"), source=None)
+HERE = MetadataServer(address=IPv4Address("127.0.0.1"), source=None)
 USER_DATA = b"role=web\n"
 PAGES = {
     Service.EC2: metadata.ec2,
@@ -113,7 +113,7 @@ def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch
         assert proxy.requests == []
 
 
-def _no_lease() -> Lease | None:
+def _no_lease() -> DhcpLease | None:
     raise AssertionError("no lease is looked for")
 
 
@@ -125,8 +125,8 @@ def test_a_service_at_a_fixed_address_is_link_local(service: Service) -> None:
 
 
 def test_cloudstack_is_asked_from_the_address_that_the_lease_gave() -> None:
-    lease = Lease(address=IPv4Address("10.1.1.57"), server=IPv4Address("10.1.1.1"))
-    nobody: Callable[[], Lease | None] = lambda: None  # noqa: E731 - a name for its type
+    lease = DhcpLease(address=IPv4Address("10.1.1.57"), server=IPv4Address("10.1.1.1"))
+    nobody: Callable[[], DhcpLease | None] = lambda: None  # noqa: E731 - a name for its type
     server = server_of(Service.CLOUDSTACK, lambda: lease)
     assert (server.address, server.source) == (lease.server, lease.address)
     with pytest.raises(UnavailableError, match="no DHCP lease"):
@@ -136,7 +136,7 @@ def test_cloudstack_is_asked_from_the_address_that_the_lease_gave() -> None:
 def test_a_lease_of_another_machine_reaches_nobody() -> None:
     """An image was copied with the lease in it: the address is not this machine's."""
     with metadata_service(metadata.cloudstack("i-0a1b", None)) as running:
-        elsewhere = Server(address=HERE.address, source=IPv4Address("192.0.2.57"))
+        elsewhere = MetadataServer(address=HERE.address, source=IPv4Address("192.0.2.57"))
         with pytest.raises(UnavailableError, match="cannot be asked"):
             ask_service(Service.CLOUDSTACK, MetadataClient(elsewhere, port=running.server_port))
         assert running.requests == []

@@ -13,12 +13,12 @@ from localpuppet.node.releases.forge.directory import DirectoryForge
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.ports import ForgeRelease
 from localpuppet.node.releases.forge.transfer import Access, MissingError, Transfer
-from localpuppet.node.releases.forge.versions import Version
+from localpuppet.node.releases.forge.versions import ModuleVersion
 from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.tls import Authority
 
 NTP = "acme-ntp-1.0.0.tar.gz"
-RELEASE = ForgeRelease(Slug.parse("acme/ntp", where=""), Version.parse("1.0.0", where=""))
+RELEASE = ForgeRelease(Slug.parse("acme/ntp", where=""), ModuleVersion.parse("1.0.0", where=""))
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.releases.forge.versions import Range, Version, newest
+from localpuppet.node.releases.forge.versions import ModuleVersion, Range, newest
 
 VERSIONS = ("0.9.0", "1.0.0", "1.2.0", "1.2.9", "1.10.0", "2.0.0-rc1", "2.0.0", "3.1.4")
 
 
 def best(text: str) -> str | None:
-    return newest(Range.parse(text, where=""), [Version(v) for v in VERSIONS])
+    return newest(Range.parse(text, where=""), [ModuleVersion(v) for v in VERSIONS])
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_what_is_not_a_range_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["1.2", "v1.2.3", "1.2.3-", "1.02.3", "1.2.3\n", ""])
 def test_what_is_not_a_version_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="is not a version"):
-        Version.parse(text, where="")
+        ModuleVersion.parse(text, where="")
 
 
 def test_the_order_is_that_of_semantic_versioning() -> None:
     names = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0"]
     mixed = sorted(names)
-    assert sorted(mixed, key=lambda name: Version(name).order) == names
+    assert sorted(mixed, key=lambda name: ModuleVersion(name).order) == names

@@ -4,7 +4,7 @@ import base64
 import hashlib
 
 from localpuppet.node.releases.git.signer import (
-    Signer,
+    TagSigner,
     openpgp_names,
     openpgp_signer,
     people,
@@ -16,8 +16,8 @@ KEYS = {name: base64.b64encode(b"\0\0\0\x0bssh-ed25519" + name.encode()).decode(
 ONE, TWO = "A" * 40, "B" * 40
 
 
-def signer(name: str, *marks: str) -> Signer:
-    return Signer(name=name, marks=frozenset({name, *marks}))
+def signer(name: str, *marks: str) -> TagSigner:
+    return TagSigner(name=name, marks=frozenset({name, *marks}))
 
 
 def fingerprint(key: str) -> str:

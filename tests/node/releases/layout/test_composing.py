@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.releases.layout.composing import Layout, layout
+from localpuppet.node.releases.layout.composing import ReleaseLayout, layout
 from tests.rigs.node import Node
 
 CONF = "modulepath = site-modules:modules\nmanifest = manifests/site.pp\nconfig_version = x\n"
@@ -27,7 +27,7 @@ def test_a_manifest_without_a_moduledir_means_what_it_always_meant(release: Path
     assert (found.modulepath, found.site_manifest) == (("",), "")
     assert found.notes == ("environment.conf is not used: the manifest has no moduledir",)
     (release / "environment.conf").unlink()
-    assert layout(release, "") == Layout(modulepath=("",))
+    assert layout(release, "") == ReleaseLayout(modulepath=("",))
 
 
 def test_a_moduledir_makes_a_control_repository(release: Path) -> None:

@@ -12,8 +12,8 @@ from localpuppet.base.errors import (
     UnavailableError,
 )
 from localpuppet.node.releases.git.names import Tag
-from localpuppet.node.releases.git.work_tree import WorkTree
-from localpuppet.node.releases.making.countersigning import Countersigned, countersign
+from localpuppet.node.releases.git.work_tree import GitWorkTree
+from localpuppet.node.releases.making.countersigning import CountersignedTag, countersign
 from tests.rigs.forge import Forge, Repo, klass
 from tests.rigs.node import Node
 from tests.rigs.packages import build
@@ -113,8 +113,8 @@ def bobs(web: Repo, signing: Signing, monkeypatch: pytest.MonkeyPatch) -> Repo:
     return web
 
 
-def sign(web: Repo, tag: str = "r2", source: str | None = None) -> Countersigned:
-    tree = WorkTree(web.path, timeout=60)
+def sign(web: Repo, tag: str = "r2", source: str | None = None) -> CountersignedTag:
+    tree = GitWorkTree(web.path, timeout=60)
     return countersign(tree, Tag(tag), source=source, push=True)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.releases.layout.composing import Layout
+from localpuppet.node.releases.layout.composing import ReleaseLayout
 from localpuppet.node.releases.making.compiling import read_facts
 from localpuppet.node.releases.making.data import MAX_WARNINGS, check_data
 from localpuppet.node.releases.making.leftovers import left_of_puppetfile, unused_code
@@ -146,7 +146,7 @@ def test_directories_of_modules_that_no_modulepath_has_are_named(tmp_path: Path)
         "kept/r10k/manifests/init.pp": "",
     }
     tree(tmp_path, **files)
-    found = unused_code(tmp_path, CONTROL, Layout(modulepath=("site",)), but=("kept",))
+    found = unused_code(tmp_path, CONTROL, ReleaseLayout(modulepath=("site",)), but=("kept",))
     cure = "it is not on the modulepath (name it in environment.conf)"
     assert found == [
         "modulepath: there is no directory modules",
@@ -158,11 +158,11 @@ def test_directories_of_modules_that_no_modulepath_has_are_named(tmp_path: Path)
 
 def test_a_release_without_a_moduledir_has_modules_at_its_top(tmp_path: Path) -> None:
     tree(tmp_path, **{"web/manifests/init.pp": "", "web/files/a/manifests/b.pp": ""})
-    assert unused_code(tmp_path, NO_MODULES, Layout(modulepath=("",))) == []
+    assert unused_code(tmp_path, NO_MODULES, ReleaseLayout(modulepath=("",))) == []
     tree(tmp_path, **{"site/role/manifests/init.pp": "", "manifests/site.pp": ""})
     tree(tmp_path, **{"functions/f.pp": "", "lib/puppet/functions/g.rb": ""})
     cure = "the manifest has no moduledir (write 'moduledir: modules' into manifest.yaml)"
-    assert unused_code(tmp_path, NO_MODULES, Layout(modulepath=("",))) == [
+    assert unused_code(tmp_path, NO_MODULES, ReleaseLayout(modulepath=("",))) == [
         f"site: its modules are not used: {cure}",
         f"manifests/site.pp: not used: {cure}",
         f"functions/f.pp, lib/puppet/functions/g.rb: not used: {cure}",
@@ -182,7 +182,7 @@ def test_code_beside_modules_that_puppet_does_not_load_is_named(tmp_path: Path) 
         "modules/.keep": "",
     }
     files["files/ntp/lib/facter/n.rb"] = ""  # a directory of modules, whatever its name
-    used = Layout(
+    used = ReleaseLayout(
         modulepath=("files",), code=("functions", "lib", "types"), site_manifest="manifests/site.pp"
     )
     assert unused_code(tree(tmp_path, **files), CONTROL, used) == [

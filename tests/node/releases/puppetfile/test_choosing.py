@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.node.releases.puppetfile.choosing import Choice, Rules, choose
+from localpuppet.node.releases.puppetfile.choosing import EntryChoice, ImportRules, choose
 from localpuppet.node.releases.puppetfile.parsing import parse
 
 URL = "https://git.example.net/ntp.git"
@@ -19,10 +19,10 @@ REFS = {
 }
 
 
-def chosen(text: str, refs: dict[str, str] | None = None, **rules: bool) -> Choice:
+def chosen(text: str, refs: dict[str, str] | None = None, **rules: bool) -> EntryChoice:
     (entry,) = parse(text).entries
     more = {"allow_file": False, "use_tags": False, "asking": refs is not None, **rules}
-    return choose(entry, rules=Rules(paths=("modules",), **more), refs=refs)
+    return choose(entry, rules=ImportRules(paths=("modules",), **more), refs=refs)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.node.releases.puppetfile.entry import Entry
+from localpuppet.node.releases.puppetfile.entry import PuppetfileEntry
 from localpuppet.node.releases.puppetfile.parsing import INSIDE, RUBY, parse
 
 URL = "https://git.example.net/ntp.git"
 
 
-def one(text: str) -> Entry:
+def one(text: str) -> PuppetfileEntry:
     found = parse(text)
     assert found.notes == {}
     (entry,) = found.entries

@@ -2,9 +2,9 @@
 
 import pytest
 
-from localpuppet.node.puppet.changes import Foreseen
+from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.changes.approval import Approval, digest_of
-from localpuppet.rollout.execution.changes.comparing import Difference, compare
+from localpuppet.rollout.execution.changes.comparing import UnapprovedChange, compare
 from tests.rollout.execution.changes.foretold import approval, change, foretold
 from tests.rollout.execution.simulated import ID, node
 
@@ -31,10 +31,12 @@ A, B, OTHER = change("/a"), change("/b"), change("/a", 1)
         (None, foretold(), "would run shop/tags/r7, and nothing was approved"),
     ],
 )
-def test_the_same_or_fewer_changes_pass(before: Foreseen | None, now: Foreseen, why: str) -> None:
+def test_the_same_or_fewer_changes_pass(
+    before: PredictedChanges | None, now: PredictedChanges, why: str
+) -> None:
     found = compare(before, now)
     assert (bool(found), found.why) == (bool(why), why)
-    assert Difference.from_dict(found.to_dict()) == found
+    assert UnapprovedChange.from_dict(found.to_dict()) == found
 
 
 def test_another_difference_has_another_digest() -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from localpuppet.fleet.inventory.awaited import MAX_AWAITED
 from localpuppet.rollout.execution.event_forms import from_dict, to_dict
-from localpuppet.rollout.execution.events import Ended, Fate, Need, Turn
-from localpuppet.rollout.execution.state import State
+from localpuppet.rollout.execution.events import ExportDependency, NodeResult, NodeRun, NodeRunEnded
+from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.rollout.execution.turns.knowing import awaited_by
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (
@@ -21,8 +21,8 @@ from tests.rollout.execution.simulated import (
 FIRST = replace(
     began([1, 2], [3], [1, 4]),
     needs=(
-        Need(producers=(node(1), node(2)), consumers=(node(2), node(3))),
-        Need(producers=(node(3),), consumers=(node(1),)),
+        ExportDependency(producers=(node(1), node(2)), consumers=(node(2), node(3))),
+        ExportDependency(producers=(node(3),), consumers=(node(1),)),
     ),
 )
 
@@ -31,28 +31,32 @@ def test_a_turn_waits_for_the_producers_that_ran_and_for_nobody_else() -> None:
     nodes, notes = SimulatedNodes(producers={node(1), node(2), node(3)}), Notes()
     run_simulated(carry_out(FIRST, nodes, notes))
     assert {turn: set(after) for turn, after in nodes.after.items()} == {
-        Turn(1, node(1)): set(),
-        Turn(1, node(2)): set(),
-        Turn(2, node(3)): {entry_of(Turn(1, node(1))), entry_of(Turn(1, node(2)))},
-        Turn(3, node(1)): {entry_of(Turn(2, node(3)))},
-        Turn(3, node(4)): set(),
+        NodeRun(1, node(1)): set(),
+        NodeRun(1, node(2)): set(),
+        NodeRun(2, node(3)): {entry_of(NodeRun(1, node(1))), entry_of(NodeRun(1, node(2)))},
+        NodeRun(3, node(1)): {entry_of(NodeRun(2, node(3)))},
+        NodeRun(3, node(4)): set(),
     }
     assert [from_dict(to_dict(one)) for one in notes.events] == notes.events
-    again = State.of(notes.events)
-    assert awaited_by(again, Turn(3, node(1))) == (entry_of(Turn(2, node(3))),)
-    assert awaited_by(again, Turn(again.step_back, node(1))) == (), "who goes back waits for nobody"
+    again = RolloutState.of(notes.events)
+    assert awaited_by(again, NodeRun(3, node(1))) == (entry_of(NodeRun(2, node(3))),)
+    assert awaited_by(again, NodeRun(again.step_back, node(1))) == (), (
+        "who goes back waits for nobody"
+    )
 
 
 def test_of_many_producers_those_that_ended_last_are_awaited() -> None:
     makers = tuple(node(number) for number in range(MAX_AWAITED + 5))
-    needs = (Need(producers=makers, consumers=(node(3),)),)
-    state = State(replace(FIRST, groups=(makers, (node(3), node(500))), needs=needs))
+    needs = (ExportDependency(producers=makers, consumers=(node(3),)),)
+    state = RolloutState(replace(FIRST, groups=(makers, (node(3), node(500))), needs=needs))
     for maker in reversed(makers):
-        turn = Turn(1, maker)
-        end = Ended(turn=turn, fate=Fate.SUCCEEDED, outcome="changed", entry=entry_of(turn))
+        turn = NodeRun(1, maker)
+        end = NodeRunEnded(
+            turn=turn, fate=NodeResult.SUCCEEDED, outcome="changed", entry=entry_of(turn)
+        )
         state.take(end)
-    found = awaited_by(state, Turn(2, node(500)))
+    found = awaited_by(state, NodeRun(2, node(500)))
     assert found == ()
-    found = awaited_by(state, Turn(2, node(3)))
+    found = awaited_by(state, NodeRun(2, node(3)))
     assert len(found) == MAX_AWAITED
     assert found[-1].node == node(0)

@@ -6,18 +6,18 @@ import pytest
 
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.client import Answer
+from localpuppet.fleet.requests.client import NodeAnswer
 from localpuppet.fleet.requests.request import Arguments, Enable
-from localpuppet.fleet.requests.rollout import OfRollout
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
-from localpuppet.rollout.execution.events import Overtaken
-from localpuppet.rollout.execution.turns.overtaken import Overtaking
+from localpuppet.rollout.execution.events import RolloutTakenOver
+from localpuppet.rollout.execution.turns.overtaken import TakeoverCheck
 from tests.rollout.execution.answering import Client, replied
 from tests.rollout.execution.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"
-MINE = Enable(rollout=OfRollout(id=ID, epoch=2))
-TAKEN = Enable(rollout=OfRollout(id=ID, epoch=2, caller="choria=alice"))
+MINE = Enable(rollout=RolloutReference(id=ID, epoch=2))
+TAKEN = Enable(rollout=RolloutReference(id=ID, epoch=2, caller="choria=alice"))
 
 
 class Told:
@@ -29,24 +29,24 @@ class Told:
 
     def __init__(self, *, believed: bool = True) -> None:
         self.believed = believed
-        self.words: list[Overtaken] = []
+        self.words: list[RolloutTakenOver] = []
 
-    async def believes(self, found: Overtaken) -> bool:
+    async def believes(self, found: RolloutTakenOver) -> bool:
         self.words.append(found)
         return self.believed
 
 
-def spoken(epoch: Json = 3, by: Json = "choria=bob", since: Json = AT) -> Answer:
+def spoken(epoch: Json = 3, by: Json = "choria=bob", since: Json = AT) -> NodeAnswer:
     return replied({"spoken_for": {"epoch": epoch, "by": by, "since": since}})
 
 
 async def heed(
-    told: Told, answer: Answer | None, args: Arguments = MINE, *, me: str = "choria=alice"
+    told: Told, answer: NodeAnswer | None, args: Arguments = MINE, *, me: str = "choria=alice"
 ) -> Client:
     """Have it looked at that a node refused something, in epoch 2; return who asked."""
     client = Client(answer)
     client.whose = me
-    overtaking = Overtaking(client=client, began=began([1]), believes=told.believes)
+    overtaking = TakeoverCheck(client=client, began=began([1]), believes=told.believes)
     await overtaking.heed(node(1), args)
     return client
 
@@ -62,7 +62,7 @@ async def heed(
     ],
 )
 async def test_who_goes_on_by_the_word_of_a_node_ends_this_process(
-    answer: Answer, args: Arguments, me: str, who: str
+    answer: NodeAnswer, args: Arguments, me: str, who: str
 ) -> None:
     told = Told()
     with pytest.raises(BusyError) as caught:
@@ -88,12 +88,12 @@ async def test_who_goes_on_by_the_word_of_a_node_ends_this_process(
         (replied({"spoken_for": {}}), MINE, "choria=alice"),
         (replied({"state": "idle"}), MINE, "choria=alice"),
         (replied("rollout: is an unknown argument"), MINE, "choria=alice"),
-        (Answer(reply=None, problem="did not answer"), MINE, "choria=alice"),
+        (NodeAnswer(reply=None, problem="did not answer"), MINE, "choria=alice"),
         (None, MINE, "choria=alice"),
     ],
 )
 async def test_any_other_refusal_is_that_of_its_node(
-    answer: Answer | None, args: Arguments, me: str
+    answer: NodeAnswer | None, args: Arguments, me: str
 ) -> None:
     told = Told()
     client = await heed(told, answer, args, me=me)
@@ -109,5 +109,5 @@ async def test_one_node_whose_word_is_not_believed_ends_nothing() -> None:
 
 
 async def test_what_is_not_about_the_rollout_is_not_looked_at() -> None:
-    for args in (Enable(), StatusRequest(rollout=OfRollout(id=ID, epoch=1))):
+    for args in (Enable(), StatusRequest(rollout=RolloutReference(id=ID, epoch=1))):
         assert (await heed(Told(), spoken(), args)).asked == []

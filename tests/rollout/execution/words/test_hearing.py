@@ -12,14 +12,14 @@ from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.rollout.execution.events import Event, Paused, Resumed
-from localpuppet.rollout.execution.head import Head
-from localpuppet.rollout.execution.heads import KeptHead
+from localpuppet.rollout.execution.events import Event, RolloutPaused, RolloutResumed
+from localpuppet.rollout.execution.head import RolloutCheckpoint
+from localpuppet.rollout.execution.heads import PublishedCheckpoint
 from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.words.hearing import WORDS, BusEars
-from localpuppet.rollout.execution.words.message import Sight, SpokenWord
-from localpuppet.rollout.execution.words.saying import Speaker
-from localpuppet.rollout.execution.words.word import Said, Word
+from localpuppet.rollout.execution.words.hearing import WORDS, BusCommandReader
+from localpuppet.rollout.execution.words.message import JournalExtent, SignedCommand
+from localpuppet.rollout.execution.words.saying import CommandSender
+from localpuppet.rollout.execution.words.word import RolloutCommand, SentCommand
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
@@ -27,7 +27,7 @@ from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import ID, began
 
 AT = "2026-11-22T11:00:00.000000Z"
-PAUSED = Paused(why="1 node failed")
+PAUSED = RolloutPaused(why="1 node failed")
 ALICE = SignerName("alice")
 
 
@@ -41,12 +41,12 @@ class Site:
         self.store = MemoryStore(now=self.clock.monotonic)
         self.kv = MemoryKeyValue(self.store)
         self.journal = Journals(directory / "rollouts").begin(began([1], [2]), at=AT)
-        self.taken: list[Said] = []
+        self.taken: list[SentCommand] = []
         self.refusal = ""
         self.ears = self.hearing(self.kv)
 
-    def hearing(self, kv: MemoryKeyValue) -> BusEars:
-        return BusEars(
+    def hearing(self, kv: MemoryKeyValue) -> BusCommandReader:
+        return BusCommandReader(
             kv,
             signer=self.alice.signer,
             verifier=self.verifier,
@@ -55,21 +55,23 @@ class Site:
             clock=self.clock,
         )
 
-    def take(self, said: Said) -> str:
+    def take(self, said: SentCommand) -> str:
         self.taken.append(said)
         return self.refusal
 
-    def head(self, *, epoch: int = 1, rollout: RolloutId = ID) -> KeptHead:
+    def head(self, *, epoch: int = 1, rollout: RolloutId = ID) -> PublishedCheckpoint:
         """Return the head that the journal comes to now."""
         events = tuple(self.journal.events())
-        head = Head(rollout=rollout, epoch=epoch, events=events)
-        return KeptHead(head=head, revision=1, signer=ALICE)
+        head = RolloutCheckpoint(rollout=rollout, epoch=epoch, events=events)
+        return PublishedCheckpoint(head=head, revision=1, signer=ALICE)
 
     def happens(self, *events: Event) -> None:
         self.journal.append(*events, at=AT)
 
-    async def say(self, who: Person, word: Word, to: KeptHead, about: str = "") -> None:
-        speaker = Speaker(
+    async def say(
+        self, who: Person, word: RolloutCommand, to: PublishedCheckpoint, about: str = ""
+    ) -> None:
+        speaker = CommandSender(
             self.kv,
             signer=who.signer,
             verifier=self.verifier,
@@ -81,9 +83,9 @@ class Site:
     def put(self, token: bytes, name: str = "x") -> None:
         self.store.write(f"{layout.words_of('bob', 'alice')}{ID}/{name}", token, None)
 
-    def spoken(self, **changes: object) -> SpokenWord:
+    def spoken(self, **changes: object) -> SignedCommand:
         now = int(self.clock.now().timestamp())
-        fresh = SpokenWord(
+        fresh = SignedCommand(
             caller=self.bob.name,
             receiver=ALICE,
             iat=now,
@@ -92,13 +94,13 @@ class Site:
             owner=ALICE,
             rollout=ID,
             epoch=1,
-            sight=Sight.of(self.journal.events()),
-            word=Word.STOP,
+            sight=JournalExtent.of(self.journal.events()),
+            word=RolloutCommand.STOP,
             machine="laptop",
         )
         return replace(fresh, **changes)  # type: ignore[arg-type]
 
-    def signed(self, spoken: SpokenWord, kind: MessageKind = MessageKind.WORD) -> bytes:
+    def signed(self, spoken: SignedCommand, kind: MessageKind = MessageKind.WORD) -> bytes:
         return self.bob.signer.sign(spoken.to_payload(), kind)
 
 
@@ -126,29 +128,31 @@ def test_a_word_is_taken_and_whoever_said_it_hears_so(site: Site) -> None:
     site.happens(PAUSED)
 
     async def work() -> None:
-        await site.say(site.alice, Word.CONTINUE, site.head())
-        await site.say(site.bob, Word.APPROVE, site.head(), "n01.example.com 1d899382700659a1")
+        await site.say(site.alice, RolloutCommand.CONTINUE, site.head())
+        await site.say(
+            site.bob, RolloutCommand.APPROVE, site.head(), "n01.example.com 1d899382700659a1"
+        )
         site.refusal = "is not paused"
         with pytest.raises(InvalidInputError, match=f"{ID}: is not paused"):
-            await site.say(site.bob, Word.CONTINUE, site.head())
+            await site.say(site.bob, RolloutCommand.CONTINUE, site.head())
 
     heard(site, work)
     assert site.taken == [
-        Said(word=Word.CONTINUE, caller="choria=alice", machine="laptop"),
-        Said(
-            word=Word.APPROVE,
+        SentCommand(word=RolloutCommand.CONTINUE, caller="choria=alice", machine="laptop"),
+        SentCommand(
+            word=RolloutCommand.APPROVE,
             caller="choria=bob",
             machine="laptop",
             about="n01.example.com 1d899382700659a1",
         ),
-        Said(word=Word.CONTINUE, caller="choria=bob", machine="laptop"),
+        SentCommand(word=RolloutCommand.CONTINUE, caller="choria=bob", machine="laptop"),
     ]
 
 
 def test_who_may_not_speak_is_told_so(site: Site) -> None:
     async def work() -> None:
         with pytest.raises(InvalidInputError, match="denied by policy line 1: carol"):
-            await site.say(site.carol, Word.STOP, site.head())
+            await site.say(site.carol, RolloutCommand.STOP, site.head())
 
     heard(site, work)
     assert site.taken == []
@@ -166,15 +170,15 @@ def test_a_word_is_for_what_its_speaker_knew(site: Site) -> None:
             (replace(before, head=other), "took another course than the sender knows"),
         ):
             with pytest.raises(InvalidInputError, match=reason):
-                await site.say(site.bob, Word.STOP, to)
+                await site.say(site.bob, RolloutCommand.STOP, to)
         site.happens(PAUSED)
-        await site.say(site.bob, Word.STOP, before)
-        site.happens(Resumed(epoch=2))
+        await site.say(site.bob, RolloutCommand.STOP, before)
+        site.happens(RolloutResumed(epoch=2))
         with pytest.raises(InvalidInputError, match="is for epoch 1, this is 2"):
-            await site.say(site.bob, Word.STOP, before)
+            await site.say(site.bob, RolloutCommand.STOP, before)
 
     heard(site, work)
-    assert [one.word for one in site.taken] == [Word.STOP]
+    assert [one.word for one in site.taken] == [RolloutCommand.STOP]
 
 
 def test_a_word_that_is_repeated_is_heard_once(site: Site) -> None:
@@ -224,7 +228,7 @@ def test_who_says_too_much_keeps_nobody_else_from_speaking(site: Site) -> None:
             jti = f"3f2504e0-4f89-41d3-9a0c-{number:012x}"
             site.put(site.signed(site.spoken(jti=jti)), str(number))
         await asyncio.sleep(1)
-        await site.say(site.alice, Word.STOP, site.head())
+        await site.say(site.alice, RolloutCommand.STOP, site.head())
 
     heard(site, work)
     by_bob = [one for one in site.taken if one.caller == "choria=bob"]
@@ -234,7 +238,7 @@ def test_who_says_too_much_keeps_nobody_else_from_speaking(site: Site) -> None:
 def test_silence_is_not_taken_for_consent(site: Site) -> None:
     async def work() -> None:
         with pytest.raises(UnavailableError, match="its controller did not reply"):
-            await site.say(site.bob, Word.STOP, site.head())
+            await site.say(site.bob, RolloutCommand.STOP, site.head())
 
     run_simulated(work())
 
@@ -246,7 +250,7 @@ def test_after_an_outage_it_hears_again(site: Site) -> None:
         await asyncio.sleep(60)
         site.store.away = False
         await asyncio.sleep(60)
-        await site.say(site.bob, Word.STOP, site.head())
+        await site.say(site.bob, RolloutCommand.STOP, site.head())
 
     heard(site, work)
     assert len(site.taken) == 1
@@ -269,8 +273,8 @@ def test_who_cannot_be_answered_leaves_it_open_to_others(site: Site) -> None:
 
     async def work() -> None:
         with pytest.raises(UnavailableError, match="its controller did not reply"):
-            await site.say(site.bob, Word.STOP, site.head())
-        await site.say(site.alice, Word.STOP, site.head())
+            await site.say(site.bob, RolloutCommand.STOP, site.head())
+        await site.say(site.alice, RolloutCommand.STOP, site.head())
 
     heard(site, work)
     assert [one.caller for one in site.taken] == ["choria=bob", "choria=alice"]

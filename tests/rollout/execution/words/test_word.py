@@ -6,51 +6,71 @@ import pytest
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.rollout.execution.delivery import Delivery
-from localpuppet.rollout.execution.events import Ending, Event, Over, Paused, Stopped
+from localpuppet.rollout.execution.events import (
+    Event,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
+    RolloutStopped,
+)
 from localpuppet.rollout.execution.options import OnFailure
-from localpuppet.rollout.execution.state import State
-from localpuppet.rollout.execution.words.word import Said, Word, identify_pause, meaning, refusal
+from localpuppet.rollout.execution.state import RolloutState
+from localpuppet.rollout.execution.words.word import (
+    RolloutCommand,
+    SentCommand,
+    identify_pause,
+    meaning,
+    refusal,
+)
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import Notes, SimulatedNodes, began, new, node, words
 
 RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
-PAUSED = Paused(why="1 node failed")
+PAUSED = RolloutPaused(why="1 node failed")
 
 
-def said(word: Word, about: str = "") -> Said:
-    return Said(word=word, caller="choria=bob", machine="laptop", about=about)
+def said(word: RolloutCommand, about: str = "") -> SentCommand:
+    return SentCommand(word=word, caller="choria=bob", machine="laptop", about=about)
 
 
-GOES_ON = meaning(said(Word.CONTINUE), State(began([1])))
+GOES_ON = meaning(said(RolloutCommand.CONTINUE), RolloutState(began([1])))
 
 
 @pytest.mark.parametrize(
     ("word", "events", "reason"),
     [
-        (Word.STOP, [], ""),
-        (Word.CONTINUE, [], "is not paused"),
-        (Word.CONTINUE, [PAUSED, GOES_ON], "is not paused"),
-        (Word.APPROVE, [PAUSED], "the approval names no node"),
-        (Word.ROLLBACK, [PAUSED], "delivers no release"),
-        (Word.STOP, [Stopped(ending=Ending.FAILURES, why="x")], "is ending already: x"),
-        (Word.STOP, [Over(ending=Ending.DONE, why="", left={})], "is over: done"),
+        (RolloutCommand.STOP, [], ""),
+        (RolloutCommand.CONTINUE, [], "is not paused"),
+        (RolloutCommand.CONTINUE, [PAUSED, GOES_ON], "is not paused"),
+        (RolloutCommand.APPROVE, [PAUSED], "the approval names no node"),
+        (RolloutCommand.ROLLBACK, [PAUSED], "delivers no release"),
+        (
+            RolloutCommand.STOP,
+            [RolloutStopped(ending=RolloutEnding.FAILURES, why="x")],
+            "is ending already: x",
+        ),
+        (
+            RolloutCommand.STOP,
+            [RolloutEnded(ending=RolloutEnding.DONE, why="", left={})],
+            "is over: done",
+        ),
     ],
 )
-def test_a_word_can_be_too_late(word: Word, events: list[Event], reason: str) -> None:
-    found = refusal(said(word), State.of([began([1]), *events]))
+def test_a_word_can_be_too_late(word: RolloutCommand, events: list[Event], reason: str) -> None:
+    found = refusal(said(word), RolloutState.of([began([1]), *events]))
     assert found.startswith(reason) if reason else not found
 
 
 def test_continue_ends_the_pause_that_its_sender_saw_and_no_other() -> None:
     """A later pause is another one, also if its reason is the same."""
-    once = State.of([began([1]), PAUSED])
-    seen = said(Word.CONTINUE, identify_pause(once))
+    once = RolloutState.of([began([1]), PAUSED])
+    seen = said(RolloutCommand.CONTINUE, identify_pause(once))
     assert refusal(seen, once) == ""
-    for other in (PAUSED, Paused(why="2 nodes failed")):
-        later = State.of([began([1]), PAUSED, GOES_ON, other])
+    for other in (PAUSED, RolloutPaused(why="2 nodes failed")):
+        later = RolloutState.of([began([1]), PAUSED, GOES_ON, other])
         assert refusal(seen, later).startswith("paused again since then")
-        assert refusal(said(Word.CONTINUE), later).startswith("paused again since then")
-        assert refusal(said(Word.CONTINUE, identify_pause(later)), later) == ""
+        assert refusal(said(RolloutCommand.CONTINUE), later).startswith("paused again since then")
+        assert refusal(said(RolloutCommand.CONTINUE, identify_pause(later)), later) == ""
 
 
 @pytest.mark.parametrize("paused", [True, False])
@@ -71,9 +91,15 @@ def test_by_a_word_the_nodes_that_took_the_release_go_back(paused: bool) -> None
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(200 if paused else 50)
         assert rollout.state.waits is paused
-        notes.words += [(Word.ROLLBACK, "choria=bob"), (Word.CONTINUE, "choria=carol")]
+        notes.words += [
+            (RolloutCommand.ROLLBACK, "choria=bob"),
+            (RolloutCommand.CONTINUE, "choria=carol"),
+        ]
         over = await doing
-        assert (over.ending, over.why) == (Ending.TAKEN_BACK, "rolled back by choria=bob on pc")
+        assert (over.ending, over.why) == (
+            RolloutEnding.TAKEN_BACK,
+            "rolled back by choria=bob on pc",
+        )
         assert words(rollout.state) == ["rolled back"] * 3 + ["not reached"]
         assert notes.refused[0] == ""
         assert notes.refused[1].startswith("is ending already")

@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 
 from localpuppet.web.dashboard.lists.agreeing import Agreement
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.row import NodeRow
 
 APP = "web/tags/r7"
 
 
-def disagreeing(rows: Sequence[Row]) -> Mapping[str, str]:
+def disagreeing(rows: Sequence[NodeRow]) -> Mapping[str, str]:
     agreement = Agreement()
     for row in rows:
         agreement.add(row)
     return agreement.disagreeing()
 
 
-def rows(*digests: str, app: str = APP) -> list[Row]:
-    return [Row(node=f"n{number}", app=app, digest=one) for number, one in enumerate(digests)]
+def rows(*digests: str, app: str = APP) -> list[NodeRow]:
+    return [NodeRow(node=f"n{number}", app=app, digest=one) for number, one in enumerate(digests)]
 
 
 def test_fewer_nodes_disagree_with_more() -> None:
@@ -29,12 +29,12 @@ def test_where_no_bytes_are_those_of_most_all_disagree() -> None:
 
 def test_what_may_change_is_no_reason() -> None:
     assert disagreeing(rows("a", "b", "a", app="web/trunk")) == {}
-    assert disagreeing([*rows("a"), Row(node="x", app="web/tags/r8", digest="b")]) == {}
+    assert disagreeing([*rows("a"), NodeRow(node="x", app="web/tags/r8", digest="b")]) == {}
 
 
 def test_a_rollback_is_not_what_the_input_says() -> None:
-    back = Row(node="n", app=APP, wanted="web/tags/r8", digest="a")
+    back = NodeRow(node="n", app=APP, wanted="web/tags/r8", digest="a")
     assert disagreeing([back, *rows("b")]) == {
         "n": "a rollback is in force; its input names web/tags/r8"
     }
-    assert disagreeing([Row(node="n", app=APP, wanted=APP)]) == {}
+    assert disagreeing([NodeRow(node="n", app=APP, wanted=APP)]) == {}

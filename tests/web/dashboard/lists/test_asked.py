@@ -6,10 +6,10 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.lists.asked import FAILURES, MAX_WORDS, Asked
+from localpuppet.web.dashboard.lists.asked import FAILURES, MAX_WORDS, ListQuery
 
 
-def words(asked: Asked) -> dict[str, str]:
+def words(asked: ListQuery) -> dict[str, str]:
     return dict(parse_qsl(asked.url.partition("?")[2]))
 
 
@@ -23,9 +23,9 @@ def words(asked: Asked) -> dict[str, str]:
     ],
 )
 def test_a_url_is_read_as_it_is_written(said: dict[str, str]) -> None:
-    asked = Asked.parse(said)
+    asked = ListQuery.parse(said)
     assert words(asked) == said
-    assert Asked.parse(words(asked)) == asked
+    assert ListQuery.parse(words(asked)) == asked
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_a_url_is_read_as_it_is_written(said: dict[str, str]) -> None:
 )
 def test_what_is_not_understood_is_refused(said: dict[str, str]) -> None:
     with pytest.raises(InvalidInputError):
-        Asked.parse(said)
+        ListQuery.parse(said)
 
 
 def test_another_order_begins_at_the_first_page_and_turns_round() -> None:
-    asked = Asked.parse({"sort": "ended", "page": "4"})
+    asked = ListQuery.parse({"sort": "ended", "page": "4"})
     assert asked.by("ended").url == "/nodes?sort=-ended"
     assert asked.by("node").url == "/nodes"
     assert asked.with_(outcome=Kind.FAILED).url == "/nodes?outcome=failed&sort=ended"
@@ -57,10 +57,10 @@ def test_another_order_begins_at_the_first_page_and_turns_round() -> None:
 
 
 def test_each_list_has_its_own_orders_and_filters() -> None:
-    asked = Asked.parse({"q": "role=web"}, FAILURES)
+    asked = ListQuery.parse({"q": "role=web"}, FAILURES)
     assert (asked.sort, asked.down, asked.url) == ("nodes", True, "/failures?q=role%3Dweb")
     assert asked.by("nodes").url == "/failures?q=role%3Dweb&sort=nodes"
     assert asked.nodes(fault="0123456789abcdef").startswith("/nodes?q=role%3Dweb&fault=")
     for said in ({"is": "late"}, {"sort": "node"}, {"fault": "0123456789abcdef"}):
         with pytest.raises(InvalidInputError):
-            Asked.parse(said, FAILURES)
+            ListQuery.parse(said, FAILURES)

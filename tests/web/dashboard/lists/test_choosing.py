@@ -1,26 +1,26 @@
 """Lists: filtered, sorted, paged, counted."""
 
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.lists.asked import PAGE, Asked
+from localpuppet.web.dashboard.lists.asked import PAGE, ListQuery
 from localpuppet.web.dashboard.lists.choosing import MOST, chosen, overview, paged
-from localpuppet.web.dashboard.lists.standing import Standing
-from localpuppet.web.dashboard.row import Held, Row
+from localpuppet.web.dashboard.lists.standing import NodeStandings
+from localpuppet.web.dashboard.row import HoldView, NodeRow
 
 NOW = 1_795_000_000.0
-FREE = Held(owner="alice", reason="x", until=NOW + 60)
-FOREVER = Held(owner="bob", reason="x", until=None)
+FREE = HoldView(owner="alice", reason="x", until=NOW + 60)
+FOREVER = HoldView(owner="bob", reason="x", until=None)
 ROWS = [
-    Row(node="c", state="idle", kind=Kind.FAILED, ended=NOW - 10, app="web/tags/r2"),
-    Row(node="a", state="idle", kind=Kind.CHANGED, ended=NOW - 9000, every=60.0),
-    Row(node="b", state="on hold", kind=Kind.CHANGED, ended=NOW - 30, holds=(FOREVER,)),
-    Row(node="e", state="applying", kind=Kind.COMPILE_FAILED, ended=NOW - 5, holds=(FREE,)),
-    Row(node="d", state="not trusted"),
+    NodeRow(node="c", state="idle", kind=Kind.FAILED, ended=NOW - 10, app="web/tags/r2"),
+    NodeRow(node="a", state="idle", kind=Kind.CHANGED, ended=NOW - 9000, every=60.0),
+    NodeRow(node="b", state="on hold", kind=Kind.CHANGED, ended=NOW - 30, holds=(FOREVER,)),
+    NodeRow(node="e", state="applying", kind=Kind.COMPILE_FAILED, ended=NOW - 5, holds=(FREE,)),
+    NodeRow(node="d", state="not trusted"),
 ]
 
 
 def found(said: dict[str, str], names: frozenset[str] | None = None) -> str:
     return "".join(
-        row.node for row in chosen(Standing(ROWS), Asked.parse(said), names=names, now=NOW)
+        row.node for row in chosen(NodeStandings(ROWS), ListQuery.parse(said), names=names, now=NOW)
     )
 
 
@@ -43,7 +43,7 @@ def test_filters_add_up() -> None:
 
 
 def test_pages_hold_so_many_and_the_one_after_the_last_none() -> None:
-    rows = [Row(node=f"n{number:03}") for number in range(PAGE + 1)]
+    rows = [NodeRow(node=f"n{number:03}") for number in range(PAGE + 1)]
     first, second, third = (paged(rows, number) for number in (1, 2, 3))
     assert (len(first.rows), first.first, first.pages) == (PAGE, 1, 2)
     assert ([row.node for row in second.rows], second.first) == ([f"n{PAGE}"], PAGE + 1)
@@ -52,17 +52,17 @@ def test_pages_hold_so_many_and_the_one_after_the_last_none() -> None:
 
 
 def test_the_overview_counts_each_node_once_and_says_who_is_free_first() -> None:
-    all_ = overview(Standing(ROWS), names=None, now=NOW)
+    all_ = overview(NodeStandings(ROWS), names=None, now=NOW)
     assert all_.total == sum(count for _, count in all_.kinds) == 5
     assert dict(all_.kinds)[Kind.CHANGED] == 2
     assert [row.node for row in all_.held] == ["e", "b"]
     assert [row.node for row in all_.late] == ["a"]
     assert [row.node for row in all_.strangers] == ["d"]
     assert all_.concerns["on hold"] == 2
-    some = overview(Standing(ROWS), names=frozenset("cd"), now=NOW)
+    some = overview(NodeStandings(ROWS), names=frozenset("cd"), now=NOW)
     assert (some.total, some.concerns["late"]) == (2, 0)
 
 
 def test_the_overview_is_short_whatever_the_fleet() -> None:
-    rows = [Row(node=f"n{number}", holds=(FOREVER,)) for number in range(1000)]
-    assert len(overview(Standing(rows), names=None, now=NOW).held) == MOST
+    rows = [NodeRow(node=f"n{number}", holds=(FOREVER,)) for number in range(1000)]
+    assert len(overview(NodeStandings(rows), names=None, now=NOW).held) == MOST

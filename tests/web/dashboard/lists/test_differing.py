@@ -1,14 +1,14 @@
 """Rows of what differs between two releases."""
 
-from localpuppet.node.releases.difference import Difference
+from localpuppet.node.releases.difference import NameDifference
 from localpuppet.web.dashboard.lists.differing import ChangeRow, changes
 
 
 def test_each_thing_is_a_row_dependencies_before_files() -> None:
     found = changes(
         {
-            "dependencies": Difference(added=(), removed=("b",), changed={"a": "v1 → v2"}),
-            "files": Difference(added=("0",), removed=(), changed={}),
+            "dependencies": NameDifference(added=(), removed=("b",), changed={"a": "v1 → v2"}),
+            "files": NameDifference(added=("0",), removed=(), changed={}),
         }
     )
     assert found == [
@@ -16,4 +16,4 @@ def test_each_thing_is_a_row_dependencies_before_files() -> None:
         ChangeRow(of="dependencies", name="b", change="removed"),
         ChangeRow(of="files", name="0", change="added"),
     ]
-    assert changes({"files": Difference(added=(), removed=(), changed={})}) == []
+    assert changes({"files": NameDifference(added=(), removed=(), changed={})}) == []

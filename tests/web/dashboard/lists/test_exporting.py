@@ -8,9 +8,9 @@ import pytest
 
 from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.lists.exporting import as_csv, as_json, as_names, nodes_table
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.row import NodeRow
 
-ROW = Row(node="a.example.com", kind=Kind.FAILED, ended=0.0, roles=("web", "lb"), why="x, y")
+ROW = NodeRow(node="a.example.com", kind=Kind.FAILED, ended=0.0, roles=("web", "lb"), why="x, y")
 
 
 @pytest.mark.parametrize(
@@ -28,14 +28,14 @@ ROW = Row(node="a.example.com", kind=Kind.FAILED, ended=0.0, roles=("web", "lb")
     ],
 )
 def test_no_part_of_a_cell_is_a_formula(cell: str, neutral: str) -> None:
-    row = Row(node="a", app=cell, roles=(cell,), why=cell)
+    row = NodeRow(node="a", app=cell, roles=(cell,), why=cell)
     (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([row])), newline=""))
     assert cells.count(neutral) == 3
 
 
 @pytest.mark.parametrize("cell", ["a-b", "a; b", "x=1", "1 + 1", "\u00a0a", "\u00fc;b"])
 def test_a_cell_without_a_formula_is_unchanged(cell: str) -> None:
-    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([Row(node="a", why=cell)]))))
+    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([NodeRow(node="a", why=cell)]))))
     assert cell in cells
 
 
@@ -60,4 +60,4 @@ def test_json_says_as_of_when() -> None:
 
 
 def test_names_are_one_a_line() -> None:
-    assert as_names(nodes_table([ROW, Row(node="b")]).names) == "a.example.com\nb\n"
+    assert as_names(nodes_table([ROW, NodeRow(node="b")]).names) == "a.example.com\nb\n"

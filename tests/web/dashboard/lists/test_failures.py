@@ -3,17 +3,17 @@
 from typing import Any
 
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.lists.asked import FAILURES, Asked
-from localpuppet.web.dashboard.lists.failures import Failure, failures
-from localpuppet.web.dashboard.lists.standing import Standing
-from localpuppet.web.dashboard.row import Row
+from localpuppet.web.dashboard.lists.asked import FAILURES, ListQuery
+from localpuppet.web.dashboard.lists.failures import FailureGroup, failures
+from localpuppet.web.dashboard.lists.standing import NodeStandings
+from localpuppet.web.dashboard.row import NodeRow
 
 NOW = 1_795_000_000.0
 
 
-def bad(node: str, error: str, **more: Any) -> Row:
+def bad(node: str, error: str, **more: Any) -> NodeRow:
     fields = {"kind": Kind.FAILED, "ended": NOW, "run": "r", "place": "init.pp:3", **more}
-    return Row(node=node, error=error, **fields)
+    return NodeRow(node=node, error=error, **fields)
 
 
 ROWS = [
@@ -21,14 +21,14 @@ ROWS = [
     bad("db1", "B", resource="File[/srv/db1]", ended=NOW - 500),
     bad("db2", "B", resource="File[/srv/db2]", ended=NOW - 400, kind=Kind.TIMED_OUT),
     bad("db3", "B", place="init.pp:9"),
-    Row(node="fine", kind=Kind.CHANGED, ended=NOW),
-    Row(node="away"),
+    NodeRow(node="fine", kind=Kind.CHANGED, ended=NOW),
+    NodeRow(node="away"),
 ]
 
 
-def found(said: dict[str, str], **more: Any) -> list[Failure]:
-    asked = Asked.parse(said, FAILURES)
-    return failures(Standing(ROWS), asked, **{"names": None, "seen": {}, **more})
+def found(said: dict[str, str], **more: Any) -> list[FailureGroup]:
+    asked = ListQuery.parse(said, FAILURES)
+    return failures(NodeStandings(ROWS), asked, **{"names": None, "seen": {}, **more})
 
 
 def test_a_mistake_is_one_row_however_many_nodes_it_broke() -> None:

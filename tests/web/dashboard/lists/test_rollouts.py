@@ -3,19 +3,19 @@
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import parse_time
 from localpuppet.rollout.execution.events import (
-    Began,
-    Ended,
-    Ending,
     Event,
-    Fate,
-    Skipped,
-    Started,
-    Stopped,
-    Turn,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    NodeRunsStarted,
+    NodesSkipped,
+    RolloutBegan,
+    RolloutEnding,
+    RolloutStopped,
 )
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.execution.report import Report
-from localpuppet.web.dashboard.lists.asked import ROLLOUTS, Asked
+from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.web.dashboard.lists.asked import ROLLOUTS, ListQuery
 from localpuppet.web.dashboard.lists.rollouts import (
     FEWEST,
     MOST_NODES,
@@ -34,8 +34,8 @@ def node(number: int) -> NodeName:
     return NodeName.parse(f"n{number:04}")
 
 
-def report(*events: Event, groups: int = 2, each: int = 3) -> Report:
-    began = Began(
+def report(*events: Event, groups: int = 2, each: int = 3) -> RolloutReport:
+    began = RolloutBegan(
         id=ID,
         caller="choria=alice",
         groups=tuple(
@@ -44,17 +44,17 @@ def report(*events: Event, groups: int = 2, each: int = 3) -> Report:
         options=RolloutOptions(checks=("http://%{node}/",)),
         title="shop",
     )
-    return Report.of([(AT, began), *((LATER, event) for event in events)], taken=True)
+    return RolloutReport.of([(AT, began), *((LATER, event) for event in events)], taken=True)
 
 
 def test_each_node_has_a_word_and_what_went_wrong_comes_first() -> None:
-    turns = [Turn(1, node(number)) for number in range(3)]
+    turns = [NodeRun(1, node(number)) for number in range(3)]
     first, second = groups_of(
         report(
-            Started(turns=tuple(turns)),
-            Ended(turn=turns[0], fate=Fate.SUCCEEDED, outcome="changed", run="r"),
-            Ended(turn=turns[2], fate=Fate.SILENT, reason="said nothing"),
-            Skipped(reasons={node(3): "on hold"}),
+            NodeRunsStarted(turns=tuple(turns)),
+            NodeRunEnded(turn=turns[0], fate=NodeResult.SUCCEEDED, outcome="changed", run="r"),
+            NodeRunEnded(turn=turns[2], fate=NodeResult.SILENT, reason="said nothing"),
+            NodesSkipped(reasons={node(3): "on hold"}),
         )
     )
     assert [(part.node, part.word) for part in first.parts] == [
@@ -84,7 +84,7 @@ def test_rollouts_are_filtered_and_sorted() -> None:
     old = RolloutRow(id="20261121T110000Z-00aa", state="done", began=1.0, title="db")
 
     def found(said: dict[str, str]) -> list[str]:
-        return [one.id for one in rollouts([old, row], Asked.parse(said, ROLLOUTS))]
+        return [one.id for one in rollouts([old, row], ListQuery.parse(said, ROLLOUTS))]
 
     assert found({}) == [row.id, old.id]
     assert found({"sort": "title"}) == [old.id, row.id]
@@ -92,6 +92,8 @@ def test_rollouts_are_filtered_and_sorted() -> None:
 
 
 def test_a_decision_has_its_time() -> None:
-    ((at, what),) = decisions_of(report(Stopped(ending=Ending.STOPPED, why="alice says so")))
+    ((at, what),) = decisions_of(
+        report(RolloutStopped(ending=RolloutEnding.STOPPED, why="alice says so"))
+    )
     assert at == parse_time(LATER).timestamp()
     assert what == "no further nodes start: alice says so"

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.lists.asked import CONCERNS, FAILURES, NODES, RELEASES, Asked
+from localpuppet.web.dashboard.lists.asked import CONCERNS, FAILURES, NODES, RELEASES, ListQuery
 from localpuppet.web.dashboard.lists.choosing import chosen, overview
 from localpuppet.web.dashboard.lists.failures import failures
-from localpuppet.web.dashboard.lists.releases import Ground, releases
-from localpuppet.web.dashboard.lists.standing import KEYS, Standing, has_run
-from localpuppet.web.dashboard.row import LATE, ON_HOLD, STATES, Held, Row
+from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
+from localpuppet.web.dashboard.lists.standing import KEYS, NodeStandings, has_run
+from localpuppet.web.dashboard.row import LATE, ON_HOLD, STATES, HoldView, NodeRow
 
 NOW = 1_795_000_000.0
 NODE = st.sampled_from([f"n{number}" for number in range(8)])
 ROWS = st.builds(
-    Row,
+    NodeRow,
     node=NODE,
     state=st.sampled_from(STATES),
     kind=st.sampled_from(Kind),
@@ -29,18 +29,18 @@ ROWS = st.builds(
     wanted=st.sampled_from(["", "web/tags/r7"]),
     ended=st.sampled_from([None, NOW - 90_000, NOW - 60, NOW]),
     every=st.sampled_from([None, 60.0]),
-    holds=st.sampled_from([(), (Held(owner="o", reason="r", until=NOW + 9),)]),
+    holds=st.sampled_from([(), (HoldView(owner="o", reason="r", until=NOW + 9),)]),
     heard=st.sampled_from([None, NOW]),
 )
 # Nodes as they come and change; a name alone is that of one that is forgotten.
 CHANGES = st.lists(ROWS | NODE, max_size=40)
 
 
-def standing(changes: list[Row | str]) -> tuple[Standing, dict[str, Row]]:
+def standing(changes: list[NodeRow | str]) -> tuple[NodeStandings, dict[str, NodeRow]]:
     """Return nodes after some changes, and which rows there are then."""
-    found, rows = Standing(), dict[str, Row]()
+    found, rows = NodeStandings(), dict[str, NodeRow]()
     for one in changes:
-        if isinstance(one, Row):
+        if isinstance(one, NodeRow):
             rows[one.node] = one
             found.put(one)
         elif rows.pop(one, None):
@@ -48,7 +48,7 @@ def standing(changes: list[Row | str]) -> tuple[Standing, dict[str, Row]]:
     return found, rows
 
 
-def is_(concern: str, row: Row, odd: set[str]) -> bool:
+def is_(concern: str, row: NodeRow, odd: set[str]) -> bool:
     if concern == LATE:
         return row.late(NOW)
     if concern == "disagrees":
@@ -58,16 +58,19 @@ def is_(concern: str, row: Row, odd: set[str]) -> bool:
 
 @given(CHANGES, st.none() | st.frozensets(NODE))
 def test_after_any_changes_it_is_as_if_made_anew(
-    changes: list[Row | str], names: frozenset[str] | None
+    changes: list[NodeRow | str], names: frozenset[str] | None
 ) -> None:
     found, rows = standing(changes)
-    fresh = Standing(rows.values())
+    fresh = NodeStandings(rows.values())
     assert overview(found, names=names, now=NOW) == overview(fresh, names=names, now=NOW)
-    asked = Asked.parse({}, FAILURES)
+    asked = ListQuery.parse({}, FAILURES)
     assert [(one.fault, one.nodes) for one in failures(found, asked, names=names, seen={})] == [
         (one.fault, one.nodes) for one in failures(fresh, asked, names=names, seen={})
     ]
-    ground, by_name = Ground(names=names, staged=()), Asked.parse({"sort": "release"}, RELEASES)
+    ground, by_name = (
+        ReleaseListContext(names=names, staged=()),
+        ListQuery.parse({"sort": "release"}, RELEASES),
+    )
     assert releases(found, by_name, ground) == releases(fresh, by_name, ground)
     assert sum(len(one.nodes) for one in releases(found, by_name, ground)) == sum(
         has_run(row) for row in rows.values() if names is None or row.node in names
@@ -90,17 +93,17 @@ def test_after_any_changes_it_is_as_if_made_anew(
     st.none() | st.frozensets(NODE),
 )
 def test_lists_are_those_that_one_gets_by_looking_at_every_node(
-    changes: list[Row | str],
+    changes: list[NodeRow | str],
     sort: str,
     down: bool,
     filters: dict[str, Any],
     names: frozenset[str] | None,
 ) -> None:
     found, rows = standing(changes)
-    asked = Asked(form=NODES, sort=sort, down=down, **filters)
+    asked = ListQuery(form=NODES, sort=sort, down=down, **filters)
     odd = set(found.disagreeing())
     all_ = sorted(rows.values(), key=lambda row: row.node)
-    key: Callable[[Row], Any] = KEYS[sort]
+    key: Callable[[NodeRow], Any] = KEYS[sort]
     expected = [
         row
         for row in sorted(all_, key=key, reverse=down)
@@ -113,12 +116,12 @@ def test_lists_are_those_that_one_gets_by_looking_at_every_node(
     assert chosen(found, asked, names=names, now=NOW) == expected
 
 
-class Counted(dict[str, Row]):
+class Counted(dict[str, NodeRow]):
     """Rows that count how often one is looked at, and that all of them were."""
 
     looks: Counter[str]
 
-    def __getitem__(self, name: str) -> Row:
+    def __getitem__(self, name: str) -> NodeRow:
         self.looks["one"] += 1
         return super().__getitem__(name)
 
@@ -128,25 +131,27 @@ class Counted(dict[str, Row]):
 
 
 def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> None:
-    rows = [Row(node=f"n{n}", kind=Kind.CHANGED, ended=NOW, app="a/tags/r1") for n in range(2000)]
-    bad = Row(node="bad", kind=Kind.FAILED, error="A", ended=NOW)
-    found = Standing([*rows, bad])
+    rows = [
+        NodeRow(node=f"n{n}", kind=Kind.CHANGED, ended=NOW, app="a/tags/r1") for n in range(2000)
+    ]
+    bad = NodeRow(node="bad", kind=Kind.FAILED, error="A", ended=NOW)
+    found = NodeStandings([*rows, bad])
     counted = Counted(found.rows)
     counted.looks = Counter()
     found.rows = counted
     assert found.put(replace(rows[5], kind=Kind.UNCHANGED))
     assert not found.put(replace(counted["n5"], heard=NOW)), "that it was heard again"
     assert overview(found, names=None, now=NOW).total == 2001
-    assert len(failures(found, Asked.parse({}, FAILURES), names=None, seen={})) == 1
-    ground = Ground(names=None, staged=())
-    assert [len(one.nodes) for one in releases(found, Asked.parse({}, RELEASES), ground)]
+    assert len(failures(found, ListQuery.parse({}, FAILURES), names=None, seen={})) == 1
+    ground = ReleaseListContext(names=None, staged=())
+    assert [len(one.nodes) for one in releases(found, ListQuery.parse({}, RELEASES), ground)]
     assert counted.looks["all"] == 0
     assert counted.looks["one"] < 10
 
 
 def test_who_tells_of_ever_new_bytes_does_not_fill_the_memory() -> None:
-    first = Row(node="a", app="web/tags/r7", digest="0")
-    found = Standing([first, replace(first, node="b")])
+    first = NodeRow(node="a", app="web/tags/r7", digest="0")
+    found = NodeStandings([first, replace(first, node="b")])
     for number in range(1, 100):
         found.put(replace(first, digest=str(number)))
     assert dict(found.tallies["web/tags/r7"].digests) == {"0": 1, "99": 1}

@@ -1,0 +1,67 @@
+"""The packages: each package's map names its modules, and a class name means one class.
+
+The contracts of import-linter say which package may import which; these tests say that a reader
+who opens a package finds what its map promises.
+"""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "localpuppet"
+PACKAGES = sorted(
+    file.parent
+    for file in ROOT.rglob("__init__.py")
+    # Groups of commands are code: their help lists what they contain.
+    if file.parent not in (ROOT, ROOT / "fleet/cli/keys", ROOT / "node/cli/release")
+    and file.parent.name != "schemas"
+)
+MAX_MODULES = 30
+
+
+def _name(package: Path) -> str:
+    return str(package.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=_name)
+def test_a_package_has_a_map_and_no_code(package: Path) -> None:
+    statements = ast.parse((package / "__init__.py").read_text()).body
+    assert len(statements) == 1
+    assert ast.get_docstring(ast.Module(body=statements, type_ignores=[]))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=_name)
+def test_the_map_names_every_module_once_and_nothing_else(package: Path) -> None:
+    text = (package / "__init__.py").read_text()
+    _, _, lists = text.partition("\n\n")
+    named = re.findall(r"`([a-z_]+)`", lists)
+    modules = {file.stem for file in package.glob("*.py")} - {"__init__"}
+    inner = {file.parent.name for file in package.glob("*/__init__.py")}
+    assert sorted(named) == sorted(modules | inner)
+
+
+@pytest.mark.parametrize("layer", ["base", "node"])
+def test_tests_of_lower_layers_import_no_layer_above(layer: str) -> None:
+    """An installation without extras runs them (tests/test_node_alone.py)."""
+    above = r"(?:localpuppet|tests)\.(?:fleet|rollout|web)\b"
+    imported = re.compile(rf"^\s*(?:from|import) ({above}.*)", re.MULTILINE)
+    tests = (Path(__file__).parent / layer).rglob("*.py")
+    imports = {str(test): imported.findall(test.read_text()) for test in tests}
+    assert {test: names for test, names in imports.items() if names} == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=_name)
+def test_a_package_has_few_modules(package: Path) -> None:
+    assert len(list(package.glob("*.py"))) <= MAX_MODULES
+
+
+def test_the_name_of_a_public_class_is_unique() -> None:
+    modules: dict[str, list[str]] = defaultdict(list)
+    for file in ROOT.rglob("*.py"):
+        for statement in ast.parse(file.read_text()).body:
+            if isinstance(statement, ast.ClassDef) and not statement.name.startswith("_"):
+                modules[statement.name].append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in modules.items() if len(files) > 1} == {}
