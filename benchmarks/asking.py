@@ -40,7 +40,7 @@ from inventory import ROLES, Made, bar, fill, name_of, run_of
 from puppetdb_server import STAMP, PuppetDb, running
 from real_agents import Node, wait_until
 
-from localpuppet.fleet.inventory.brief import UnpackedNode
+from localpuppet.fleet.inventory.entry_brief import UnpackedNode
 from localpuppet.fleet.inventory.facts import FactSelection, entry_of
 from localpuppet.fleet.inventory.query.rows import NodeRows
 from localpuppet.fleet.inventory.query.tree import Entity

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the inventory of th
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.resource import ExportedResource
-from localpuppet.fleet.inventory.brief import UnpackedNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry_brief import UnpackedNode
 from localpuppet.fleet.inventory.query.rows import NodeRows, capitalized
 from localpuppet.fleet.inventory.query.tree import Entity
 from tests.doubles.inventory import MemoryInventory

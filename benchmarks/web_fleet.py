@@ -25,9 +25,9 @@ from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.trust.keys import public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
-from localpuppet.web.dashboard.ended import RunResult
 from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
+from localpuppet.web.dashboard.run_results import RunResult
 from tests.fleet.inventory.entries import entry
 from tests.rigs.node import Node
 from tests.rigs.reaching import servers_at

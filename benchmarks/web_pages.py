@@ -18,7 +18,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from tests.rigs.member import read_line
-from tests.web.dashboard.test_browser import ARGUMENTS
+from tests.web.dashboard.browser.chromium import ARGUMENTS
 
 PATIENCE = 600
 # Seconds between two looks of a page: `QUIET` of page.js.

@@ -3,6 +3,6 @@
 A function that reads or writes the state directory raises `StateError` if the disk refuses; one
 that uses the bus raises `UnavailableError` if the bus does not answer in time or denies access.
 
-packages: `cli`, `dashboard`, `doors`, `wiring`.
+packages: `access`, `cli`, `dashboard`, `wiring`.
 modules: `settings`.
 """

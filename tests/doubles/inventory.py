@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.inventory.brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry_brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.reading import Equal, ResourceOffer
 
 

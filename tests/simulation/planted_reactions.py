@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.fleet.agent.reactions import deciding, reactor
+from localpuppet.fleet.agent.reactions import decision, reactor
 from localpuppet.fleet.agent.reactions.dependency import FinishedRun
 from localpuppet.fleet.agent.reactions.reactor import Reactor
 from localpuppet.fleet.agent.reactions.state import ReactionState, WatchedQuery
@@ -26,13 +26,13 @@ def forgets_what_had_its_run(plant: Plant) -> None:
 
 def begins_a_chain_each_time(plant: Plant) -> None:
     """Takes no notice of what led to a change: two nodes that react to each other never stop."""
-    plant.setattr(deciding, "next_path", lambda _paths, *, me, receiver: (me,))
+    plant.setattr(decision, "next_path", lambda _paths, *, me, receiver: (me,))
 
 
 def knows_no_limit(plant: Plant) -> None:
     """Reacts as often as something changes."""
-    plant.setattr(deciding, "node_waits_until", lambda _made, now: now)
-    plant.setattr(deciding, "peer_waits_until", lambda _made, _peer, now: now)
+    plant.setattr(decision, "node_waits_until", lambda _made, now: now)
+    plant.setattr(decision, "peer_waits_until", lambda _made, _peer, now: now)
 
 
 def decides_during_a_run(plant: Plant) -> None:
@@ -67,7 +67,7 @@ def forgets_what_is_pending(plant: Plant) -> None:
 def says_nothing(plant: Plant) -> None:
     """Ends a loop without a word."""
     plant.setattr(
-        reactor, "decide", lambda *words, **more: replace(deciding.decide(*words, **more), lines=())
+        reactor, "decide", lambda *words, **more: replace(decision.decide(*words, **more), lines=())
     )
 
 

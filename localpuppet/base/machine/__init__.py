@@ -1,8 +1,8 @@
 """Use this machine: files, locks, small databases, time, processes, sockets.
 
-acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `renewed`.
+acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `reloaded_files`.
 touches the world: `anchors`, `bounded_program`, `cgroup`, `child`, `clock`, `extras`, `files`,
-    `fork_server`, `kept_process`, `output_pipe`, `ownership`, `processes`, `reaching`,
+    `fork_server`, `kept_process`, `output_pipe`, `ownership`, `processes`, `server_selector`,
     `service_manager`, `system_log`, `unix_socket`.
 ports: `ports`.
 """

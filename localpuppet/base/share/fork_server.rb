@@ -20,7 +20,7 @@ require_relative 'compiled_ruby'
 #
 #   exited CODE | killed SIGNAL     or, without a child: cold REASON
 module LocalpuppetForkServer
-  # Exit code that requests a new server; also in fleet/agent/warming.py.
+  # Exit code that requests a new server; also in fleet/agent/fork_server_keeper.py.
   RECYCLE = 10
   # Seconds until a child must have its request, and the maximum bytes of the request.
   PATIENCE = 10

@@ -11,7 +11,7 @@ from typing import Protocol
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.inventory.awaited import AwaitedEntry, ViewedNode, lacking
+from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry, ViewedNode, lacking
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import RunCause
 

@@ -16,7 +16,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.agent.asking import HINT, Lend, RequestService
+from localpuppet.fleet.agent.request_service import HINT, Lend, RequestService
 from localpuppet.fleet.exports.choosing import CollectorResult, TakenResource
 from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.recording import (

@@ -16,7 +16,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.machine.ports import Clock
-from localpuppet.fleet.agent.asking import HINT, Lend, RequestService
+from localpuppet.fleet.agent.request_service import HINT, Lend, RequestService
 from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
 from localpuppet.fleet.inventory.reading import InventoryAnswer, UnansweredQuery
 from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_queries

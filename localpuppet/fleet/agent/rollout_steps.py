@@ -12,7 +12,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause

@@ -27,7 +27,7 @@ from localpuppet.fleet.bus.key_value import (
 from localpuppet.fleet.bus.layout import FORGOTTEN, INVENTORY, MAX_TOMBSTONE
 from localpuppet.fleet.bus.outage import ours, unending
 from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal
-from localpuppet.fleet.inventory.arrived import ReceivedEntry
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.view import View
 
 # Changes that wait between the connection and the disk and are then processed together; a part of a

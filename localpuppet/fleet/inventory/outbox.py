@@ -13,7 +13,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import make_private, state_problem, write_durably
-from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.inventory.entry import AHEAD, InventoryEntry
 
 FILE = Path("inventory", "entry")

@@ -12,8 +12,8 @@ from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.brief import InventoryNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry_brief import InventoryNode
 
 T = TypeVar("T")
 # Seconds by which a view may be ahead of the clock before the clock is considered wrong.

@@ -13,11 +13,11 @@ from localpuppet.base.formats.names import EnvironmentName, NodeName
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.database import DamagedError
-from localpuppet.fleet.inventory.brief import EntryBrief, read_roles
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry_brief import EntryBrief, read_roles
 from localpuppet.fleet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word
 from localpuppet.fleet.inventory.reading import Equal
-from localpuppet.fleet.inventory.written import TextCache
+from localpuppet.fleet.inventory.text_cache import TextCache
 from localpuppet.fleet.trust.signing import claimed_payload
 
 S = TypeVar("S")

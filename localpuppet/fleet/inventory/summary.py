@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.brief import InventoryNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry_brief import InventoryNode
 from localpuppet.fleet.inventory.index import ROLE
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts
 from localpuppet.fleet.inventory.query.tree import parse_step

@@ -19,11 +19,11 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.fleet.inventory import stored
 from localpuppet.fleet.inventory.admission import RefusedEntry
-from localpuppet.fleet.inventory.arrived import ReceivedEntry, StoredEntry
-from localpuppet.fleet.inventory.brief import InventoryNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry_brief import InventoryNode
 from localpuppet.fleet.inventory.index import EXPORTS
 from localpuppet.fleet.inventory.reading import Equal, ExportsReader, ResourceOffer
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry, StoredEntry
 from localpuppet.fleet.inventory.stored import NodeState, narrowed
 from localpuppet.fleet.inventory.tombstone import Tombstone
 

@@ -20,7 +20,7 @@ from localpuppet.base.formats.names import (
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.awaited import MAX_AWAITED, AwaitedEntry
+from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import Deploy
 from localpuppet.fleet.requests.lifetime import lifetime_problem

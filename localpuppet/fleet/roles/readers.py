@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry_brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.reading import Equal, InventoryReader, ResourceOffer
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.base.formats.text import parse_line
-from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.triggers.change import AnswerChange
 from localpuppet.fleet.triggers.trigger import Trigger
 

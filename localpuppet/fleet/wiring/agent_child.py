@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.fleet.agent.confirming.retreating import RetreatOrder
+from localpuppet.fleet.agent.confirmation.retreat import RetreatOrder
 from localpuppet.fleet.agent.deployments import Deployment
 from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.requests.compile import Compile

@@ -16,9 +16,9 @@ from localpuppet.base.machine.unix_socket import listen
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
-from localpuppet.fleet.agent.candidates import CompilationJobs
 from localpuppet.fleet.agent.command_runner import CommandRunner
-from localpuppet.fleet.agent.confirming.confirming import Confirming
+from localpuppet.fleet.agent.compilation_jobs import CompilationJobs
+from localpuppet.fleet.agent.confirmation.service import Confirming
 from localpuppet.fleet.agent.deployments import Deployments
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.agent.lock_users import LockUsers
@@ -44,13 +44,13 @@ from localpuppet.fleet.wiring.confirming import confirming
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
+from localpuppet.fleet.wiring.publishing import PublishingWiring
 from localpuppet.fleet.wiring.puppet_calls import puppet_calls
 from localpuppet.fleet.wiring.puppet_environment import own_variables
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
-from localpuppet.fleet.wiring.telling import PublishingWiring
 from localpuppet.node.runs.hold import HoldStatus
 from localpuppet.node.runs.holds import Holds
-from localpuppet.node.runs.told_changes import NoopReporter
+from localpuppet.node.runs.noop_report import NoopReporter
 from localpuppet.node.wiring.node import NodeWiring
 
 # Lends the store of an engine, connected; that of the site for `None`.

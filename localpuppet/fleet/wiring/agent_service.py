@@ -25,9 +25,9 @@ from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
 from localpuppet.fleet.wiring.agent_run_side import run_parts
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
+from localpuppet.fleet.wiring.publishing import PublishingWiring
 from localpuppet.fleet.wiring.reactions import reactor
 from localpuppet.fleet.wiring.settings import fleet_settings
-from localpuppet.fleet.wiring.telling import PublishingWiring
 from localpuppet.fleet.wiring.warming import warming
 
 # The network side asks so often, in seconds, whether there is a run side.

@@ -6,7 +6,7 @@ from localpuppet.base.errors import StateError
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.agent.confirming.pending import Confirmation
+    from localpuppet.fleet.agent.confirmation.pending import Confirmation
     from localpuppet.node.enc.assignment import Assignment
 
 
@@ -19,7 +19,7 @@ def confirmation_of(node: NodeWiring) -> "Confirmation | None":
     # Most nodes have none, and `status` does not pay for imports then.
     if not (node.settings.state / "confirmation.json").exists():
         return None
-    from localpuppet.fleet.agent.confirming.memory import ConfirmationMemory
+    from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
 
     return ConfirmationMemory(node.settings.state).read()
 

@@ -6,12 +6,12 @@ from functools import partial
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.ports import LineKind, Log
-from localpuppet.base.machine.reaching import ServerSelector
+from localpuppet.base.machine.server_selector import ServerSelector
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.agent.confirming.confirming import ConfirmationContext, Confirming
-from localpuppet.fleet.agent.confirming.looking import Answers, BusProbe, Store
-from localpuppet.fleet.agent.confirming.memory import ConfirmationMemory
-from localpuppet.fleet.agent.confirming.retreating import RetreatService
+from localpuppet.fleet.agent.confirmation.bus_probe import Answers, BusProbe, Store
+from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
+from localpuppet.fleet.agent.confirmation.retreat import RetreatService
+from localpuppet.fleet.agent.confirmation.service import ConfirmationContext, Confirming
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.wiring.agent_child import retreat

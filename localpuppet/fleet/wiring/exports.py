@@ -9,8 +9,8 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.base.machine.ports import Log
-    from localpuppet.fleet.agent.asking import Lend
     from localpuppet.fleet.agent.export_calls import ExportCalls
+    from localpuppet.fleet.agent.request_service import Lend
     from localpuppet.fleet.exports.bringing import ExportsBaggage, ExportsFollower
     from localpuppet.fleet.exports.collecting import CollectorService
     from localpuppet.fleet.exports.held import HeldExports

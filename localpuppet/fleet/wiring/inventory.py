@@ -17,9 +17,9 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import RunId
     from localpuppet.base.machine.ports import Log
-    from localpuppet.fleet.agent.asking import Lend
     from localpuppet.fleet.agent.export_calls import ExportCalls
     from localpuppet.fleet.agent.inventory_calls import InventoryCalls
+    from localpuppet.fleet.agent.request_service import Lend
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.inventory.admission import EntryAdmission
     from localpuppet.fleet.inventory.following import ViewFollower
@@ -186,7 +186,7 @@ class InventoryWiring:
 
     def _is_shared(self, view: "View", run: "RunId") -> bool:
         """Return whether the bus was listed for a run a moment ago, by whom we trust now."""
-        from localpuppet.fleet.agent.asking import is_shared
+        from localpuppet.fleet.agent.request_service import is_shared
 
         return view.trust == self._trust() and is_shared(
             view.current_until(), begun=run.time.timestamp(), now=self._now()

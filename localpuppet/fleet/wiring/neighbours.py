@@ -48,7 +48,7 @@ class FleetNeighbours(Neighbours):
         self, app: "ReleasePath", note: Callable[[str], None]
     ) -> "AppliedElsewhere | None":
         """Return what this node's own entry on the bus says; see `ReinstalledNode.applied`."""
-        from localpuppet.fleet.wiring.made_anew import ReinstalledNode
+        from localpuppet.fleet.wiring.reinstalled_node import ReinstalledNode
 
         return ReinstalledNode(self._node).applied(app.source, note)
 
@@ -68,12 +68,12 @@ class FleetNeighbours(Neighbours):
 
     def compare_tag(self, staged: "StagedRelease") -> None:
         """Refuse a tag that the entries of other nodes contradict."""
-        from localpuppet.fleet.wiring.made_anew import compare_with_fleet
+        from localpuppet.fleet.wiring.reinstalled_node import compare_with_fleet
 
         compare_with_fleet(self._node, staged)
 
     def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
         """Publish the entry of a good run, and send a run's kicks; see `PublishingWiring`."""
-        from localpuppet.fleet.wiring.telling import PublishingWiring
+        from localpuppet.fleet.wiring.publishing import PublishingWiring
 
         PublishingWiring(self._node).after_run(note, run, status)

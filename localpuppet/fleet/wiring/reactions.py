@@ -4,7 +4,7 @@ from localpuppet.base.machine.ports import Log
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.reactions.collectors import Collectors
 from localpuppet.fleet.agent.reactions.dependency import DependencySource
-from localpuppet.fleet.agent.reactions.ended_runs import FinishedRuns
+from localpuppet.fleet.agent.reactions.finished_runs import FinishedRuns
 from localpuppet.fleet.agent.reactions.memory import ReactionMemory
 from localpuppet.fleet.agent.reactions.questions import Questions
 from localpuppet.fleet.agent.reactions.reactor import ReactionPorts, Reactor

@@ -9,7 +9,7 @@ from localpuppet.base.machine.kept_process import KeptProcess, start_kept
 from localpuppet.base.machine.ports import Log
 from localpuppet.base.share.files import shared_file
 from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.agent.warming import ForkServerKeeper
+from localpuppet.fleet.agent.fork_server_keeper import ForkServerKeeper
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.run import lean_start

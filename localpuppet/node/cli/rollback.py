@@ -39,7 +39,7 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     if end:
         _end(node, as_json)
         return
-    from localpuppet.node.runs.going_back import RollbackService
+    from localpuppet.node.runs.rollback_service import RollbackService
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)

@@ -3,7 +3,7 @@
 decides: `difference`, `interface`, `limits`, `lock`, `manifest`, `module`, `source`, `staged`,
     `tree`.
 acts: `catalogs`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`, `lockfile`,
-    `lookup`, `provider`, `reading`, `release`, `release_files`, `staged_records`, `staging`,
-    `store`, `supply`, `tag_memory`, `threshold`, `verified`.
+    `lookup`, `provider`, `reading`, `release_files`, `release`, `staged_records`, `staging`,
+    `store`, `supply`, `tag_memory`, `threshold`, `verification_cache`.
 packages: `forge`, `git`, `layout`, `making`, `mutable`, `packages`, `puppetfile`, `single`.
 """

@@ -27,7 +27,11 @@ from localpuppet.node.releases.lock import Lock, Pin
 from localpuppet.node.releases.source import ReleaseSource, refuse_other_source
 from localpuppet.node.releases.store import Store
 from localpuppet.node.releases.threshold import refuse_unsigned
-from localpuppet.node.releases.verified import VerificationCache, VerificationRecord, rules_digest
+from localpuppet.node.releases.verification_cache import (
+    VerificationCache,
+    VerificationRecord,
+    rules_digest,
+)
 
 if TYPE_CHECKING:
     # Protocols cost 4 ms to make, and a type needs none of them at run time.

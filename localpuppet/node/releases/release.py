@@ -21,7 +21,7 @@ from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staged_records import StagedRecords
-from localpuppet.node.releases.verified import VerificationCache
+from localpuppet.node.releases.verification_cache import VerificationCache
 
 ENC = "enc.yaml"
 

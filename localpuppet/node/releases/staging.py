@@ -33,7 +33,7 @@ from localpuppet.node.releases.staged import StagedRelease, composition
 from localpuppet.node.releases.staged_records import StagedRecords
 from localpuppet.node.releases.supply import Supply
 from localpuppet.node.releases.tag_memory import TagMemory
-from localpuppet.node.releases.verified import UNVERIFIED, VerificationCache
+from localpuppet.node.releases.verification_cache import UNVERIFIED, VerificationCache
 
 if TYPE_CHECKING:
     # Protocols cost 4 ms to make, and a type needs none of them at run time.

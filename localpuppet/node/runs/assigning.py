@@ -29,9 +29,9 @@ from localpuppet.node.releases.lockfile import LOCK
 from localpuppet.node.releases.provider import ReleaseProvider
 from localpuppet.node.releases.reading import InterfaceReader
 from localpuppet.node.releases.release import Release
-from localpuppet.node.runs.going_back import RollbackService
 from localpuppet.node.runs.good_runs import GoodRuns
 from localpuppet.node.runs.records import Records
+from localpuppet.node.runs.rollback_service import RollbackService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

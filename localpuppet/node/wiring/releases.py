@@ -209,21 +209,17 @@ class ReleaseWiring:
         from localpuppet.node.releases.packages.staging import PackageStaging
         from localpuppet.node.releases.staging import compare_first
 
+        manager = self._node.settings.install_packages
         if not accept_moved:
             approve = compare_first(self._node.neighbours.compare_tag, approve)
         return PackageStaging(
             staging=self.staging(repository, approve),
             supply=self.supply,
             directories=self._node.settings.packages,
-            install=self._install_package(),
+            install=None
+            if manager is None
+            else lambda name: self.package_tools().install_by_name(name, manager),
         )
-
-    def _install_package(self) -> "Callable[[str], None] | None":
-        """Return the installer of packages, or `None` if the site does not enable it."""
-        manager = self._node.settings.install_packages
-        if manager is None:
-            return None
-        return lambda name: self.package_tools().install_by_name(name, manager)
 
     @contextmanager
     def _lent_staging(self, title: str, approve: "Approve") -> "Iterator[PackageStaging]":

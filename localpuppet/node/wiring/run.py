@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.records import RunDirectory
     from localpuppet.node.runs.run import Status
     from localpuppet.node.runs.supervisor import Supervisor
-    from localpuppet.node.runs.trying import TrialPreparation
+    from localpuppet.node.runs.trial import TrialPreparation
     from localpuppet.node.settings.node import Settings
 
 
@@ -126,7 +126,7 @@ class RunWiring:
 
     def trial(self) -> "TrialPreparation":
         """Return the preparation of work trees."""
-        from localpuppet.node.runs.trying import TrialPreparation
+        from localpuppet.node.runs.trial import TrialPreparation
 
         node = self._node
         return TrialPreparation(

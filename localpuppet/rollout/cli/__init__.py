@@ -1,7 +1,7 @@
 """Commands for plans and rollouts, and how these are printed.
 
-verbs: `kicks`, `plan`, `rollout`, `rollout_approve`, `rollout_continue`, `rollout_plan`,
-    `rollout_run`, `rollout_stop`, `rollout_told`.
+verbs: `kicks`, `plan`, `rollout_approve`, `rollout_continue`, `rollout_plan`, `rollout_reported`,
+    `rollout_run`, `rollout_stop`, `rollout`.
 shared by verbs: `catalogs_text`, `changes_text`, `inventory_site`, `plan_text`, `rollout_bus`,
-    `rollout_options`, `rollout_selection`, `rollout_text`, `rollout_words`, `site_options`.
+    `rollout_commands`, `rollout_options`, `rollout_selection`, `rollout_text`, `site_options`.
 """

@@ -9,7 +9,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_words import of_option, say_where_it_goes_on
+from localpuppet.rollout.cli.rollout_commands import of_option, say_where_it_goes_on
 
 if TYPE_CHECKING:
     from localpuppet.rollout.execution.state import RolloutState
@@ -47,7 +47,7 @@ def approve_command(
     then, the rollout waits again. The controller may run on this machine or on another. The
     rollout's journal records your name.
     """
-    from localpuppet.rollout.execution.words.word import RolloutCommand
+    from localpuppet.rollout.execution.commands.command import RolloutCommand
 
     name = NodeName.parse(node_name)
     about = partial(_about, name, wanted)
@@ -58,7 +58,7 @@ def approve_command(
 def _about(name: NodeName, wanted: str | None, state: "RolloutState") -> str:
     """Show what a node would change, and return what the approval refers to."""
     from localpuppet.rollout.cli import changes_text
-    from localpuppet.rollout.execution.words.word import about
+    from localpuppet.rollout.execution.commands.command import about
 
     waiting = {turn.node: turn for turn in state.differing}
     if name not in waiting:

@@ -10,13 +10,13 @@ from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_text import coloured, head, how_far, outcome
 from localpuppet.rollout.execution.report import ELSEWHERE, INTERRUPTED, RolloutReport, show_counts
-from localpuppet.rollout.wiring.heads import known_head, known_heads
+from localpuppet.rollout.wiring.checkpoints import known_head, known_heads
 from localpuppet.rollout.wiring.rollout import RolloutWiring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from localpuppet.rollout.execution.head import RolloutCheckpoint
+    from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 
 SHOWN, MOST = 20, 500
 OVER = "over"

@@ -4,7 +4,7 @@ import click
 
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_words import of_option, say_where_it_goes_on
+from localpuppet.rollout.cli.rollout_commands import of_option, say_where_it_goes_on
 
 _ID = click.argument("rollout", required=False, metavar="[ID]")
 _EXITS = """
@@ -31,7 +31,7 @@ def continue_command(node: NodeWiring, rollout: str | None, owner: str | None) -
     Its controller may run on this machine or on another. The alternatives are 'localpuppet rollout
     stop' and 'localpuppet rollout rollback'.
     """
-    from localpuppet.rollout.execution.words.word import RolloutCommand, identify_pause
+    from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
 
     say_where_it_goes_on(node, RolloutCommand.CONTINUE, rollout, owner, about=identify_pause)
     render.emit("continued")
@@ -55,7 +55,7 @@ def rollback_command(node: NodeWiring, rollout: str | None, owner: str | None) -
     The rollout must have been started with --release, and be running. No further nodes start,
     running ones finish, and then the nodes go back to their previous release.
     """
-    from localpuppet.rollout.execution.words.word import RolloutCommand
+    from localpuppet.rollout.execution.commands.command import RolloutCommand
 
     say_where_it_goes_on(node, RolloutCommand.ROLLBACK, rollout, owner)
     render.emit("rollback requested: running nodes finish first")

@@ -9,6 +9,7 @@ import click
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.cli.rollout_commands import of_option
 from localpuppet.rollout.cli.rollout_options import (
     how_options,
     new_options,
@@ -20,7 +21,6 @@ from localpuppet.rollout.cli.rollout_selection import (
     selected,
     what_options,
 )
-from localpuppet.rollout.cli.rollout_words import of_option
 from localpuppet.rollout.cli.site_options import without_collector
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_words import journal_here, of_option, say
+from localpuppet.rollout.cli.rollout_commands import journal_here, of_option, say
 
 
 @click.command(
@@ -35,8 +35,8 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.cli.rollout_text import outcome
+    from localpuppet.rollout.execution.commands.command import RolloutCommand
     from localpuppet.rollout.execution.report import RolloutReport
-    from localpuppet.rollout.execution.words.word import RolloutCommand
     from localpuppet.rollout.wiring.rollout import RolloutWiring
 
     wiring = RolloutWiring(node)

@@ -3,7 +3,7 @@
 A node that went back by itself counts as rolled back only after it reports, signed, a good run of
 the previous release. Its announcement to go back is not enough.
 
-What a node that is cut off does is in `fleet.agent.confirming`.
+What a node that is cut off does is in `fleet.agent.confirmation`.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from typing import Any
 from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import parse_time, show_time
-from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.changes.approval import Approval
 from localpuppet.rollout.execution.changes.comparing import UnapprovedChange

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.changes.approval import Approval
 from localpuppet.rollout.execution.changes.comparing import UnapprovedChange

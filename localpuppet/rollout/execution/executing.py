@@ -17,6 +17,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_duration
 from localpuppet.rollout.execution.checking import CheckRunner
+from localpuppet.rollout.execution.commands.command import SentCommand, meaning, refusal
 from localpuppet.rollout.execution.deciding import NextAction, decide
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
@@ -36,13 +37,12 @@ from localpuppet.rollout.execution.events import (
     RolloutTakenOver,
     StagingEnded,
 )
+from localpuppet.rollout.execution.node_runs.starting import NodeRunStarter
 from localpuppet.rollout.execution.nodes import Problems, RolloutNodes
 from localpuppet.rollout.execution.notes import EventRecorder
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.turns.taking import NodeRunStarter
 from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
 from localpuppet.rollout.execution.until import late
-from localpuppet.rollout.execution.words.word import SentCommand, meaning, refusal
 
 # Seconds between renewals of holds; a hold lasts five times as long (`nodes.HOLD`).
 RENEW = 120.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.bus import key_value, layout
-from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.requests.client import AT_ONCE
 from localpuppet.fleet.requests.request import Disable, Enable, RunOnce

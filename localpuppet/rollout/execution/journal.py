@@ -19,10 +19,10 @@ from localpuppet.base.formats.times import checked_time
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.files import make_private, remove
 from localpuppet.base.machine.flock import Flock, is_locked
+from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.event_forms import from_dict, to_dict
 from localpuppet.rollout.execution.events import Event, RolloutBegan
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.words.word import RolloutCommand
 
 _VERSION = 1
 _KNOWN = {str(word): word for word in RolloutCommand}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.events import NodeRun, NodeRunEnded
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from localpuppet.rollout.execution.commands.command import SentCommand
 from localpuppet.rollout.execution.events import Event
-from localpuppet.rollout.execution.words.word import SentCommand
 
 
 class EventRecorder(Protocol):

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.bus.key_value import RefusedError
-from localpuppet.rollout.execution.head import RolloutCheckpoint, Summary
-from localpuppet.rollout.execution.heads import PublishedCheckpoint, RolloutCheckpoints
+from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint, Summary
+from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.execution.journal import RolloutJournal, owned, resumable
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.report import RolloutReport

@@ -1,4 +1,4 @@
 """Build the parts of a rollout from the settings.
 
-acts: `heads`, `rollout`, `site_server`.
+acts: `checkpoints`, `rollout`, `site_server`.
 """

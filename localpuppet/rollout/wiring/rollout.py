@@ -27,6 +27,12 @@ from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.execution import metrics
 from localpuppet.rollout.execution.checking import CheckRunner
+from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
+from localpuppet.rollout.execution.checkpoints import CheckpointKeeper, RolloutCheckpoints
+from localpuppet.rollout.execution.commands.command import RolloutCommand
+from localpuppet.rollout.execution.commands.reading import BusCommandReader, JournalCommandReader
+from localpuppet.rollout.execution.commands.recording import TimestampedJournal
+from localpuppet.rollout.execution.commands.sending import CommandSender, look
 from localpuppet.rollout.execution.events import (
     ChangesApproved,
     Event,
@@ -40,20 +46,14 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.executing import Execution
 from localpuppet.rollout.execution.fleet import FleetNodes
-from localpuppet.rollout.execution.head import RolloutCheckpoint
-from localpuppet.rollout.execution.heads import CheckpointKeeper, RolloutCheckpoints
 from localpuppet.rollout.execution.journal import RolloutJournal, resumable
 from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.node_runs.takeover import TakeoverCheck
 from localpuppet.rollout.execution.probing import Probing
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.resuming import head_of, take_up
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.turns.overtaken import TakeoverCheck
 from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
-from localpuppet.rollout.execution.words.hearing import BusCommandReader, JournalCommandReader
-from localpuppet.rollout.execution.words.noting import TimestampedJournal
-from localpuppet.rollout.execution.words.saying import CommandSender, look
-from localpuppet.rollout.execution.words.word import RolloutCommand
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue

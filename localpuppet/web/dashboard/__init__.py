@@ -3,9 +3,11 @@
 It is given ports and plain values, as the agent is, and does not know where settings are from.
 Templates and what browsers load stand in `templates/` and `static/`.
 
-decides: `dated`, `deeds`, `ended`, `facts_tree`, `kinds`, `problems`, `report`, `row`, `told`.
-acts: `acting`, `app`, `asking`, `differing`, `elsewhere`, `entering`, `feeding`, `fleet`,
-    `listing`, `live`, `pages`, `pictures`, `rollouts`, `showing`, `staged`, `together`.
-touches the world: `memory`, `run_table`, `told_table`.
+decides: `actions`, `dated`, `facts_tree`, `kinds`, `problems`, `report`, `reported_rollouts`,
+    `row`, `run_results`.
+acts: `action_views`, `app`, `difference_views`, `fleet_feed`, `fleet`, `inventory_questions`,
+    `listing`, `live`, `login`, `pages`, `pictures`, `remote_rollouts`, `rollouts`,
+    `shared_answers`, `staged`, `template_renderer`.
+touches the world: `memory`, `reported_table`, `run_table`.
 inner packages: `lists`.
 """

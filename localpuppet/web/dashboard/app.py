@@ -14,13 +14,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.web.dashboard.differing import PATH as DIFFERENCE
-from localpuppet.web.dashboard.lists.asked import LISTS
+from localpuppet.web.access.loopback import ENTER
+from localpuppet.web.access.rules import HEADERS, METHODS, AccessRule, Visitor
+from localpuppet.web.dashboard.difference_views import PATH as DIFFERENCE
+from localpuppet.web.dashboard.lists.list_query import LISTS
 from localpuppet.web.dashboard.pages import Pages, ViewContext
 from localpuppet.web.dashboard.pictures import style_sheet
-from localpuppet.web.dashboard.showing import HERE
-from localpuppet.web.doors.loopback import ENTER
-from localpuppet.web.doors.rules import HEADERS, METHODS, AccessRule, Visitor
+from localpuppet.web.dashboard.template_renderer import HERE
 
 
 def application(parts: ViewContext) -> ASGIApp:

@@ -22,10 +22,10 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValueEntry
 from localpuppet.fleet.bus.layout import PRESENCE
-from localpuppet.web.dashboard.ended import KEPT, RunResult
-from localpuppet.web.dashboard.lists.standing import NodeStandings
+from localpuppet.web.dashboard.lists.node_standings import NodeStandings
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, told_of
 from localpuppet.web.dashboard.row import NOT_TRUSTED, SILENT, NodeRow
-from localpuppet.web.dashboard.told import NodeRolloutReport, told_of
+from localpuppet.web.dashboard.run_results import KEPT, RunResult
 
 # Nodes of a dashboard; else a client with write access to presence could fill the memory.
 MAX_NODES = 20_000

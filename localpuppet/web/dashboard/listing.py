@@ -11,22 +11,22 @@ from starlette.responses import Response
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.ports import Clock
 from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.web.dashboard.asking import Inventory
 from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.lists import asked as forms
+from localpuppet.web.dashboard.inventory_questions import Inventory
 from localpuppet.web.dashboard.lists import exporting
-from localpuppet.web.dashboard.lists.asked import Form, ListQuery
-from localpuppet.web.dashboard.lists.choosing import chosen, paged
+from localpuppet.web.dashboard.lists import list_query as forms
 from localpuppet.web.dashboard.lists.exporting import Table
 from localpuppet.web.dashboard.lists.failures import failures
+from localpuppet.web.dashboard.lists.list_page import chosen, paged
+from localpuppet.web.dashboard.lists.list_query import Form, ListQuery
 from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
 from localpuppet.web.dashboard.lists.rollouts import rollouts
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.problems import NotThereError
 from localpuppet.web.dashboard.rollouts import Rollouts
-from localpuppet.web.dashboard.showing import TemplateRenderer
+from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.staged import StagedReleases
-from localpuppet.web.dashboard.together import SharedAnswers
+from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 
 # The nodes that an expression finds; `None` for all.
 Names = frozenset[str] | None

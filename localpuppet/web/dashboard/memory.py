@@ -23,12 +23,12 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.database import DamagedError, Database, EarlierFormatError, Format
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
-from localpuppet.web.dashboard import run_table, told_table
+from localpuppet.web.dashboard import reported_table, run_table
 from localpuppet.web.dashboard.dated import DAY, day_of, parts_of
-from localpuppet.web.dashboard.ended import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 from localpuppet.web.dashboard.row import NodeRow
-from localpuppet.web.dashboard.told import NodeRolloutReport, ReportedRollout
+from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 
 FILE = Path("web", "fleet.sqlite")
 MOST_FAULTS = 5_000
@@ -46,7 +46,7 @@ _VERSION = 3
 _DAMAGED = "move it away: the memory starts again"
 _TABLES = (
     run_table.TABLES
-    + told_table.TABLES
+    + reported_table.TABLES
     + """
 CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS hours (
@@ -170,7 +170,7 @@ class DashboardStore:
                 if parts_of(RunId(one.run))[0] in days and writing.add(one):
                     _count(connection, one)
             for node, all_told in told.items():
-                told_table.write(connection, node, all_told, now=self._now())
+                reported_table.write(connection, node, all_told, now=self._now())
             if as_of is not None:
                 connection.execute("UPDATE state SET as_of = ?", (as_of,))
             while _bytes(connection) > self._most_bytes:
@@ -220,17 +220,17 @@ class DashboardStore:
     def told(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported, newest first."""
         with self._database.snapshot() as connection:
-            return told_table.all_(connection, now=self._now())
+            return reported_table.all_(connection, now=self._now())
 
     def told_of(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
         """Return the reports about a rollout by node; see `told_table.of_rollout`."""
         with self._database.snapshot() as connection:
-            return told_table.of_rollout(connection, rollout)
+            return reported_table.of_rollout(connection, rollout)
 
     def holding(self) -> Mapping[str, tuple[NodeRolloutReport, ...]]:
         """Return the reports of nodes about rollouts that hold them, by node."""
         with self._database.snapshot() as connection:
-            return told_table.holding(connection, now=self._now())
+            return reported_table.holding(connection, now=self._now())
 
     def prune(self) -> bool:
         """Delete some outdated data; return whether more of the same day may remain.
@@ -245,7 +245,7 @@ class DashboardStore:
             if left is not None:
                 oldest = min(oldest, left * DAY)
             connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
-            told_table.take_away(connection, oldest=oldest)
+            reported_table.take_away(connection, oldest=oldest)
             connection.execute("DELETE FROM faults WHERE last < ?", (oldest,))
             connection.execute(
                 "DELETE FROM faults WHERE fault NOT IN"

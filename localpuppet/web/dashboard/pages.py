@@ -25,16 +25,18 @@ from localpuppet.fleet.roles.relations import relations
 from localpuppet.rollout.plans.kick_diagram import kick_diagram
 from localpuppet.rollout.plans.plan import Plan
 from localpuppet.rollout.plans.plan_diagram import plan_diagram
-from localpuppet.web.dashboard.acting import ActionViews, Actor
-from localpuppet.web.dashboard.asking import Inventory, Reports
-from localpuppet.web.dashboard.deeds import courses
-from localpuppet.web.dashboard.differing import DifferenceViews
-from localpuppet.web.dashboard.ended import HOUR, HOURS, RunResult, strip
-from localpuppet.web.dashboard.entering import LoginView
+from localpuppet.web.access.loopback import LoopbackDoor
+from localpuppet.web.access.rules import AccessRefusal, AccessRule, Visitor
+from localpuppet.web.dashboard.action_views import ActionViews, Actor
+from localpuppet.web.dashboard.actions import courses
+from localpuppet.web.dashboard.difference_views import DifferenceViews
 from localpuppet.web.dashboard.facts_tree import tree_of
 from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
 from localpuppet.web.dashboard.listing import ListData, NodeLists
-from localpuppet.web.dashboard.lists.asked import (
+from localpuppet.web.dashboard.lists.failures import failures
+from localpuppet.web.dashboard.lists.list_page import MOST, overview
+from localpuppet.web.dashboard.lists.list_query import (
     FAILURES,
     MAX_WORDS,
     NODES,
@@ -43,22 +45,20 @@ from localpuppet.web.dashboard.lists.asked import (
     RELEASES,
     ListQuery,
 )
-from localpuppet.web.dashboard.lists.choosing import MOST, overview
-from localpuppet.web.dashboard.lists.failures import failures
+from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.lists.rollouts import decisions_of, groups_of, parts_of
-from localpuppet.web.dashboard.lists.standing import NodeStandings
 from localpuppet.web.dashboard.live import Live
+from localpuppet.web.dashboard.login import LoginView
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.pictures import Draw, Pictures
 from localpuppet.web.dashboard.problems import NotThereError
 from localpuppet.web.dashboard.report import RunLogTail, RunReport
 from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.row import NodeRow
-from localpuppet.web.dashboard.showing import TemplateRenderer
+from localpuppet.web.dashboard.run_results import HOUR, HOURS, RunResult, strip
+from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.staged import StagedReleases
-from localpuppet.web.dashboard.together import SharedAnswers
-from localpuppet.web.doors.loopback import LoopbackDoor
-from localpuppet.web.doors.rules import AccessRefusal, AccessRule, Visitor
+from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 
 RUNS = 25
 # Seconds that a node's view waits for who makes it run: the first who asks may find it not there.
@@ -281,7 +281,7 @@ class Pages:
         return await inventory.plan(await inventory.names(asked.q))
 
     async def kicks(self, request: Request) -> Response:
-        """Show who makes whom run."""
+        """Show which roles make others run."""
         found, problem, picture = None, "", None
         try:
             found = relations(await self._parts.inventory.links())

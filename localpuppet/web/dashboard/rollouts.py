@@ -17,14 +17,14 @@ from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
+from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.events import RolloutEnded
-from localpuppet.rollout.execution.head import RolloutCheckpoint
 from localpuppet.rollout.execution.journal import RolloutJournal
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
-from localpuppet.web.dashboard.elsewhere import RemoteRollouts, report_of
 from localpuppet.web.dashboard.lists.rollouts import DAMAGED, RolloutRow
-from localpuppet.web.dashboard.told import NodeRolloutReport, ReportedRollout
+from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts, report_of
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 
 # Seconds between two looks whether a journal has changed.
 LOOK = 1.0

@@ -23,7 +23,7 @@ from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staged_records import StagedRecords
 from localpuppet.node.releases.threshold import signed_by
-from localpuppet.node.releases.verified import rules_digest
+from localpuppet.node.releases.verification_cache import rules_digest
 
 # Signatures and comparisons that are remembered.
 MOST_SIGNED = 1000

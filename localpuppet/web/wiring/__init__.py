@@ -1,4 +1,4 @@
 """Builds a dashboard from the settings.
 
-acts: `actions`, `dashboard`, `doors`.
+acts: `access`, `actions`, `dashboard`.
 """

@@ -14,10 +14,10 @@ from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
 from localpuppet.fleet.wiring.puppet_environment import own_words
 from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand, refusal
 from localpuppet.rollout.execution.journal import RolloutJournal, resumable
 from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.words.word import RolloutCommand, SentCommand, refusal
-from localpuppet.web.dashboard.deeds import NEEDS, Action, NodeAction
+from localpuppet.web.dashboard.actions import NEEDS, Action, NodeAction
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.view import View
     from localpuppet.fleet.trust.signing import Verifier
     from localpuppet.rollout.execution.journals import Journals
-    from localpuppet.web.dashboard.asking import SiteInventory
-    from localpuppet.web.dashboard.elsewhere import RemoteRollouts
-    from localpuppet.web.dashboard.feeding import FleetFeed
     from localpuppet.web.dashboard.fleet import Fleet
+    from localpuppet.web.dashboard.fleet_feed import FleetFeed
+    from localpuppet.web.dashboard.inventory_questions import SiteInventory
     from localpuppet.web.dashboard.memory import DashboardStore
+    from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
     from localpuppet.web.dashboard.staged import StagedReleases
 
     Store = Callable[[], Awaitable[KeyValue]]
@@ -60,16 +60,16 @@ async def serve_page(
     """
     require_extra("web", where="localpuppet web")
     from localpuppet.rollout.plans.graphviz import draw_svg
+    from localpuppet.web.access.listening import ListenAddress, bound
+    from localpuppet.web.access.serving import serve
     from localpuppet.web.dashboard.app import application
-    from localpuppet.web.dashboard.asking import Inventory, Reports
-    from localpuppet.web.dashboard.feeding import FleetFeeder
+    from localpuppet.web.dashboard.fleet_feed import FleetFeeder
+    from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
     from localpuppet.web.dashboard.live import Live
     from localpuppet.web.dashboard.pages import ViewContext
     from localpuppet.web.dashboard.rollouts import Rollouts
-    from localpuppet.web.doors.listening import ListenAddress, bound
-    from localpuppet.web.doors.serving import serve
+    from localpuppet.web.wiring.access import way_in
     from localpuppet.web.wiring.actions import SigningActor
-    from localpuppet.web.wiring.doors import way_in
 
     node = fleet.node
     clock = node.clock
@@ -118,7 +118,7 @@ async def serve_page(
 
 def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Log") -> "FleetFeed":
     """Return the sources of the dashboard's rows."""
-    from localpuppet.web.dashboard.feeding import FleetFeed
+    from localpuppet.web.dashboard.fleet_feed import FleetFeed
 
     return FleetFeed(
         connect=fleet.connect,
@@ -158,9 +158,9 @@ def _site(node: NodeWiring, file: "Path") -> "SiteInventory":
     Raises:
         InvalidInputError: The file is invalid.
     """
-    from localpuppet.base.machine.renewed import ReloadedFiles
+    from localpuppet.base.machine.reloaded_files import ReloadedFiles
     from localpuppet.rollout.plans.site_file import read_site
-    from localpuppet.web.dashboard.asking import SiteInventory
+    from localpuppet.web.dashboard.inventory_questions import SiteInventory
 
     read = ReloadedFiles([file], lambda: read_site(str(file), node.documents))
     read()
@@ -187,7 +187,7 @@ def _staged(node: NodeWiring) -> "StagedReleases":
 def _rollouts(node: NodeWiring) -> "tuple[Journals, RemoteRollouts]":
     """Return the journals of the rollouts of this machine, and the rollouts on other machines."""
     from localpuppet.rollout.wiring.rollout import RolloutWiring
-    from localpuppet.web.dashboard.elsewhere import RemoteRollouts
+    from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
 
     wiring = RolloutWiring(node)
     return wiring.journals, RemoteRollouts(wiring.heads)

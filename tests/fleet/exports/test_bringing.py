@@ -16,9 +16,9 @@ from localpuppet.fleet.exports.document import CHUNK, PackedResources, digest_of
 from localpuppet.fleet.exports.held import HeldExports, NodeExports
 from localpuppet.fleet.exports.outbox import ExportsOutbox
 from localpuppet.fleet.exports.resource import ExportedResource
-from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind

@@ -17,9 +17,9 @@ from localpuppet.fleet.exports.document import PackedResources, digest_of, pack
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.exports.outbox import ExportsOutbox
 from localpuppet.fleet.exports.resource import ExportedResource
-from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.outbox import Outbox
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import claimed_payload
 from tests.doubles.ports import FakeLog

@@ -8,10 +8,10 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.fleet.exports.servers import servers_of
-from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.claims import ClaimPolicy
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer
 from localpuppet.fleet.inventory.view import View
 from tests.doubles.identities import person

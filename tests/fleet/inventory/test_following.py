@@ -13,8 +13,8 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import FORGOTTEN
 from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal
-from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.following import Pauses, Sources, ViewFollower
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.keys import TrustedKeys

@@ -6,8 +6,8 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry_brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.reading import (
     SKEW,
     Equal,

@@ -9,8 +9,8 @@ import pytest
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.inventory.admission import EntryRefusal
-from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.stored import NodeState, standing
 from localpuppet.fleet.inventory.view import View
 from tests.fleet.inventory.entries import entry

@@ -1,7 +1,7 @@
 """What the nodes say, for people: counted, and as lines."""
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.brief import UnpackedNode
+from localpuppet.fleet.inventory.entry_brief import UnpackedNode
 from localpuppet.fleet.inventory.summary import counts, lines, with_roles
 from tests.fleet.inventory.entries import entry
 

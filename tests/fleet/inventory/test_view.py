@@ -15,9 +15,9 @@ from localpuppet.base.formats.names import EnvironmentName, NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.database import DamagedError
 from localpuppet.fleet.inventory.admission import EntryRefusal
-from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import View
 from tests.doubles.identities import person

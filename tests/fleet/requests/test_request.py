@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.fleet.inventory.awaited import MAX_AWAITED, AwaitedEntry
+from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests import reply as replies
 from localpuppet.fleet.requests.lifetime import lifetime_problem
 from localpuppet.fleet.requests.reply import NodeReply

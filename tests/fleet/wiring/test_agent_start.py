@@ -31,7 +31,7 @@ def test_new_settings_are_read_without_what_only_reading_them_needs(tmp_path: Pa
 def test_what_supervises_a_run_and_leaves_its_entry_loads_nothing_of_the_bus() -> None:
     """asyncio and ssl are 30 ms, for which every run would have to wait."""
     modules = "localpuppet.node.wiring.run, localpuppet.fleet.wiring.neighbours"
-    modules += ", localpuppet.fleet.wiring.telling, localpuppet.fleet.inventory.outbox"
+    modules += ", localpuppet.fleet.wiring.publishing, localpuppet.fleet.inventory.outbox"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"],
         capture_output=True,

@@ -12,9 +12,14 @@ from datetime import UTC, datetime, timedelta
 
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.agent.rollout_steps import FRESH
-from localpuppet.fleet.inventory.awaited import AwaitedEntry
+from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.checking import CheckRunner
+from localpuppet.rollout.execution.commands.command import (
+    RolloutCommand,
+    SentCommand,
+    identify_pause,
+)
 from localpuppet.rollout.execution.events import (
     Event,
     NodeResult,
@@ -32,7 +37,6 @@ from localpuppet.rollout.execution.nodes import (
 )
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.words.word import RolloutCommand, SentCommand, identify_pause
 from localpuppet.rollout.plans.check import Check
 from tests.doubles.simulated_loop import run_simulated
 

@@ -8,6 +8,7 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.rollout.execution.amount import Amount
+from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.events import (
     NodeRun,
     RolloutBegan,
@@ -17,7 +18,6 @@ from localpuppet.rollout.execution.events import (
 from localpuppet.rollout.execution.executing import RENEW
 from localpuppet.rollout.execution.nodes import NodeRunAnswer, Problems
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.words.word import RolloutCommand
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (
     Notes,

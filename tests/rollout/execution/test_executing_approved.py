@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from localpuppet.rollout.execution.commands.command import RolloutCommand, about
 from localpuppet.rollout.execution.events import (
     ChangesPredicted,
     ExportDependency,
@@ -15,10 +16,9 @@ from localpuppet.rollout.execution.events import (
     RolloutPaused,
 )
 from localpuppet.rollout.execution.executing import Execution
+from localpuppet.rollout.execution.node_runs.starting import LOOKS
 from localpuppet.rollout.execution.nodes import NodeRunAnswer
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.turns.taking import LOOKS
-from localpuppet.rollout.execution.words.word import RolloutCommand, about
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.changes.foretold import approved, change, foretold
 from tests.rollout.execution.simulated import (

@@ -8,6 +8,7 @@ import pytest
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.changes.comparing import compare
+from localpuppet.rollout.execution.commands.command import about
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
@@ -20,7 +21,6 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.options import OnFailure, PauseAfter
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.words.word import about
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.changes.foretold import approved, change, foretold
 from tests.rollout.execution.simulated import (

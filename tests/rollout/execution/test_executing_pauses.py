@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from localpuppet.base.formats.times import parse_time
+from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.events import (
     NodeRun,
     RolloutContinued,
@@ -15,7 +16,6 @@ from localpuppet.rollout.execution.executing import RENEW
 from localpuppet.rollout.execution.options import OnFailure, PauseAfter
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.rollout.execution.words.word import RolloutCommand
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (
     Notes,

@@ -10,6 +10,7 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.rollout.execution.amount import Amount
+from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.event_forms import from_dict
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
@@ -32,7 +33,6 @@ from localpuppet.rollout.execution.events import (
 from localpuppet.rollout.execution.journal import resumable
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import OnFailure, PauseAfter, RolloutOptions
-from localpuppet.rollout.execution.words.word import RolloutCommand
 from tests.rollout.execution.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"

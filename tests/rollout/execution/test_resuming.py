@@ -7,6 +7,9 @@ import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
+from localpuppet.rollout.execution.commands.command import RolloutCommand
+from localpuppet.rollout.execution.commands.sending import look
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
     Event,
@@ -16,12 +19,9 @@ from localpuppet.rollout.execution.events import (
     NodeRunsStarted,
     RolloutResumed,
 )
-from localpuppet.rollout.execution.head import RolloutCheckpoint
 from localpuppet.rollout.execution.resuming import BLIND
-from localpuppet.rollout.execution.words.saying import look
-from localpuppet.rollout.execution.words.word import RolloutCommand
+from tests.rollout.execution.checkpoint_site import AT, FIRST, KEY, STARTED, Site, head
 from tests.rollout.execution.simulated import ID, node
-from tests.rollout.execution.test_heads import AT, FIRST, KEY, STARTED, Site, head
 
 
 @pytest.fixture

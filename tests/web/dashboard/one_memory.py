@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.web.dashboard.dated import DAY
-from localpuppet.web.dashboard.ended import RunResult
 from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.row import NodeRow
+from localpuppet.web.dashboard.run_results import RunResult
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0

@@ -31,26 +31,26 @@ from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.rollout.execution.heads import RolloutCheckpoints
+from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
+from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.journals import Journals
-from localpuppet.rollout.execution.words.word import RolloutCommand
 from localpuppet.rollout.plans.graphviz import draw_svg
-from localpuppet.web.dashboard.acting import Actor
+from localpuppet.web.access.listening import ListenAddress, bound
+from localpuppet.web.access.loopback import LoopbackDoor
+from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, serve
+from localpuppet.web.access.sessions import Sessions
+from localpuppet.web.dashboard.action_views import Actor
+from localpuppet.web.dashboard.actions import NodeAction
 from localpuppet.web.dashboard.app import application
-from localpuppet.web.dashboard.asking import Inventory, Reports, SiteInventory
-from localpuppet.web.dashboard.deeds import NodeAction
-from localpuppet.web.dashboard.elsewhere import RemoteRollouts
 from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.inventory_questions import Inventory, Reports, SiteInventory
 from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.pages import ViewContext
 from localpuppet.web.dashboard.pictures import Draw
+from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollouts import Rollouts
-from localpuppet.web.doors.listening import ListenAddress, bound
-from localpuppet.web.doors.loopback import LoopbackDoor
-from localpuppet.web.doors.serving import PATIENCE, ConnectionLimits, serve
-from localpuppet.web.doors.sessions import Sessions
-from localpuppet.web.wiring.doors import DashboardAccess
+from localpuppet.web.wiring.access import DashboardAccess
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
 

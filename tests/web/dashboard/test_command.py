@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 import pytest
 
 from localpuppet.base.formats.names import RolloutId
+from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.events import RolloutBegan
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.execution.words.word import RolloutCommand
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
 from tests.rigs.waiting import wait_until

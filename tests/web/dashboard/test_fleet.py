@@ -7,10 +7,10 @@ import pytest
 
 from localpuppet.fleet.bus.key_value import KeyListing
 from localpuppet.web.dashboard import fleet as module
-from localpuppet.web.dashboard.ended import KEPT
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.row import NodeRow
+from localpuppet.web.dashboard.run_results import KEPT
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.site import Site, status
 

@@ -13,10 +13,10 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
 from localpuppet.web.dashboard import memory as module
 from localpuppet.web.dashboard.dated import DAY
-from localpuppet.web.dashboard.ended import HOUR, KEPT, RunResult, strip
 from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.row import HoldView, NodeRow
+from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult, strip
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0

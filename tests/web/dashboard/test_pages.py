@@ -10,12 +10,12 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.renewed import ReloadedFiles
+from localpuppet.base.machine.reloaded_files import ReloadedFiles
 from localpuppet.rollout.plans.diagram import Diagram
 from localpuppet.rollout.plans.graphviz import draw_svg
 from localpuppet.rollout.plans.site_file import read_site
-from localpuppet.web.dashboard.asking import SiteInventory
-from localpuppet.web.doors.rules import HEADERS
+from localpuppet.web.access.rules import HEADERS
+from localpuppet.web.dashboard.inventory_questions import SiteInventory
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, status, text
 

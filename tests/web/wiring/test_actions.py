@@ -9,10 +9,10 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued, RolloutPaused
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.rollout.execution.words.word import RolloutCommand, identify_pause
 from localpuppet.web.wiring.actions import BEGINS, SigningActor
 from tests.rigs.node import Node
 

@@ -1,5 +1,5 @@
 """Reactions: a run follows if an answer that the last good run received has changed.
 
-decides: `attribution`, `deciding`, `dependency`, `limits`, `pace`, `state`.
-acts: `collectors`, `ended_runs`, `memory`, `questions`, `reactor`.
+decides: `attribution`, `decision`, `dependency`, `limits`, `pace`, `state`.
+acts: `collectors`, `finished_runs`, `memory`, `questions`, `reactor`.
 """

@@ -19,7 +19,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.agent.reactions.attribution import changes
-from localpuppet.fleet.agent.reactions.deciding import ChangedPeer, NewAnswer, decide
+from localpuppet.fleet.agent.reactions.decision import ChangedPeer, NewAnswer, decide
 from localpuppet.fleet.agent.reactions.dependency import (
     DependencySource,
     Host,

@@ -23,7 +23,6 @@ from localpuppet.fleet.bus.nats import stream_config
 from localpuppet.fleet.bus.nats.api import BATCH, CAREFUL, JetStream
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.link import FloodError, Msg, NatsLink, StalledError
-from localpuppet.fleet.bus.nats.memory import TRACE, SequenceHistory, StreamState
 from localpuppet.fleet.bus.nats.message import (
     NatsMessage,
     ServerClock,
@@ -33,6 +32,7 @@ from localpuppet.fleet.bus.nats.message import (
     server_version,
     unpacked,
 )
+from localpuppet.fleet.bus.nats.sequence_history import TRACE, SequenceHistory, StreamState
 from localpuppet.fleet.bus.nats.subjects import SubjectRange, key_of, subject_of, subjects_below
 from localpuppet.fleet.bus.servers import Servers
 

@@ -23,8 +23,8 @@ def forget_command(node: NodeWiring, name: str) -> None:
     Each node takes it out of its inventory if its own policy allows you to (action 'forget',
     which '*' does not mean). A good run of NODE brings it back, unless its key is revoked.
     """
+    from localpuppet.fleet.wiring.publishing import PublishingWiring
     from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.fleet.wiring.telling import PublishingWiring
 
     forgotten = NodeName.parse(name)
     run(PublishingWiring(node).forget(forgotten))

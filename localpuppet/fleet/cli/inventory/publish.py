@@ -23,8 +23,8 @@ def publish_command(node: NodeWiring, show: bool) -> None:
     A running agent does so by itself. Without one, a run starts this command when it is over, if
     the settings name a bus.
     """
+    from localpuppet.fleet.wiring.publishing import PublishingWiring
     from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.fleet.wiring.telling import PublishingWiring
 
     telling = PublishingWiring(node)
     if show:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.brief import InventoryNode
+from localpuppet.fleet.inventory.entry_brief import InventoryNode
 from localpuppet.fleet.inventory.index import PATHS
 
 # Facter 4's legacy facts that follow from one structured fact:

@@ -11,7 +11,7 @@ from itertools import islice
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.brief import InventoryNode
+from localpuppet.fleet.inventory.entry_brief import InventoryNode
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import ExportsReader

@@ -57,7 +57,7 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 
 def _applied(node: NodeWiring) -> dict[str, str]:
     """Return the current release of each source, and the target of a rollback."""
-    from localpuppet.node.runs.going_back import RollbackService
+    from localpuppet.node.runs.rollback_service import RollbackService
 
     going_back = RollbackService(node.good_runs, node.ledger)
     marks: dict[str, str] = {}

@@ -19,7 +19,7 @@ from localpuppet.node.releases.source import split
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.releases.supply import Supply
-from localpuppet.node.releases.verified import VerificationCache
+from localpuppet.node.releases.verification_cache import VerificationCache
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.packages.directory import Package

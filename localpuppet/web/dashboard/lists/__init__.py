@@ -1,5 +1,5 @@
 """Lists of the dashboard: their rows, their order, and their export as files.
 
-decides: `agreeing`, `asked`, `choosing`, `differing`, `exporting`, `failures`, `ordered`,
-    `releases`, `rollouts`, `standing`, `tally`.
+decides: `agreement`, `differing`, `exporting`, `failures`, `list_page`, `list_query`,
+    `node_standings`, `ordered`, `releases`, `rollouts`, `tally`.
 """

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.lists.asked import ListQuery
-from localpuppet.web.dashboard.lists.standing import NodeStandings
+from localpuppet.web.dashboard.lists.list_query import ListQuery
+from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.row import NodeRow
 
 # When a mistake was seen first and last: seconds since 1970.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.lists.asked import ListQuery
-from localpuppet.web.dashboard.lists.standing import NodeStandings, has_run
+from localpuppet.web.dashboard.lists.list_query import ListQuery
+from localpuppet.web.dashboard.lists.node_standings import NodeStandings, has_run
 from localpuppet.web.dashboard.lists.tally import Tally
 from localpuppet.web.dashboard.row import NodeRow
 

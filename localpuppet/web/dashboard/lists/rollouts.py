@@ -9,11 +9,11 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.triggers.outcome import succeeded
+from localpuppet.rollout.execution.checkpoint import Summary
 from localpuppet.rollout.execution.events import NodeResult
-from localpuppet.rollout.execution.head import Summary
 from localpuppet.rollout.execution.report import OPEN, RolloutReport
-from localpuppet.web.dashboard.lists.asked import ListQuery
-from localpuppet.web.dashboard.told import NodeRolloutReport, ReportedRollout
+from localpuppet.web.dashboard.lists.list_query import ListQuery
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 
 DAMAGED = "damaged"
 # Of a rollout of which only nodes tell: whether it holds one of them.

@@ -9,12 +9,12 @@ from typing import Any
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.reactions.ended_runs import FinishedRuns
+from localpuppet.fleet.agent.reactions.finished_runs import FinishedRuns
 from localpuppet.fleet.agent.reactions.memory import ReactionMemory
 from localpuppet.fleet.agent.reactions.questions import Questions
 from localpuppet.fleet.agent.reactions.reactor import AGAIN, ReactionPorts, Reactor
-from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.node.runs.query_record import RecordedQuery, note_query

@@ -8,10 +8,10 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.held import HeldExports
-from localpuppet.fleet.inventory.arrived import ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person

@@ -15,7 +15,7 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.report import RolloutReport
-from localpuppet.web.dashboard.lists.asked import ROLLOUTS, ListQuery
+from localpuppet.web.dashboard.lists.list_query import ROLLOUTS, ListQuery
 from localpuppet.web.dashboard.lists.rollouts import (
     FEWEST,
     MOST_NODES,

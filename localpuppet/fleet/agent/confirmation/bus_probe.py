@@ -1,0 +1,72 @@
+"""Check that the bus is reachable: open a new connection, and read the node's nonce back.
+
+- A connection from before the run does not count. It would hide a firewall that drops new
+  connections only.
+- An engine without servers (a file on this machine) cannot be cut off: its answer counts even if it
+  is an error.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.agent.confirmation.decision import BusContact
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.fleet.inventory.presence import believe
+from localpuppet.fleet.trust.signing import Verifier
+
+Store = Callable[[], Awaitable[KeyValue]]
+# Returns whether a server of the bus, or its machine, answers a new connection.
+Answers = Callable[[], Awaitable[bool]]
+
+
+class BusProbe:
+    """Looks at the bus.
+
+    Args:
+        me: This node.
+        store: Returns the store that the agent is connected to.
+        verifier: Verifies signatures.
+        answers: Tries new connections; `None` for an engine without servers.
+    """
+
+    def __init__(
+        self, me: NodeName, *, store: Store, verifier: Verifier, answers: Answers | None
+    ) -> None:
+        self._me = me
+        self._store = store
+        self._verifier = verifier
+        self._answers = answers
+
+    async def new_connection(self) -> bool:
+        """Return whether an address of the bus answers a new connection."""
+        return self._answers is None or await self._answers()
+
+    async def read_back(self, nonce: str) -> BusContact:
+        """Return whether the bus returns this node's presence with a nonce, or answers at all."""
+        try:
+            kv = await self._store()
+            entry = await kv.get(f"{PRESENCE}{self._me}")
+        except UnavailableError:
+            return BusContact.NOTHING
+        if entry is None:
+            return BusContact.CONNECTED
+        told = believe(self._verifier, self._me, entry.value).get("confirmation")
+        same = isinstance(told, dict) and bool(nonce) and told.get("nonce") == nonce
+        return BusContact.READ_BACK if same else BusContact.CONNECTED
+
+    async def look(self, nonce: str) -> tuple[BusContact, bool]:
+        """Return the answer of the bus, and whether a new connection succeeded.
+
+        Args:
+            nonce: The nonce that this node's presence should have.
+        """
+        fresh = await self.new_connection()
+        found = await self.read_back(nonce)
+        if fresh:
+            return max(found, BusContact.CONNECTED, key=_BEST.index), True
+        return min(found, BusContact.CONNECTED, key=_BEST.index), False
+
+
+_BEST = (BusContact.NOTHING, BusContact.CONNECTED, BusContact.READ_BACK)

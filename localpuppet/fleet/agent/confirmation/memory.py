@@ -1,0 +1,42 @@
+"""Store the pending or last confirmation in `confirmation.json` of the state directory."""
+
+from pathlib import Path
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.machine.files import make_private, write_json
+from localpuppet.fleet.agent.confirmation.pending import Confirmation
+
+
+class ConfirmationMemory:
+    """The stored confirmation, which survives kills and reboots.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._file = state / "confirmation.json"
+
+    def read(self) -> Confirmation | None:
+        """Return the confirmation; `None` before the first.
+
+        Raises:
+            StateError: The file is damaged or unreadable.
+        """
+        try:
+            return Confirmation.from_dict(read_json(self._file))
+        except FileNotFoundError:
+            return None
+        except StateError as error:
+            raise StateError(
+                error.what,
+                where=error.where or str(self._file),
+                hint="move it away: the node then starts a new confirmation",
+            ) from error
+
+    def write(self, confirmation: Confirmation) -> None:
+        """Write the confirmation durably."""
+        make_private(self._state)
+        write_json(self._file, confirmation.to_dict())

@@ -1,0 +1,176 @@
+"""Roll this node back to the last good release, if need be through a rollout's hold.
+
+    decided -> the rollback is in force (in a child) -> a run of it -> its result
+
+- After a kill these steps are repeated, until a run of the older release is on record.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import takewhile
+from typing import Protocol
+from uuid import UUID, uuid5
+
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.times import parse_time, show_time
+from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.confirmation.pending import Confirmation
+from localpuppet.fleet.agent.runner import RunCompletion
+from localpuppet.fleet.triggers.cause import CauseKind, RunCause
+from localpuppet.fleet.triggers.inbox import Inbox
+from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.releases.ledger import Rollback
+from localpuppet.node.runs.hold import Hold, rollout_owner
+from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run import RunState, Status
+
+HOLD = 600.0  # seconds until a hold expires without renewal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetreatOrder:
+    """The rollback that a child process puts in force.
+
+    Attributes:
+        left: The assignment to leave.
+        because: The decider and the reason, in one line.
+    """
+
+    left: Assignment
+    because: str
+
+
+class RetreatRunner(Protocol):
+    """Puts rollbacks in force; see `agent.fork_runner`."""
+
+    async def run(self, order: RetreatOrder) -> RunCompletion:
+        """Put a rollback in force and return the result, with fate `OVER` if it succeeded."""
+        ...
+
+
+class RetreatService:
+    """Rolls this node back.
+
+    Args:
+        runner: Puts the rollback in force.
+        agent: Runs the older release.
+        inbox: Remembers that a run is to follow.
+        records: The records of this node's runs.
+        holds: Returns the holds on this node.
+    """
+
+    def __init__(
+        self,
+        runner: RetreatRunner,
+        *,
+        agent: Agent,
+        inbox: Inbox,
+        records: Records,
+        holds: Callable[[], Holds],
+        clock: Clock,
+    ) -> None:
+        self._runner = runner
+        self._agent = agent
+        self._inbox = inbox
+        self._records = records
+        self._holds = holds
+        self._clock = clock
+
+    async def put_in_force(self, found: Confirmation, left: Assignment) -> RunCompletion:
+        """Put the rollback in force; repeating this is harmless.
+
+        Args:
+            found: The confirmation that did not come.
+            left: Its assignment.
+        """
+        return await self._runner.run(
+            RetreatOrder(left=left, because=f"this node: {found.silence}")
+        )
+
+    def runs(self, found: Confirmation, rollback: Rollback) -> list[Status]:
+        """Return the finished runs of the older release that are not counted yet, newest first."""
+        return [
+            status
+            for status in takewhile(lambda one: one.id > found.newest, self._records.history())
+            if status.state is RunState.FINISHED and not status.noop and status.app == rollback.app
+        ]
+
+    def ask_for_run(self, found: Confirmation) -> None:
+        """Request a run unless one is in progress or waits; repeated requests count once.
+
+        A rollout's hold does not stop this run, because it is a run of that rollout. A person's
+        hold does. Each attempt has its own id.
+
+        Args:
+            found: The confirmation that did not come.
+        """
+        owner = self.owner(found)
+        if found.rollout and any(one.owner == owner for one in self._holds().active()):
+            self.hold(found, f"rollout {found.rollout}: goes back, {found.silence}")
+            now = int(self._clock.now().timestamp())
+            cause = RunCause(
+                kind=CauseKind.ROLLOUT,
+                sender=owner,
+                uuid=_name(found),
+                timestamp=now,
+                expires=None,
+            )
+            self._inbox.accept([(cause, now)])
+            self._agent.take_step(cause)
+        elif self._agent.waiting is None:
+            self._agent.request_run(CauseKind.CONFIRMATION)
+
+    def waits(self, found: Confirmation) -> bool:
+        """Return whether the requested run waits for a hold to end or for another run."""
+        name = _name(found)
+        asked = any(cause.uuid == name for cause in self._inbox.causes())
+        return asked or self._agent.waiting is not None
+
+    def owner(self, found: Confirmation) -> str:
+        """Return the owner of the hold for an unconfirmed release: its rollout, if it has one."""
+        if found.rollout:
+            return rollout_owner(found.by, found.rollout)
+        return f"{found.by}/confirmation"
+
+    def hold(self, found: Confirmation, reason: str) -> None:
+        """Hold this node for some minutes, unless a hold of the same owner lasts long enough."""
+        now, owner = self._clock.now(), self.owner(found)
+        mine = [one for one in self._holds().active() if one.owner == owner]
+        half = now + timedelta(seconds=HOLD / 2)
+        if any(one.until is None or parse_time(one.until) >= half for one in mine):
+            return
+        since = next((one.since for one in mine), show_time(now))
+        until = show_time(now + timedelta(seconds=HOLD))
+        self._holds().add(Hold(owner=owner, reason=reason, since=since, until=until))
+
+    def let_go(self, found: Confirmation) -> None:
+        """Remove the hold of `hold`; only the rollout removes a rollout's hold."""
+        owner = self.owner(found)
+        if not found.rollout and any(one.owner == owner for one in self._holds().active()):
+            self._holds().remove(owner)
+
+
+def _name(found: Confirmation) -> str:
+    """Return the id of the requested run of this attempt."""
+    return str(uuid5(UUID(found.nonce), str(found.tries))) if found.tries else found.nonce
+
+
+def first_run(records: Records, assignment: Assignment) -> Status | None:
+    """Return the first finished run of an assignment that was not a noop run."""
+    found = None
+    for status in records.history():
+        if status.id <= assignment.after:
+            break
+        if status.state is not RunState.FINISHED or status.noop or status.app != assignment.release:
+            continue
+        try:
+            request = read_json(RunDirectory(records.directory / status.id).request)
+        except FileNotFoundError:  # it was pruned meanwhile
+            continue
+        assigned = request.get("assignment")
+        if isinstance(assigned, dict) and assigned.get("serial") == assignment.serial:
+            found = status
+    return found

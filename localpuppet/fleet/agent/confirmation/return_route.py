@@ -1,0 +1,122 @@
+"""Roll a node that is cut off back: several attempts with growing pauses.
+
+    decided -> the rollback is in force -> a run of it -> (a pause -> a run …)* -> back, or not
+
+- The confirmation counts the failures and has the newest run that counts. A kill, a reboot or a
+  short history of runs does not reset the count.
+- `retreating` executes an attempt; `deciding` limits their number.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from localpuppet.base.formats.times import show_duration
+from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.agent.confirmation.decision import TRIES, pause_after
+from localpuppet.fleet.agent.confirmation.pending import Confirmation
+from localpuppet.fleet.agent.confirmation.retreat import RetreatService
+from localpuppet.fleet.agent.runner import RequestedRunResult
+from localpuppet.fleet.requests.confirmation import Stage
+from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.releases.ledger import Rollback
+
+LOOK = 5.0  # seconds between two checks whether a run has ended
+AGAIN = 30.0  # seconds until a requested run that has not begun is requested again
+BUSY_AGAIN = 2.0  # seconds until the next attempt if the store is locked
+
+
+class ReturnRoute:
+    """Takes one step after the other.
+
+    Args:
+        retreating: Executes the attempts.
+        assigned: Returns the assignment in force.
+        rollback: Returns the rollback in force.
+        is_running: Returns whether a run is in progress.
+    """
+
+    def __init__(
+        self,
+        retreating: RetreatService,
+        *,
+        assigned: Callable[[], Assignment | None],
+        rollback: Callable[[], Rollback | None],
+        is_running: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._retreating = retreating
+        self._assigned = assigned
+        self._rollback = rollback
+        self._is_running = is_running
+        self._clock = clock
+        self._in_force = ""  # the nonce for which the rollback was put in force
+        self._asked = -1  # the number of failed attempts when a run was requested
+        self._due = 0.0  # when the next attempt is due; 0 if unknown
+
+    async def step(self, found: Confirmation) -> tuple[Confirmation, float]:
+        """Execute the next step.
+
+        Args:
+            found: The confirmation; this node is rolling back.
+
+        Returns:
+            The updated confirmation, and the seconds until the next step.
+        """
+        if self._in_force != found.nonce:
+            left = self._due - self._clock.monotonic()
+            if found.tries and left > 0:
+                return found, left
+            return await self._put_in_force(found)
+        rollback = self._rollback()
+        if rollback is None or rollback.serial != found.serial:
+            return replace(found, stage=Stage.LEFT, why="the rollback was replaced or removed"), 0.0
+        runs = self._retreating.runs(found, rollback)
+        if runs and runs[0].good:
+            return replace(found, stage=Stage.WENT_BACK, why=found.silence), 0.0
+        if runs:
+            found = replace(found, newest=runs[0].id, tries=found.tries + len(runs))
+            found = self._after(found, f"its run of {rollback.app} {runs[0].outcome}")
+            if found.stage is not Stage.GOING_BACK:
+                return found, 0.0
+        now = self._clock.monotonic()
+        if now < self._due or self._is_running():
+            return found, LOOK
+        if self._asked == found.tries and not self._retreating.waits(found):
+            found = replace(found, tries=found.tries + 1)
+            return self._after(found, f"its run of {rollback.app} did not begin"), 0.0
+        self._retreating.ask_for_run(found)
+        self._asked, self._due = found.tries, now + AGAIN
+        return found, LOOK
+
+    def is_back(self, found: Confirmation) -> bool:
+        """Return whether the last run of the older release was good after all."""
+        rollback = self._rollback()
+        if rollback is None or rollback.serial != found.serial:
+            return False
+        runs = self._retreating.runs(found, rollback)
+        return bool(runs) and runs[0].good
+
+    async def _put_in_force(self, found: Confirmation) -> tuple[Confirmation, float]:
+        assignment = self._assigned()
+        if assignment is None:
+            return found, LOOK
+        end = await self._retreating.put_in_force(found, assignment)
+        if end.fate is RequestedRunResult.BUSY:
+            return found, BUSY_AGAIN
+        if end.fate is not RequestedRunResult.OVER:
+            return self._after(replace(found, tries=found.tries + 1), end.reason), 0.0
+        begun = bool(found.tries) and not self._due  # an earlier agent began to wait
+        pause = pause_after(found.tries) if begun else None
+        self._due = self._clock.monotonic() + (pause or 0.0)
+        self._in_force, self._asked = found.nonce, -1
+        return await self.step(found)
+
+    def _after(self, found: Confirmation, failure: str) -> Confirmation:
+        """Return the confirmation after a failed attempt, and schedule the next one."""
+        pause = pause_after(found.tries)
+        if pause is None:
+            why = f"{found.silence}; {failure}, and so ended {TRIES} tries"
+            return replace(found, stage=Stage.NOT_BACK, why=why)
+        self._due = self._clock.monotonic() + pause
+        again = f"try {found.tries + 1} of {TRIES} in {show_duration(pause)}"
+        return replace(found, why=f"{found.silence}; {failure}, {again}")

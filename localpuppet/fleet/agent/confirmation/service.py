@@ -1,0 +1,361 @@
+"""Confirm a deployed release, or roll this node back if no confirmation comes in time.
+
+    a run of the release has ended -> look -> decide -> (look …)* -> confirmed, or back
+
+- Each decision is on the disk before the node acts on it, so a kill or a reboot changes nothing.
+- Only a disk error ends the agent from here.
+- `looking` talks to the bus; `deciding` has the rules.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.confirmation.bus_probe import BusProbe
+from localpuppet.fleet.agent.confirmation.decision import (
+    BusContact,
+    ConfirmationDecision,
+    ConfirmationState,
+    decide,
+)
+from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
+from localpuppet.fleet.agent.confirmation.pending import OPEN, Confirmation, Instant
+from localpuppet.fleet.agent.confirmation.retreat import RetreatService, first_run
+from localpuppet.fleet.agent.confirmation.return_route import ReturnRoute
+from localpuppet.fleet.requests.confirmation import Stage
+from localpuppet.fleet.requests.deploy import Deploy
+from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.releases.ledger import Rollback
+from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.records import Records
+
+# Seconds between two looks, short at first, because most releases do not cut the node off.
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+AGAIN = 30.0  # seconds until the next attempt after a disk error
+_OLD_CONNECTION = "an old connection to the bus still works, but no new one is answered"
+_ANOTHER = "the assignment was replaced or removed"
+_UNSERVED = "the bus does not serve, and this node is not cut off"
+DONE: Mapping[str, Json] = {"state": "confirmed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmationContext:
+    """The parts of this node that a confirmation uses.
+
+    Attributes:
+        memory: Stores the confirmation.
+        assigned: Returns the assignment in force.
+        rollback: Returns the rollback in force.
+        records: The records of runs.
+        holds: Returns the holds.
+        boot: The kernel's id of this boot.
+        late: Called with whether a confirmation is overdue, for monitoring.
+        command: Returns whether the site's `confirm_command` reports a connection; `None` without
+            such a command.
+    """
+
+    memory: ConfirmationMemory
+    assigned: Callable[[], Assignment | None]
+    rollback: Callable[[], Rollback | None]
+    records: Records
+    holds: Callable[[], Holds]
+    boot: str
+    late: Callable[[bool], None]
+    command: Callable[[], Awaitable[bool]] | None
+
+
+class Confirming:
+    """The confirmation of the release that was deployed on this node.
+
+    Args:
+        site: The parts of this node.
+        looking: Looks at the bus.
+        retreating: Rolls this node back.
+        agent: The node's agent.
+    """
+
+    def __init__(
+        self,
+        site: ConfirmationContext,
+        *,
+        looking: BusProbe,
+        retreating: RetreatService,
+        agent: Agent,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._site = site
+        self._looking = looking
+        self._retreating = retreating
+        self._agent = agent
+        self._clock = clock
+        self._log = log
+        self._fresh = False  # a new connection succeeded for the pending release
+        self._blind: float | None = None  # since when no look had an answer
+        self._pause = FIRST_PAUSE
+        self._leaving = ""  # the nonce of the release that this agent is leaving
+        self._way_back = ReturnRoute(
+            retreating,
+            assigned=site.assigned,
+            rollback=site.rollback,
+            is_running=lambda: agent.is_running,
+            clock=clock,
+        )
+        self._said = ""
+
+    async def keep(self, leave: asyncio.Event) -> None:
+        """Watch the pending confirmation until `leave` is set."""
+        keeping = asyncio.create_task(self._keep())
+        leaving = asyncio.create_task(leave.wait())
+        try:
+            await asyncio.wait([leaving, keeping], return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done():
+                await keeping
+        finally:
+            # The next agent repeats an interrupted look.
+            keeping.cancel()
+            leaving.cancel()
+
+    async def _keep(self) -> None:
+        changed = self._agent.subscribe()
+        await self._looking.new_connection()  # caches the addresses of the bus while names resolve
+        while True:
+            changed.clear()
+            pause = await self.step()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await changed.wait()
+
+    async def step(self) -> float | None:
+        """Execute the next step; return the seconds until the next look, `None` for no look."""
+        try:
+            found = self._current()
+            if found is None:
+                return None
+            if found.stage is Stage.NOT_BACK and self._way_back.is_back(found):
+                found = self._settle(replace(found, stage=Stage.WENT_BACK, why=found.silence))
+            if found.stage not in OPEN:
+                return None
+            if found.stage is Stage.GOING_BACK:
+                return await self._go_back(found)
+            return await self._look(found)
+        except LocalpuppetError as error:
+            self._say(f"the confirmation of a release: {error}")
+            return AGAIN
+
+    def told(self) -> Mapping[str, Json] | None:
+        """Return the published state, with the nonce as soon as the nonce can come back."""
+        try:
+            found = self._site.memory.read()
+        except LocalpuppetError:
+            return None  # `step` reports the damage
+        if found is None:
+            return None
+        nonce = found.nonce if self._fresh and found.stage is Stage.PENDING else ""
+        return {**found.to_public(), "nonce": nonce}
+
+    def answer(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
+        """Accept a caller's confirmation that the nonce came back, or return why not.
+
+        Args:
+            caller: The caller id of the rollout, or of the controller that took it over.
+            args: The deployment, and the nonce.
+        """
+        found = self._current()
+        rollout = args.rollout
+        if rollout is None:
+            return "only a rollout confirms; by hand a node does by itself"
+        asked = (args.serial, args.release, rollout.caller or caller, rollout.id)
+        if found is None or asked != (found.serial, found.release, found.by, found.rollout):
+            return "no release of this rollout's waits for a confirmation on this node"
+        if found.nonce != args.nonce:
+            return "the nonce is not the one that this node waits for"
+        if found.stage is Stage.CONFIRMED:
+            return DONE
+        if found.stage is not Stage.PENDING:
+            return f"it is too late: {found}"
+        if not self._fresh:
+            return "this node could not make a new connection to the bus yet"
+        self._settle(replace(found, stage=Stage.CONFIRMED, why=""))
+        return DONE
+
+    def _now(self) -> Instant:
+        return Instant(
+            boot=self._site.boot,
+            monotonic=self._clock.monotonic(),
+            at=show_time(self._clock.now()),
+        )
+
+    def _current(self) -> Confirmation | None:
+        """Return the confirmation of the release in force, which begins when a run has ended."""
+        held, assignment = self._site.memory.read(), self._site.assigned()
+        if held is not None and (assignment is None or not held.is_of(assignment)):
+            # The node no longer needs a hold or an alarm for the old release.
+            if held.stage in (*OPEN, Stage.NOT_BACK):
+                self._settle(replace(held, stage=Stage.LEFT, why=_ANOTHER))
+            held = None
+        if assignment is None or not assignment.confirm:
+            return None
+        if held is not None:
+            return self._carried(held, assignment)
+        run = first_run(self._site.records, assignment)
+        if run is None:
+            return None
+        begun = Confirmation(
+            serial=assignment.serial,
+            release=str(assignment.release),
+            by=assignment.by,
+            rollout=assignment.rollout,
+            run=run.id,
+            nonce=str(uuid.uuid4()),
+            within=assignment.confirm,
+            since=self._now(),
+        )
+        self._site.memory.write(begun)
+        self._fresh, self._blind, self._pause = False, None, FIRST_PAUSE
+        self._agent.recheck()
+        return begun
+
+    def _carried(self, held: Confirmation, assignment: Assignment) -> Confirmation:
+        """Return the stored confirmation, updated if a person has decided on the release since."""
+        if held.stage not in OPEN:
+            return held
+        found = held.carried(self._now())
+        if found != held:
+            self._site.memory.write(found)
+        rollback = self._site.rollback()
+        decided = rollback is not None and rollback.serial == assignment.serial
+        if rollback is None or not decided or found.stage is not Stage.PENDING:
+            return found
+        why = f"rolled back by {rollback.user}"
+        return self._settle(replace(found, stage=Stage.LEFT, why=why))
+
+    async def _look(self, found: Confirmation) -> float | None:
+        """Look at the bus and act on it; return the seconds until the next look."""
+        reach, fresh = await self._looking.look(found.nonce)
+        found = self._note_reached(found, fresh=fresh, reached=fresh)
+        verdict = self._verdict(found, reach)
+        command = self._site.command
+        if verdict is ConfirmationDecision.CUT_OFF and command is not None:
+            self._say(f"{found.release}: {found.silence}, asking confirm_command")
+            connected = await command()
+            reach, fresh = await self._looking.look(found.nonce)
+            found = self._note_reached(found, fresh=fresh, reached=fresh or connected)
+            verdict = self._verdict(found, reach)
+        if not self._is_open(found):
+            return 0.0
+        self._act(found, verdict)
+        pause = self._pause
+        self._pause = min(2 * pause, LONGEST_PAUSE)
+        return pause
+
+    def _note_reached(self, found: Confirmation, *, fresh: bool, reached: bool) -> Confirmation:
+        """Record durably that the node is connected, and that it may publish the nonce.
+
+        Args:
+            found: The pending confirmation.
+            fresh: Whether a new connection had an answer.
+            reached: The same, or whether the site's own command reports a connection.
+        """
+        if reached and not found.reached and self._is_open(found):
+            found = replace(found, reached=True)
+            self._site.memory.write(found)
+        if fresh and not self._fresh:
+            self._fresh = True
+            self._agent.recheck()
+        return found
+
+    def _is_open(self, found: Confirmation) -> bool:
+        """Return whether the confirmation is still undecided after the look."""
+        now = self._current()
+        return now is not None and (now.nonce, now.stage) == (found.nonce, found.stage)
+
+    def _verdict(self, found: Confirmation, reach: BusContact) -> ConfirmationDecision:
+        now = self._clock.monotonic()
+        if reach is not BusContact.NOTHING:
+            self._blind = None
+        elif self._blind is None:
+            self._blind = now
+        owner = self._retreating.owner(found)
+        sight = ConfirmationState(
+            reach=reach,
+            waited=found.waited(self._now()),
+            reached=found.reached,
+            looked=0.0 if self._blind is None else now - self._blind,
+            by_rollout=bool(found.rollout),
+            held=any(one.owner == owner for one in self._site.holds().active()),
+        )
+        return decide(sight, within=found.within)
+
+    def _act(self, found: Confirmation, verdict: ConfirmationDecision) -> None:
+        """Record the verdict and act on it."""
+        if verdict is ConfirmationDecision.CONFIRMED:
+            why = "by this node itself, the rollout sent no confirmation" if found.rollout else ""
+            self._settle(replace(found, stage=Stage.CONFIRMED, why=why))
+        elif verdict is ConfirmationDecision.CUT_OFF:
+            newest = next(iter(self._site.records.ids()), "")
+            back = replace(found, stage=Stage.GOING_BACK, why=found.silence, newest=newest)
+            self._site.memory.write(back)
+            self._say(f"{back.release}: {back.why}; going back")
+            self._begin_to_go_back(back)
+        elif verdict is ConfirmationDecision.UNHEARD:
+            self._wait(found, f"the bus answers, and rollout {found.rollout} says nothing")
+        elif verdict is ConfirmationDecision.UNSERVED:
+            why = _UNSERVED if found.reached else _OLD_CONNECTION
+            self._wait(found, why)
+            self._retreating.hold(found, f"{found.release} is not confirmed: {why}")
+
+    def _wait(self, found: Confirmation, why: str) -> None:
+        """Continue to wait for an overdue confirmation, and log each reason once."""
+        if found.why != why:
+            self._site.memory.write(replace(found, why=why))
+            self._say(f"{found.release} is not confirmed: {why}; waiting")
+            self._site.late(True)
+            self._agent.recheck()
+
+    def _begin_to_go_back(self, found: Confirmation) -> None:
+        """Remove this node's own hold, which would block the rollback's run, and notify others."""
+        self._site.late(True)
+        self._retreating.let_go(found)
+        self._agent.recheck()
+
+    async def _go_back(self, found: Confirmation) -> float | None:
+        """Continue the rollback; return the seconds until the next look."""
+        if self._leaving != found.nonce:  # an agent that was killed may not have done this
+            self._begin_to_go_back(found)
+            self._leaving = found.nonce
+        then, pause = await self._way_back.step(found)
+        if then == found:
+            return pause
+        if not self._is_open(found):
+            return 0.0
+        if then.stage is not Stage.GOING_BACK:
+            self._settle(then)
+            return None
+        self._site.memory.write(then)
+        self._say(str(then))
+        self._agent.recheck()
+        return pause
+
+    def _settle(self, found: Confirmation) -> Confirmation:
+        """Record the result and publish it."""
+        self._site.memory.write(found)
+        self._fresh = False
+        self._say(str(found), good=found.stage is Stage.CONFIRMED)
+        self._retreating.let_go(found)
+        self._site.late(found.stage is Stage.NOT_BACK)
+        self._agent.recheck()
+        return found
+
+    def _say(self, text: str, *, good: bool = False) -> None:
+        if text != self._said:
+            say = self._log.info if good else self._log.warning
+            say(text, kind=LineKind.RUN)
+        self._said = text

@@ -1,0 +1,253 @@
+"""Rollout checkpoints on the bus: read them, claim an epoch, and update them behind the journal.
+
+    /localpuppet/rollouts/CALLER/ID     a checkpoint, signed by the controller
+
+- A controller claims an epoch by the revision of the key, so only one process can have it. A
+  controller that was overtaken learns it from its next write.
+- A checkpoint is trusted if it was signed by the rollout's caller, by this machine's signer, or by
+  a signer who may take rollouts over.
+- An unreachable bus delays checkpoints and stops no rollout.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import RefusedError
+from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.bus.key_value import Change, KeyValue, KeyValueEntry
+    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
+
+# Seconds; nodes remember their runs of a rollout for the same time.
+TTL = 30 * 86400.0
+# Seconds for which other machines can read the end, and a controller learns it was overtaken.
+OVER_TTL = 7 * 86400.0
+PACE = 1.0  # seconds between two writes, at least
+AGAIN = 5.0  # seconds until the next write to an unreachable bus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedCheckpoint:
+    """A checkpoint on the bus."""
+
+    head: RolloutCheckpoint
+    revision: int
+    signer: SignerName
+
+
+class RolloutCheckpoints:
+    """The checkpoints of one caller's rollouts.
+
+    Args:
+        denied: Returns why a signer may not take rollouts over; empty if they may.
+        owner: The caller of the rollouts; `None` for the signer.
+    """
+
+    def __init__(
+        self,
+        kv: "KeyValue",
+        *,
+        signer: "MessageSigner",
+        verifier: "Verifier",
+        denied: Callable[[SignerName], str],
+        owner: SignerName | None = None,
+    ) -> None:
+        self._kv = kv
+        self._signer = signer
+        self._verifier = verifier
+        self._denied = denied
+        self.signer = signer.name
+        self.owner = owner or signer.name
+
+    async def read(self, rollout: RolloutId) -> PublishedCheckpoint | None:
+        """Return the checkpoint of a rollout; `None` if the bus has none.
+
+        Raises:
+            IntegrityError: The signer is not trusted, or the checkpoint is of another rollout.
+            InvalidInputError: The value is not a checkpoint.
+        """
+        entry = await self._kv.get(self.key(rollout))
+        return None if entry is None else self._verified(entry, rollout)
+
+    def watch(self) -> "AsyncGenerator[Change, None]":
+        """Watch the checkpoints without an end; see `KeyValue.watch`."""
+        return self._kv.watch(layout.rollouts_of(self.owner))
+
+    def believed(self, entry: "KeyValueEntry") -> PublishedCheckpoint:
+        """Return the verified checkpoint in an entry of the bus; see `read`."""
+        rollout = RolloutId.parse(entry.key.removeprefix(layout.rollouts_of(self.owner)))
+        return self._verified(entry, rollout)
+
+    def key(self, rollout: RolloutId) -> str:
+        """Return the key of a rollout's checkpoint."""
+        return layout.rollouts_of(self.owner) + rollout
+
+    def _verified(self, entry: "KeyValueEntry", rollout: RolloutId) -> PublishedCheckpoint:
+        signed = self._verifier.verify(entry.value, MessageKind.ROLLOUT)
+        if signed.signer not in (self.owner, self._signer.name) and (
+            why := self._denied(signed.signer)
+        ):
+            raise IntegrityError(
+                f"was signed by {signed.signer}, not by {self.owner} ({why})", where=entry.key
+            )
+        head = RolloutCheckpoint.parse(signed.payload, caller=self.owner.caller)
+        if head.rollout != rollout:
+            raise IntegrityError(f"is the checkpoint of rollout {head.rollout}", where=entry.key)
+        return PublishedCheckpoint(head=head, revision=entry.revision, signer=signed.signer)
+
+    async def find(self, rollout: RolloutId | None) -> PublishedCheckpoint:
+        """Return the checkpoint of a rollout that can be resumed; of the newest for `None`.
+
+        Raises:
+            IntegrityError: See `read`.
+            InvalidInputError: The bus has none, it is over, or it is malformed.
+        """
+        wanted = rollout or await self.newest()
+        found = None if wanted is None else await self.read(wanted)
+        if found is None:
+            mine = f"rollout {rollout} of {self.owner}"
+            raise InvalidInputError(
+                "the bus does not know "
+                f"{mine if rollout else f'a rollout of {self.owner} that can be resumed'}",
+                where="rollout",
+                hint="name whose it is: --of NAME",
+            )
+        if found.head.over:
+            raise InvalidInputError("is over", where=str(found.head.rollout))
+        return found
+
+    async def newest(self) -> RolloutId | None:
+        """Return the caller's newest rollout that can be resumed; `None` without any.
+
+        Untrusted and malformed values are skipped: otherwise anyone with write access to the bus
+        could block all of the caller's rollouts.
+        """
+        for entry in await self._entries():
+            with suppress(IntegrityError, InvalidInputError):
+                head = self.believed(entry).head
+                if not head.over:
+                    return head.rollout
+        return None
+
+    async def all(self, *, most: int) -> "list[RolloutCheckpoint]":
+        """Return the trusted checkpoints, the newest rollouts first, up to `most`."""
+        found = []
+        for entry in await self._entries():
+            with suppress(IntegrityError, InvalidInputError):
+                found.append(self.believed(entry).head)
+            if len(found) == most:
+                break
+        return found
+
+    async def _entries(self) -> "list[KeyValueEntry]":
+        """Return all entries of the caller, the newest rollouts first."""
+        listing = await self._kv.list(layout.rollouts_of(self.owner))
+        return sorted(listing.entries, key=lambda entry: entry.key, reverse=True)
+
+    async def write(self, head: RolloutCheckpoint, revision: int | None) -> int:
+        """Write a checkpoint over the one with a revision, or as the first; return its revision.
+
+        Raises:
+            UnavailableError: The bus did not confirm the write, which may have succeeded.
+            BusyError: Another process wrote one in between.
+        """
+        token = self._signer.sign(head.to_payload(), MessageKind.ROLLOUT)
+        key = self.key(head.rollout)
+        ttl = OVER_TTL if head.over else TTL
+        if revision is None:
+            written = await self._kv.add_if_new(key, token, ttl=ttl)
+        else:
+            written = await self._kv.set_if_revision(key, token, revision, ttl=ttl)
+        if written is None:
+            raise BusyError(f"another process controls rollout {head.rollout}")
+        return written
+
+
+class CheckpointKeeper:
+    """Keeps the checkpoint of one rollout up to date, behind its journal.
+
+    Args:
+        current: Returns the checkpoint of the journal.
+        revision: The revision that this process wrote last; `None` before the first.
+    """
+
+    def __init__(
+        self,
+        heads: RolloutCheckpoints,
+        rollout: RolloutId,
+        *,
+        current: Callable[[], RolloutCheckpoint],
+        revision: int | None,
+        note: Callable[[str], None],
+    ) -> None:
+        self._heads = heads
+        self._rollout = rollout
+        self._current = current
+        self._revision = revision
+        self._note = note
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        """Schedule a write of the checkpoint."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Write the checkpoint after each change, until the bus rejects it.
+
+        Raises:
+            BusyError: The rollout was resumed elsewhere; this process must end.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.write()
+            except (RefusedError, IntegrityError, InvalidInputError) as error:
+                self._note(f"warning: only this machine can resume the rollout: {error}")
+                return
+            except UnavailableError:
+                self._changed.set()
+                await asyncio.sleep(AGAIN)
+            await asyncio.sleep(PACE)
+
+    async def is_ours(self) -> bool:
+        """Return whether this process wrote the checkpoint on the bus; false if that is unknown."""
+        try:
+            found = await self._heads.read(self._rollout)
+        except (UnavailableError, IntegrityError, InvalidInputError):
+            return False
+        mine = self._current().epoch
+        return found is not None and (found.signer, found.head.epoch) == (self._heads.signer, mine)
+
+    async def write(self) -> None:
+        """Write the checkpoint of the journal.
+
+        Raises:
+            UnavailableError: The bus did not confirm the write, which may have succeeded.
+            BusyError: The rollout was resumed elsewhere.
+            IntegrityError: An untrusted signer has written to the key.
+            InvalidInputError: The key has a value that is not a checkpoint.
+        """
+        head = self._current()
+        try:
+            self._revision = await self._heads.write(head, self._revision)
+        except BusyError:
+            await self._write_over(head)
+
+    async def _write_over(self, head: RolloutCheckpoint) -> None:
+        """Write again over this process's own checkpoint: a reply was lost, or the key expired."""
+        found = await self._heads.read(self._rollout)
+        if found is not None and found.head.epoch > head.epoch:
+            raise BusyError(
+                f"rollout {self._rollout} was resumed elsewhere (epoch {found.head.epoch}, this is"
+                f" {head.epoch})"
+            )
+        self._revision = await self._heads.write(head, None if found is None else found.revision)

@@ -1,0 +1,5 @@
+"""Rollout commands: how operators send them, on this machine or over the bus, and what they do.
+
+decides: `command`, `message`.
+acts: `local_sending`, `reading`, `recording`, `sending`.
+"""

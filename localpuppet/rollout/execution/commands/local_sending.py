@@ -1,0 +1,82 @@
+"""Send a command to the controller of a rollout on this machine, through its journal.
+
+    the command is in the journal -> the process reads it -> its event is in the journal
+
+Write access to the journal is the only permission that this needs.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.rollout.execution.commands.command import (
+    RolloutCommand,
+    SentCommand,
+    meaning,
+    refusal,
+)
+from localpuppet.rollout.execution.events import Event
+from localpuppet.rollout.execution.state import RolloutState
+
+# Seconds until a command counts as not received. A controller reads no commands while it asks and
+# holds nodes at its start, which takes less.
+PATIENCE = 60.0
+PACE = 0.25  # seconds between two looks
+
+
+class CommandWriterJournal(Protocol):
+    """What this module needs of a journal; see `journal.RolloutJournal`."""
+
+    @property
+    def taken(self) -> bool:
+        """Whether a process controls the rollout."""
+        ...
+
+    def events(self) -> Sequence[tuple[str, Event]]:
+        """Return the events with their times, the oldest first."""
+        ...
+
+    def say(self, word: RolloutCommand, caller: str, about: str = "") -> None:
+        """Leave a command for the process that controls the rollout."""
+        ...
+
+
+async def say_here(
+    journal: CommandWriterJournal, said: SentCommand, *, patience: float = PATIENCE
+) -> None:
+    """Send a command and wait until its event is in the journal.
+
+    Raises:
+        InvalidInputError: It is rejected, or another decision came first.
+        UnavailableError: The process ended, or did not read the command in time.
+    """
+    before = [event for _, event in journal.events()]
+    state = RolloutState.of(before)
+    where = str(state.began.id)
+    if problem := refusal(said, state):
+        raise InvalidInputError(problem, where=where)
+    expected = meaning(said, state)
+    journal.say(said.word, said.caller, said.about)
+    try:
+        async with asyncio.timeout(patience):
+            while True:
+                await asyncio.sleep(PACE)
+                taken = journal.taken  # before the look: what it wrote before it ended counts
+                events = [event for _, event in journal.events()]
+                if expected in events[len(before) :]:
+                    return
+                if problem := refusal(said, RolloutState.of(events)):
+                    raise InvalidInputError(problem, where=where)
+                if not taken:
+                    raise UnavailableError(
+                        "its controller ended before it received the command",
+                        where=where,
+                        hint=f"localpuppet rollout resume {where}",
+                    )
+    except TimeoutError:
+        raise UnavailableError(
+            f"its controller did not receive the command within {patience:g} s, but still may",
+            where=where,
+            hint=f"localpuppet rollout status {where}",
+        ) from None

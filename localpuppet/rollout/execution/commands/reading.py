@@ -1,0 +1,170 @@
+"""Receive commands for a rollout: from its journal, and signed over the bus.
+
+    /localpuppet/words/CONTROLLER/SENDER/ROLLOUT/ID     a command; replies are where replies are
+
+- A command is accepted once. The positive reply follows when the journal has its event.
+- Each trusted command gets a signed reply; others get none.
+- Quotas keep a sender who floods the bus from delaying the rollout or other senders.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Protocol
+
+from localpuppet.base.errors import LocalpuppetError, UnavailableError
+from localpuppet.base.formats.names import SignerName
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import RefusedError, entries
+from localpuppet.fleet.requests import exchange
+from localpuppet.fleet.requests.lifetime import MAX_LIFETIME
+from localpuppet.fleet.requests.messages import answer
+from localpuppet.fleet.trust.quota import Quota
+from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
+from localpuppet.rollout.execution.commands.message import SignedCommand, stale
+from localpuppet.rollout.execution.events import Event, RolloutBegan
+from localpuppet.rollout.execution.state import RolloutState
+
+if TYPE_CHECKING:
+    from localpuppet.base.machine.ports import Clock
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
+
+LOOK = 1.0  # seconds between two looks at the journal
+AGAIN = 5.0  # seconds until the next attempt to watch an unreachable bus
+# Commands that are remembered until they expire.
+WORDS = Quota(shared=200, reserve=50, few=5, each=20)
+
+Take = Callable[[SentCommand], str]
+
+
+class CommandReaderJournal(Protocol):
+    """What this module needs of a journal; see `journal.RolloutJournal`."""
+
+    def events(self) -> Sequence[tuple[str, Event]]:
+        """Return the events with their times, the oldest first."""
+        ...
+
+    def said(self, after: int) -> list[tuple[int, RolloutCommand, str, str]]:
+        """Return the commands after a number; see `journal.RolloutJournal`."""
+        ...
+
+
+class JournalCommandReader:
+    """Receives the commands of users who can write the journal, on this machine.
+
+    Args:
+        look: Seconds between two looks.
+    """
+
+    def __init__(self, journal: CommandReaderJournal, *, machine: str, look: float = LOOK) -> None:
+        self._journal = journal
+        self._machine = machine
+        self._look = look
+
+    async def hear(self, take: Take) -> None:
+        """Deliver commands; see `notes.EventRecorder`."""
+        last = 0
+        while True:
+            for number, word, caller, about in self._journal.said(last):
+                last = number
+                take(SentCommand(word=word, caller=caller, machine=self._machine, about=about))
+            await asyncio.sleep(self._look)
+
+
+class BusCommandReader:
+    """Receives commands from other machines.
+
+    Args:
+        signer: The controller of the rollout.
+        denied: Returns why a signer other than the rollout's caller and its controller may not
+            send commands; empty if they may.
+    """
+
+    def __init__(
+        self,
+        kv: "KeyValue",
+        *,
+        signer: "MessageSigner",
+        verifier: "Verifier",
+        journal: CommandReaderJournal,
+        denied: Callable[[SignerName], str],
+        clock: "Clock",
+    ) -> None:
+        self._kv = kv
+        self._signer = signer
+        self._verifier = verifier
+        self._journal = journal
+        self._denied = denied
+        self._clock = clock
+        self._heard: dict[tuple[SignerName, str], int] = {}  # (sender, id) -> expiry
+
+    async def hear(self, take: Take) -> None:
+        """Deliver commands; see `notes.EventRecorder`.
+
+        Returns if the bus denies watching; the journal's commands still arrive.
+        """
+        prefix = layout.words_to(self._signer.name)
+        began = RolloutState.of(event for _, event in self._journal.events()).began
+        while True:
+            try:
+                watching = self._kv.watch(prefix, largest=layout.MAX_ASKING, parts=True)
+                async with aclosing(watching) as changes:
+                    async for change in changes:
+                        for entry in entries(change):
+                            await self._hear_one(entry.value, began, take)
+            except RefusedError:
+                return
+            except UnavailableError:
+                await asyncio.sleep(AGAIN)
+
+    async def _hear_one(self, token: bytes, began: RolloutBegan, take: Take) -> None:
+        spoken = self._believed(token, began)
+        if spoken is None:
+            return
+        problem = self._problem(spoken) or take(spoken.said)
+        reply = answer(
+            self._signer,
+            spoken,
+            problem or {"word": str(spoken.word)},
+            clock=self._clock,
+        )
+        # The bus may deny a reply to this sender; the commands of others must still arrive.
+        with suppress(RefusedError):
+            await exchange.reply(
+                self._kv, reply, caller=spoken.caller, node=self._signer.name, request=spoken.jti
+            )
+
+    def _believed(self, token: bytes, began: RolloutBegan) -> SignedCommand | None:
+        """Return the command if it is signed by its sender, for this rollout, and new; else `None`.
+
+        Other messages get no reply.
+        """
+        try:
+            signed = self._verifier.verify(token, MessageKind.WORD)
+            spoken = SignedCommand.parse(signed.payload)
+        except LocalpuppetError:
+            return None
+        meant = (spoken.owner.caller, spoken.rollout) == (began.caller, began.id)
+        if spoken.caller != signed.signer or spoken.receiver != self._signer.name or not meant:
+            return None
+        now = int(self._clock.now().timestamp())
+        self._heard = {which: until for which, until in self._heard.items() if until > now}
+        which = (spoken.caller, spoken.jti)
+        own = sum(caller == spoken.caller for caller, _ in self._heard)
+        if which in self._heard or not WORDS.has_room(own=own, total=len(self._heard)):
+            return None
+        self._heard[which] = min(spoken.exp, now + MAX_LIFETIME)
+        return spoken
+
+    def _problem(self, spoken: SignedCommand) -> str:
+        """Return why a command is rejected, one line; empty if it is not."""
+        if spoken.caller not in (self._signer.name, spoken.owner) and (
+            denied := self._denied(spoken.caller)
+        ):
+            return denied
+        now = int(self._clock.now().timestamp())
+        events = self._journal.events()
+        epoch = RolloutState.of(event for _, event in events).epoch
+        return stale(spoken, now=now, epoch=epoch, events=events)

@@ -1,0 +1,52 @@
+"""The journal of a rollout that this process controls, with the machine's clock and commands."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.ports import Clock
+from localpuppet.rollout.execution.commands.command import SentCommand
+from localpuppet.rollout.execution.commands.reading import BusCommandReader, JournalCommandReader
+from localpuppet.rollout.execution.events import Event
+
+
+class EventWriterJournal(Protocol):
+    """What this module needs of a journal; see `journal.RolloutJournal`."""
+
+    def append(self, *events: Event, at: str) -> None:
+        """Append events: all of them or none."""
+        ...
+
+
+class TimestampedJournal:
+    """A journal whose events have the time of their writing."""
+
+    def __init__(
+        self,
+        journal: EventWriterJournal,
+        clock: Clock,
+        *,
+        changed: Callable[[], None],
+        ears: Sequence[JournalCommandReader | BusCommandReader],
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._changed = changed
+        self._ears = ears
+
+    def append(self, *events: Event) -> None:
+        """Append events; see `notes.EventRecorder`."""
+        self._journal.append(*events, at=show_time(self._clock.now()))
+        self._changed()
+
+    def now(self) -> datetime:
+        """Return the time; see `notes.EventRecorder`."""
+        return self._clock.now()
+
+    async def hear(self, take: Callable[[SentCommand], str]) -> None:
+        """Deliver commands; see `notes.EventRecorder`."""
+        async with asyncio.TaskGroup() as group:
+            for one in self._ears:
+                group.create_task(one.hear(take))

@@ -1,0 +1,149 @@
+"""Send a command over the bus to the controller of a rollout, and receive its reply.
+
+    the checkpoint -> the controller and its epoch -> a signed command -> the signed reply
+
+`hearing` is the controller's side.
+"""
+
+import asyncio
+import uuid
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.requests.exchange import Replies
+from localpuppet.fleet.requests.messages import LIFE, read_answer
+from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
+from localpuppet.rollout.execution.commands.command import RolloutCommand
+from localpuppet.rollout.execution.commands.message import JournalExtent, SignedCommand
+from localpuppet.rollout.execution.state import RolloutState
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import RolloutId, SignerName
+    from localpuppet.base.machine.ports import Clock
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
+
+PATIENCE = 20.0  # seconds for a reply
+# Checkpoints lag behind: how often to look for a pause, and the seconds in between.
+LOOKS, PACE = 5, 1.0
+
+
+async def look(
+    heads: RolloutCheckpoints,
+    rollout: "RolloutId | None",
+    word: RolloutCommand,
+    *,
+    pace: float = PACE,
+) -> PublishedCheckpoint:
+    """Return the checkpoint of the rollout that a command is for, with the pause that it ends.
+
+    Raises:
+        IntegrityError: See `RolloutCheckpoints.read`.
+        InvalidInputError: The rollout is unknown, over, or does not wait for this command.
+    """
+    for _ in range(LOOKS):
+        found = await heads.find(rollout)
+        events = [event for _, event in found.head.events]
+        if word not in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
+            return found
+        if not events:
+            raise InvalidInputError(
+                "has a journal that is too large for the bus: this machine cannot see why it waits",
+                where=str(found.head.rollout),
+                hint=f"decide on the machine of {found.signer} that controls it, or stop it",
+            )
+        if RolloutState.of(events).waits:
+            return found
+        await asyncio.sleep(pace)
+    raise InvalidInputError("is not paused", where=str(found.head.rollout))
+
+
+class CommandSender:
+    """Sends commands in the name of one signer.
+
+    Args:
+        patience: Seconds to wait for a reply.
+    """
+
+    def __init__(
+        self,
+        kv: "KeyValue",
+        *,
+        signer: "MessageSigner",
+        verifier: "Verifier",
+        clock: "Clock",
+        machine: str,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._kv = kv
+        self._signer = signer
+        self._verifier = verifier
+        self._clock = clock
+        self._machine = machine
+        self._patience = patience
+
+    async def say(
+        self, word: RolloutCommand, *, owner: "SignerName", to: PublishedCheckpoint, about: str = ""
+    ) -> None:
+        """Send a command and wait until the rollout's journal has it.
+
+        Args:
+            word: The command.
+            owner: The caller of the rollout.
+            to: The current checkpoint of the rollout.
+            about: What the command refers to, see `Said`.
+
+        Raises:
+            InvalidInputError: The controller rejected it, with the reason.
+            UnavailableError: No reply: the command may still be carried out.
+        """
+        spoken = replace(self._spoken(word, owner, to), about=about)
+        token = self._signer.sign(spoken.to_payload(), MessageKind.WORD)
+        place = layout.words_of(self._signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
+        problem = f"its controller did not reply within {self._patience:g} s"
+        try:
+            async with (
+                asyncio.timeout(self._patience),
+                Replies(self._kv, self._signer.name, to.signer) as replies,
+                aclosing(
+                    replies.ask(token, at=place, node=to.signer, request=spoken.jti, ttl=LIFE)
+                ) as tokens,
+            ):
+                async for found in tokens:
+                    try:
+                        reply = read_answer(self._verifier, found, spoken, clock=self._clock)
+                    except LocalpuppetError as error:
+                        problem = f"rejected an untrusted reply: {error}"
+                        continue
+                    if not reply.ok:
+                        raise InvalidInputError(reply.error or "", where=str(spoken.rollout))
+                    return
+        except TimeoutError:
+            raise UnavailableError(
+                problem,
+                where=str(spoken.rollout),
+                hint="its controller may be gone: its holds expire, and"
+                " 'localpuppet rollout resume' continues it",
+            ) from None
+
+    def _spoken(
+        self, word: RolloutCommand, owner: "SignerName", to: PublishedCheckpoint
+    ) -> SignedCommand:
+        now = int(self._clock.now().timestamp())
+        return SignedCommand(
+            caller=self._signer.name,
+            receiver=to.signer,
+            iat=now,
+            exp=now + LIFE,
+            jti=str(uuid.uuid4()),
+            owner=owner,
+            rollout=to.head.rollout,
+            epoch=to.head.epoch,
+            sight=JournalExtent.of(to.head.events),
+            word=word,
+            machine=self._machine,
+        )

@@ -1,5 +1,0 @@
-"""Node runs of a rollout: their prerequisites and their results.
-
-decides: `knowing`.
-acts: `overtaken`, `taking`.
-"""

@@ -1,0 +1,164 @@
+"""The dashboard's HTTP server: sockets, the application, and an orderly end.
+
+A client that sends nothing, or byte by byte, is disconnected after some seconds
+(`ConnectionLimits`), because connections are limited and anyone can open some.
+"""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from localpuppet.web.access.connections import MOST
+from localpuppet.web.access.listening import BACKLOG
+from localpuppet.web.access.rules import CERTIFICATE
+from localpuppet.web.access.tls import Handshake, Tls
+
+# Bytes of a request's head, and seconds of connections that end with us.
+MAX_HEAD = 16 * 1024
+GRACE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Limits of connections.
+
+    Attributes:
+        most: Maximum number of connections.
+        head: Seconds for the head of a request, from the connection or its first byte.
+        idle: Seconds until the next request, after an answer.
+    """
+
+    most: int = MOST
+    head: float = 10.0
+    idle: int = 10
+
+
+PATIENCE = ConnectionLimits()
+
+
+class _Impatient(H11Protocol):
+    """HTTP that closes excess connections, and limits the time for the head of a request.
+
+    uvicorn only answers excess connections, and has that time limit only after a request.
+    """
+
+    def __init__(
+        self,
+        patience: ConnectionLimits,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._patience = patience
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast("asyncio.Transport", transport))
+        if len(self.connections) > self._patience.most:
+            self.transport.abort()  # it would have a descriptor of a process that needs some more
+            return
+        secured = transport.get_extra_info("ssl_object")
+        if secured is not None:
+            self.app_state = {**self.app_state, CERTIFICATE: secured.getpeercert(binary_form=True)}
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._answers:
+            self._stop()
+        elif self._late is None:  # more bytes do not restart it
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    @property
+    def _answers(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(self._patience.head, self._leave)
+
+    def _stop(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        self._late = None
+
+    def _leave(self) -> None:
+        self._late = None
+        if not self._answers:
+            self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `serve`."""
+        yield
+
+
+def _secured(tls: Tls, patience: ConnectionLimits, **given: Any) -> Handshake:  # noqa: ANN401
+    """Return the protocol of a connection that begins with TLS."""
+    return Handshake(tls, partial(_Impatient, patience, **given))
+
+
+async def serve(
+    app: ASGIApp,
+    listening: Sequence[socket.socket],
+    leave: asyncio.Event,
+    *,
+    tls: Tls | None = None,
+    patience: ConnectionLimits = PATIENCE,
+) -> None:
+    """Serve an application until `leave` is set, or a signal sets it.
+
+    Args:
+        app: The application.
+        listening: From `bound`.
+        leave: Ends the server.
+        tls: The TLS settings; `None` on loopback.
+        patience: The limits of connections.
+    """
+    made = partial(_Impatient, patience) if tls is None else partial(_secured, tls, patience)
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        backlog=BACKLOG,
+        h11_max_incomplete_event_size=MAX_HEAD,
+        # uvicorn calls it, and does not look whether it is a class.
+        http=cast("type[asyncio.Protocol]", made),
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+        timeout_keep_alive=patience.idle,
+        ws="none",
+    )
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, leave.set)
+    serving = asyncio.create_task(server.serve(sockets=list(listening)))
+    leaving = asyncio.create_task(leave.wait())
+    try:
+        await asyncio.wait([serving, leaving], return_when=asyncio.FIRST_COMPLETED)
+        leave.set()
+        server.should_exit = True
+        await serving
+    finally:
+        leaving.cancel()

@@ -1,0 +1,178 @@
+"""TLS before HTTP: each connection must show a certificate of the CA in time, within limits.
+
+- HTTP receives no byte of a connection without a certificate of the CA and its key.
+- A client without one gets always the same message; its request is not parsed.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.web.access.connections import ConnectionTable
+
+# Seconds in which a handshake is over, and in which the other side says goodbye.
+PATIENCE = 10.0
+GOODBYE = 2.0
+_WORDS = b"""\
+This page is for people with a certificate of this site, and your browser has shown none.
+
+Import your certificate and its key into the browser. If it has asked for one already and you
+sent none, end the browser and begin again: it asks once. Whoever runs the page has the list of
+those who may look.
+"""
+NO_CERTIFICATE = (
+    b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"x-content-type-options: nosniff\r\ncache-control: no-store\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_WORDS), _WORDS)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """The TLS settings of connections.
+
+    Attributes:
+        context: Returns a server context with the current files, which requests a client
+            certificate.
+        crowd: Counts connections.
+        log: Takes a message if the files are invalid.
+        patience: Seconds for a handshake, and for the request of a client without a certificate.
+    """
+
+    context: Callable[[], ssl.SSLContext]
+    crowd: ConnectionTable
+    log: Log
+    patience: float = PATIENCE
+
+
+class Handshake(asyncio.Protocol):
+    """A connection: first the handshake, then HTTP.
+
+    Args:
+        tls: The TLS settings.
+        make: Creates the HTTP protocol.
+    """
+
+    def __init__(self, tls: Tls, make: Callable[[], asyncio.Protocol]) -> None:
+        self._tls = tls
+        self._make = make
+        self._inner: asyncio.Protocol | None = None
+        self._stranger: asyncio.Transport | None = None
+        self._late: asyncio.TimerHandle | None = None
+        self._early = b""
+        self._gone = False
+        self._one: str | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake, or close an excess connection."""
+        plain = cast("asyncio.Transport", transport)
+        plain.pause_reading()
+        peer = plain.get_extra_info("peername")  # none where it has gone already
+        self._one = self._tls.crowd.enter(peer[0]) if peer else None
+        if self._one is None:
+            plain.abort()
+            return
+        # The loop keeps only weak references to tasks.
+        self._task = asyncio.get_running_loop().create_task(self._shake(plain))
+
+    async def _shake(self, plain: asyncio.Transport) -> None:
+        if self._gone:
+            return
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                plain,
+                self,
+                self._tls.context(),
+                server_side=True,
+                ssl_handshake_timeout=self._tls.patience,
+                ssl_shutdown_timeout=GOODBYE,
+            )
+        except ssl.SSLError as error:  # a certificate of another CA, no TLS at all
+            self._refused(getattr(error, "verify_message", "") or error.reason or "not TLS")
+            self._let_go(plain)
+        except OSError:  # it has gone, or no time is left
+            self._let_go(plain)
+        except LocalpuppetError as error:
+            line = f"rejects all connections: {error}"
+            self._tls.log.warning(line, kind=LineKind.STRANGER)
+            self._let_go(plain)
+        else:
+            self._speak(secured)
+
+    def _refused(self, why: str) -> None:
+        line = f"refused a connection from {self._one}: {why}"
+        self._tls.log.info(line, kind=LineKind.STRANGER)
+
+    def _let_go(self, plain: asyncio.Transport) -> None:
+        plain.abort()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._one is not None:
+            self._tls.crowd.leave(self._one)
+        self._one = None
+
+    def _speak(self, secured: asyncio.Transport | None) -> None:
+        """Pass the connection to HTTP, with bytes that arrived with the end of the handshake."""
+        if secured is None or self._gone:
+            self._leave()  # gone during the handshake: asyncio does not report the loss
+            return
+        if not secured.get_extra_info("ssl_object").getpeercert(binary_form=True):
+            self._turn_away(secured)
+            return
+        self._inner = self._make()
+        self._inner.connection_made(secured)
+        if self._early:
+            self._inner.data_received(self._early)
+        self._early = b""
+
+    def _turn_away(self, secured: asyncio.Transport) -> None:
+        """Send the message for clients without a certificate after the first bytes of a request."""
+        self._refused("no certificate")
+        self._stranger = secured
+        if self._early:
+            self._answer()
+        else:
+            self._late = asyncio.get_running_loop().call_later(self._tls.patience, secured.abort)
+
+    def _answer(self) -> None:
+        if self._stranger is not None and not self._stranger.is_closing():
+            self._stranger.write(NO_CERTIFICATE)
+            self._stranger.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on."""
+        if self._stranger is not None:
+            self._answer()
+        elif self._inner is None:
+            self._early += data
+        else:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """Close the connection: TLS has no half of one."""
+        return None
+
+    def pause_writing(self) -> None:
+        """Pass on that the client reads too slowly."""
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass on that the client has read."""
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass on that the connection has ended."""
+        self._gone = True
+        if self._late is not None:
+            self._late.cancel()
+        self._leave()
+        if self._inner is not None:
+            self._inner.connection_lost(exc)

@@ -1,0 +1,254 @@
+"""The views of actions: first the consequences, and after a confirmation the result.
+
+- A GET does nothing. An action requires a token from a confirmation in the same session for the
+  same action; a token is valid once, for ten minutes.
+- Confirming that a rollout continues ends only the pause that the confirmation showed.
+- Each action is a log line with user, action, target and result, also if it was refused or the end
+  of the dashboard cut it off.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
+from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
+from localpuppet.web.access.loopback import LoopbackDoor
+from localpuppet.web.dashboard.actions import (
+    Action,
+    NodeAction,
+    RolloutAction,
+    consequences,
+    rollout_consequences,
+)
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.problems import NotThereError
+from localpuppet.web.dashboard.rollouts import Rollouts
+from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+
+# Bytes of a form, and fields in it.
+MAX_FORM = 8 * 1024
+MAX_FIELDS = 8
+# Seconds within which a form must arrive.
+PATIENCE = 10.0
+# Actions that run at the same time.
+AT_ONCE = 4
+# The result of an action that the dashboard's end or an internal error cut off.
+UNKNOWN = "what came of it is not known"
+FORM = "application/x-www-form-urlencoded"
+
+
+class Actor(Protocol):
+    """Sends signed requests for actions to nodes."""
+
+    @property
+    def name(self) -> str:
+        """Return the caller in whose name requests are sent."""
+        ...
+
+    async def act(self, deed: NodeAction) -> str:
+        """Request an action of a node; return the result, one line.
+
+        Raises:
+            LocalpuppetError: The node refuses or does not answer, or the bus is unreachable.
+        """
+        ...
+
+    async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
+        """Send a command to the controller of a rollout; return the result.
+
+        Args:
+            rollout: The rollout.
+            word: The command.
+            about: The subject of the command, see `Said`.
+
+        Raises:
+            LocalpuppetError: No controller is running, or it does not wait for that command.
+        """
+        ...
+
+    async def resume(self, rollout: RolloutId) -> str:
+        """Start a process that continues a rollout; return the result.
+
+        Raises:
+            LocalpuppetError: A process is running already, the rollout is over or another user's,
+                or the process could not start.
+        """
+        ...
+
+
+# Reads a form: what it asks for, for the log, and what does it.
+_Read = Callable[[Mapping[str, str]], tuple[str, Callable[[], Awaitable[str]]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proposal:
+    label: str
+    subject: str  # a node, a rollout
+    back: str
+    will: tuple[str, ...]
+    read: _Read
+    holds: bool = False
+    about: str = ""  # what is confirmed is about this, and about nothing that comes later
+
+
+class ActionViews:
+    """The views of actions.
+
+    Args:
+        actor: Sends requests.
+        fleet: The nodes.
+        rollouts: The rollouts of this machine.
+        door: Knows sessions, and gives tokens.
+        showing: Shows templates.
+        log: Takes a line for each action.
+    """
+
+    def __init__(
+        self,
+        actor: Actor,
+        fleet: Fleet,
+        rollouts: Rollouts,
+        door: LoopbackDoor,
+        *,
+        showing: TemplateRenderer,
+        log: Log,
+    ) -> None:
+        self._actor = actor
+        self._fleet = fleet
+        self._rollouts = rollouts
+        self._door = door
+        self._showing = showing
+        self._log = log
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def node(self, request: Request) -> Response:
+        """Show the consequences of an action for a node; for a POST, do it and show the result."""
+        action = Action.parse(request.path_params["action"])
+        name = NodeName.parse(request.path_params["node"])
+        row = self._fleet.row(name)
+        if row is None:
+            raise NotThereError(
+                f"nothing is known of {name}", hint="the list of nodes has the known ones"
+            )
+
+        def read(form: Mapping[str, str]) -> tuple[str, Callable[[], Awaitable[str]]]:
+            deed = NodeAction.read(action, name, form)
+            return str(deed), lambda: self._actor.act(deed)
+
+        return await self._answer(
+            request,
+            _Proposal(
+                label=action.label,
+                subject=name,
+                back=f"/nodes/{name}",
+                will=consequences(action, row),
+                read=read,
+                holds=action is Action.HOLD,
+            ),
+        )
+
+    async def rollout(self, request: Request) -> Response:
+        """Show the consequences of an action for a rollout; for a POST, do it."""
+        course = RolloutAction.parse(request.path_params["action"])
+        rollout = RolloutId.parse(request.path_params["rollout"])
+        try:
+            report = await asyncio.to_thread(self._rollouts.report, rollout)
+        except InvalidInputError as error:
+            raise NotThereError(error.what) from error
+        return await self._answer(
+            request,
+            _Proposal(
+                label=course.label,
+                subject=f"rollout {rollout}",
+                back=f"/rollouts/{rollout}",
+                will=rollout_consequences(course, report),
+                read=lambda form: (
+                    str(course),
+                    lambda: self._course(report, course, form.get("about", "")),
+                ),
+                about=identify_pause(report.state) if course is RolloutAction.CONTINUE else "",
+            ),
+        )
+
+    async def _course(self, report: RolloutReport, course: RolloutAction, about: str) -> str:
+        rollout = report.state.began.id
+        if report.word == ELSEWHERE:
+            raise InvalidInputError("is continued on another machine", where=str(rollout))
+        if course is RolloutAction.RESUME:
+            return await self._actor.resume(rollout)
+        return await self._actor.say(rollout, RolloutCommand(course), about)
+
+    async def _answer(self, request: Request, proposal: _Proposal) -> Response:
+        if request.method != "POST":
+            return self._confirm(request, proposal)
+        form = await _form(request)
+        subject = self._subject(request, form.get("about", ""))
+        if not self._door.tokens.take(form.get("token", ""), subject):
+            problem = "Nothing was done: this was confirmed before, or too long ago."
+            return self._confirm(request, proposal, problem=problem, code=403)
+        try:
+            asked, act = proposal.read(form)
+        except InvalidInputError as error:
+            return self._confirm(request, proposal, problem=str(error), code=400)
+        came, refused = "", UNKNOWN
+        try:
+            async with self._slots:
+                came, refused = await act(), ""
+        except LocalpuppetError as error:
+            refused = str(error)
+        finally:
+            line = f"{self._actor.name}: {proposal.subject}: {asked}: {refused or came}"
+            self._log.info(line, kind=LineKind.REQUEST)
+        code, here = 409 if refused else 200, request.url.path
+        return self._showing.page(
+            "acted.html", code=code, proposal=proposal, here=here, came=came, refused=refused
+        )
+
+    def _confirm(
+        self, request: Request, proposal: _Proposal, *, problem: str = "", code: int = 200
+    ) -> Response:
+        return self._showing.page(
+            "act.html",
+            code=code,
+            proposal=proposal,
+            here=request.url.path,
+            me=self._actor.name,
+            token=self._door.tokens.give(self._subject(request, proposal.about)),
+            problem=problem,
+        )
+
+    def _subject(self, request: Request, about: str) -> str:
+        session = self._door.session(request.headers.get("cookie", ""))
+        return f"{session} {request.url.path} {about}"
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Return the fields of a form.
+
+    Raises:
+        InvalidInputError: The body is not a form, is too large, or does not arrive in time.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != FORM:
+        raise InvalidInputError("is not a form", where="request")
+    body = b""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_FORM:
+                    raise InvalidInputError("is too large", where="form")
+    except (TimeoutError, ClientDisconnect) as error:
+        raise InvalidInputError("did not come whole", where="form") from error
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        raise InvalidInputError("is not a form", where="request") from error

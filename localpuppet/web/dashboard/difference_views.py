@@ -1,0 +1,138 @@
+"""The view of the differences between two staged releases, and the same as a file."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.lists import exporting
+from localpuppet.web.dashboard.lists.differing import ChangeRow, changes
+from localpuppet.web.dashboard.lists.list_page import paged
+from localpuppet.web.dashboard.lists.releases import ReleaseRow, staged_row
+from localpuppet.web.dashboard.problems import NotThereError
+from localpuppet.web.dashboard.staged import StagedReleases
+from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+
+PATH = "/releases/difference"
+MAX_PAGE = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceQuery:
+    """The two releases in a URL.
+
+    Attributes:
+        before: The first, or `None`.
+        after: The second, or `None`.
+        page: The page number, from 1.
+    """
+
+    before: ReleasePath | None = None
+    after: ReleasePath | None = None
+    page: int = 1
+
+    @classmethod
+    def parse(cls, parameters: Mapping[str, str]) -> "DifferenceQuery":
+        """Return the request in a URL.
+
+        Raises:
+            InvalidInputError: A parameter is unknown or invalid.
+        """
+        said = {key: value.strip() for key, value in parameters.items() if value.strip()}
+        unknown = sorted(said.keys() - {"from", "to", "page"})
+        if unknown:
+            raise InvalidInputError("is not a parameter of this page", where=unknown[0][:40])
+        page = said.get("page", "1")
+        if not (page.isascii() and page.isdigit() and 1 <= int(page) <= MAX_PAGE):
+            raise InvalidInputError("is not a number of a page", where="page")
+        names = [
+            ReleasePath.parse(said[key], where=key) if key in said else None
+            for key in ("from", "to")
+        ]
+        return cls(before=names[0], after=names[1], page=int(page))
+
+    def with_(self, *, page: int) -> "DifferenceQuery":
+        """Return this request with another page number."""
+        return replace(self, page=page)
+
+    @property
+    def url(self) -> str:
+        """Return the URL."""
+        return self._at(PATH, page=str(self.page) if self.page != 1 else "")
+
+    def file(self, form: str) -> str:
+        """Return the URL of all differences as a file: `csv`, `json`, `txt`."""
+        return self._at(f"{PATH}.{form}")
+
+    def _at(self, path: str, *, page: str = "") -> str:
+        words = {"from": self.before or "", "to": self.after or "", "page": page}
+        return f"{path}?{urlencode({key: word for key, word in words.items() if word})}"
+
+
+class DifferenceViews:
+    """The views of differences.
+
+    Args:
+        staged: The staged releases of this machine.
+        fleet: Knows when the bus last answered.
+        showing: Shows templates.
+    """
+
+    def __init__(self, staged: StagedReleases, fleet: Fleet, showing: TemplateRenderer) -> None:
+        self._staged = staged
+        self._fleet = fleet
+        self._showing = showing
+        # Trees are read one after the other, and who waits for that keeps no thread from others.
+        self._turn = asyncio.Semaphore()
+
+    async def page(self, request: Request) -> Response:
+        """Show the differences of two releases, or the releases to choose from."""
+        asked = DifferenceQuery.parse(request.query_params)
+        rows: Sequence[ChangeRow] = ()
+        problem = ""
+        try:
+            rows = await self._rows(asked)
+        except LocalpuppetError as error:
+            problem = str(error)
+        known = await asyncio.to_thread(self._staged.all)
+        both = [one for one in known if one.app in (asked.before, asked.after)]
+        return self._showing.page(
+            "difference.html",
+            asked=asked,
+            apps=[one.app for one in known],
+            about=await asyncio.to_thread(self._about, both),
+            page=paged(rows, asked.page),
+            problem=problem,
+        )
+
+    async def file(self, request: Request) -> Response:
+        """Send all differences as a file."""
+        form = request.path_params["form"]
+        if form not in exporting.FORMS:
+            raise NotThereError(f"lists are available as {', '.join(exporting.FORMS)}")
+        asked = DifferenceQuery.parse(request.query_params)
+        if asked.before is None or asked.after is None:
+            raise InvalidInputError("are needed, both", where="from and to")
+        media, written = exporting.FORMS[form]
+        table = exporting.changes_table(await self._rows(asked))
+        text = await asyncio.to_thread(written, table, self._fleet.as_of)
+        headers = {"content-disposition": f'attachment; filename="difference.{form}"'}
+        return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
+
+    async def _rows(self, asked: DifferenceQuery) -> Sequence[ChangeRow]:
+        if asked.before is None or asked.after is None:
+            return ()
+        async with self._turn:
+            found = await asyncio.to_thread(self._staged.differences, asked.before, asked.after)
+        return changes(found)
+
+    def _about(self, known: Sequence[StagedRelease]) -> Sequence[ReleaseRow]:
+        staged = self._staged
+        return [staged_row(one, staged.signed(one), staged.subject(one)) for one in known]

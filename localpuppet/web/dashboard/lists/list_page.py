@@ -1,0 +1,144 @@
+"""Filters, sorts, pages and counts rows."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Generic, TypeVar
+
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.list_query import PAGE, ListQuery
+from localpuppet.web.dashboard.lists.node_standings import KEYS, NodeStandings
+from localpuppet.web.dashboard.row import DISAGREES, LATE, ON_HOLD, NodeRow
+
+T = TypeVar("T")
+# Rows of a part of the overview; the rest is a link away.
+MOST = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPage(Generic[T]):
+    """The rows of a page.
+
+    Attributes:
+        rows: At most `PAGE`.
+        total: The number of rows on all pages.
+        first: The number of the first row, from 1; 0 without one.
+        pages: The number of pages, at least 1.
+    """
+
+    rows: Sequence[T]
+    total: int
+    first: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A summary of a fleet.
+
+    Attributes:
+        total: The number of nodes.
+        kinds: Nodes by the result of their last run, in the order of `Kind`; zeros are left out.
+        concerns: Nodes by state, and late ones.
+        held: Nodes on hold, by the end of the hold.
+        late: Late nodes, the latest first.
+        strangers: Nodes that are not trusted.
+        odd: Nodes with a wrong release, each with the reason.
+    """
+
+    total: int
+    kinds: tuple[tuple[Kind, int], ...]
+    concerns: dict[str, int]
+    held: tuple[NodeRow, ...]
+    late: tuple[NodeRow, ...]
+    strangers: tuple[NodeRow, ...]
+    odd: tuple[tuple[str, str], ...]
+
+
+def chosen(
+    standing: NodeStandings, asked: ListQuery, *, names: Collection[str] | None, now: float
+) -> list[NodeRow]:
+    """Return the requested rows, in order; equal ones by name.
+
+    Args:
+        standing: All nodes.
+        asked: The request.
+        names: The nodes that the expression finds; `None` for all.
+        now: Seconds since 1970, UTC.
+    """
+    few = [*_necessary(standing, asked, now), *([] if names is None else [names])]
+    if not few:
+        rows = standing.sorted(asked.sort, down=asked.down)
+        return [row for row in rows if asked.name in row.node] if asked.name else rows
+    smallest = min(few, key=len)
+    others = [set(one) for one in few if one is not smallest]
+    found = [
+        row
+        for row in standing.some(smallest)
+        if all(row.node in one for one in others) and asked.name in row.node
+    ]
+    found.sort(key=lambda row: row.node)
+    found.sort(key=KEYS[asked.sort], reverse=asked.down)
+    return found
+
+
+def _necessary(standing: NodeStandings, asked: ListQuery, now: float) -> Iterator[Collection[str]]:
+    """Yield the matching nodes of each filter but the name."""
+    if asked.outcome is not None:
+        yield standing.with_kind(asked.outcome)
+    if asked.release:
+        yield standing.with_key("release", asked.release)
+    if asked.fault:
+        yield standing.faults.get(asked.fault, ())
+    if asked.is_ == LATE:
+        yield standing.late(now)
+    elif asked.is_ == DISAGREES:
+        yield standing.disagreeing().keys()
+    elif asked.is_ == ON_HOLD:
+        # During a run that was allowed under a hold, the node is still on hold.
+        yield standing.held | set(standing.with_key("state", ON_HOLD))
+    elif asked.is_:
+        yield standing.with_key("state", asked.is_)
+
+
+def paged(rows: Sequence[T], page: int) -> ListPage[T]:
+    """Return a page of rows; beyond the last one there are none."""
+    begin = (page - 1) * PAGE
+    shown = rows[begin : begin + PAGE]
+    return ListPage(
+        rows=shown,
+        total=len(rows),
+        first=begin + 1 if shown else 0,
+        pages=max(1, -(-len(rows) // PAGE)),
+    )
+
+
+def overview(standing: NodeStandings, *, names: Collection[str] | None, now: float) -> Overview:
+    """Return the summary of nodes; see `chosen` for `names`."""
+    kinds, states = +standing.kinds, +standing.states
+    if names is not None:
+        some = standing.some(names)
+        kinds, states = Counter(row.kind for row in some), Counter(row.state for row in some)
+
+    def asked_for(found: Iterable[str]) -> list[NodeRow]:
+        return [standing.rows[name] for name in found if names is None or name in names]
+
+    odd = standing.disagreeing()
+    odd_nodes = [node for node in odd if names is None or node in names]
+    late, held = asked_for(standing.late(now)), asked_for(standing.held)
+    return Overview(
+        total=kinds.total(),
+        kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
+        concerns={**states, ON_HOLD: len(held), LATE: len(late), DISAGREES: len(odd_nodes)},
+        held=tuple(nsmallest(MOST, held, key=_free)),
+        late=tuple(nsmallest(MOST, late, key=lambda row: (row.ended or 0.0, row.node))),
+        strangers=tuple(asked_for(standing.strangers)[:MOST]),
+        odd=tuple((node, odd[node]) for node in nsmallest(MOST, odd_nodes)),
+    )
+
+
+def _free(row: NodeRow) -> tuple[float, str]:
+    ends = [hold.until for hold in row.holds]
+    last = float("inf") if None in ends else max(end for end in ends if end is not None)
+    return last, row.node

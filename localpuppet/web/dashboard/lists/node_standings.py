@@ -1,0 +1,148 @@
+"""The nodes, indexed for lists: sorted in each order, grouped, and counted.
+
+Reading costs by the size of the result, and a change by what changed; neither scans all nodes.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any
+
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.agreement import Agreement
+from localpuppet.web.dashboard.lists.ordered import Ordered
+from localpuppet.web.dashboard.lists.tally import Tally
+from localpuppet.web.dashboard.row import NOT_TRUSTED, NodeRow
+
+_KINDS = {kind: place for place, kind in enumerate(Kind)}
+KEYS: Mapping[str, Callable[[NodeRow], Any]] = {
+    "node": lambda row: row.node,
+    "state": lambda row: row.state,
+    "outcome": lambda row: _KINDS[row.kind],
+    "ended": lambda row: row.ended or 0.0,
+    "release": lambda row: row.app,
+}
+
+
+class NodeStandings:
+    """All nodes.
+
+    Args:
+        rows: The first rows.
+
+    Attributes:
+        rows: Node → its row; read-only.
+        kinds: Counts of nodes by the result of their last run.
+        states: Counts of nodes by state.
+        tallies: Release of the last run → the nodes that ran it; key empty for runs without a
+            release.
+        faults: `NodeRow.fault` → the nodes whose last run it broke.
+    """
+
+    def __init__(self, rows: Iterable[NodeRow] = ()) -> None:
+        self.rows: dict[str, NodeRow] = {}
+        self.kinds: Counter[Kind] = Counter()
+        self.states: Counter[str] = Counter()
+        self.tallies: dict[str, Tally] = {}
+        self.faults: dict[str, set[str]] = {}
+        self._orders = {order: Ordered() for order in KEYS}
+        self._held: set[str] = set()
+        self._late = Ordered()
+        self._agreement = Agreement()
+        for row in rows:
+            self.put(row)
+
+    def put(self, row: NodeRow) -> bool:
+        """Add or update a node.
+
+        Returns:
+            Whether anything changed that a list shows.
+        """
+        before = self.rows.get(row.node)
+        self.rows[row.node] = row
+        if before is not None:
+            if replace(before, heard=row.heard) == row:
+                return False
+            self._remove(before)
+        self._add(row)
+        return True
+
+    def forget(self, name: str) -> None:
+        """Remove a node."""
+        self._remove(self.rows.pop(name))
+
+    def some(self, names: Collection[str] | None) -> Collection[NodeRow]:
+        """Return the rows of known nodes among names; all for `None`."""
+        if names is None:
+            return self.rows.values()
+        return [self.rows[name] for name in names if name in self.rows]
+
+    def sorted(self, order: str, *, down: bool) -> list[NodeRow]:
+        """Return all rows in one of the orders of `KEYS`; equal ones by name."""
+        return [self.rows[name] for name in self._orders[order].names(down=down)]
+
+    def with_key(self, order: str, key: Any) -> Collection[str]:  # noqa: ANN401 - as it sorts
+        """Return the nodes with a key in an order."""
+        return self._orders[order].of(key)
+
+    def with_kind(self, kind: Kind) -> Collection[str]:
+        """Return the nodes whose last run had a result."""
+        return self._orders["outcome"].of(_KINDS[kind])
+
+    @property
+    def held(self) -> AbstractSet[str]:
+        """The nodes on hold, including those with an allowed run."""
+        return self._held
+
+    @property
+    def strangers(self) -> Collection[str]:
+        """The nodes that are not trusted."""
+        return self._orders["state"].of(NOT_TRUSTED)
+
+    def late(self, now: float) -> Collection[str]:
+        """Return the nodes that should have run by now; see `NodeRow.late`."""
+        return self._late.below(now)
+
+    def disagreeing(self) -> Mapping[str, str]:
+        """Return the nodes with a wrong release, each with the reason."""
+        return self._agreement.disagreeing()
+
+    def _add(self, row: NodeRow) -> None:
+        self.kinds[row.kind] += 1
+        self.states[row.state] += 1
+        for order, key in KEYS.items():
+            self._orders[order].add(key(row), row.node)
+        if has_run(row):
+            self.tallies.setdefault(row.app, Tally()).add(row)
+        if fault := row.fault:
+            self.faults.setdefault(fault, set()).add(row.node)
+        if row.holds:
+            self._held.add(row.node)
+        if (since := row.late_from) is not None:
+            self._late.add(since, row.node)
+        self._agreement.add(row)
+
+    def _remove(self, row: NodeRow) -> None:
+        self.kinds[row.kind] -= 1
+        self.states[row.state] -= 1
+        for order, key in KEYS.items():
+            self._orders[order].remove(key(row), row.node)
+        if has_run(row):
+            tally = self.tallies[row.app]
+            tally.remove(row)
+            if not tally.nodes:
+                del self.tallies[row.app]
+        if fault := row.fault:
+            self.faults[fault].remove(row.node)
+            if not self.faults[fault]:
+                del self.faults[fault]
+        self._held.discard(row.node)
+        if (since := row.late_from) is not None:
+            self._late.remove(since, row.node)
+        self._agreement.remove(row)
+
+
+def has_run(row: NodeRow) -> bool:
+    """Return whether a node has a known last run."""
+    return bool(row.app) or row.kind is not Kind.NONE

@@ -1,0 +1,108 @@
+"""Renders templates, with escaping and times in one format.
+
+Every text that a view gets is shown as one printable, escaped line of at most `LONGEST` characters:
+no value can create an element, reverse the text around it, or fill the page.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from localpuppet import __version__
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import show_duration
+from localpuppet.base.machine.ports import Clock
+from localpuppet.web.dashboard.actions import Action
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.list_query import CONCERNS
+
+HERE = Path(__file__).parent
+DAY = 86400.0
+MINUTE = 60.0
+LONGEST = 8192
+
+
+class TemplateRenderer:
+    """Renders templates.
+
+    Args:
+        fleet: Knows when the bus last answered.
+        clock: The clock.
+        me: The caller in whose name requests are sent; empty without actions.
+    """
+
+    def __init__(self, fleet: Fleet, clock: Clock, me: str = "") -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+            finalize=_line,
+        )
+        self._templates.filters.update(when=self._when, ago=self._ago)
+        self._templates.filters.update(duration=show_duration, path=_path)
+        self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
+        self._templates.globals.update(kinds=tuple(Kind), concerns=CONCERNS)
+
+    def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
+        """Return a page.
+
+        Args:
+            template: The template's file.
+            code: The HTTP status.
+            values: The values of the template.
+        """
+        bus = {"as_of": self._fleet.as_of, "away": self._fleet.away}
+        now = self._clock.now().timestamp()
+        text = self._templates.get_template(template).render(bus=bus, now=now, code=code, **values)
+        return HTMLResponse(text, status_code=code)
+
+    def problem(self, code: int, what: str, hint: str) -> HTMLResponse:
+        """Return a page with an error and its cure."""
+        return self.page("problem.html", code=code, what=what, hint=hint)
+
+    def _when(self, seconds: float | None) -> Markup:
+        """Return a time as an elementin UTC; the script may convert it to the reader's zone."""
+        if seconds is None:
+            return Markup("<span>never</span>")
+        try:
+            moment = datetime.fromtimestamp(seconds, UTC)
+        except (ValueError, OverflowError, OSError):  # a node may say any number
+            return Markup("<span>at no time that there is</span>")
+        near = abs(self._clock.now().timestamp() - seconds) < DAY
+        shown = f"{moment:%H:%M}" if near else f"{moment:%Y-%m-%d %H:%M}"
+        return Markup('<time datetime="{}">{} UTC</time>').format(
+            f"{moment:%Y-%m-%dT%H:%M:%SZ}", shown
+        )
+
+    def _ago(self, seconds: float | None) -> str:
+        if seconds is None:
+            return ""
+        age = int(self._clock.now().timestamp() - seconds)
+        if abs(age) < MINUTE:
+            return "now"
+        # To the minute: what changes each second would never stand still.
+        shown = show_duration(abs(age) // MINUTE * MINUTE)
+        return f"in {shown}" if age < 0 else f"{shown} ago"
+
+
+def _line(value: object) -> object:
+    """Return a value made safe for a page; markup of templates is safe already."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    line = one_line(value[: LONGEST + 1])
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def _path(text: str) -> Markup:
+    """Return a text with possible line breaks after its slashes."""
+    return Markup("/<wbr>").join(str(_line(text)).split("/"))

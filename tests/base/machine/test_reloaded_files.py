@@ -1,0 +1,52 @@
+"""What is made from files, and made again."""
+
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.reloaded_files import ReloadedFiles
+
+
+def test_it_is_made_again_when_a_file_has_changed_and_not_before(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("a")
+    other.write_text("b")
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(one.read_text() + other.read_text())
+        return made[-1]
+
+    found = ReloadedFiles([one, other], make)
+    assert [found(), found()] == ["ab", "ab"]
+    other.write_text("changed")
+    assert found() == "achanged"
+    assert made == ["ab", "achanged"]
+
+
+def test_what_stood_for_files_that_are_gone_does_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("a")
+    found = ReloadedFiles([file], file.read_text)
+    assert found() == "a"
+    file.unlink()
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        found()
+
+
+def test_what_was_refused_is_tried_again(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("12")
+    answers = iter([ValueError("half written"), None])
+
+    def make() -> int:
+        answer = next(answers)
+        if answer is not None:
+            raise answer
+        return int(file.read_text())
+
+    found = ReloadedFiles([file], make)
+    with pytest.raises(ValueError, match="half written"):
+        found()
+    assert found() == 12

@@ -1,0 +1,97 @@
+"""What is remembered of a confirmation, and how long it has waited whatever the clocks do."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.times import show_time
+from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
+from localpuppet.fleet.agent.confirmation.pending import Confirmation, Instant
+from localpuppet.fleet.requests.confirmation import Stage
+
+BEGAN = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def instant(*, boot: str = "a", up: float = 1000.0, passed: float = 0.0) -> Instant:
+    """Return a moment: seconds since the boot, and by the time of day since the count began."""
+    return Instant(boot=boot, monotonic=up, at=show_time(BEGAN + timedelta(seconds=passed)))
+
+
+FOUND = Confirmation(
+    serial=3,
+    release="app/tags/r2",
+    by="choria=alice",
+    rollout="",
+    run="R",
+    nonce="n",
+    within=90.0,
+    since=instant(),
+)
+
+
+@pytest.mark.parametrize("passed", [-86400.0, 0.0, 60.0, 86400.0])
+def test_within_a_boot_a_clock_that_somebody_sets_counts_for_nothing(passed: float) -> None:
+    now = instant(up=1060.0, passed=passed)
+    assert (FOUND.carried(now), FOUND.waited(now)) == (FOUND, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("passed", "waited"),
+    [
+        (60.0, 60.0),
+        (-86400.0, 0.0),  # a clock without a battery
+        (86400.0, 90.0),  # the machine was off for a day
+    ],
+)
+def test_over_a_reboot_the_time_of_day_counts_between_nothing_and_all(
+    passed: float, waited: float
+) -> None:
+    carried = FOUND.carried(now := instant(boot="b", up=7.0, passed=passed))
+    assert carried.waited(now) == waited
+    later = instant(boot="b", up=12.0, passed=-1e6)
+    assert carried.carried(later) == carried
+    assert carried.waited(later) == waited + 5.0
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_it_outlives_a_restart(tmp_path: Path, stage: Stage) -> None:
+    memory = ConfirmationMemory(tmp_path / "state")
+    assert memory.read() is None
+    memory.write(found := replace(FOUND, stage=stage, why="because", newest="Q", reached=True))
+    assert ConfirmationMemory(tmp_path / "state").read() == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "{}", '{"schema": 2}', '{"schema": 1, "since": 3}', '{"schema": 1, "since": {"at": ""}}'],
+)
+def test_a_damaged_one_is_told_with_what_to_do(tmp_path: Path, text: str) -> None:
+    (tmp_path / "confirmation.json").write_text(text)
+    with pytest.raises(StateError, match=r"confirmation\.json.*move it away"):
+        ConfirmationMemory(tmp_path).read()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("within", True), ("serial", "3"), ("stage", "gone"), ("since", {"at": 1})]
+)
+def test_a_field_of_another_type_is_damage(key: str, value: object) -> None:
+    with pytest.raises(StateError, match="is damaged"):
+        Confirmation.from_dict({**FOUND.to_dict(), key: value})  # type: ignore[dict-item]
+
+
+def test_others_are_not_told_the_nonce_before_it_can_come_back() -> None:
+    assert "nonce" not in FOUND.to_public()
+    assert str(replace(FOUND, why="w")) == "app/tags/r2: pending (w)"
+
+
+@pytest.mark.parametrize("rolled_back", [True, False])
+@pytest.mark.parametrize("stage", list(Stage))
+def test_people_see_what_is_open_and_what_led_to_a_rollback(
+    stage: Stage, *, rolled_back: bool
+) -> None:
+    open_ones = (Stage.PENDING, Stage.GOING_BACK, Stage.NOT_BACK)
+    expected = stage in open_ones or (rolled_back and stage in (Stage.WENT_BACK, Stage.LEFT))
+    assert replace(FOUND, stage=stage).concerns(rolled_back=rolled_back) == expected

@@ -1,0 +1,350 @@
+"""A deployed release on a node whose bus a test plays: files, holds, records and inbox are real."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.fleet.agent.confirmation.retreat import RetreatOrder, RetreatService
+from localpuppet.fleet.agent.confirmation.service import DONE
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.requests.confirmation import Stage
+from localpuppet.fleet.requests.rollout import RolloutReference
+from localpuppet.fleet.triggers.cause import CauseKind
+from localpuppet.node.runs.run import Outcome
+from tests.fleet.agent.confirmation.assigned_node import ALICE, ID, OWNER, R1, R2, WITHIN, Node
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+@pytest.fixture
+def rolled(tmp_path: Path) -> Node:
+    node = Node(tmp_path, rollout=ID)
+    node.hold()
+    return node
+
+
+async def test_by_hand_the_own_words_that_come_back_confirm_it(by_hand: Node) -> None:
+    assert await by_hand.look(10) is None  # nothing has run
+    by_hand.ran(noop=True)
+    by_hand.ran(serial=2)
+    assert await by_hand.look(10) is None
+    by_hand.ran()
+    await by_hand.tell()
+    assert await by_hand.look(5) is Stage.PENDING  # what is there was said before the nonce
+    await by_hand.tell()
+    assert await by_hand.look(5) is Stage.CONFIRMED
+    assert by_hand.confirming.told() == {
+        "serial": 3,
+        "release": R2,
+        "rollout": "",
+        "run": by_hand.recorded.records.ids()[0],
+        "stage": "confirmed",
+        "since": by_hand.memory.read().since.at,  # type: ignore[union-attr]
+        "within": WITHIN,
+        "why": "",
+        "nonce": "",
+    }
+    looked = by_hand.network.looked
+    by_hand.network.answers = by_hand.network.up = False
+    by_hand.ran()
+    assert await by_hand.look(1000) is Stage.CONFIRMED  # it is for the first run, and once
+    assert by_hand.network.looked == looked
+
+
+async def test_a_rollout_is_confirmed_by_its_caller_with_the_nonce(rolled: Node) -> None:
+    rolled.ran(outcome=Outcome.FAILED)  # also a run that failed can have cut the node off
+    assert await rolled.look(5) is Stage.PENDING
+    for wrong in (
+        {"caller": "choria=mallory"},
+        {"serial": 2},
+        {"release": R1},
+        {"rollout": RolloutReference(id=RolloutId("20261122T110000Z-ffff"), epoch=1)},
+    ):
+        assert "no release of this rollout's" in rolled.confirms(**wrong)
+    assert "is not the one" in rolled.confirms(nonce="9b2c3f70-0000-4000-8000-000000000000")
+    taken_over = RolloutReference(id=ID, epoch=2, caller=ALICE)
+    assert rolled.confirms(caller="choria=bob", rollout=taken_over) == DONE
+    assert await rolled.look(1000) is Stage.CONFIRMED
+    nonce = rolled.memory.read().nonce  # type: ignore[union-attr]
+    assert rolled.confirms(nonce=nonce) == DONE  # the reply was lost, and it is asked again
+
+
+async def test_an_old_connection_confirms_nothing(rolled: Node) -> None:
+    """A firewall that drops only new connections is found out before the old one ends."""
+    rolled.network.answers = False
+    rolled.ran()
+    assert await rolled.look(50) is Stage.PENDING
+    assert rolled.confirming.told()["nonce"] == ""  # type: ignore[index]
+    nonce = rolled.memory.read().nonce  # type: ignore[union-attr]
+    assert "new connection" in rolled.confirms(nonce=nonce)
+    assert await rolled.look(WITHIN) is Stage.PENDING
+    assert len(rolled.holds.active()) == 1
+    rolled.network.up = False
+    assert await rolled.look(20) is Stage.PENDING
+    assert await rolled.look(5) is Stage.GOING_BACK
+
+
+@pytest.mark.parametrize("rollout", ["", ID])
+async def test_servers_that_connect_and_do_not_serve_roll_nobody_back(
+    tmp_path: Path, rollout: str
+) -> None:
+    node = Node(tmp_path, rollout=rollout)
+    node.network.up = False
+    node.ran()
+    await node.confirming.step()
+    assert await node.look(WITHIN - 5) is Stage.PENDING
+    assert (node.late, node.holds.active()) == ([], [])
+    assert await node.look(3 * 3600, every=300.0) is Stage.PENDING
+    (hold,) = node.holds.active()
+    assert hold.owner == (OWNER if rollout else f"{ALICE}/confirmation")
+    assert (
+        "app/tags/r2 is not confirmed: the bus does not serve, and this node is not cut off"
+        in hold.reason
+    )
+    assert node.late == [True]
+    assert node.rig.log.text.count("is not cut off; waiting") == 1
+    assert node.confirming.told()["why"] == "the bus does not serve, and this node is not cut off"  # type: ignore[index]
+    node.network.up = True
+    await node.tell()
+    if rollout:
+        assert node.confirms() == DONE
+    else:
+        assert await node.look(5) is Stage.CONFIRMED
+        assert node.holds.active() == []
+    assert node.late == [True, False]
+    assert node.retreats == []
+
+
+async def test_a_rollout_that_is_gone_is_not_waited_for_and_rolls_nobody_back(
+    rolled: Node,
+) -> None:
+    rolled.ran()
+    await rolled.look(10)
+    await rolled.tell()
+    assert await rolled.look(WITHIN + 600) is Stage.PENDING
+    assert "the bus answers, and rollout" in rolled.rig.log.text
+    rolled.holds.remove(OWNER)
+    assert await rolled.look(5) is Stage.CONFIRMED
+    assert "by this node itself" in rolled.rig.log.text
+
+
+async def test_a_node_that_is_cut_off_goes_back_by_itself(by_hand: Node) -> None:
+    by_hand.ran(R1, serial=0)
+    by_hand.network.answers = by_hand.network.up = False
+    by_hand.ran()
+    await by_hand.confirming.step()
+    assert await by_hand.look(WITHIN - 5) is Stage.PENDING
+    assert await by_hand.look(5) is Stage.GOING_BACK
+    assert by_hand.late == [True]
+    await by_hand.look(5)
+    (retreat,) = by_hand.retreats
+    assert retreat.left == by_hand.assignment
+    assert retreat.because == "this node: no connection to the bus for 1m 30s"
+    assert str(by_hand.rig.agent.waiting) == "confirmation"
+    by_hand.network.answers = True  # it is decided: what is half done is not left half done
+    assert await by_hand.look(60) is Stage.GOING_BACK
+    by_hand.ran(R1, serial=0)
+    assert await by_hand.look(5) is Stage.WENT_BACK
+    assert by_hand.confirming.told()["stage"] == "went back"  # type: ignore[index]
+    assert len(by_hand.retreats) == 1
+
+
+async def test_its_run_goes_through_the_hold_of_its_rollout(rolled: Node) -> None:
+    rolled.network.answers = rolled.network.up = False
+    rolled.ran()
+    await rolled.look(WITHIN + 15)
+    (cause,) = rolled.rig.inbox.causes()
+    assert (cause.kind, cause.sender) == (CauseKind.ROLLOUT, OWNER)
+    assert "too late: app/tags/r2: going back" in rolled.confirms(
+        nonce=rolled.memory.read().nonce  # type: ignore[union-attr]
+    )
+
+
+async def test_a_store_that_is_locked_is_waited_for(by_hand: Node) -> None:
+    by_hand.network.answers = by_hand.network.up = False
+    by_hand.ran()
+    by_hand.end = RunCompletion(fate=RequestedRunResult.BUSY, reason="gc")
+    assert await by_hand.look(WITHIN + 30) is Stage.GOING_BACK
+    by_hand.end = RunCompletion(fate=RequestedRunResult.OVER)
+    await by_hand.look(5)
+    assert by_hand.rig.agent.waiting is not None
+
+
+@pytest.mark.parametrize("boot", ["a", "b"])
+async def test_it_is_pending_over_a_kill_and_a_reboot(by_hand: Node, boot: str) -> None:
+    by_hand.network.answers = by_hand.network.up = False
+    by_hand.ran()
+    await by_hand.look(60)
+    before = by_hand.memory.read()
+    by_hand.clock.advance(1000)  # nobody was there
+    by_hand.agent_starts(boot)
+    assert await by_hand.look(20) is Stage.PENDING  # a network takes its time
+    after = by_hand.memory.read()
+    assert before is not None
+    assert after is not None
+    assert after.nonce == before.nonce
+    assert await by_hand.look(5) is Stage.GOING_BACK
+    by_hand.agent_starts(boot)
+    await by_hand.look(5)
+    assert len(by_hand.retreats) == 1
+    by_hand.agent_starts(boot)
+    await by_hand.look(5)
+    assert len(by_hand.retreats) == 2  # which comes to the same
+
+
+async def test_its_own_hold_is_not_in_its_way_after_a_kill(
+    by_hand: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand.network.answers = False
+    by_hand.ran()
+    await by_hand.look(WITHIN + 15)  # an old connection goes on: it waits, held
+    by_hand.network.up = False
+
+    def killed(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RetreatService, "let_go", killed)
+        with pytest.raises(SystemExit):
+            await by_hand.look(60)
+    assert len(by_hand.holds.active()) == 1
+    by_hand.agent_starts()
+    assert await by_hand.look(5) is Stage.GOING_BACK
+    assert by_hand.holds.active() == []
+
+
+@pytest.mark.parametrize("boot", ["a", "b"])
+async def test_servers_that_answered_once_and_vanish_roll_nobody_back(
+    by_hand: Node, boot: str
+) -> None:
+    by_hand.network.up = False
+    by_hand.ran()
+    await by_hand.confirming.step()
+    by_hand.network.answers = False
+    by_hand.agent_starts(boot)
+    assert await by_hand.look(3600, every=300) is Stage.PENDING
+    assert len(by_hand.holds.active()) == 1
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_a_command_is_asked_before_it_goes_back(tmp_path: Path, *, connected: bool) -> None:
+    node = Node(tmp_path)
+    asked: list[float] = []
+
+    def command() -> bool:
+        asked.append(node.clock.monotonic())
+        return connected
+
+    node.command = command
+    node.agent_starts()
+    node.network.answers = node.network.up = False
+    node.ran()
+    stage = await node.look(WITHIN + 5)
+    assert (len(asked), stage) == (1, Stage.PENDING if connected else Stage.GOING_BACK)
+    if connected:
+        assert len(node.holds.active()) == 1
+        assert node.confirming.told()["nonce"] == ""  # type: ignore[index]
+        await node.look(10 * WITHIN, every=30)
+        assert len(asked) == 1
+
+
+async def test_a_command_may_open_the_way_again(by_hand: Node) -> None:
+    def mend() -> bool:
+        by_hand.network.answers = True
+        return False
+
+    by_hand.command = mend
+    by_hand.agent_starts()
+    by_hand.network.answers = by_hand.network.up = False
+    by_hand.ran()
+    assert await by_hand.look(WITHIN + 30) is Stage.PENDING
+
+
+async def test_what_somebody_decides_meanwhile_counts(rolled: Node) -> None:
+    rolled.network.up = False
+    rolled.ran()
+    await rolled.look(WITHIN + 30)
+    await rolled.run(RetreatOrder(left=rolled.assignment, because="alice"))  # type: ignore[arg-type]
+    assert await rolled.look(5) is Stage.LEFT
+    assert rolled.confirming.told()["why"] == "rolled back by alice"  # type: ignore[index]
+    assert rolled.assignment is not None
+    rolled.assignment = replace(rolled.assignment, serial=4, after=rolled.recorded.records.ids()[0])
+    assert await rolled.look(5) is Stage.LEFT
+    rolled.assignment = replace(rolled.assignment, serial=3, by="choria=bob")  # it began anew
+    assert rolled.confirms(nonce=rolled.memory.read().nonce) == (  # type: ignore[union-attr]
+        "no release of this rollout's waits for a confirmation on this node"
+    )
+    rolled.assignment = replace(rolled.assignment, serial=4, by=ALICE)
+    rolled.ran(serial=4)
+    assert await rolled.look(5) is Stage.PENDING
+
+
+@pytest.mark.parametrize("confirm", [WITHIN, 0.0])
+async def test_another_release_waits_for_no_hold_of_the_one_before(
+    by_hand: Node, confirm: float
+) -> None:
+    by_hand.network.up = False
+    by_hand.ran()
+    await by_hand.look(WITHIN + 30)
+    assert (len(by_hand.holds.active()), by_hand.late) == (1, [True])
+    assert by_hand.assignment is not None
+    newest = by_hand.recorded.records.ids()[0]
+    by_hand.assignment = replace(by_hand.assignment, serial=4, after=newest, confirm=confirm)
+    assert await by_hand.look(5) is Stage.LEFT
+    assert (by_hand.holds.active(), by_hand.late) == ([], [True, False])
+
+
+async def test_where_nobody_waits_for_it_nothing_is_looked_at(by_hand: Node) -> None:
+    assert by_hand.assignment is not None
+    by_hand.assignment = replace(by_hand.assignment, confirm=0.0)
+    by_hand.ran()
+    assert await by_hand.look(100) is None
+    assert by_hand.network.looked == 0
+    assert by_hand.confirming.told() is None
+
+
+async def test_a_disk_that_refuses_is_said_once_and_ends_nothing(by_hand: Node) -> None:
+    (by_hand.directory / "state").mkdir()
+    (by_hand.directory / "state" / "confirmation.json").write_text("{")
+    for _ in range(3):
+        assert await by_hand.confirming.step() == 30.0
+    assert by_hand.rig.log.text.count("the confirmation of a release") == 1
+    assert by_hand.confirming.told() is None
+
+
+async def test_an_agent_that_ends_does_not_wait_for_a_look(by_hand: Node) -> None:
+    by_hand.ran()
+    leave, looking = asyncio.Event(), asyncio.Event()
+
+    async def hangs() -> bool:
+        looking.set()
+        return await asyncio.Event().wait()
+
+    by_hand.network.look = hangs  # type: ignore[method-assign]
+    by_hand.agent_starts()
+    keeping = asyncio.create_task(by_hand.confirming.keep(leave))
+    async with asyncio.timeout(60):
+        await looking.wait()
+        leave.set()
+        await keeping
+
+
+async def test_it_looks_when_something_has_changed_and_again_and_again(by_hand: Node) -> None:
+    leave = asyncio.Event()
+    keeping = asyncio.create_task(by_hand.confirming.keep(leave))
+    async with asyncio.timeout(60):
+        while not by_hand.network.looked:
+            await asyncio.sleep(0)
+        by_hand.ran()
+        by_hand.rig.agent.recheck()
+        while "app/tags/r2: confirmed" not in by_hand.rig.log.text:
+            await by_hand.tell()
+            await asyncio.sleep(0)
+        leave.set()
+        await keeping

@@ -1,0 +1,52 @@
+"""Catalogs that are compiled for a caller: one at a time, told when asked again."""
+
+import asyncio
+
+import pytest
+
+from localpuppet.base.errors import BusyError
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.fleet.agent.compilation_jobs import EACH, WORKING, CompilationJobs
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.requests.compile import Compile
+from tests.doubles.ports import FakeLog
+
+
+class FakeCompiling:
+    """Compilations that end when the test says."""
+
+    def __init__(self) -> None:
+        self.on = 0
+        self.ends: asyncio.Queue[RunCompletion] = asyncio.Queue()
+
+    async def run(self, order: Compile) -> RunCompletion:
+        self.on += 1
+        assert self.on == 1, "never two at once"
+        try:
+            return await self.ends.get()
+        finally:
+            self.on -= 1
+
+
+def compile_of(number: int) -> Compile:
+    return Compile(release=ReleasePath(f"app/tags/r{number}"))
+
+
+async def test_they_are_compiled_one_after_the_other_and_told() -> None:
+    runner = FakeCompiling()
+    candidates = CompilationJobs(runner, log=FakeLog())
+    for number in range(EACH):
+        assert candidates.ask("choria=alice", compile_of(number)) == WORKING
+    with pytest.raises(BusyError, match="2 compilations of choria=alice wait on this node"):
+        candidates.ask("choria=alice", compile_of(EACH))
+    assert candidates.ask("choria=bob", compile_of(0)) == WORKING
+    runner.ends.put_nowait(RunCompletion(fate=RequestedRunResult.OVER, told={"added": ["x"]}))
+    runner.ends.put_nowait(
+        RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="does not compile")
+    )
+    runner.ends.put_nowait(RunCompletion(fate=RequestedRunResult.IMPOSSIBLE))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert candidates.ask("choria=alice", compile_of(0)) == {"state": "done", "added": ["x"]}
+    assert candidates.ask("choria=alice", compile_of(1)) == "does not compile"
+    assert candidates.ask("choria=bob", compile_of(0)) == "the catalog was not compiled"

@@ -1,0 +1,116 @@
+"""How the agent notices runs and holds that are not its own."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from localpuppet.fleet.agent.run_traces import RunTraces, notice
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    for name in ("runs", "holds"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "lock").touch()
+    for name in ("runs", "holds", "lock"):
+        os.utime(tmp_path / name, (1, 1))
+    return tmp_path
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "a run took the lock": lambda state: (state / "lock").write_text("{}"),
+    "a record": lambda state: (state / "runs/20261120T140312.482913Z-7f3a").mkdir(),
+    "a hold": lambda state: (state / "holds/1.json").touch(),
+    "the first hold ever": lambda state: (state / "holds").rmdir(),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_trace_is_seen_once(state: Path, name: str) -> None:
+    traces = RunTraces(state)
+    assert not traces.changed()
+    CHANGES[name](state)
+    assert [traces.changed(), traces.changed()] == [True, False]
+
+
+def test_what_was_there_before_is_no_news(state: Path) -> None:
+    CHANGES["a hold"](state)
+    assert not RunTraces(state).changed()
+
+
+def test_a_node_on_which_nothing_ever_ran_has_no_traces_until_something_does(
+    tmp_path: Path,
+) -> None:
+    traces = RunTraces(tmp_path / "var")
+    assert not traces.changed()
+    (tmp_path / "var/runs").mkdir(parents=True)
+    assert [traces.changed(), traces.changed()] == [True, False]
+
+
+def test_what_is_none_of_it_is_not_seen(state: Path) -> None:
+    traces = RunTraces(state)
+    (state / "metrics.prom").touch()
+    (state / "cache").mkdir()
+    assert not traces.changed()
+
+
+class Told:
+    """Counts, and lets a test wait until it was told so often."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._news = asyncio.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._news.set()
+
+    async def until(self, count: int) -> None:
+        while self.count < count:
+            await self._news.wait()
+            self._news.clear()
+
+
+async def test_whoever_waits_is_told_at_once_when_there_is_a_reason_to_look(state: Path) -> None:
+    told, changed = Told(), asyncio.Event()
+    task = asyncio.create_task(notice(RunTraces(state), changed, told))
+    await asyncio.sleep(0)
+    CHANGES["a hold"](state)
+    changed.set()
+    await told.until(1)
+    assert not changed.is_set(), "so that the next one is heard, too"
+    CHANGES["a record"](state)
+    changed.set()
+    await told.until(2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told.count == 2
+
+
+async def test_a_reason_to_look_without_a_trace_is_told_to_nobody(state: Path) -> None:
+    told, changed = Told(), asyncio.Event()
+    task = asyncio.create_task(notice(RunTraces(state), changed, told))
+    changed.set()
+    while changed.is_set():
+        await asyncio.sleep(0)
+    CHANGES["a hold"](state)
+    changed.set()
+    await told.until(1)
+    task.cancel()
+    assert told.count == 1
+
+
+async def test_a_cancellation_that_comes_with_a_reason_to_look_is_not_forgotten(
+    state: Path,
+) -> None:
+    changed = asyncio.Event()
+    task = asyncio.create_task(notice(RunTraces(state), changed, Told()))
+    await asyncio.sleep(0)
+    changed.set()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -1,0 +1,210 @@
+"""A node that was made anew learns from its own entry on the bus how far it had come."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.machine.flock import Flock
+from localpuppet.fleet.inventory.outbox import Outbox
+from localpuppet.fleet.wiring.reinstalled_node import ReinstalledNode
+from localpuppet.node.wiring.node import NodeWiring
+from tests.rigs.forge import Forge, Repo, klass
+from tests.rigs.node import Node, make_node
+from tests.rigs.signing import TAGGED_AT, payload, put_tag
+
+# What outlives the machine: who the node is, and the bus.
+KEPT = ("keys", "trusted")
+
+
+@pytest.fixture
+def web(forge: Forge) -> Repo:
+    """Releases r1 and r2, one tagged an hour after the other."""
+    repo = forge.repo("web")
+    for number in (1, 2):
+        tag = f"r{number}"
+        files = {"manifest.yaml": "modulepath: []\n", "web/manifests/init.pp": klass("web", tag)}
+        repo.commit(files)
+        put_tag(repo, tag, payload(repo, tag, tag, at=TAGGED_AT + 3600 * number))
+    return repo
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Forge:
+    return Forge(tmp_path / "forge")
+
+
+@pytest.fixture
+def applied(node: Node, web: Repo, tmp_path: Path) -> Node:
+    """A node that has applied r2, and said so on the bus."""
+    node.settings(
+        node="web01.example.com",
+        bus="sqlite",
+        buses={"sqlite": {"path": str(tmp_path / "bus.sqlite")}},
+        allow_file_urls=True,
+        sources={"web": {"git": web.url}},
+    )
+    node.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    assert "as this node said" not in done.err
+    node.wait_until(Outbox(node.state).is_published)
+    return node
+
+
+def made_anew(node: Node, *, kept: tuple[str, ...] = KEPT) -> None:
+    """Take everything from the node that it has learnt, and give it an older release."""
+    for path in node.state.iterdir():
+        if path.name not in kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for link in (node.root / "modules/web/tags").iterdir():
+        link.unlink()
+    node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
+
+
+def test_a_node_made_anew_does_not_go_back_unless_somebody_says_so(applied: Node) -> None:
+    made_anew(applied)
+    refused = applied.run("apply")
+    assert refused.code == 2
+    assert "as this node said on the bus, its last is web/tags/r2" in refused.err
+    assert "web/tags/r1 is older, by the times of their tags, than web/tags/r2" in refused.err
+    assert applied.run("check").code == 2
+    allowed = applied.run("apply", "--allow-rollback")
+    assert allowed.code == 0, allowed.err
+    assert applied.run("apply").code == 0, "its own order counts from now on"
+
+
+def test_what_another_key_signed_does_not_count_and_stops_nobody(applied: Node) -> None:
+    made_anew(applied, kept=())
+    done = applied.run("apply")
+    assert done.code == 0, done.err
+    assert "what this node said on the bus of one before does not count" in done.err
+
+
+def test_an_agent_that_is_there_has_asked_the_bus_already(applied: Node) -> None:
+    made_anew(applied)
+    assert applied.run("stage").code == 0
+    # As an agent would: without one, who asks brings the view up to date.
+    assert applied.run("nodes", "--role", "web").code == 0
+    with agent_of(applied):
+        checked = applied.run("check")
+    assert checked.code == 2
+    assert "as this node said on the bus, its last is web/tags/r2" in checked.err
+
+
+@contextmanager
+def agent_of(node: Node) -> Iterator[None]:
+    """Be there as the node's agent is, and read nothing."""
+    (node.state / "agent").mkdir(exist_ok=True)
+    held = Flock.take(node.state / "agent/lock")
+    assert held is not None
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def test_an_agent_that_has_just_started_is_waited_for(applied: Node) -> None:
+    made_anew(applied)
+    notes: list[str] = []
+    wiring = NodeWiring(str(applied.root))
+    with agent_of(applied):
+        assert ReinstalledNode(wiring, reading=0.1).applied("web", notes.append) is None
+    waits, problem = notes
+    assert waits == "the agent has not read the bus yet: the run waits for it, 0.1 s at the most"
+    assert problem.endswith("does not count: inventory: the agent has not read the bus yet")
+
+    notes.clear()
+    with ExitStack() as agent:
+        agent.enter_context(agent_of(applied))
+
+        def note(text: str) -> None:
+            notes.append(text)
+            if text.startswith("the agent has not read the bus yet"):
+                agent.close()
+                assert applied.run("nodes", "--role", "web").code == 0
+                agent.enter_context(agent_of(applied))
+
+        said = ReinstalledNode(wiring).applied("web", note)
+    assert said is not None
+    assert str(said.app) == "web/tags/r2"
+    assert len(notes) == 2
+    assert notes[1].endswith("its last is web/tags/r2")
+
+
+def test_a_bus_that_is_away_keeps_no_node_from_its_first_run(node: Node, web: Repo) -> None:
+    node.settings(
+        node="web01.example.com",
+        bus="nats",
+        buses={"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1},
+        allow_file_urls=True,
+        sources={"web": {"git": web.url}},
+    )
+    node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    assert "what this node said on the bus of one before does not count" in done.err
+
+
+def test_a_run_of_the_agents_learns_it_too(applied: Node) -> None:
+    made_anew(applied)
+    raw = json.loads((applied.root / "localpuppet.yaml").read_text())
+    socket = str(applied.root / "a.sock")
+    more = {**raw, "agent": {"every": "2s"}, "socket": socket}
+    applied.write("localpuppet.yaml", json.dumps(more))
+    applied.start("agent")
+    older = "web/tags/r1 is older, by the times of their tags, than web/tags/r2"
+    applied.wait_until(lambda: older in applied.run("history").out)
+
+
+@pytest.fixture
+def newcomer(applied: Node, tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
+    """Another node of that bus, which knows the first one and has staged nothing."""
+    made = make_node(tmp_path / "lb01", puppet_probe)
+    shutil.copy(applied.root / "localpuppet.yaml", made.root)
+    file = made.root / "localpuppet.yaml"
+    file.write_text(file.read_text().replace("web01.example.com", "lb01.example.com"))
+    made.write("web01.pem", applied.run("keys", "show").out)
+    assert made.run("keys", "init").code == 0
+    pinned = made.run("keys", "trust", "web01.example.com", str(made.root / "web01.pem"))
+    assert pinned.code == 0, pinned.err
+    yield made
+    made.end()
+
+
+def move_tag(web: Repo, tag: str) -> None:
+    web.commit({"web/manifests/init.pp": klass("web", "moved")})
+    web.git("tag", "-d", tag)
+    put_tag(web, tag, payload(web, tag, tag, at=TAGGED_AT + 7200))
+
+
+def test_a_tag_that_is_another_commit_on_other_nodes_is_refused(newcomer: Node, web: Repo) -> None:
+    before = web.git("rev-parse", "r2^{commit}")
+    move_tag(web, "r2")
+    after = web.git("rev-parse", "r2^{commit}")
+    refused = newcomer.run("stage", "web/tags/r2")
+    assert refused.code == 3, refused.err
+    assert f"r2 is {after[:12]} here, but {before[:12]} on web01.example.com" in refused.err
+    assert not (newcomer.root / "modules/web").exists()
+    assert newcomer.run("release", "verify", "web/tags/r2").code == 2, "it is not staged"
+    assert newcomer.run("stage", "web/tags/r2").code == 3, "the refusal is not forgotten"
+    taken = newcomer.run("stage", "--accept-moved", "web/tags/r2")
+    assert taken.code == 0, taken.err
+    assert newcomer.run("stage", "web/tags/r2").code == 0
+
+
+def test_a_tag_that_is_the_same_on_other_nodes_is_taken(newcomer: Node) -> None:
+    for tag in ("r2", "r1"):
+        staged = newcomer.run("stage", f"web/tags/{tag}")
+        assert (staged.code, staged.err) == (0, "")
+
+
+def test_a_bus_that_cannot_be_asked_stops_no_release(newcomer: Node, tmp_path: Path) -> None:
+    for file in tmp_path.glob("bus.sqlite*"):
+        file.write_bytes(b"rubbish" * 1000)
+    staged = newcomer.run("stage", "web/tags/r2")
+    assert staged.code == 0, staged.err
+    assert "warning: web/tags/r2 was not compared with other nodes: " in staged.err

@@ -1,0 +1,52 @@
+"""What was verified, and by which signers file."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.git.names import GitUrl, Tag
+from localpuppet.node.releases.lock import Pin
+from localpuppet.node.releases.source import ReleaseSource
+from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.releases.verification_cache import VerificationCache, rules_digest
+
+APP = ReleasePath("web/tags/r1")
+URL = GitUrl("https://git.example.net/web.git")
+PIN = Pin(url=URL, tag=Tag("r1"), tag_object="a" * 40, commit="b" * 40, tree_sha256="c" * 64)
+
+
+def test_a_signer_who_is_removed_while_a_release_is_staged_vouches_for_nothing(
+    tmp_path: Path,
+) -> None:
+    signers = tmp_path / "signers"
+    signers.write_text("mallory key\n")
+    source = ReleaseSource(name="web", url=URL, signers=signers)
+    verified = VerificationCache(tmp_path / "state")
+    rules = rules_digest(source)  # git verifies by these
+    signers.write_text("alice key\n")
+    verified.note([(source, PIN, rules)])
+    assert not verified.noted().accepts(source, PIN)
+    verified.note([(source, PIN, rules_digest(source))])
+    assert verified.noted().accepts(source, PIN)
+
+
+def test_what_is_noted_together_is_found_and_the_rest_of_a_release_is_named(
+    tmp_path: Path,
+) -> None:
+    signers = tmp_path / "signers"
+    signers.write_text("alice key\n")
+    sources = {name: ReleaseSource(name=name, url=URL, signers=signers) for name in ("web", "dist")}
+    sources["open"] = ReleaseSource(name="open", url=URL, signers=None)
+    dist = replace(PIN, tag=Tag("r7"), tree_sha256="d" * 64)
+    collections = {"open/tags/r1": "e" * 64, "dist/tags/r7": dist.tree_sha256}
+    staged = StagedRelease(app=APP, pin=PIN, composition="", modules={}, sources=collections)
+    verified = VerificationCache(tmp_path / "state")
+    assert verified.noted().unverified(staged, sources) == APP
+    assert verified.noted().unverified(staged, {}) is None
+    rules = {name: rules_digest(source) for name, source in sources.items()}
+    verified.note([(sources["web"], PIN, rules["web"]), (sources["open"], PIN, "")])
+    assert verified.noted().unverified(staged, sources) == "dist/tags/r7"
+    verified.note([(sources["web"], PIN, rules["web"]), (sources["dist"], dist, rules["dist"])])
+    assert verified.noted().unverified(staged, sources) is None
+    signers.write_text("bob key\n")
+    assert verified.noted().unverified(staged, sources) == APP

@@ -1,0 +1,78 @@
+"""What a run with noop would have changed: of which runs it is told, and the node's secret."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import RunId
+from localpuppet.node.puppet.changes import PredictedChanges
+from localpuppet.node.runs.noop_report import FILE, NoopReporter
+from localpuppet.node.runs.records import Records
+from localpuppet.node.runs.run import Outcome, RunState, Status
+from tests.doubles.ports import FakeProcesses
+
+RUN = "20261120T140000.000000Z-abcd"
+SALT = "5a" * 16
+EVENT = {"property": "mode", "status": "noop", "previous_value": "0644", "desired_value": "0600"}
+RESOURCE = {"resource_type": "File", "title": "/etc/motd", "events": [EVENT]}
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return Records(tmp_path / "runs", FakeProcesses())
+
+
+def ended(records: Records, **more: Any) -> None:
+    """Leave the record of a run with noop that found one thing to change."""
+    directory = records.directory / RUN
+    directory.mkdir(parents=True, exist_ok=True)
+    fields: dict[str, Any] = {"outcome": Outcome.UNCHANGED, "noop": True, **more}
+    status = Status(
+        id=RunId.parse(RUN),
+        state=RunState.FINISHED,
+        app="shop/tags/r7",
+        started_at="2026-11-20T14:00:00Z",
+        **fields,
+    )
+    (directory / "status.json").write_text(json.dumps(status.to_dict()))
+    report = {"resource_statuses": {"File[/etc/motd]": RESOURCE}}
+    (directory / "report.json").write_text(json.dumps(report))
+
+
+def test_a_node_keeps_its_secret_and_marks_are_the_same_with_the_same_salt(
+    records: Records, tmp_path: Path
+) -> None:
+    ended(records)
+    told = NoopReporter(tmp_path, records)(RUN, SALT)
+    found = PredictedChanges.from_dict(told)
+    assert (found.release, [str(one) for one in found.changes]) == (
+        "shop/tags/r7",
+        ["File[/etc/motd] mode"],
+    )
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+    assert NoopReporter(tmp_path, records)(RUN, SALT) == told, "another agent of the same node"
+    assert NoopReporter(tmp_path, records)(RUN, "5b" * 16) != told
+    (tmp_path / FILE).unlink()
+    assert NoopReporter(tmp_path, records)(RUN, SALT) != told
+
+
+def test_what_has_changed_something_or_failed_is_not_told(records: Records, tmp_path: Path) -> None:
+    tell = NoopReporter(tmp_path, records)
+    for more in ({"noop": False}, {"outcome": Outcome.FAILED}):
+        ended(records, **more)
+        with pytest.raises(InvalidInputError, match="is not a run with noop that succeeded"):
+            tell(RUN, SALT)
+    ended(records)
+    (records.directory / RUN / "report.json").write_text('{"resource_statuses": {"x": 1}}')
+    with pytest.raises(StateError, match="not a Puppet report"):
+        tell(RUN, SALT)
+    (records.directory / RUN / "report.json").unlink()
+    with pytest.raises(StateError, match="has no report"):
+        tell(RUN, SALT)
+    ended(records)
+    (tmp_path / FILE).write_bytes(b"short")
+    with pytest.raises(StateError, match="is damaged"):
+        tell(RUN, SALT)

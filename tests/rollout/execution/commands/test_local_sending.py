@@ -1,0 +1,105 @@
+"""A word in the journal of this machine: it is said to be done when the process has done it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.rollout.execution.commands.command import (
+    RolloutCommand,
+    SentCommand,
+    identify_pause,
+    meaning,
+)
+from localpuppet.rollout.execution.commands.local_sending import say_here
+from localpuppet.rollout.execution.events import (
+    Event,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutPaused,
+    RolloutStopped,
+)
+from localpuppet.rollout.execution.journal import RolloutJournal
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.state import RolloutState
+from tests.doubles.simulated_loop import run_simulated
+from tests.rollout.execution.simulated import ID, began
+
+AT = "2026-11-22T11:00:00.000000Z"
+PAUSED = RolloutPaused(why="1 node failed")
+ABOUT = identify_pause(RolloutState.of([began([1], [2]), PAUSED]))
+GO_ON = SentCommand(word=RolloutCommand.CONTINUE, caller="choria=alice", machine="pc", about=ABOUT)
+HEARD = meaning(GO_ON, RolloutState(began([1])))
+STOPPED = RolloutStopped(ending=RolloutEnding.STOPPED, why="stopped by choria=bob on laptop")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> RolloutJournal:
+    """Return the journal of a rollout that waits, which this process goes on with."""
+    found = Journals(tmp_path).begin(began([1], [2]), at=AT)
+    found.append(PAUSED, at=AT)
+    return found
+
+
+def said_while(journal: RolloutJournal, later: Callable[[], None]) -> None:
+    """Say it, while something happens a second later."""
+
+    async def work() -> None:
+        saying = asyncio.create_task(say_here(journal, GO_ON))
+        await asyncio.sleep(1)
+        assert not saying.done()
+        assert [one[1:] for one in journal.said(0)] == [
+            (RolloutCommand.CONTINUE, "choria=alice", ABOUT)
+        ]
+        later()
+        await saying
+
+    run_simulated(work())
+
+
+def test_a_word_is_done_when_the_journal_says_so(journal: RolloutJournal) -> None:
+    def more() -> None:
+        journal.append(HEARD, RolloutEnded(ending=RolloutEnding.DONE, why="", left={}), at=AT)
+        journal.close()
+
+    said_while(journal, more)
+
+
+@pytest.mark.parametrize(
+    ("event", "problem"), [(STOPPED, "is ending already"), (HEARD, "")], ids=["other", "own"]
+)
+def test_of_two_people_who_decide_each_is_told_who_did(
+    journal: RolloutJournal, event: Event, problem: str
+) -> None:
+    def decided() -> None:
+        journal.append(event, at=AT)
+
+    if problem:
+        with pytest.raises(InvalidInputError, match=problem):
+            said_while(journal, decided)
+    else:
+        said_while(journal, decided)
+
+
+def test_who_does_not_hear_has_not_agreed(journal: RolloutJournal) -> None:
+    with pytest.raises(UnavailableError, match="did not receive the command within 60 s"):
+        said_while(journal, lambda: None)
+    with pytest.raises(
+        UnavailableError, match=f"ended before it received the command.*resume {ID}"
+    ):
+        run_simulated(ended(journal))
+    run_simulated(refused(journal))
+
+
+async def ended(journal: RolloutJournal) -> None:
+    journal.forget_words()
+    journal.close()
+    await say_here(journal, GO_ON)
+
+
+async def refused(journal: RolloutJournal) -> None:
+    journal.append(STOPPED, at=AT)
+    with pytest.raises(InvalidInputError, match="is ending already"):
+        await say_here(journal, GO_ON)

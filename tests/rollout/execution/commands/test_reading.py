@@ -1,0 +1,280 @@
+"""Words over a bus: who is believed, what is bound to what, and what is answered."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import RefusedError
+from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
+from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint
+from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
+from localpuppet.rollout.execution.commands.message import JournalExtent, SignedCommand
+from localpuppet.rollout.execution.commands.reading import WORDS, BusCommandReader
+from localpuppet.rollout.execution.commands.sending import CommandSender
+from localpuppet.rollout.execution.events import Event, RolloutPaused, RolloutResumed
+from localpuppet.rollout.execution.journals import Journals
+from tests.doubles.identities import Person, person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeClock
+from tests.doubles.simulated_loop import run_simulated
+from tests.rollout.execution.simulated import ID, began
+
+AT = "2026-11-22T11:00:00.000000Z"
+PAUSED = RolloutPaused(why="1 node failed")
+ALICE = SignerName("alice")
+
+
+class Site:
+    """Alice's rollout on one machine; Alice, Bob who may, and Carol on another."""
+
+    def __init__(self, directory: Path) -> None:
+        self.alice, self.bob, self.carol = person("alice"), person("bob"), person("carol")
+        self.verifier = verifier(directory, self.alice, self.bob, self.carol)
+        self.clock = FakeClock()
+        self.store = MemoryStore(now=self.clock.monotonic)
+        self.kv = MemoryKeyValue(self.store)
+        self.journal = Journals(directory / "rollouts").begin(began([1], [2]), at=AT)
+        self.taken: list[SentCommand] = []
+        self.refusal = ""
+        self.ears = self.hearing(self.kv)
+
+    def hearing(self, kv: MemoryKeyValue) -> BusCommandReader:
+        return BusCommandReader(
+            kv,
+            signer=self.alice.signer,
+            verifier=self.verifier,
+            journal=self.journal,
+            denied=lambda who: "" if who == "bob" else f"denied by policy line 1: {who}",
+            clock=self.clock,
+        )
+
+    def take(self, said: SentCommand) -> str:
+        self.taken.append(said)
+        return self.refusal
+
+    def head(self, *, epoch: int = 1, rollout: RolloutId = ID) -> PublishedCheckpoint:
+        """Return the head that the journal comes to now."""
+        events = tuple(self.journal.events())
+        head = RolloutCheckpoint(rollout=rollout, epoch=epoch, events=events)
+        return PublishedCheckpoint(head=head, revision=1, signer=ALICE)
+
+    def happens(self, *events: Event) -> None:
+        self.journal.append(*events, at=AT)
+
+    async def say(
+        self, who: Person, word: RolloutCommand, to: PublishedCheckpoint, about: str = ""
+    ) -> None:
+        speaker = CommandSender(
+            self.kv,
+            signer=who.signer,
+            verifier=self.verifier,
+            clock=self.clock,
+            machine="laptop",
+        )
+        await speaker.say(word, owner=ALICE, to=to, about=about)
+
+    def put(self, token: bytes, name: str = "x") -> None:
+        self.store.write(f"{layout.words_of('bob', 'alice')}{ID}/{name}", token, None)
+
+    def spoken(self, **changes: object) -> SignedCommand:
+        now = int(self.clock.now().timestamp())
+        fresh = SignedCommand(
+            caller=self.bob.name,
+            receiver=ALICE,
+            iat=now,
+            exp=now + 60,
+            jti="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+            owner=ALICE,
+            rollout=ID,
+            epoch=1,
+            sight=JournalExtent.of(self.journal.events()),
+            word=RolloutCommand.STOP,
+            machine="laptop",
+        )
+        return replace(fresh, **changes)  # type: ignore[arg-type]
+
+    def signed(self, spoken: SignedCommand, kind: MessageKind = MessageKind.WORD) -> bytes:
+        return self.bob.signer.sign(spoken.to_payload(), kind)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def heard(site: Site, work: Callable[[], object]) -> None:
+    """Do something while the rollout listens."""
+
+    async def both() -> None:
+        hearing = asyncio.create_task(site.ears.hear(site.take))
+        await asyncio.sleep(1)
+        done = work()
+        if asyncio.iscoroutine(done):
+            await done
+        await asyncio.sleep(1)
+        hearing.cancel()
+
+    run_simulated(both())
+
+
+def test_a_word_is_taken_and_whoever_said_it_hears_so(site: Site) -> None:
+    site.happens(PAUSED)
+
+    async def work() -> None:
+        await site.say(site.alice, RolloutCommand.CONTINUE, site.head())
+        await site.say(
+            site.bob, RolloutCommand.APPROVE, site.head(), "n01.example.com 1d899382700659a1"
+        )
+        site.refusal = "is not paused"
+        with pytest.raises(InvalidInputError, match=f"{ID}: is not paused"):
+            await site.say(site.bob, RolloutCommand.CONTINUE, site.head())
+
+    heard(site, work)
+    assert site.taken == [
+        SentCommand(word=RolloutCommand.CONTINUE, caller="choria=alice", machine="laptop"),
+        SentCommand(
+            word=RolloutCommand.APPROVE,
+            caller="choria=bob",
+            machine="laptop",
+            about="n01.example.com 1d899382700659a1",
+        ),
+        SentCommand(word=RolloutCommand.CONTINUE, caller="choria=bob", machine="laptop"),
+    ]
+
+
+def test_who_may_not_speak_is_told_so(site: Site) -> None:
+    async def work() -> None:
+        with pytest.raises(InvalidInputError, match="denied by policy line 1: carol"):
+            await site.say(site.carol, RolloutCommand.STOP, site.head())
+
+    heard(site, work)
+    assert site.taken == []
+
+
+def test_a_word_is_for_what_its_speaker_knew(site: Site) -> None:
+    """Not for another epoch, nor for another history."""
+    site.happens(PAUSED)
+    before = site.head()
+    other = replace(before.head, events=before.head.events[1:])
+
+    async def work() -> None:
+        for to, reason in (
+            (site.head(epoch=2), "is for epoch 2, this is 1"),
+            (replace(before, head=other), "took another course than the sender knows"),
+        ):
+            with pytest.raises(InvalidInputError, match=reason):
+                await site.say(site.bob, RolloutCommand.STOP, to)
+        site.happens(PAUSED)
+        await site.say(site.bob, RolloutCommand.STOP, before)
+        site.happens(RolloutResumed(epoch=2))
+        with pytest.raises(InvalidInputError, match="is for epoch 1, this is 2"):
+            await site.say(site.bob, RolloutCommand.STOP, before)
+
+    heard(site, work)
+    assert [one.word for one in site.taken] == [RolloutCommand.STOP]
+
+
+def test_a_word_that_is_repeated_is_heard_once(site: Site) -> None:
+    def work() -> None:
+        for number in range(3):
+            site.put(site.signed(site.spoken()), str(number))
+
+    heard(site, work)
+    assert len(site.taken) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"caller": SignerName("carol")},
+        {"caller": ALICE},
+        {"receiver": SignerName("carol")},
+        {"owner": SignerName("bob")},
+        {"rollout": RolloutId("20261122T110000Z-ffff")},
+    ],
+)
+def test_what_is_not_its_signers_or_not_for_this_rollout_is_passed_over(
+    site: Site, changes: dict[str, object]
+) -> None:
+    heard(site, lambda: site.put(site.signed(site.spoken(**changes))))
+    assert site.taken == []
+    assert not [key for key in site.store.kept if "/replies/" in key]
+
+
+def test_old_words_and_what_is_not_a_word_are_not_heard(site: Site) -> None:
+    def work() -> None:
+        now = int(site.clock.now().timestamp())
+        site.put(site.signed(site.spoken(iat=now - 100, exp=now - 40)), "1")
+        site.put(site.signed(site.spoken(exp=now + 4000)), "2")
+        site.put(site.signed(site.spoken(), MessageKind.REQUEST), "3")
+        site.put(b"x", "4")
+        site.put(site.bob.signer.sign(b'{"iss": "choria=bob"}', MessageKind.WORD), "5")
+        site.put(person("mallory").signer.sign(b"{}", MessageKind.WORD), "6")
+
+    heard(site, work)
+    assert site.taken == []
+
+
+def test_who_says_too_much_keeps_nobody_else_from_speaking(site: Site) -> None:
+    async def work() -> None:
+        for number in range(30):
+            jti = f"3f2504e0-4f89-41d3-9a0c-{number:012x}"
+            site.put(site.signed(site.spoken(jti=jti)), str(number))
+        await asyncio.sleep(1)
+        await site.say(site.alice, RolloutCommand.STOP, site.head())
+
+    heard(site, work)
+    by_bob = [one for one in site.taken if one.caller == "choria=bob"]
+    assert (len(by_bob), len(site.taken)) == (WORDS.each, 21)
+
+
+def test_silence_is_not_taken_for_consent(site: Site) -> None:
+    async def work() -> None:
+        with pytest.raises(UnavailableError, match="its controller did not reply"):
+            await site.say(site.bob, RolloutCommand.STOP, site.head())
+
+    run_simulated(work())
+
+
+def test_after_an_outage_it_hears_again(site: Site) -> None:
+    async def work() -> None:
+        site.store.away = True
+        site.store.wake()
+        await asyncio.sleep(60)
+        site.store.away = False
+        await asyncio.sleep(60)
+        await site.say(site.bob, RolloutCommand.STOP, site.head())
+
+    heard(site, work)
+    assert len(site.taken) == 1
+
+
+class Answerless(MemoryKeyValue):
+    """A store where nobody may answer Bob."""
+
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
+    ) -> int | None:
+        if key.startswith(layout.replies_to("bob")):
+            raise RefusedError("not allowed", where="bus")
+        return await super()._write(key, value, ttl, expected)
+
+
+def test_who_cannot_be_answered_leaves_it_open_to_others(site: Site) -> None:
+    """A roster's admin may say everything, and nobody may answer an admin."""
+    site.ears = site.hearing(Answerless(site.store))
+
+    async def work() -> None:
+        with pytest.raises(UnavailableError, match="its controller did not reply"):
+            await site.say(site.bob, RolloutCommand.STOP, site.head())
+        await site.say(site.alice, RolloutCommand.STOP, site.head())
+
+    heard(site, work)
+    assert [one.caller for one in site.taken] == ["choria=bob", "choria=alice"]

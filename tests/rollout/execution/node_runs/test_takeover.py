@@ -1,0 +1,113 @@
+"""A process that was overtaken: what it makes of a node's word on who goes on."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from localpuppet.base.errors import BusyError
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.requests.client import NodeAnswer
+from localpuppet.fleet.requests.request import Arguments, Enable
+from localpuppet.fleet.requests.rollout import RolloutReference
+from localpuppet.fleet.requests.status import StatusRequest
+from localpuppet.rollout.execution.events import RolloutTakenOver
+from localpuppet.rollout.execution.node_runs.takeover import TakeoverCheck
+from tests.rollout.execution.answering import Client, replied
+from tests.rollout.execution.simulated import ID, began, node
+
+AT = "2026-11-22T11:00:00.000000Z"
+MINE = Enable(rollout=RolloutReference(id=ID, epoch=2))
+TAKEN = Enable(rollout=RolloutReference(id=ID, epoch=2, caller="choria=alice"))
+
+
+class Told:
+    """What was to be believed.
+
+    Args:
+        believed: Whether it is.
+    """
+
+    def __init__(self, *, believed: bool = True) -> None:
+        self.believed = believed
+        self.words: list[RolloutTakenOver] = []
+
+    async def believes(self, found: RolloutTakenOver) -> bool:
+        self.words.append(found)
+        return self.believed
+
+
+def spoken(epoch: Json = 3, by: Json = "choria=bob", since: Json = AT) -> NodeAnswer:
+    return replied({"spoken_for": {"epoch": epoch, "by": by, "since": since}})
+
+
+async def heed(
+    told: Told, answer: NodeAnswer | None, args: Arguments = MINE, *, me: str = "choria=alice"
+) -> Client:
+    """Have it looked at that a node refused something, in epoch 2; return who asked."""
+    client = Client(answer)
+    client.whose = me
+    overtaking = TakeoverCheck(client=client, began=began([1]), believes=told.believes)
+    await overtaking.heed(node(1), args)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("answer", "args", "me", "who"),
+    [
+        (spoken(), MINE, "choria=alice", "choria=bob"),
+        (spoken(epoch=2), MINE, "choria=alice", "choria=bob"),
+        (spoken(by=""), MINE, "choria=alice", "choria=alice"),  # from another machine
+        (spoken(by=""), TAKEN, "choria=carol", "choria=alice"),
+        (spoken(epoch=2), TAKEN, "choria=carol", "choria=bob"),
+    ],
+)
+async def test_who_goes_on_by_the_word_of_a_node_ends_this_process(
+    answer: NodeAnswer, args: Arguments, me: str, who: str
+) -> None:
+    told = Told()
+    with pytest.raises(BusyError) as caught:
+        await heed(told, answer, args, me=me)
+    (word,) = told.words
+    assert (word.caller, word.since) == (who, datetime(2026, 11, 22, 11, tzinfo=UTC))
+    assert str(caught.value) == (
+        f"rollout {ID} was taken over by {who} at 2026-11-22 11:00:00 UTC: later events are in"
+        " that controller's journal"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "args", "me"),
+    [
+        (spoken(epoch=1), MINE, "choria=alice"),
+        (spoken(epoch=2, by=""), MINE, "choria=alice"),
+        (spoken(epoch=2), TAKEN, "choria=bob"),
+        (spoken(by="bob\x1b[2J"), MINE, "choria=alice"),
+        (spoken(since="soon"), MINE, "choria=alice"),
+        (spoken(epoch="3"), MINE, "choria=alice"),
+        (replied({"spoken_for": []}), MINE, "choria=alice"),
+        (replied({"spoken_for": {}}), MINE, "choria=alice"),
+        (replied({"state": "idle"}), MINE, "choria=alice"),
+        (replied("rollout: is an unknown argument"), MINE, "choria=alice"),
+        (NodeAnswer(reply=None, problem="did not answer"), MINE, "choria=alice"),
+        (None, MINE, "choria=alice"),
+    ],
+)
+async def test_any_other_refusal_is_that_of_its_node(
+    answer: NodeAnswer | None, args: Arguments, me: str
+) -> None:
+    told = Told()
+    client = await heed(told, answer, args, me=me)
+    assert told.words == []
+    ((action, asked),) = client.asked
+    assert (action, isinstance(asked, StatusRequest)) == ("status", True)
+
+
+async def test_one_node_whose_word_is_not_believed_ends_nothing() -> None:
+    told = Told(believed=False)
+    await heed(told, spoken())
+    assert len(told.words) == 1
+
+
+async def test_what_is_not_about_the_rollout_is_not_looked_at() -> None:
+    for args in (Enable(), StatusRequest(rollout=RolloutReference(id=ID, epoch=1))):
+        assert (await heed(Told(), spoken(), args)).asked == []

@@ -1,0 +1,337 @@
+"""Heads of journals on a bus: bounded, the caller's own, one who goes on, and who was overtaken."""
+
+import asyncio
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import RefusedError
+from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.rollout.execution.checkpoint import (
+    MAX_INFLATED,
+    MAX_PACKED,
+    RolloutCheckpoint,
+    Summary,
+)
+from localpuppet.rollout.execution.checkpoints import (
+    CheckpointKeeper,
+)
+from localpuppet.rollout.execution.events import (
+    Event,
+    NodeRun,
+    NodeRunsStarted,
+    RolloutEnded,
+    RolloutEnding,
+    RolloutResumed,
+    RolloutStopped,
+)
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.resuming import head_of
+from tests.doubles.simulated_loop import run_simulated
+from tests.rollout.execution.checkpoint_site import (
+    AT,
+    CALLER,
+    KEY,
+    STARTED,
+    Site,
+    head,
+    kept,
+)
+from tests.rollout.execution.simulated import ID, node
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_head_is_what_was_written_and_bounded() -> None:
+    whole = head(STARTED, RolloutResumed(epoch=4), epoch=4)
+    assert RolloutCheckpoint.parse(whole.to_payload(), caller=CALLER) == whole
+    for why in (os.urandom(MAX_PACKED).hex(), " " * MAX_INFLATED):
+        large = head(RolloutStopped(ending=RolloutEnding.STOPPED, why=why), epoch=4)
+        small = RolloutCheckpoint.parse(large.to_payload(), caller=CALLER)
+        assert (small.epoch, small.events) == (4, ())
+    with pytest.raises(InvalidInputError, match="not one whole zlib stream, or too large"):
+        RolloutCheckpoint.parse(zlib.compress(b" " * (MAX_INFLATED + 1)), caller=CALLER)
+    with pytest.raises(InvalidInputError, match="is larger than"):
+        RolloutCheckpoint.parse(bytes(MAX_PACKED + 1), caller=CALLER)
+
+
+@pytest.mark.parametrize("payload", [b"", b"x", b"{}", head().to_payload() + b"x"])
+def test_what_is_not_a_head_is_refused(payload: bytes) -> None:
+    with pytest.raises(InvalidInputError, match="rollout checkpoint"):
+        RolloutCheckpoint.parse(payload, caller=CALLER)
+    with pytest.raises(InvalidInputError, match="not of a rollout of choria=bob"):
+        RolloutCheckpoint.parse(head().to_payload(), caller="choria=bob")
+
+
+async def test_a_head_is_the_callers_own(site: Site) -> None:
+    assert await site.heads.read(ID) is None
+    revision = await site.heads.write(head(), None)
+    assert await site.heads.read(ID) == kept(head(), revision)
+    assert await site.heads.newest() == ID
+    for who, kind, what in (
+        (site.bob, MessageKind.ROLLOUT, "was signed by bob, not by alice"),
+        (site.alice, MessageKind.REQUEST, "typ"),
+    ):
+        site.store.write(KEY, who.signer.sign(head().to_payload(), kind), None)
+        with pytest.raises(IntegrityError, match=what):
+            await site.heads.read(ID)
+    other = RolloutCheckpoint(rollout=RolloutId("20261122T110000Z-ffff"), epoch=1, events=())
+    token = site.alice.signer.sign(other.to_payload(), MessageKind.ROLLOUT)
+    site.store.write(KEY, token, None)
+    with pytest.raises(IntegrityError, match="is the checkpoint of rollout 20261122T110000Z-ffff"):
+        await site.heads.read(ID)
+
+
+async def test_another_machine_goes_on_with_what_the_bus_has(site: Site) -> None:
+    site.begin(STARTED)
+    await site.heads.write(head(STARTED), None)
+    taken = await site.take_up(site.there, None)
+    assert (taken.epoch, taken.journal.path.parent.name) == (2, "there")
+    assert site.there.open(ID).state().started == {NodeRun(1, node(1))}
+    claimed = await site.heads.read(ID)
+    assert taken.revision is not None
+    assert claimed == kept(head(STARTED, epoch=2), taken.revision)
+    # Where it began its own journal says more than the bus does, and it takes the epoch after that.
+    again = await site.take_up(site.here)
+    assert again.epoch == 3
+
+
+async def test_what_others_write_among_the_heads_keeps_nobody_from_the_newest(site: Site) -> None:
+    await site.heads.write(head(), None)
+    over = RolloutId("20261123T110000Z-0a1b")
+    await site.heads.write(RolloutCheckpoint(rollout=over, epoch=1, events=(), over=True), None)
+    later = RolloutCheckpoint(rollout=RolloutId("20991231T110000Z-0a1b"), epoch=1, events=())
+    forged = site.bob.signer.sign(later.to_payload(), MessageKind.ROLLOUT)
+    moved = site.alice.signer.sign(head().to_payload(), MessageKind.ROLLOUT)
+    for name, token in (("4Z", forged), ("3Z", moved), ("2Z", b"x"), ("1Z", b"")):
+        key = KEY.replace(ID, f"20991231T11000{name}-0a1b")
+        site.store.write(key, token, None)
+    site.store.write(KEY.replace(ID, "zzz"), forged, None)
+    assert await site.heads.newest() == ID
+
+
+async def test_where_it_was_overtaken_it_goes_on_with_what_the_other_wrote(site: Site) -> None:
+    site.begin(STARTED)
+    later = (RolloutResumed(epoch=2), NodeRunsStarted(turns=(NodeRun(1, node(2)),)))
+    await site.heads.write(head(*later, epoch=2), None)
+    assert (await site.take_up(site.here)).epoch == 3
+    assert site.here.open(ID).state().started == {NodeRun(1, node(2))}
+
+
+async def test_of_two_who_take_it_up_one_does(site: Site) -> None:
+    site.begin()
+    revision = await site.heads.write(head(), None)
+    await site.heads.write(head(epoch=2), revision)
+    with pytest.raises(BusyError, match="another process controls rollout"):
+        await site.heads.write(head(epoch=2), revision)
+    with pytest.raises(BusyError):
+        await site.heads.write(head(), None)
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        (None, "neither this machine nor the bus knows"),
+        (
+            RolloutCheckpoint(rollout=ID, epoch=3, events=()),
+            "has a journal that is too large for the bus",
+        ),
+        (
+            RolloutCheckpoint(rollout=ID, epoch=3, events=(), over=True),
+            "is over: it continued elsewhere",
+        ),
+        (head(RolloutEnded(ending=RolloutEnding.DONE, why="", left={})), "is over: done"),
+    ],
+)
+async def test_what_cannot_go_on_is_said(
+    site: Site, there: RolloutCheckpoint | None, message: str
+) -> None:
+    if there is not None:
+        await site.heads.write(there, None)
+    with pytest.raises(InvalidInputError, match=message):
+        await site.take_up(site.there)
+
+
+async def test_without_rights_on_the_bus_it_goes_on_where_it_began(site: Site) -> None:
+    site.begin(STARTED)
+    site.kv.problem = RefusedError("not allowed", where="bus")
+    taken = await site.take_up(site.here, None)
+    assert (taken.epoch, taken.revision) == (2, None)
+    assert "whether it was resumed elsewhere is not known" in site.notes[0]
+    site.kv.problem = UnavailableError("away", where="bus")
+    with pytest.raises(UnavailableError):
+        await site.take_up(site.here)
+
+
+async def shown(site: Site) -> RolloutCheckpoint | None:
+    found = await site.heads.read(ID)
+    return None if found is None else found.head
+
+
+def keeper(site: Site, current: Any, revision: int | None = None) -> CheckpointKeeper:
+    return CheckpointKeeper(
+        site.heads, ID, current=current, revision=revision, note=site.notes.append
+    )
+
+
+def test_a_head_follows_its_journal_over_outages(site: Site) -> None:
+    events: list[Event] = []
+
+    async def work() -> None:
+        ours = keeper(site, lambda: head(*events))
+        keeping = asyncio.create_task(ours.run())
+        ours.changed()
+        await asyncio.sleep(5)
+        site.kv.problem = UnavailableError("away", where="bus")
+        events.append(STARTED)
+        ours.changed()
+        await asyncio.sleep(60)
+        site.kv.problem = None
+        await asyncio.sleep(60)
+        assert await shown(site) == head(STARTED)
+        # An answer that was lost: the key has another revision than we know.
+        site.store.write(
+            KEY, site.alice.signer.sign(head().to_payload(), MessageKind.ROLLOUT), None
+        )
+        ours.changed()
+        await asyncio.sleep(60)
+        assert await shown(site) == head(STARTED)
+        keeping.cancel()
+
+    run_simulated(work())
+
+
+def test_who_was_overtaken_hears_of_it(site: Site) -> None:
+    async def work() -> None:
+        ours = keeper(site, head)
+        await ours.write()
+        found = await site.heads.read(ID)
+        assert found is not None
+        await site.heads.write(head(epoch=2), found.revision)
+        ours.changed()
+        with pytest.raises(BusyError, match=r"was resumed elsewhere \(epoch 2, this is 1\)"):
+            await ours.run()
+        assert await shown(site) == head(epoch=2)
+
+    run_simulated(work())
+
+
+def test_who_may_not_write_heads_is_told_once(site: Site) -> None:
+    site.kv.problem = RefusedError("not allowed", where="bus")
+    ours = keeper(site, head)
+    ours.changed()
+    run_simulated(ours.run())
+    assert site.notes == ["warning: only this machine can resume the rollout: bus: not allowed"]
+
+
+def test_what_others_write_there_ends_heads_and_not_the_rollout(site: Site) -> None:
+    async def work() -> None:
+        ours = keeper(site, head)
+        await ours.write()
+        site.store.write(KEY, b"something", None)
+        ours.changed()
+        await ours.run()
+        assert "only this machine can resume the rollout" in site.notes[0]
+
+    run_simulated(work())
+
+
+def test_a_journal_has_a_head_as_long_as_somebody_may_go_on(site: Site) -> None:
+    site.begin(STARTED)
+    journal = site.here.open(ID)
+    assert head_of(journal) == head(STARTED)
+    journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, why="", left={}), at=AT)
+    assert not head_of(journal).over
+    journal.append(RolloutResumed(epoch=5), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.FAILURES, why="", left={}), at=AT)
+    summary = Summary(
+        title="test",
+        ending=RolloutEnding.FAILURES,
+        why="",
+        began=AT,
+        ended=AT,
+        noop=False,
+        counts={"not reached": 3},
+    )
+    ended = RolloutCheckpoint(rollout=ID, epoch=5, events=(), over=True, summary=summary)
+    assert head_of(journal) == RolloutCheckpoint.parse(ended.to_payload(), caller=CALLER) == ended
+    journal.close()
+    assert layout.rollouts_of("alice") + ID == KEY
+
+
+async def test_another_person_takes_a_rollout_over_and_its_caller_goes_on_after_that(
+    site: Site, tmp_path: Path
+) -> None:
+    """As far as policies say so: a head that Bob signed is nothing to who does not let him."""
+    site.begin(STARTED)
+    await site.heads.write(head(STARTED), None)
+    taken = await site.take_up(site.there, None, site.bob)
+    assert (taken.epoch, site.asked[0].started) == (2, {NodeRun(1, node(1))})
+    assert site.there.open(ID).state().began.caller == CALLER
+    elsewhere = Journals(tmp_path / "elsewhere")
+    with pytest.raises(IntegrityError, match=r"signed by bob, not by alice \(denied by policy"):
+        await site.take_up(elsewhere)
+    site.may = {"bob"}
+    assert (await site.take_up(site.here)).epoch == 3
+    found = await site.heads.read(ID)
+    assert found is not None
+    assert found.signer == "alice"
+
+
+async def test_of_two_people_who_take_it_over_one_does(site: Site) -> None:
+    await site.heads.write(head(STARTED), None)
+    bobs, carols = site.heads_of(site.bob), site.heads_of(site.carol)
+    first, second = await bobs.read(ID), await carols.read(ID)
+    assert first is not None
+    assert second is not None
+    await bobs.write(head(STARTED, epoch=2), first.revision)
+    with pytest.raises(BusyError, match="another process controls"):
+        await carols.write(head(STARTED, epoch=2), second.revision)
+
+
+async def test_where_nodes_do_not_let_one_nothing_is_changed(site: Site) -> None:
+    await site.heads.write(head(STARTED), None)
+    site.refusal = "n01.example.com: denied by policy line 1"
+    with pytest.raises(InvalidInputError, match="cannot be taken over, and nothing was changed"):
+        await site.take_up(site.there, ID, site.bob)
+    assert not site.there.ids()
+    assert await shown(site) == head(STARTED)
+
+
+async def test_who_may_not_write_a_head_takes_nothing_over(site: Site) -> None:
+    await site.heads.write(head(STARTED), None)
+    site.kv.problem = RefusedError("not allowed", where="bus")
+    with pytest.raises(RefusedError):
+        await site.take_up(site.there, ID, site.bob)
+
+
+def test_a_slow_process_ends_for_whom_its_policy_lets_take_over_and_for_nobody_else(
+    site: Site,
+) -> None:
+    async def work() -> None:
+        ours = keeper(site, head)
+        assert not await ours.is_ours(), "nothing is there yet"
+        await ours.write()
+        assert await ours.is_ours()
+        found = await site.heads_of(site.bob).read(ID)
+        assert found is not None
+        await site.heads_of(site.bob).write(head(epoch=2), found.revision)
+        ours.changed()
+        await ours.run()
+        assert "was signed by bob" in site.notes[0]
+        assert not await ours.is_ours()
+        site.may = {"bob"}
+        ours.changed()
+        with pytest.raises(BusyError, match="was resumed elsewhere"):
+            await ours.run()
+
+    run_simulated(work())

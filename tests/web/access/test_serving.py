@@ -1,0 +1,72 @@
+"""Who connects, and does not ask."""
+
+import socket
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from localpuppet.web.access.serving import ConnectionLimits
+from localpuppet.web.dashboard import action_views
+from tests.web.dashboard.site import NAME, PlayedActor, Served, Site, status
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"GET / HTTP/1.1\r\nHos", b"GET /static/page.js HTTP/1.1\r\n"]
+)
+def test_who_connects_and_asks_for_nothing_is_let_go(head: bytes, tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    with (
+        Served(site, patience=ConnectionLimits(head=0.1)),
+        socket.create_connection(("127.0.0.1", site.port), 60) as caller,
+    ):
+        caller.sendall(head)
+        assert caller.recv(1) == b""
+
+
+def test_who_begins_a_second_request_and_does_not_end_it_is_let_go(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    with (
+        # To be idle is not what ends the connection.
+        Served(site, patience=ConnectionLimits(head=0.1, idle=600)),
+        socket.create_connection(("127.0.0.1", site.port), 60) as caller,
+    ):
+        caller.sendall(f"HEAD /bus HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n\r\n".encode())
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n"):
+            answer += caller.recv(4096)
+        caller.sendall(b"GET")
+        assert caller.recv(1) == b""
+
+
+def test_who_is_one_too_many_is_let_go_and_who_is_there_is_answered(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    with Served(site, patience=ConnectionLimits(most=2)), ExitStack() as opened:
+        address = "127.0.0.1", site.port
+        there = [opened.enter_context(socket.create_connection(address, 20)) for _ in range(2)]
+        more = opened.enter_context(socket.create_connection(address, 20))
+        with suppress(ConnectionResetError):
+            assert more.recv(1) == b""
+        there[0].sendall(f"GET /bus HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n\r\n".encode())
+        assert there[0].recv(4096).startswith(b"HTTP/1.1 403 ")
+
+
+def test_a_form_that_does_not_come_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(action_views, "PATIENCE", 0.1)
+    site = Site(tmp_path, actor=PlayedActor())
+    site.tell(status("web01", site.now() - 60))
+    with Served(site) as served:
+        entrance = served.way.entrance
+        assert entrance is not None
+        sessions = entrance.sessions
+        cookie = f"{entrance.cookie}={sessions.enter(sessions.link())}"
+        head = (
+            f"POST /nodes/web01/do/trigger HTTP/1.1\r\nHost: {NAME}.localhost:{site.port}\r\n"
+            f"Origin: {served.url}\r\nCookie: {cookie}\r\nContent-Length: 99\r\n"
+            f"Content-Type: {action_views.FORM}\r\n\r\ntoken="
+        )
+        with socket.create_connection(("127.0.0.1", site.port), 20) as caller:
+            caller.sendall(head.encode())
+            assert caller.recv(4096).startswith(b"HTTP/1.1 400 ")

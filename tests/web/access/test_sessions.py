@@ -1,0 +1,57 @@
+"""Links that are good once, and cookies."""
+
+from localpuppet.web.access.sessions import LINK_LIFE, MAX_SESSIONS, SESSION_LIFE, Sessions
+from tests.doubles.ports import FakeClock
+
+
+def made() -> tuple[Sessions, FakeClock]:
+    clock = FakeClock()
+    return Sessions(clock.monotonic), clock
+
+
+def entered(sessions: Sessions) -> str:
+    cookie = sessions.enter(sessions.link())
+    assert cookie is not None
+    return cookie
+
+
+def test_a_link_is_good_once() -> None:
+    sessions, _ = made()
+    link = sessions.link()
+    cookie = sessions.enter(link)
+    assert cookie is not None
+    assert sessions.knows(cookie)
+    assert sessions.enter(link) is None
+    assert sessions.enter("") is None
+    assert not sessions.knows("")
+    assert not sessions.knows(link)
+
+
+def test_before_there_is_a_link_nothing_is_one() -> None:
+    sessions, _ = made()
+    assert sessions.enter("") is None
+    assert sessions.enter("\ud800") is None
+
+
+def test_a_late_link_is_used_up() -> None:
+    sessions, clock = made()
+    link = sessions.link()
+    clock.advance(LINK_LIFE)
+    assert sessions.enter(link) is None
+
+
+def test_a_wrong_guess_does_not_use_up_the_link() -> None:
+    sessions, _ = made()
+    link = sessions.link()
+    assert sessions.enter("guess") is None
+    assert sessions.enter(link) is not None
+
+
+def test_a_session_ends_and_the_oldest_makes_room() -> None:
+    sessions, clock = made()
+    first = entered(sessions)
+    others = [entered(sessions) for _ in range(MAX_SESSIONS)]
+    assert not sessions.knows(first)
+    assert all(map(sessions.knows, others))
+    clock.advance(SESSION_LIFE)
+    assert not any(map(sessions.knows, others))

@@ -1,0 +1,240 @@
+"""The page over a real TLS, with certificates as Puppet Server makes them."""
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.formats.names import SignerName
+from localpuppet.base.machine.anchors import server_tls_context
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.trust.authority import Authority
+from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.signing import Verifier
+from localpuppet.web.access.certificates import PeopleDoor
+from localpuppet.web.access.connections import ConnectionTable
+from localpuppet.web.access.tls import NO_CERTIFICATE, PATIENCE, Tls
+from localpuppet.web.wiring.access import DashboardAccess
+from tests.doubles.certificates import Ca, Issued, pem, write
+from tests.rigs.waiting import wait_until
+from tests.web.dashboard.site import PlayedActor, Served, Site, status
+
+HOUR = timedelta(hours=1)
+GONE = (ssl.SSLError, ConnectionError)
+
+
+class Secured(Site):
+    """A page for people with certificates, all of a CA of its own."""
+
+    patience = PATIENCE
+
+    def prepare(self) -> "Secured":
+        """Make the CA, and write what the page reads."""
+        self.actor = PlayedActor()  # even so nothing is done
+        self.since = datetime.now(UTC) - HOUR
+        self.ca = Ca(since=self.since - HOUR, until=self.since + 1000 * HOUR)
+        self.people = {SignerName.parse("alice")}
+        self.crl = write(self.directory / "crl.pem", self.list())
+        self.files = [
+            write(self.directory / "ca.pem", self.ca.text),
+            *self.written(self.issue("fleet.example.com", dns=["localhost"])),
+        ]
+        self.crowd = ConnectionTable(most=3)
+        return self
+
+    def issue(
+        self,
+        name: str,
+        *,
+        ca: Ca | None = None,
+        days: int = 1,
+        dns: tuple[str, ...] | list[str] = (),
+    ) -> Issued:
+        until = self.since + days * 24 * HOUR
+        return (ca or self.ca).issue(
+            name, since=min(self.since, until) - HOUR, until=until, dns=dns
+        )
+
+    def list(self, *revoked: Issued) -> bytes:
+        certificates = [one.certificate for one in revoked]
+        return self.ca.revoke(
+            *certificates, last_update=self.since, next_update=self.since + 100 * HOUR
+        )
+
+    def written(self, issued: Issued) -> tuple[Path, Path]:
+        name = issued.certificate.serial_number
+        return (
+            write(self.directory / f"{name}.pem", issued.text),
+            write(self.directory / f"{name}.key", pem(issued.key), mode=0o600),
+        )
+
+    def way(self, address: str = "127.0.0.1") -> DashboardAccess:
+        clock = SystemClock()
+        authority = Authority(self.files[0], self.crl)
+        verifier = Verifier(TrustedKeys(self.directory / "trusted"), authority, clock)
+        door = PeopleDoor(
+            ["localhost"],
+            self.port,
+            people=lambda: self.people,
+            holder=verifier.holder,
+            monotonic=clock.monotonic,
+        )
+        ca, certificate, key = self.files
+        tls = Tls(
+            context=lambda: server_tls_context(ca, certificate, key),
+            crowd=self.crowd,
+            log=self.log,
+            patience=self.patience,
+        )
+        return DashboardAccess(door=door, tls=tls)
+
+    def client(self, issued: Issued | None) -> HTTPSConnection:
+        context = ssl.create_default_context(cafile=str(self.files[0]))
+        if issued is not None:
+            context.load_cert_chain(*self.written(issued))
+        return HTTPSConnection("localhost", self.port, timeout=30, context=context)
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Secured]:
+    site = Secured(tmp_path).prepare()
+    site.tell(status("web01", site.now() - 60))
+    with Served(site):
+        yield site
+        # Whoever has come has left, however that went.
+        wait_until(lambda: not site.crowd.total, lambda: str(site.crowd.total))
+
+
+def ask(connection: HTTPSConnection, path: str = "/nodes", method: str = "GET") -> tuple[int, str]:
+    connection.request(method, path, headers={"Origin": f"https://localhost:{connection.port}"})
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def test_people_come_in_and_nobody_else(secured: Secured) -> None:
+    alice = secured.client(secured.issue("alice"))
+    code, text = ask(alice)
+    assert code == 200
+    assert "web01" in text
+    assert ask(alice, "/nodes/web01/do/trigger", "POST")[0] == 405
+    assert ask(alice, "/nodes/web01/do/trigger")[0] == 404
+    assert ask(alice, "/enter?key=x")[0] == 404
+    alice.close()
+    node = secured.client(secured.issue("web01.example.com"))
+    code, text = ask(node)
+    assert code == 403
+    assert "web.people does not name web01.example.com" in text
+    node.close()
+    other = Ca(since=secured.ca.since, until=secured.ca.until)
+    of_another_ca = secured.issue("alice", ca=other)
+    expired = secured.issue("alice", days=0)
+    for issued in (of_another_ca, expired):
+        secured.log.lines.clear()
+        with closing(secured.client(issued)) as stranger, pytest.raises(GONE):
+            ask(stranger)
+        wait_until(
+            lambda: "refused a connection from 127.0.0.1" in secured.log.text,
+            lambda: secured.log.text,
+        )
+
+
+def answer_to(secured: Secured, said: bytes) -> bytes:
+    """Return what a client without a certificate can read before the connection ends."""
+    context = ssl.create_default_context(cafile=str(secured.files[0]))
+    answer = b""
+    with (
+        socket.create_connection(("127.0.0.1", secured.port), 30) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as odd,
+    ):
+        with suppress(*GONE):
+            odd.sendall(said)
+        with suppress(*GONE):
+            while more := odd.recv(4096):
+                answer += more
+    return answer
+
+
+def test_who_has_no_certificate_is_told_so_and_nothing_else(secured: Secured) -> None:
+    """Whatever is asked, or said: the answer is the same bytes, and the connection ends."""
+    for path, method in (("/nodes", "GET"), ("/static/page.css", "GET"), ("/enter", "POST")):
+        with closing(secured.client(None)) as stranger:
+            code, text = ask(stranger, path, method)
+            assert (code, text[:44]) == (403, "This page is for people with a certificate o")
+    assert answer_to(secured, b"\x00") == NO_CERTIFICATE
+    # The server closes the connection while this is written: part of the answer can be lost.
+    assert NO_CERTIFICATE.startswith(answer_to(secured, b"GET /nodes HTTP/1.1\r\n" * 500_000))
+    assert "refused a connection from 127.0.0.1: no certificate" in secured.log.text
+
+
+def test_who_is_named_no_more_is_out_on_the_same_connection(secured: Secured) -> None:
+    alice = secured.client(secured.issue("alice"))
+    assert ask(alice)[0] == 200
+    secured.people.clear()
+    assert ask(alice)[0] == 403
+    alice.close()
+
+
+def test_who_is_revoked_is_out(secured: Secured) -> None:
+    issued = secured.issue("alice")
+    alice = secured.client(issued)
+    revoked = secured.list(issued)
+    assert ask(alice)[0] == 200
+    write(secured.crl, revoked)
+    code, text = ask(alice)
+    assert code == 403
+    assert "the certificate of alice is revoked" in text
+    alice.close()
+
+
+def test_who_does_not_shake_hands_is_let_go(tmp_path: Path) -> None:
+    site = Secured(tmp_path).prepare()
+    site.patience = 0.1
+    with Served(site):
+        for head in (b"", b"\x16\x03\x01\x02\x00\x01"):
+            with socket.create_connection(("127.0.0.1", site.port), 30) as slow:
+                slow.sendall(head)
+                assert slow.recv(1) == b""
+        context = ssl.create_default_context(cafile=str(site.files[0]))
+        with (
+            suppress(*GONE),
+            socket.create_connection(("127.0.0.1", site.port), 30) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as silent,
+        ):
+            assert silent.recv(1) == b""  # it has shaken hands, without a certificate
+        wait_until(lambda: not site.crowd.total, lambda: str(site.crowd.total))
+
+
+def test_nobody_speaks_without_tls_and_more_than_may_are_let_go(secured: Secured) -> None:
+    plain = HTTPConnection("127.0.0.1", secured.port, timeout=30)
+    plain.request("GET", "/static/page.css")
+    with closing(plain), pytest.raises(GONE):
+        plain.getresponse()
+    wait_until(lambda: not secured.crowd.total, lambda: str(secured.crowd.total))
+    address = ("127.0.0.1", secured.port)
+    waiting = [socket.create_connection(address, 30) for _ in range(3)]
+    wait_until(lambda: secured.crowd.total == 3, lambda: str(secured.crowd.total))
+    with socket.create_connection(address, 30) as more:
+        assert more.recv(1) == b""
+    for one in waiting:
+        one.close()
+
+
+def test_a_certificate_that_is_renewed_is_shown_from_then_on(secured: Secured) -> None:
+    alice = secured.issue("alice")
+    before = secured.client(alice)
+    assert ask(before)[0] == 200
+    issued = secured.issue("fleet.example.com", dns=["localhost"])
+    write(secured.files[1], issued.text)
+    write(secured.files[2], pem(issued.key), mode=0o600)
+    after = secured.client(alice)
+    assert ask(after)[0] == 200
+    shown = after.sock.getpeercert(binary_form=True)
+    assert shown == issued.der
+    assert after.sock.version() == "TLSv1.3"
+    before.close()
+    after.close()

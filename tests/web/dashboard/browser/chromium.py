@@ -1,0 +1,66 @@
+"""A real Chromium that looks at the dashboard."""
+
+import json
+from typing import Any
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.web.dashboard.site import Served, Site
+
+PATIENCE = 60
+EVIL = "<img src=x onerror=pwned=1><script>pwned=1</script><svg onload=pwned=1>\u202e\u2066"
+ARGUMENTS = (
+    "--headless=new",
+    # Tests run as root, whom Chromium's sandbox refuses; and nothing but our own page is loaded.
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--no-first-run",
+)
+
+
+class Browser:
+    """A browser that has used the link, and what it did."""
+
+    def __init__(self, driver: webdriver.Chrome, served: Served) -> None:
+        self.driver = driver
+        self.served = served
+        driver.get(served.link)
+        self.until("return location.pathname === '/'")
+
+    def go(self, path: str) -> None:
+        self.driver.get(self.served.url + path)
+
+    def script(self, text: str) -> Any:
+        return self.driver.execute_script(text)
+
+    def until(self, text: str) -> None:
+        WebDriverWait(self.driver, PATIENCE, poll_frequency=0.05).until(lambda _: self.script(text))
+
+    def text(self, selector: str) -> str:
+        return self.driver.find_element(By.CSS_SELECTOR, selector).text
+
+    def wide(self, width: int) -> None:
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def asked(self) -> set[str]:
+        """Return where requests went since the last look."""
+        found = set()
+        for line in self.driver.get_log("performance"):  # type: ignore[no-untyped-call]
+            message = json.loads(line["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                found.add(message["params"]["request"]["url"])
+        return found
+
+    def problems(self) -> list[str]:
+        """Return what scripts and policies complained of since the last look."""
+        return [line["message"] for line in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+
+
+def theirs(site: Site) -> str:
+    """Return the id of a rollout of which only a node tells."""
+    return site.clock.now().strftime("%Y%m%dT%H%M%SZ-0b0b")

@@ -1,0 +1,274 @@
+"""The page in a real Chromium: each view, what is live, hostile values, small screens, keys."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from axe_selenium_python import Axe
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.entry import CatalogQuery
+from tests.fleet.inventory.entries import entry
+from tests.web.dashboard.browser.chromium import EVIL, PATIENCE, Browser, theirs
+from tests.web.dashboard.site import DIFFERENCE, PlayedActor, Served, Site, run_id, status
+
+
+def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
+    run = run_id(site.now() - ago)
+    return [
+        "/",
+        "/nodes",
+        "/failures",
+        "/releases",
+        DIFFERENCE,
+        "/rollouts",
+        f"/rollouts/{theirs(site)}",
+        "/plan",
+        f"/nodes/{node}",
+        f"/nodes/{node}/runs/{run}",
+        "/kicks",
+    ]
+
+
+def test_each_view_loads_without_a_complaint_or_a_request_elsewhere(
+    browser: Browser, site: Site
+) -> None:
+    for path in [*views(site), "/?q=role%3Dweb", "/nodes?name=zzz"]:
+        browser.go(path)
+        assert browser.text("h1")
+        for width in (360, 1280, 3840):
+            browser.wide(width)
+            assert browser.script("return document.documentElement.scrollWidth <= innerWidth"), (
+                f"{path} is wider than {width}"
+            )
+    assert browser.problems() == []
+    assert {url for url in browser.asked() if not url.startswith(browser.served.url)} <= {
+        "about:blank"
+    }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Browser, site: Site, scheme: str) -> None:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    axe = Axe(browser.driver)
+    for path in [*views(site), "/nodes?sort=x", "/?q=role%3D"]:
+        browser.go(path)
+        axe.inject()
+        found = axe.run()
+        assert found["violations"] == [], f"{path}: {axe.report(found['violations'])}"
+        assert "color-contrast" in [one["id"] for one in found["passes"]]
+
+
+def test_a_change_is_there_without_a_reload(browser: Browser, site: Site) -> None:
+    browser.go("/nodes")
+    browser.script("window.same = true")
+    browser.driver.find_element(By.CSS_SELECTOR, "#row-web01 a").send_keys(Keys.NULL)
+    browser.script("document.querySelector('#row-web01 a').focus()")
+    failed = {"outcome": "failed", "category": "no_report"}
+    browser.served.do(site.tell, status("web01", site.now(), last=failed))
+    browser.until(
+        "return document.querySelector('#row-web01').innerText.includes('compile failed')"
+    )
+    browser.served.do(site.tell, status("new01", site.now()))
+    browser.until("return document.querySelector('#row-new01') !== null")
+    assert browser.script("return window.same")
+    assert browser.script("return document.activeElement.textContent") == "web01"
+    # The overview counts it, and so does the node's own page.
+    browser.go("/nodes/new01")
+    browser.served.do(site.leave, "new01")
+    browser.until("return document.querySelector('#node .state').textContent === 'silent'")
+    assert browser.problems() == []
+
+
+def test_outages_are_said_and_end(browser: Browser, site: Site) -> None:
+    browser.go(f"/nodes/web01/runs/{run_id(site.now() - 60)}?report=1")
+    browser.served.do(site.fleet.lost, "connection refused")
+    browser.until("return document.querySelector('#bus.away') !== null")
+    assert len(site.asked) == 1  # the node is not asked again because something changed
+    browser.go("/")
+    assert "14:00 UTC, the bus is away: connection refused" in browser.text("#bus")
+    browser.served.do(site.fleet.answered)
+    browser.until("return document.querySelector('#bus.away') === null")
+    browser.served.do(browser.served.leave.set)
+    browser.until("return !document.querySelector('#cut').hidden")
+    assert "3 nodes" in browser.text("h1")
+
+
+def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
+    long = EVIL + "x" * 10_000_000
+    hold = {"owner": EVIL, "reason": long, "until": None}
+    said = status("evil", site.now(), cause=long, holds=[hold], last={"app": EVIL, "reason": long})
+    facts = {"big": long, EVIL: {EVIL: [EVIL]}}
+    listed = entry("evil", at=site.now(), roles=(EVIL,), facts=facts, kicks=(EVIL,))
+
+    def tell() -> None:
+        site.tell(said)
+        site.list_(listed)
+
+    resource: Json = {
+        "ref": long,
+        "file": EVIL,
+        "line": 1,
+        "seconds": 1,
+        "events": [{"message": EVIL}],
+    }
+    site.reports["evil"] = {"report": True, "failed": [resource]}
+    browser.served.do(tell)
+    run = f"/nodes/evil/runs/{run_id(site.now())}?report=1"
+    for path in [*views(site, "evil", ago=0), run, "/kicks.svg", "/nodes/evil?fact=%3Cimg"]:
+        browser.go(path)
+        assert browser.script("return window.pwned") is None, path
+        assert browser.script("return document.querySelector('[onerror], [onload]')") is None, path
+        assert "\u202e" not in browser.driver.page_source, path
+        assert len(browser.driver.page_source) < 100_000, path
+    assert browser.problems() == []
+    assert all(url.startswith(browser.served.url) for url in browser.asked())
+
+
+def test_the_page_is_used_with_keys_and_times_in_either_zone(browser: Browser) -> None:
+    browser.wide(1280)
+    browser.driver.execute_cdp_cmd(
+        "Emulation.setTimezoneOverride", {"timezoneId": "America/New_York"}
+    )
+    browser.go("/nodes?name=web01")
+    body = browser.driver.find_element(By.TAG_NAME, "body")
+    body.send_keys(Keys.TAB)
+    assert browser.script("return document.activeElement.className") == "skip"
+    assert "13:59 UTC" in browser.text("#row-web01")
+    browser.script("document.querySelector('#zone').focus()")
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert "08:59" in browser.text("#row-web01")
+    browser.go("/nodes?name=web01")
+    assert "08:59" in browser.text("#row-web01")
+    browser.driver.find_element(By.ID, "zone").click()
+    assert "13:59 UTC" in browser.text("#row-web01")
+    browser.go("/")
+    held = browser.driver.find_element(By.CSS_SELECTOR, "#held a[href^='/rollouts/']")
+    held.send_keys(Keys.ENTER)
+    browser.until("return location.pathname.startsWith('/rollouts/')")
+    assert "db01" in browser.text("#told")
+
+
+def test_a_picture_is_dragged_and_changes_its_size(browser: Browser, site: Site) -> None:
+    asks = (CatalogQuery(text='servers_with_role("web")', digest="x"),)
+    listed = [
+        entry("web01", at=site.now(), roles=("web",)),
+        entry("lb01", at=site.now(), roles=("lb",), queries=asks),
+    ]
+    browser.served.do(site.list_, *listed)
+    browser.wide(360)
+    browser.go("/kicks")
+    width = "return document.querySelector('.picture svg').getBoundingClientRect().width"
+    assert browser.script(width) > 400
+    whole = browser.script(width)
+    browser.driver.find_element(By.CSS_SELECTOR, "[data-zoom='1.25']").click()
+    assert browser.script(width) > whole
+    browser.driver.find_element(By.CSS_SELECTOR, ".picture").send_keys("-", "-")
+    assert browser.script(width) < whole
+    browser.driver.find_element(By.CSS_SELECTOR, "[data-zoom='1.25']").click()
+    at = "return document.querySelector('.picture').scrollLeft"
+    before = browser.script(at)
+    held = ActionChains(browser.driver).click_and_hold(
+        browser.driver.find_element(By.CSS_SELECTOR, ".picture")
+    )
+    held.move_by_offset(-60, 0).release().perform()
+    assert browser.script(at) > before
+    browser.driver.find_element(By.CSS_SELECTOR, "[data-zoom='0']").click()
+    assert browser.script(width) < 360
+    browser.driver.find_element(By.CSS_SELECTOR, ".picture a[href='/nodes/web01']").click()
+    browser.until("return location.pathname === '/nodes/web01'")
+    assert browser.problems() == []
+
+
+def test_a_deed_is_confirmed_and_a_refusal_is_shown(driver: webdriver.Chrome, site: Site) -> None:
+    actor = site.actor = PlayedActor()
+    with Served(site) as served:
+        browser = Browser(driver, served)
+        browser.problems()
+        browser.wide(360)
+        for refuses, words in (("", "web01 accepted"), ("policy says no", "policy says no")):
+            actor.refuses = refuses
+            browser.go("/nodes/web01")
+            driver.find_element(By.LINK_TEXT, "Put on hold").click()
+            assert "No run starts there" in browser.text("main")
+            axe = Axe(driver)
+            axe.inject()
+            assert axe.run()["violations"] == []
+            driver.find_element(By.ID, "message").send_keys("disk")
+            driver.find_element(By.CSS_SELECTOR, "button.do").click()
+            browser.until(f"return document.body.innerText.includes({json.dumps(words)})")
+            assert browser.script("return document.documentElement.scrollWidth <= innerWidth")
+        assert [str(deed) for deed in actor.deeds] == ["hold (for 2h: disk)"] * 2
+        # A reload does nothing again: its token was used.
+        driver.refresh()
+        browser.until("return document.body.innerText.includes('Nothing was done')")
+        assert len(actor.deeds) == 2
+        driver.get("about:blank")
+
+
+class Neighbour(ThreadingHTTPServer):
+    """What another user of this machine serves on a port of his own: it keeps the cookies."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Listener)
+        self.cookies: list[str] = []
+        self.thread = threading.Thread(target=self.serve_forever)
+
+    def __enter__(self) -> "Neighbour":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.thread.join(PATIENCE)
+        self.server_close()
+
+
+class Listener(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Neighbour)
+        self.server.cookies.append(self.headers.get("cookie", ""))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_what_another_user_serves_on_this_machine_gets_no_cookie(browser: Browser) -> None:
+    driver = browser.driver
+    with Neighbour() as neighbour:
+        for host in ("127.0.0.1", "localhost", "other.localhost"):
+            driver.get(f"http://{host}:{neighbour.server_port}/")
+        assert set(neighbour.cookies) == {""}
+        browser.go("/nodes")
+        assert "web01" in browser.text("main")
+        # So it was at an address that everybody knows, and so it is for who opens that.
+        plain = f"http://127.0.0.1:{browser.served.site.port}/"
+        entrance = browser.served.way.entrance
+        assert entrance is not None
+        driver.get(f"{plain}enter?key={entrance.sessions.link()}")
+        browser.until("return location.pathname === '/'")
+        driver.get(f"http://127.0.0.1:{neighbour.server_port}/")
+        assert any(entrance.cookie in one for one in neighbour.cookies)
+        driver.delete_all_cookies()
+
+
+def test_another_site_gets_nothing_and_nor_does_who_has_no_session(browser: Browser) -> None:
+    driver = browser.driver
+    browser.go("/nodes")
+    driver.get("about:blank")
+    told = """const done = arguments[1];
+        fetch(arguments[0], { credentials: 'include' })
+            .then((answer) => done(String(answer.status)), () => done('refused'));"""
+    assert driver.execute_async_script(told, browser.served.url) == "refused"
+    browser.go("/nodes")
+    driver.delete_all_cookies()
+    browser.go("/nodes")
+    assert "You have no session here" in browser.text("h1")

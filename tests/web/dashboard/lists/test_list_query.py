@@ -1,0 +1,66 @@
+"""URLs of lists."""
+
+from urllib.parse import parse_qsl
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.list_query import FAILURES, MAX_WORDS, ListQuery
+
+
+def words(asked: ListQuery) -> dict[str, str]:
+    return dict(parse_qsl(asked.url.partition("?")[2]))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"fault": "0123456789abcdef", "release": "web/tags/r7"},
+        {"q": "role=web and os.family=Debian", "sort": "-ended", "page": "3"},
+        {"outcome": "compile failed", "is": "on hold", "name": "web"},
+    ],
+)
+def test_a_url_is_read_as_it_is_written(said: dict[str, str]) -> None:
+    asked = ListQuery.parse(said)
+    assert words(asked) == said
+    assert ListQuery.parse(words(asked)) == asked
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"colour": "red"},
+        {"sort": "password"},
+        {"outcome": "sad"},
+        {"is": "nice"},
+        {"fault": "../../x"},
+        {"page": "0"},
+        {"page": "-1"},
+        {"page": "²"},
+        {"page": "1000000"},
+        {"q": "x" * (MAX_WORDS + 1)},
+    ],
+)
+def test_what_is_not_understood_is_refused(said: dict[str, str]) -> None:
+    with pytest.raises(InvalidInputError):
+        ListQuery.parse(said)
+
+
+def test_another_order_begins_at_the_first_page_and_turns_round() -> None:
+    asked = ListQuery.parse({"sort": "ended", "page": "4"})
+    assert asked.by("ended").url == "/nodes?sort=-ended"
+    assert asked.by("node").url == "/nodes"
+    assert asked.with_(outcome=Kind.FAILED).url == "/nodes?outcome=failed&sort=ended"
+    assert asked.file("csv") == "/nodes.csv?sort=ended"
+
+
+def test_each_list_has_its_own_orders_and_filters() -> None:
+    asked = ListQuery.parse({"q": "role=web"}, FAILURES)
+    assert (asked.sort, asked.down, asked.url) == ("nodes", True, "/failures?q=role%3Dweb")
+    assert asked.by("nodes").url == "/failures?q=role%3Dweb&sort=nodes"
+    assert asked.nodes(fault="0123456789abcdef").startswith("/nodes?q=role%3Dweb&fault=")
+    for said in ({"is": "late"}, {"sort": "node"}, {"fault": "0123456789abcdef"}):
+        with pytest.raises(InvalidInputError):
+            ListQuery.parse(said, FAILURES)

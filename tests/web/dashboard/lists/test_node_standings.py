@@ -1,0 +1,163 @@
+"""What is kept of all nodes is what one would count anew, and a change looks at no other node."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.web.dashboard.lists.failures import failures
+from localpuppet.web.dashboard.lists.list_page import chosen, overview
+from localpuppet.web.dashboard.lists.list_query import (
+    CONCERNS,
+    FAILURES,
+    NODES,
+    RELEASES,
+    ListQuery,
+)
+from localpuppet.web.dashboard.lists.node_standings import KEYS, NodeStandings, has_run
+from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
+from localpuppet.web.dashboard.row import LATE, ON_HOLD, STATES, HoldView, NodeRow
+
+NOW = 1_795_000_000.0
+NODE = st.sampled_from([f"n{number}" for number in range(8)])
+ROWS = st.builds(
+    NodeRow,
+    node=NODE,
+    state=st.sampled_from(STATES),
+    kind=st.sampled_from(Kind),
+    error=st.sampled_from(["", "A", "B"]),
+    app=st.sampled_from(["", "web/tags/r7", "db/tags/r1", "web/trunk"]),
+    digest=st.sampled_from(["", "a" * 64, "b" * 64]),
+    wanted=st.sampled_from(["", "web/tags/r7"]),
+    ended=st.sampled_from([None, NOW - 90_000, NOW - 60, NOW]),
+    every=st.sampled_from([None, 60.0]),
+    holds=st.sampled_from([(), (HoldView(owner="o", reason="r", until=NOW + 9),)]),
+    heard=st.sampled_from([None, NOW]),
+)
+# Nodes as they come and change; a name alone is that of one that is forgotten.
+CHANGES = st.lists(ROWS | NODE, max_size=40)
+
+
+def standing(changes: list[NodeRow | str]) -> tuple[NodeStandings, dict[str, NodeRow]]:
+    """Return nodes after some changes, and which rows there are then."""
+    found, rows = NodeStandings(), dict[str, NodeRow]()
+    for one in changes:
+        if isinstance(one, NodeRow):
+            rows[one.node] = one
+            found.put(one)
+        elif rows.pop(one, None):
+            found.forget(one)
+    return found, rows
+
+
+def is_(concern: str, row: NodeRow, odd: set[str]) -> bool:
+    if concern == LATE:
+        return row.late(NOW)
+    if concern == "disagrees":
+        return row.node in odd
+    return row.state == concern or (concern == ON_HOLD and bool(row.holds))
+
+
+@given(CHANGES, st.none() | st.frozensets(NODE))
+def test_after_any_changes_it_is_as_if_made_anew(
+    changes: list[NodeRow | str], names: frozenset[str] | None
+) -> None:
+    found, rows = standing(changes)
+    fresh = NodeStandings(rows.values())
+    assert overview(found, names=names, now=NOW) == overview(fresh, names=names, now=NOW)
+    asked = ListQuery.parse({}, FAILURES)
+    assert [(one.fault, one.nodes) for one in failures(found, asked, names=names, seen={})] == [
+        (one.fault, one.nodes) for one in failures(fresh, asked, names=names, seen={})
+    ]
+    ground, by_name = (
+        ReleaseListContext(names=names, staged=()),
+        ListQuery.parse({"sort": "release"}, RELEASES),
+    )
+    assert releases(found, by_name, ground) == releases(fresh, by_name, ground)
+    assert sum(len(one.nodes) for one in releases(found, by_name, ground)) == sum(
+        has_run(row) for row in rows.values() if names is None or row.node in names
+    )
+
+
+@given(
+    CHANGES,
+    st.sampled_from([*KEYS]),
+    st.booleans(),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "outcome": st.sampled_from(Kind),
+            "is_": st.sampled_from(CONCERNS),
+            "release": st.just("web/tags/r7"),
+            "name": st.sampled_from(["n", "1"]),
+        },
+    ),
+    st.none() | st.frozensets(NODE),
+)
+def test_lists_are_those_that_one_gets_by_looking_at_every_node(
+    changes: list[NodeRow | str],
+    sort: str,
+    down: bool,
+    filters: dict[str, Any],
+    names: frozenset[str] | None,
+) -> None:
+    found, rows = standing(changes)
+    asked = ListQuery(form=NODES, sort=sort, down=down, **filters)
+    odd = set(found.disagreeing())
+    all_ = sorted(rows.values(), key=lambda row: row.node)
+    key: Callable[[NodeRow], Any] = KEYS[sort]
+    expected = [
+        row
+        for row in sorted(all_, key=key, reverse=down)
+        if (names is None or row.node in names)
+        and asked.name in row.node
+        and asked.outcome in (None, row.kind)
+        and asked.release in ("", row.app)
+        and (not asked.is_ or is_(asked.is_, row, odd))
+    ]
+    assert chosen(found, asked, names=names, now=NOW) == expected
+
+
+class Counted(dict[str, NodeRow]):
+    """Rows that count how often one is looked at, and that all of them were."""
+
+    looks: Counter[str]
+
+    def __getitem__(self, name: str) -> NodeRow:
+        self.looks["one"] += 1
+        return super().__getitem__(name)
+
+    def values(self) -> Any:
+        self.looks["all"] += 1
+        return super().values()
+
+
+def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> None:
+    rows = [
+        NodeRow(node=f"n{n}", kind=Kind.CHANGED, ended=NOW, app="a/tags/r1") for n in range(2000)
+    ]
+    bad = NodeRow(node="bad", kind=Kind.FAILED, error="A", ended=NOW)
+    found = NodeStandings([*rows, bad])
+    counted = Counted(found.rows)
+    counted.looks = Counter()
+    found.rows = counted
+    assert found.put(replace(rows[5], kind=Kind.UNCHANGED))
+    assert not found.put(replace(counted["n5"], heard=NOW)), "that it was heard again"
+    assert overview(found, names=None, now=NOW).total == 2001
+    assert len(failures(found, ListQuery.parse({}, FAILURES), names=None, seen={})) == 1
+    ground = ReleaseListContext(names=None, staged=())
+    assert [len(one.nodes) for one in releases(found, ListQuery.parse({}, RELEASES), ground)]
+    assert counted.looks["all"] == 0
+    assert counted.looks["one"] < 10
+
+
+def test_who_tells_of_ever_new_bytes_does_not_fill_the_memory() -> None:
+    first = NodeRow(node="a", app="web/tags/r7", digest="0")
+    found = NodeStandings([first, replace(first, node="b")])
+    for number in range(1, 100):
+        found.put(replace(first, digest=str(number)))
+    assert dict(found.tallies["web/tags/r7"].digests) == {"0": 1, "99": 1}

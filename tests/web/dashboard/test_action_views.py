@@ -1,0 +1,209 @@
+"""Having nodes do something: confirmed once, on a page of ours, and in the log."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from localpuppet.base.formats.names import ReleasePath, RolloutId
+from localpuppet.rollout.execution.delivery import Delivery
+from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued, RolloutPaused
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.web.access.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
+from localpuppet.web.dashboard.actions import NodeAction
+from tests.doubles.ports import FakeClock
+from tests.web.dashboard.site import EVIL, NAME, PlayedActor, Site, text
+
+NOOP = "/nodes/web01/do/noop"
+
+
+@pytest.fixture
+def actor(site: Site) -> PlayedActor:
+    actor = PlayedActor()
+    site.actor = actor
+    return actor
+
+
+@pytest.fixture
+def visitor(site: Site, actor: PlayedActor) -> Iterator[TestClient]:
+    with site.visitor() as client:
+        client.headers["origin"] = f"http://{NAME}.localhost:{site.port}"
+        yield client
+
+
+def token(client: TestClient, url: str = NOOP) -> str:
+    (found,) = re.findall(r'name="token" value="([^"]+)"', text(client, url))
+    return str(found)
+
+
+def confirmation(client: TestClient, url: str) -> dict[str, str]:
+    """Return the hidden fields of a confirmation."""
+    return dict(re.findall(r'name="(token|about)" value="([^"]*)"', text(client, url)))
+
+
+def sent(client: TestClient, url: str = NOOP, **form: Any) -> str:
+    answer = client.post(url, data=form)
+    return f"{answer.status_code} {answer.text}"
+
+
+def test_nothing_is_done_before_it_is_confirmed(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    page = text(visitor, "/nodes/web01")
+    for action in ("trigger", "noop", "hold", "enable"):
+        assert f'href="/nodes/web01/do/{action}"' in page
+        assert "policy decides" in text(visitor, f"/nodes/web01/do/{action}")
+    assert "choria=alice" in text(visitor, NOOP)
+    assert actor.deeds == []
+    assert sent(visitor, token=token(visitor)).startswith("200")
+    assert [str(deed) for deed in actor.deeds] == ["noop"]
+    assert site.log.lines == [("info", "choria=alice: web01: noop: web01 accepted")]
+
+
+def test_a_token_is_good_once_for_what_it_was_given_for(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    given = token(visitor)
+    assert sent(visitor, "/nodes/web01/do/trigger", token=given).startswith("403")
+    assert sent(visitor, "/nodes/web02/do/noop", token=given).startswith("403")
+    assert sent(visitor, message="x").startswith("403")
+    assert sent(visitor, token="guess").startswith("403")
+    assert sent(visitor, token=given).startswith("200")
+    assert "confirmed before" in sent(visitor, token=given)
+    late = token(visitor)
+    site.clock.advance(TOKEN_LIFE)
+    assert sent(visitor, token=late).startswith("403")
+    assert len(actor.deeds) == 1
+
+
+def test_a_token_of_another_session_is_not_good(site: Site, visitor: TestClient) -> None:
+    tokens = Tokens(FakeClock().monotonic)
+    given = tokens.give("alice /x")
+    assert not tokens.take(given, "bob /x")
+    assert tokens.take(given, "alice /x")
+    first = tokens.give("a")
+    for _ in range(MAX_TOKENS):
+        tokens.give("a")
+    assert not tokens.take(first, "a")
+
+
+def test_a_refusal_is_shown_and_in_the_log(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    actor.refuses = f"the policy denies noop {EVIL}"
+    page = sent(visitor, token=token(visitor))
+    assert page.startswith("409")
+    assert "This did not happen" in page
+    assert "web01: the policy denies noop" in page
+    assert "<script>alert" not in page
+    assert "policy denies" in site.log.lines[0][1]
+
+
+@pytest.mark.parametrize("cut", [asyncio.CancelledError, RuntimeError])
+def test_a_deed_that_is_cut_off_is_in_the_log(
+    site: Site,
+    visitor: TestClient,
+    actor: PlayedActor,
+    monkeypatch: pytest.MonkeyPatch,
+    cut: type[BaseException],
+) -> None:
+    async def act(_: NodeAction) -> str:
+        raise cut
+
+    given = token(visitor)
+    monkeypatch.setattr(actor, "act", act)
+    with pytest.raises((cut, CancelledError)):
+        sent(visitor, token=given)
+    line = ("info", "choria=alice: web01: noop: what came of it is not known")
+    assert site.log.lines == [line]
+
+
+def test_a_hold_has_a_reason_or_is_not_asked_for(visitor: TestClient, actor: PlayedActor) -> None:
+    url = "/nodes/web01/do/hold"
+    assert sent(visitor, url, token=token(visitor, url), message="").startswith("400")
+    assert actor.deeds == []
+    sent(visitor, url, token=token(visitor, url), message="disk", length="2h")
+    assert (actor.deeds[0].message, actor.deeds[0].length) == ("disk", "2h")
+
+
+def test_what_is_no_form_of_ours_is_refused(visitor: TestClient, actor: PlayedActor) -> None:
+    large = {"token": "x" * 10_000}
+    many = {str(number): "x" for number in range(20)}
+    assert visitor.post(NOOP, json={"token": "x"}).status_code == 400
+    assert visitor.post(NOOP, data=large).status_code == 400
+    assert visitor.post(NOOP, data=many).status_code == 400
+    assert visitor.get("/nodes/web01/do/reboot").status_code == 400
+    assert visitor.get("/nodes/nobody.example.com/do/noop").status_code == 404
+    assert actor.deeds == []
+
+
+def test_a_rollout_is_told_to_stop_or_to_go_on(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    rollout = RolloutId.parse("20261122T110000Z-00aa")
+    options = RolloutOptions(delivery=Delivery(release=ReleasePath("shop/tags/r7")))
+    began = RolloutBegan(id=rollout, caller="choria=alice", groups=(), options=options, title="")
+    journal = Journals(site.directory / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
+    url = f"/rollouts/{rollout}/do/stop"
+    assert f'href="{url}"' in text(visitor, f"/rollouts/{rollout}")
+    assert "No further node starts" in text(visitor, url)
+    assert "does not wait for a command" in text(visitor, f"/rollouts/{rollout}/do/continue")
+    assert actor.words == []
+    assert sent(visitor, url, token=token(visitor, url)).startswith("200")
+    back = f"/rollouts/{rollout}/do/rollback"
+    assert f'href="{back}"' in text(visitor, f"/rollouts/{rollout}")
+    assert "No node has taken shop/tags/r7 yet." in text(visitor, back)
+    assert sent(visitor, back, token=token(visitor, back)).startswith("200")
+    assert actor.words == [f"{rollout} stop", f"{rollout} rollback"]
+    actor.words.pop()
+    journal.close()
+    assert "no process runs it" in text(visitor, url)
+    site.fleet.stir()  # the view is the same for a second
+    resume = f"/rollouts/{rollout}/do/resume"
+    assert f'href="{resume}"' in text(visitor, f"/rollouts/{rollout}")
+    assert "even if this dashboard ends" in text(visitor, resume)
+    assert sent(visitor, resume, token=token(visitor, url)).startswith("403")
+    assert actor.words == [f"{rollout} stop"]
+    assert "a process goes on with" in sent(visitor, resume, token=token(visitor, resume))
+    assert actor.words[1:] == [f"{rollout} resume"]
+    assert f"rollout {rollout}: resume: a process goes on" in site.log.lines[-1][1]
+    assert visitor.get(f"/rollouts/{rollout}/do/reboot").status_code == 400
+    assert visitor.get("/rollouts/20261122T110000Z-00ab/do/stop").status_code == 404
+
+
+def test_a_pause_that_was_confirmed_is_continued_and_no_later_one(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    rollout = RolloutId.parse("20261122T110000Z-00aa")
+    began = RolloutBegan(
+        id=rollout, caller="choria=alice", groups=(), options=RolloutOptions(), title=""
+    )
+    at, url = "2026-11-22T11:00:00Z", f"/rollouts/{rollout}/do/continue"
+    journal = Journals(site.directory / "rollouts").begin(began, at=at)
+    journal.append(RolloutPaused(why="web01 failed"), at=at)
+    first = confirmation(visitor, url)
+    assert "It is paused: web01 failed." in text(visitor, url)
+    journal.append(RolloutContinued(caller="choria=bob"), RolloutPaused(why="web02 failed"), at=at)
+    second = confirmation(visitor, url)
+    mixed = {"token": first["token"], "about": second["about"]}
+    assert sent(visitor, url, **mixed).startswith("403")
+    assert actor.words == []
+    assert sent(visitor, url, **first).startswith("200")
+    assert actor.words == [f"{rollout} continue {first['about']}"], "the rollout refuses it"
+    assert first["about"].split()[0] == "1"
+    assert second["about"].split()[0] == "2"
+    journal.close()
+
+
+def test_without_actions_there_are_none(site: Site) -> None:
+    with site.visitor() as client:
+        page = text(client, "/nodes/web01")
+        assert "/do/" not in page
+        assert "this page only shows" in page
+        assert client.get(NOOP).status_code == 404
+        assert client.post(NOOP, headers={"origin": "http://127.0.0.1:80"}).status_code == 405

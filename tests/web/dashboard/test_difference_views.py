@@ -1,0 +1,112 @@
+"""What differs between two releases, as a view and as files."""
+
+import asyncio
+import json
+import re
+import threading
+
+import pytest
+from starlette.requests import Request
+from starlette.testclient import TestClient
+
+from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.difference import NameDifference
+from localpuppet.web.dashboard.difference_views import DifferenceViews
+from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+from tests.web.dashboard.site import DIFFERENCE, EVIL, PlayedReleases, Site, staged, text
+
+
+@pytest.fixture
+def two(site: Site) -> Site:
+    site.staged = [staged("web/tags/r7", "aa" * 32), staged("web/tags/r9", "dd" * 32)]
+    site.differences = {
+        "dependencies": NameDifference(added=(), removed=(), changed={"module ntp": "v1 → v2"}),
+        "files": NameDifference(added=("=web/a.pp", EVIL), removed=("web/b.pp",), changed={}),
+    }
+    return site
+
+
+def words(page: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.replace("<wbr>", "")))
+
+
+def test_what_differs_is_shown_with_who_signed(two: Site, visitor: TestClient) -> None:
+    page = text(visitor, DIFFERENCE)
+    shown = words(page)
+    for part in ("module ntp changed v1 → v2", "web/b.pp removed", "1 to 4 of 4"):
+        assert part in shown, part
+    assert shown.count("signed by alice") == 2
+    assert "&lt;b&gt;r9&lt;/b&gt;: ntp is faster" in page
+    assert "<script>" not in page
+    assert "\u202e" not in page
+    assert "signed by alice" in words(text(visitor, "/releases"))
+    assert json.loads(text(visitor, "/releases.json"))["releases"][-1]["signed"] == "alice"
+
+
+def test_it_is_a_file_too(two: Site, visitor: TestClient) -> None:
+    url = DIFFERENCE.partition("?")[2]
+    found = json.loads(text(visitor, f"/releases/difference.json?{url}"))["changes"]
+    first = {"of": "dependencies", "name": "module ntp", "change": "changed", "how": "v1 → v2"}
+    assert found[0] == first
+    assert "files,'=web/a.pp,added," in text(visitor, f"/releases/difference.csv?{url}")
+    assert "web/b.pp\n" in text(visitor, f"/releases/difference.txt?{url}")
+    assert "<h1>" in text(visitor, f"/releases/difference.exe?{url}", 404)
+    assert "<h1>" in text(visitor, "/releases/difference.json", 400)
+
+
+def test_many_changes_are_many_pages(two: Site, visitor: TestClient) -> None:
+    many = tuple(f"web/{number:04}.pp" for number in range(450))
+    two.differences = {"files": NameDifference(added=many, removed=(), changed={})}
+    page = text(visitor, DIFFERENCE)
+    assert page.count("<td data-label") == 3 * 100
+    (url,) = re.findall('rel="next" href="(.*?)"', page)
+    assert "101 to 200 of 450" in words(text(visitor, url.replace("&amp;", "&")))
+
+
+def test_the_same_bytes_do_not_differ(two: Site, visitor: TestClient) -> None:
+    two.differences = {"files": NameDifference(added=(), removed=(), changed={})}
+    assert "Nothing differs." in text(visitor, DIFFERENCE)
+
+
+def test_what_is_not_staged_is_said_and_nothing_is_fetched(two: Site, visitor: TestClient) -> None:
+    page = text(visitor, DIFFERENCE.replace("r9", "r8"))
+    assert "web/tags/r8: is not staged on this machine" in page
+    assert "Compare" in text(visitor, "/releases/difference")
+
+
+@pytest.mark.parametrize("query", ["from=../x", "to=%3Cscript%3E", "page=0", "page=x", "x=1"])
+def test_a_url_is_understood_whole_or_refused(visitor: TestClient, query: str) -> None:
+    assert "<h1>" in text(visitor, f"/releases/difference?{query}", 400)
+
+
+def test_without_a_release_the_view_says_so(site: Site, visitor: TestClient) -> None:
+    assert "No release is staged on this machine." in text(visitor, "/releases/difference")
+
+
+def test_who_waits_for_a_difference_keeps_no_thread_from_others(
+    two: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once: list[int] = []
+    begun, going_on = threading.Event(), threading.Event()
+
+    def slow(releases: PlayedReleases, *_: ReleasePath) -> dict[str, NameDifference]:
+        at_once.append(1)
+        begun.set()
+        assert going_on.wait(60)
+        return {}
+
+    async def main() -> None:
+        parts = two.parts(asyncio.Event(), two.way())
+        monkeypatch.setattr(PlayedReleases, "differences", slow)
+        views = DifferenceViews(parts.staged, two.fleet, TemplateRenderer(two.fleet, two.clock))
+        request = Request(
+            {"type": "http", "query_string": DIFFERENCE.partition("?")[2].encode(), "headers": []}
+        )
+        many = [asyncio.create_task(views.page(request)) for _ in range(3)]
+        await asyncio.to_thread(begun.wait, 60)
+        together = len(at_once)
+        going_on.set()
+        assert together == 1
+        assert [answer.status_code for answer in await asyncio.gather(*many)] == [200] * 3
+
+    asyncio.run(main())

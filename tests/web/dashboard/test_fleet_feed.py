@@ -1,0 +1,176 @@
+"""How the page hears: a store in memory, real signatures, outages, an agent that comes and goes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.inventory import presence
+from localpuppet.fleet.inventory.presence import believe
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.web.dashboard import fleet_feed as module
+from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.fleet_feed import FleetFeed, FleetFeeder
+from localpuppet.web.dashboard.memory import DashboardStore
+from tests.doubles.identities import Person, person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeClock, FakeLog
+from tests.fleet.inventory.entries import entry, signed
+from tests.web.dashboard.site import status
+
+WEB, EVE = person("web01.example.com"), person("eve.example.com")
+
+
+class Hearing:
+    def __init__(self, directory: Path) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore()
+        self.log = FakeLog()
+        self.agent = False
+        self.follows = 0
+        self.verifier = verifier(directory, WEB)
+        self.view = View(directory / "view.sqlite", now=self.now)
+        self.memory = DashboardStore(directory / "fleet.sqlite", now=self.now)
+        self.fleet = Fleet(
+            [],
+            as_of=None,
+            believe=lambda name, token: believe(self.verifier, name, token),
+            now=self.now,
+        )
+        feed = FleetFeed(
+            connect=self.connect,
+            view=self.view,
+            follow=self.follow,
+            agent_is_there=lambda: self.agent,
+            log=self.log,
+        )
+        self.feeding = FleetFeeder(self.fleet, self.memory, feed)
+
+    def now(self) -> float:
+        return self.clock.now().timestamp()
+
+    async def connect(self) -> KeyValue:
+        if self.store.away:
+            raise UnavailableError("is away", where="bus")
+        return MemoryKeyValue(self.store)
+
+    async def follow(self, store: Any, leave: asyncio.Event) -> None:
+        self.follows += 1
+        await leave.wait()
+
+    async def announce(self, who: Person, **more: Any) -> None:
+        said = status(str(who.name), self.now(), **more)
+        token = who.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE)
+        await presence.announce(MemoryKeyValue(self.store), who.name, token)  # type: ignore[arg-type]  # a node's name
+
+    @asynccontextmanager
+    async def going_on(self) -> AsyncIterator[None]:
+        leave = asyncio.Event()
+        running = asyncio.create_task(self.feeding.run(leave))
+        try:
+            yield
+        finally:
+            leave.set()
+            await running
+            self.view.close()
+
+    async def until(self, state: str, name: str = "web01.example.com") -> None:
+        seen = -1
+        while (row := self.fleet.row(name)) is None or row.state != state:
+            await self.fleet.changed(seen)
+            seen = self.fleet.revision
+
+
+@pytest.fixture
+def hearing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hearing:
+    for name in ("WRITE", "LOOK", "AGENT"):
+        monkeypatch.setattr(module, name, 0.01)
+    return Hearing(tmp_path)
+
+
+async def test_presence_is_heard_verified_and_remembered(hearing: Hearing) -> None:
+    async with hearing.going_on():
+        await hearing.announce(WEB)
+        await hearing.announce(EVE)
+        await hearing.until("idle")
+        await hearing.until("not trusted", "eve.example.com")
+    assert [row.node for row in hearing.memory.rows()] == ["eve.example.com", "web01.example.com"]
+    assert len(hearing.memory.runs("web01.example.com", limit=9)) == 1
+    hearing.memory.close()
+
+
+async def test_an_outage_is_said_and_over_when_it_is(hearing: Hearing) -> None:
+    async with hearing.going_on():
+        await hearing.announce(WEB)
+        await hearing.until("idle")
+        hearing.store.away = True
+        hearing.store.wake()
+        while not hearing.fleet.away:
+            await hearing.fleet.changed(hearing.fleet.revision)
+        row = hearing.fleet.row("web01.example.com")
+        assert row is not None
+        assert row.state == "idle"
+        with pytest.raises(UnavailableError):
+            while True:
+                await hearing.feeding.store()
+                await asyncio.sleep(0)
+        hearing.store.away = False
+        await hearing.announce(WEB, state="applying")
+        await hearing.until("applying")
+        assert hearing.fleet.away == ""
+
+
+async def test_the_agent_of_this_machine_is_left_alone(hearing: Hearing) -> None:
+    hearing.agent = True
+    async with hearing.going_on():
+        await hearing.announce(WEB)
+        await hearing.until("idle")
+        assert hearing.follows == 0
+        hearing.agent = False
+        while hearing.follows != 1:
+            await asyncio.sleep(0.01)
+        hearing.agent = True
+
+
+async def test_roles_come_from_the_view_whoever_writes_it(hearing: Hearing, tmp_path: Path) -> None:
+    agents = View(tmp_path / "view.sqlite", now=hearing.now)
+    said = entry("web01.example.com", at=hearing.now(), roles=("web",))
+    async with hearing.going_on():
+        token = signed(WEB, said)
+        arrived = ReceivedEntry(node=said.node, token=token, found=said, revision=3)
+        agents.take([arrived], revision=3)
+        await hearing.until("silent")
+    (row,) = hearing.memory.rows()
+    assert (row.roles, row.listed) == (("web",), True)
+    agents.close()
+
+
+async def test_a_disk_that_refuses_is_said_once_and_loses_nothing(
+    hearing: Hearing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+    write = DashboardStore.write
+
+    def refusing(self: DashboardStore, *args: Any, **named: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise StateError("no space left on device", where="fleet.sqlite")
+        write(self, *args, **named)
+
+    monkeypatch.setattr(DashboardStore, "write", refusing)
+    async with hearing.going_on():
+        await hearing.announce(WEB)
+        await hearing.until("idle")
+        while tries < 5:
+            await asyncio.sleep(0.01)
+    assert hearing.log.text.count("no space left") == 1
+    assert len(hearing.memory.runs("web01.example.com", limit=9)) == 1

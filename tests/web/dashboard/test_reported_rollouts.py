@@ -1,0 +1,149 @@
+"""What nodes tell of rollouts: what of it is taken, and what the page keeps and shows of it."""
+
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from localpuppet.node.runs.hold import rollout_owner
+from localpuppet.web.dashboard import reported_table
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, told_of
+from localpuppet.web.dashboard.row import NodeRow
+from localpuppet.web.dashboard.run_results import KEPT
+from tests.web.dashboard.site import Site, run_id, status, text
+
+NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
+ID = "20261118T102000Z-0a1b"
+BOB = "choria=bob"
+RUN = str(run_id(NOW))
+
+
+def settled(outcome: str, *, of: str = ID, run: str | None = None) -> dict[str, Any]:
+    owner = rollout_owner(BOB, of)
+    return {"sender": owner, "uuid": "u", "timestamp": 0, "run": run, "outcome": outcome}
+
+
+def hold(until: str = "2026-11-18T11:40:00Z", *, of: str = ID) -> dict[str, Any]:
+    return {"owner": rollout_owner(BOB, of), "reason": "rollout", "since": "", "until": until}
+
+
+def taken(*ends: object, holds: tuple[dict[str, Any], ...] = ()) -> tuple[NodeRolloutReport, ...]:
+    told: dict[str, Any] = {
+        "node": "web01",
+        "state": "idle",
+        "holds": list(holds),
+        "settled": list(ends),
+    }
+    return told_of(told, NodeRow.told("web01", told, now=NOW).holds, now=NOW)
+
+
+def test_a_node_tells_what_holds_it_and_how_its_newest_run_ended() -> None:
+    told = taken(settled("failed"), settled("changed", run=RUN), holds=(hold(),))
+    (one,) = told
+    assert (one.rollout, one.caller, one.outcome, one.run) == (ID, BOB, "changed", RUN)
+    assert one.until == NOW + 2000
+    assert taken(holds=(hold(),))[0].outcome == ""
+
+
+def test_what_is_not_of_a_rollout_or_cannot_be_is_passed_over() -> None:
+    trigger = {**settled("changed"), "sender": "choria=bob"}
+    odd = [
+        settled("changed", of=other)
+        for other in ("20281118T102000Z-0a1b", "20160101T000000Z-0a1b", "20261399T000000Z-0a1b")
+    ]
+    assert taken(trigger, *odd, "x", {"sender": 1}, holds=({"owner": "alice"},)) == ()
+    lie = settled("<script>", run="../../etc")
+    assert [(one.outcome, one.run) for one in taken(lie)] == [("other", "")]
+
+
+def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -> None:
+    site = Site(tmp_path)
+    began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
+    now, later = site.now(), "2999-01-01T00:00:00Z"
+    held = {"holds": [hold(later, of=began)], "state": "on hold"}
+    ends = {"settled": [settled("failed", of=began)]}
+    site.tell(
+        status("web01", now, **held, settled=[settled("changed", of=began)]),
+        status("web02", now, **held),
+        status("web03", now, **ends),
+    )
+    with site.visitor() as visitor:
+        page = text(visitor, "/rollouts")
+        assert "as the nodes tell" in page
+        assert f'<a href="/rollouts/{began}">{BOB}/rollout/' in text(visitor, "/nodes/web02")
+        assert "2 nodes are held by it" in page
+        for count in ("1 succeeded", "1 failed", "1 open"):
+            assert count in page
+        assert f"{began},holding" in visitor.get("/rollouts.csv").text
+        page = text(visitor, f"/rollouts/{began}")
+        assert "not its journal" in page
+        assert page.index("web02") < page.index("web03")  # what is held comes first
+        assert "/do/" not in page
+        assert visitor.get(f"/rollouts/{began}.json").status_code == 404
+        site.tell(status("web01", now + 1), status("web02", now + 1))
+        assert _state(visitor, began) == "let go"
+
+
+def _state(visitor: TestClient, rollout: str) -> str:
+    (one,) = visitor.get("/rollouts.json").json()["rollouts"]
+    assert one["id"] == rollout
+    return str(one["state"])
+
+
+def test_a_node_that_lies_pushes_out_its_own_only(tmp_path: Any) -> None:
+    site = Site(tmp_path)
+    began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-")
+    site.tell(status("good", site.now(), settled=[settled("changed", of=f"{began}ffff")]))
+    for beginning in range(0, reported_table.MOST_OF_ONE + 60, 32):
+        lies = [settled("changed", of=f"{began}{beginning + one:04x}") for one in range(32)]
+        site.tell(status("eve", site.now(), settled=lies))
+    found = site.memory.told()
+    assert len(found) == reported_table.MOST_OF_ONE + 1
+    assert found[0].rollout == f"{began}ffff"
+
+
+def test_of_two_who_are_named_as_the_caller_most_nodes_are_believed(tmp_path: Any) -> None:
+    site = Site(tmp_path)
+    began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
+    lie = {**settled("failed"), "sender": rollout_owner("choria=mallory", began)}
+    for node, end in (("a", settled("changed", of=began)), ("b", settled("changed", of=began))):
+        site.tell(status(node, site.now(), settled=[end]))
+    site.tell(status("eve", site.now(), settled=[lie]))
+    (one,) = site.memory.told()
+    assert (one.caller, one.ends) == (BOB, {"changed": 2})
+    canary = f"{began[:-4]}ffff"
+    site.tell(status("a", site.now(), settled=[settled("changed", of=canary)]))
+    site.clock.advance(1)
+    lie["sender"] = rollout_owner("choria=mallory", canary)
+    site.tell(status("eve", site.now(), settled=[lie]))  # as many, and later
+    assert site.memory.told()[0].caller == BOB
+
+
+def test_what_was_told_long_ago_goes(tmp_path: Any) -> None:
+    site = Site(tmp_path)
+    began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
+    site.tell(status("a", site.now(), settled=[settled("changed", of=began)]))
+    first = site.memory.told()[0].first
+    site.clock.advance(86400.0 * 50)
+    site.tell(status("a", site.now(), settled=[settled("changed", of=began)]))
+    assert (site.memory.told()[0].first, site.memory.told()[0].last) == (first, first)
+    site.clock.advance(86400.0 * 50)
+    site.memory.prune()
+    assert site.memory.told() == []
+
+
+def test_a_node_that_was_let_go_while_no_page_was_there_is_not_held(tmp_path: Any) -> None:
+    def held_by_one(node: str) -> dict[str, Any]:
+        return status(node, site.now(), holds=[hold("2999-01-01T00:00:00Z", of=began)])
+
+    site = Site(tmp_path)
+    began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
+    site.tell(held_by_one("a"), held_by_one("b"))
+    assert site.memory.told()[0].held == 2
+    site = Site(tmp_path)  # another process
+    site.tell(status("a", site.now()), held_by_one("b"))
+    assert site.memory.told()[0].held == 1
+    site.leave("b")
+    site.clock.advance(KEPT + 1)
+    site.fleet.listed({}, all_=())  # what was not heard for so long is forgotten
+    site.remember()
+    assert site.memory.told()[0].held == 0

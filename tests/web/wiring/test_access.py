@@ -1,0 +1,109 @@
+"""From settings to who comes in."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.web.access.listening import ListenAddress
+from localpuppet.web.access.rules import Visitor
+from localpuppet.web.wiring.access import DashboardAccess, way_in
+from tests.doubles.certificates import Ca, pem, write
+from tests.doubles.ports import FakeLog
+from tests.rigs.node import Node
+
+ELSEWHERE = ListenAddress(address="192.0.2.1", port=8443)
+DAY = timedelta(days=1)
+WEB = {"people": ["alice", "bob"], "certificate": "fleet.pem", "key": "fleet.key"}
+
+
+class Here:
+    """A root whose CA has issued certificates."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        now = datetime.now(UTC)
+        self.ca = Ca(since=now - DAY, until=now + 9 * DAY)
+        self.issue: Callable[..., Any] = lambda name, **more: self.ca.issue(
+            name, since=now - DAY, until=now + DAY, **more
+        )
+        write(node.root / "ca.pem", self.ca.text)
+        own = self.issue("fleet.example.com", dns=["fleet.example.com"])
+        write(node.root / "fleet.pem", own.text)
+        write(node.root / "fleet.key", pem(own.key), mode=0o600)
+        self.settings()
+
+    def settings(self, **more: Any) -> None:
+        self.node.settings(**{"identity": {"ca": "ca.pem"}, "web": WEB, **more})
+
+    def way(self, place: ListenAddress = ELSEWHERE, *, actions: bool = False) -> DashboardAccess:
+        fleet = FleetWiring(NodeWiring(str(self.node.root)))
+        return way_in(fleet, FakeLog(), place, actions=actions)(8443)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(Node(tmp_path))  # no Puppet is asked for anything
+
+
+def knows(way: DashboardAccess, name: str, here: Here) -> bool:
+    return way.door.knows(Visitor(headers={}, certificate=here.issue(name).der))
+
+
+def test_the_people_of_the_settings_come_in_as_long_as_they_stand_there(here: Here) -> None:
+    way = here.way()
+    assert way.door.url == "https://fleet.example.com:8443/"
+    assert (way.link(), way.entrance) == ("", None)
+    assert way.tls is not None
+    assert [knows(way, name, here) for name in ("alice", "bob", "web01")] == [True, True, False]
+    here.settings(web={**WEB, "people": ["bob"]})
+    assert [knows(way, name, here) for name in ("alice", "bob")] == [False, True]
+    (here.node.root / "localpuppet.yaml").unlink()
+    assert not knows(way, "bob", here)
+
+
+def test_without_a_certificate_of_its_own_the_page_shows_the_nodes(here: Here) -> None:
+    identity = {"ca": "ca.pem", "certificate": "fleet.pem", "key": "fleet.key"}
+    here.settings(identity=identity, web={"people": ["alice"]})
+    assert here.way().door.url == "https://fleet.example.com:8443/"
+
+
+def test_on_loopback_there_is_a_link_and_nobody_needs_settings(here: Here) -> None:
+    here.node.settings()
+    way = here.way(ListenAddress(address="127.0.0.1", port=8443), actions=True)
+    assert re.match(r"http://[0-9a-f]{32}\.localhost:8443/enter\?key=", way.link())
+    elsewhere = here.way(ListenAddress(address="127.0.0.2", port=8443))
+    assert elsewhere.link().startswith("http://127.0.0.2:8443/enter?key=")
+    assert way.entrance is way.door
+    assert way.tls is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"web": {}}, "web.people: names no person.*ssh -L"),
+        ({"identity": {}}, "identity.ca: is not set"),
+        ({"web": {"people": ["alice"]}}, "web: needs certificate and key"),
+        ({"web": {"people": ["Alice"]}}, "web.people: 'Alice' is not a signer's name"),
+        ({"web": {"people": [], "key": "x"}}, "web: needs certificate and key, or neither"),
+        ({"web": {**WEB, "certificate": "ca.pem"}}, "ca.pem: names no host"),
+        ({"web": {**WEB, "key": "ca.pem"}}, "fleet.pem: cannot be used for TLS"),
+    ],
+)
+def test_what_is_missing_is_said_before_anybody_connects(
+    here: Here, settings: dict[str, Any], what: str
+) -> None:
+    here.settings(**settings)
+    with pytest.raises(InvalidInputError, match=what):
+        here.way()
+
+
+def test_nothing_is_done_over_tls(here: Here) -> None:
+    with pytest.raises(InvalidInputError, match="--actions is for loopback only"):
+        here.way(actions=True)
