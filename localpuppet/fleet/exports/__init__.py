@@ -1,4 +1,4 @@
-"""Exported resources: what a catalog offers to other nodes, and what it takes of them.
+"""Exported resources: what a node's catalogs export, and what its collectors take from other nodes.
 
 decides: `choosing`, `document`, `guarding`, `policy`, `proposing`, `resource`, `search`, `servers`.
 acts: `bringing`, `collecting`, `recording`.

@@ -1,18 +1,15 @@
-"""How exports cross the bus: chunks below the node's key, and the signed entry that names them.
+"""Transfer exports over the bus: as chunks, with the digest in the node's signed inventory entry.
 
-Owns: keys and form of a chunk, the order in which chunks are written, what is fetched and what is
-refused. Refuses to know: which entries count (the inventory), what is taken (`choosing`).
-
-- Chunks stand in one of two slots, `/localpuppet/exports/NODE/SLOT/N`, each behind the digest of
-  all: whoever publishes writes into the slot that the entry on the bus does not name, and brings
-  the entry when all are there. So a reader finds all of the old or all of the new, whenever a
-  writer dies, and a node has never more than two slots of keys.
-- What is fetched counts when its bytes have the digest that the node's believed entry names. Else
-  what was held stays, and a line says why; one node that publishes rubbish stops nobody.
-- A copy that begins anew beside a view that does not is no answer before it is whole.
-- What the bus does not let us read is asked for again with the next look, and with it what was not
-  asked for because nobody had an answer. Who collects is warned
-  while something older of the node is held; where nothing is, nobody is told "none" (`held`).
+- The chunks are in one of two slots, `/localpuppet/exports/NODE/SLOT/N`. Each chunk starts with the
+  digest of the whole.
+- A node writes all chunks into the slot that its entry on the bus does not name, then publishes the
+  entry. So a reader gets the old or the new exports whole, even if the writer dies.
+- A reader stores fetched bytes only if they have the digest of the accepted entry. Otherwise it
+  keeps the stored exports of this node and logs the reason; other nodes are not affected.
+- If the bus denies a read or does not answer, the follower tries again at the next update. A
+  collector is warned if it gets older exports of a node; if none are stored, it gets an error and
+  not an empty answer (`held`).
+- If nothing is stored yet, no collector gets an answer before all exports of the view were fetched.
 """
 
 import asyncio
@@ -42,24 +39,25 @@ from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.view import View
 
 SLOTS = ("a", "b")
-# Nodes whose exports are fetched at the same time, and held in one transaction.
+# Nodes whose exports are fetched at the same time, and nodes stored in one transaction.
 AT_ONCE = 16
 MAX_TOGETHER = 256
-# Of the latter, as JSON: beside the one that is unpacked there is not more in memory.
+# Bytes of JSON that wait for one transaction; they limit the memory next to the node being
+# unpacked.
 MAX_WAITING = 4 * 1024 * 1024
-# So often what a node's entry names is looked for with each look at the bus, as a server of several
-# may be behind; from then on once in so many seconds, as a bus that has lost it gets it again.
+# A server of a cluster may lag: look this often for the chunks of an entry, once with each update.
+# After that, look once in `SELDOM` seconds, as a bus that lost them gets them again.
 MAX_TRIES = 5
 SELDOM = 3600.0
 _CHANCE = SystemRandom()
 
 
 class ExportsBaggage:
-    """Brings this node's chunks to the bus before its entry; the inventory's `Baggage`.
+    """Writes this node's chunks to the bus before its entry; the inventory's `Baggage`.
 
     Args:
         node: This node.
-        outbox: What the bus is to hold.
+        outbox: The exports to publish.
     """
 
     def __init__(self, node: NodeName, outbox: ExportsOutbox) -> None:
@@ -68,7 +66,7 @@ class ExportsBaggage:
         self._slot = SLOTS[0]
 
     async def bring(self, kv: KeyValue, entry: InventoryEntry, on_bus: str | None) -> None:
-        """Write the chunks that the bus does not hold; see `Baggage`."""
+        """Write the chunks that the bus lacks; see `Baggage`."""
         digest = entry.exports.digest
         if digest is None:
             return
@@ -83,14 +81,14 @@ class ExportsBaggage:
                 await kv.put(key, value)
 
     def landed(self, entry: InventoryEntry) -> None:
-        """Note which slot the entry on the bus names; see `Baggage`."""
+        """Record the slot that the entry on the bus names; see `Baggage`."""
         if entry.exports.digest is not None:
             self._outbox.note_landed(self._slot, entry.exports.digest)
 
     async def _slot_for(self, kv: KeyValue, digest: str, on_bus: str | None) -> str:
-        """Return the slot that has these exports, or else one that no reader is sent to."""
+        """Return the slot that holds these exports, or else a slot that the entry does not name."""
         found = {slot: await self._digest_in(kv, slot) for slot in SLOTS}
-        # What the bus does not let us read we have noted.
+        # If the bus denies the read, use the slot that this node recorded.
         slot, landed = self._outbox.landed() or ("", "")
         if slot in SLOTS and not found[slot]:
             found[slot] = landed
@@ -107,18 +105,14 @@ class ExportsBaggage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fetched:
-    """What an entry names, as it came from the bus."""
+    """The exports that an entry names, as fetched from the bus."""
 
     node: str
     summary: ExportsSummary
     data: bytes
 
     def unpacked(self) -> NodeExports:
-        """Return what is to be held of it.
-
-        Raises:
-            InvalidInputError: It is not what the entry says.
-        """
+        """Unpack the exports; raise `InvalidInputError` if the bytes do not match the entry."""
         resources = unpack(self.data)
         if len(resources) != self.summary.count:
             raise InvalidInputError(
@@ -128,16 +122,16 @@ class _Fetched:
 
 
 class ExportsFollower:
-    """Keeps what the view's entries export; the inventory's `Companion`.
+    """Stores the exports that the entries of the view name; the inventory's `Companion`.
 
     Args:
-        view: The entries that count.
-        held: What is held of their exports.
-        log: What is said.
-        at_once: Of how many nodes exports are fetched at the same time.
-        together: Of how many nodes they are held in one transaction: a view that begins with
-            nothing does not wait for the disk once a node.
-        seconds: The time, from whatever moment on.
+        view: The accepted entries.
+        held: The stored exports.
+        log: The agent's log.
+        at_once: The number of nodes to fetch from at the same time.
+        together: The number of nodes to store in one transaction, so that a first listing does not
+            wait for the disk once per node.
+        seconds: A monotonic time in seconds.
     """
 
     def __init__(
@@ -159,29 +153,29 @@ class ExportsFollower:
         self._turn = asyncio.Lock()
         self._said: dict[str, str] = {}
         self._looked: dict[str, float] = {}
-        # Dropped since the round began: what was on its way then is not held.
+        # Nodes dropped since the round began: their pending exports are not stored.
         self._gone: set[str] = set()
 
     def drop(self, node: str) -> None:
-        """Hold nothing of a node any more; see `Companion`."""
+        """Remove the exports of a node that left the view; see `Companion`."""
         self._said.pop(node, None)
         self._looked.pop(node, None)
         self._gone.add(node)
         self._held.drop(node)
 
     async def update(self, kv: KeyValue) -> bool:
-        """Fetch what is missing, and drop what nobody names; see `Companion`."""
+        """Fetch missing exports and remove those that no entry names; see `Companion`."""
         async with self._turn:
             try:
                 return await self._update(kv)
             except DamagedError as error:
-                self._log.warning(f"exports are fetched anew: {error}", kind=LineKind.INVENTORY)
+                self._log.warning(f"fetching all exports again: {error}", kind=LineKind.INVENTORY)
                 self._held.rebuild()
                 return await self._update(kv)
 
     async def _update(self, kv: KeyValue) -> bool:
         missing, changed = await asyncio.to_thread(self._missing)
-        _CHANCE.shuffle(missing)  # whoever is last today has its turn, too
+        _CHANCE.shuffle(missing)  # so that each node is sometimes first
         waiting: list[NodeExports] = []
         for begin in range(0, len(missing), self._at_once):
             fetched = await asyncio.gather(
@@ -203,10 +197,10 @@ class ExportsFollower:
         return changed
 
     def _missing(self) -> tuple[list[tuple[str, str]], bool]:
-        """Drop what no entry names any more.
+        """Remove the exports that no entry names.
 
         Returns:
-            What entries name and is not held, and whether something was held that is dropped.
+            The node and digest of each missing export, and whether something was removed.
         """
         self._gone.clear()
         wanted, held, refused = self._view.exporters(), self._held.digests(), self._held.refused()
@@ -226,12 +220,12 @@ class ExportsFollower:
         return found, not held.keys() <= wanted.keys()
 
     def _hold(self, waiting: list[NodeExports], fetched: Iterable[_Fetched], *, last: bool) -> bool:
-        """Hold what was fetched, many nodes at once; return whether something is held.
+        """Store fetched exports, several nodes in a transaction; return whether any was stored.
 
         Args:
-            waiting: What is not held yet; what is left of it waits for the next call.
-            fetched: What came, unpacked one after the other: that takes many times the memory.
-            last: Whether nothing else will come.
+            waiting: The exports not stored yet; the rest waits for the next call.
+            fetched: The new exports; unpacked one by one, as unpacking takes many times the memory.
+            last: Whether this is the last call of the round.
         """
         held = False
         for one in fetched:
@@ -271,10 +265,10 @@ class ExportsFollower:
     async def _fetch(
         self, kv: KeyValue, node: str, digest: str
     ) -> _Fetched | UnavailableError | None:
-        """Fetch what an entry names; return it, nothing where it does not count, or an outage."""
+        """Return the exports that an entry names, the outage, or `None` if they are rejected."""
         entry = await asyncio.to_thread(self._view.entry, NodeName(node))
         if entry is None or entry.exports.digest != digest:
-            return None  # another one came meanwhile: the next round is about that
+            return None  # the entry changed: the next round fetches the new exports
         try:
             data = await _chunks(kv, NodeName(node), entry.exports)
         except (InvalidInputError, UnavailableError) as error:
@@ -284,11 +278,7 @@ class ExportsFollower:
 
 
 async def _chunks(kv: KeyValue, node: NodeName, summary: ExportsSummary) -> bytes:
-    """Return the bytes that an entry names.
-
-    Raises:
-        InvalidInputError: They are not on the bus, or others are.
-    """
+    """Return the bytes that an entry names; raise `InvalidInputError` if the bus lacks them."""
     if summary.digest is None or not 0 < summary.size <= MAX_PACKED:
         raise InvalidInputError(f"{summary.size} bytes; 1 to {MAX_PACKED} are allowed")
     numbers = range(chunks_of(summary.size))
@@ -310,7 +300,7 @@ async def _get(kv: KeyValue, key: str) -> bytes | None:
     try:
         found = await kv.get(key)
     except UnavailableError:
-        return None  # a node may be let write, and not read; if not, writing fails, too
+        return None  # read access may be denied; if the bus is unreachable, the write fails as well
     return None if found is None else found.value
 
 

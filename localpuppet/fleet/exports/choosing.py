@@ -1,15 +1,13 @@
-"""Which of the resources that a collector asks for are taken, and what of them.
+"""Choose the resources that a collector takes, and the parameters that it gets of each.
 
-Owns: the order of the decisions, and what stops a run. Refuses to know: how a collector asks
-(`search`), how a policy is written (`policy`), what `guarded` takes away (`guarding`).
-
-- A type that no line names stops the run, with the line that would allow it: nobody has decided.
-- Where lines name the type, a resource of a signer that no line is about is left out, and named,
-  before titles are compared: one peer stops nobody.
-- What is left out is named, up to `MAX_LEFT_OUT` of it: who has no line fills no memory and no disk
-  of ours.
-- A collector gets at most `MAX_TAKEN` bytes: more stops the run, with the node that has most of it.
-- Two resources with one title, of two nodes whose lines allow them, stop the run, with both places.
+- If no policy line names the type, the run stops with the line that would allow it.
+- If lines name the type but none matches the signer and title, the resource is left out and
+  reported. This precedes the comparison of titles, so that one peer cannot stop other nodes.
+- At most `MAX_LEFT_OUT` left-out resources are listed, so that an unauthorised signer cannot fill
+  memory or disk.
+- A collector gets at most `MAX_TAKEN` bytes. A larger result stops the run and names the node with
+  the most bytes.
+- If two allowed nodes export the same title, the run stops and names both places.
 """
 
 from collections import Counter
@@ -25,21 +23,21 @@ from localpuppet.fleet.exports.resource import ExportedResource, Offer
 from localpuppet.fleet.exports.search import Search
 
 _SHOWN = 80
-# Of a collector, as JSON. What Puppet reads of us at once is larger (`exports.rb`).
+# Bytes of JSON for one collector. The limit for one reply to Puppet is larger (`exports.rb`).
 MAX_TAKEN = 64 * 1024 * 1024
-# Of a collector: so many are named, and the rest is counted.
+# Left-out resources listed for one collector; the rest is counted.
 MAX_LEFT_OUT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenResource:
-    """A resource that is taken.
+    """A resource that a collector takes.
 
     Attributes:
-        node: Who exports it.
-        resource: What is taken of it.
-        how: By which kind of line.
-        dropped: Names of the parameters that do not count.
+        node: The exporting node.
+        resource: The resource with the parameters that count.
+        how: The mode of the matching line.
+        dropped: Names of the dropped parameters.
     """
 
     node: str
@@ -50,10 +48,10 @@ class TakenResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedResource:
-    """A resource that is not.
+    """A resource that a collector leaves out.
 
     Attributes:
-        node: Who exports it.
+        node: The exporting node.
         ref: Its type and title.
         reason: Why, in one line.
     """
@@ -65,12 +63,12 @@ class RejectedResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorResult:
-    """What a collector gets.
+    """The result of a collector.
 
     Attributes:
-        taken: What is taken, sorted by title and node.
-        left_out: What it asked for and does not get; the first of it.
-        more_left_out: How many others are left out, too.
+        taken: The resources it takes, sorted by title and node.
+        left_out: The first `MAX_LEFT_OUT` matching resources that it leaves out.
+        more_left_out: The number of further resources left out.
     """
 
     taken: tuple[TakenResource, ...]
@@ -81,18 +79,18 @@ class CollectorResult:
 def choose(
     offers: Iterable[Offer], kind: str, search: Search, *, me: str, policy: CollectPolicy
 ) -> CollectorResult:
-    """Return what a collector of this node gets.
+    """Return the resources that a collector of this node takes and leaves out.
 
     Args:
-        offers: Resources of the type; others than those asked for may be among them.
+        offers: Resources of the type; some may not match the search.
         kind: The type.
-        search: What is asked for.
-        me: This node, whose own exports Puppet has in the catalog already.
-        policy: What the node takes.
+        search: The collector's condition.
+        me: This node; Puppet has its own exports in the catalog already.
+        policy: This node's collect policy.
 
     Raises:
-        InvalidInputError: No line names the type, two nodes export one title, or what is taken is
-            too large.
+        InvalidInputError: No line names the type, two nodes export one title, or the result is too
+            large.
     """
     taken: list[TakenResource] = []
     left_out: list[RejectedResource] = []
@@ -154,7 +152,7 @@ def _refuse_clash(taken: Sequence[TakenResource]) -> None:
             raise InvalidInputError(
                 f"is exported by {_who(other)} and by {_who(one)}",
                 where=_short(one.resource.ref),
-                hint="give each a title of its own, with the node's name in it",
+                hint="give each a unique title, for example with the node's name",
             )
 
 

@@ -1,7 +1,4 @@
-"""What a collector of this node gets, of what is held and by this node's policy.
-
-Owns: where the policy is read. Refuses to know: how old the answer may be (the caller), Puppet.
-"""
+"""Answer this node's collectors from the stored exports and the collect policy."""
 
 import functools
 from collections.abc import Sequence
@@ -25,12 +22,12 @@ MAX_WARNED = 3
 
 
 class CollectorService:
-    """Answers collectors.
+    """Answers the collectors of this node.
 
     Args:
-        held: What the nodes export.
+        held: The stored exports of other nodes.
         me: This node.
-        policy: `policies/collect.policy`.
+        policy: The path of `policies/collect.policy`.
     """
 
     def __init__(self, held: "HeldExports", *, me: str, policy: Path) -> None:
@@ -39,28 +36,27 @@ class CollectorService:
         self._policy = policy
 
     def collect(self, kind: str, search: Search) -> CollectorResult:
-        """Return what a collector gets; see `choose`.
+        """Return the result of a collector; see `choose`.
 
         Args:
             kind: The type.
-            search: What is asked for.
+            search: The collector's condition.
 
         Raises:
-            InvalidInputError: The policy is refused, or stops the run.
-            UnavailableError: What a node exports was never read.
-            StateError: What is held cannot be read.
+            InvalidInputError: The policy is invalid or stops the run.
+            UnavailableError: The exports of a node were never read.
         """
         policy = read_collect_policy(self._policy)
         with closing(self._held.find(kind=kind, tag=search.tag())) as offers:
             return choose(offers, kind, search, me=self._me, policy=policy)
 
     def again(self, before: Sequence[CollectorRecord]) -> list[CollectorRecord]:
-        """Return what the collectors of a run would get now, of what is held of other nodes.
+        """Return the results that the collectors of a past run would get now.
 
-        One that would stop the run, or had no answer then, has a `reason` and no digest.
+        A collector that fails now, or had no answer then, gets a `reason` and no digest.
 
         Args:
-            before: The collectors, as the run's record has them.
+            before: The collectors as recorded in the run.
         """
         return [self._again(one) for one in before]
 
@@ -72,7 +68,7 @@ class CollectorService:
             return replace(asked, reason=one_line(str(error)))
 
     def warnings(self, choice: CollectorResult) -> list[str]:
-        """Return what the author of a manifest should know of an answer, each in one line."""
+        """Return warnings about a result for the author of the manifest, each one line."""
         said = [
             f"{one.ref} of {one.node} is left out: {one.reason}"
             for one in choice.left_out[:MAX_WARNED]
@@ -86,10 +82,10 @@ class CollectorService:
 
 
 def read_collect_policy(path: Path) -> CollectPolicy:
-    """Return what this node takes; where there is no file, servers alone.
+    """Return this node's collect policy; without a file, one that takes only servers.
 
     Raises:
-        InvalidInputError: The file is refused, or others could write to it or its directory.
+        InvalidInputError: The file is invalid, or other users can write to it or its directory.
     """
     data = policy_bytes(path)
     return DEFAULT if data is None else _parsed(data, str(path))
@@ -97,5 +93,5 @@ def read_collect_policy(path: Path) -> CollectPolicy:
 
 @functools.lru_cache(maxsize=1)
 def _parsed(data: bytes, where: str) -> CollectPolicy:
-    """Return the policy in these bytes, which seldom are others than the last time."""
+    """Return the parsed policy, cached as the file seldom changes."""
     return CollectPolicy.parse(data, where=where)

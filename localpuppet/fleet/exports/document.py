@@ -1,14 +1,12 @@
-"""All that one node exports, as it stands on the bus: packed, in chunks, under one digest.
+"""Pack all exports of a node into chunks under one digest, and unpack them.
 
-Owns: the packed form, its limits, and what the digest is over. Refuses to know: keys, signatures.
-
-- The resources are JSON in ASCII, sorted by type and title, packed with zlib, cut into chunks of
-  `CHUNK` bytes. The digest is over the packed bytes and stands, with their number, in the node's
-  signed inventory entry: that entry is the manifest of the chunks, and nothing is unpacked before
-  it fits.
-- At most `MAX_RESOURCES` resources and `MAX_VALUES` values in them, `MAX_PACKED` bytes packed and
+- The resources are ASCII JSON, sorted by type and title, compressed with zlib and cut into chunks
+  of `CHUNK` bytes.
+- The node's signed inventory entry contains the digest and the size of the packed bytes; the bytes
+  are unpacked only after the digest is verified.
+- Limits: `MAX_RESOURCES` resources, `MAX_VALUES` JSON values, `MAX_PACKED` bytes packed,
   `MAX_INFLATED` bytes unpacked.
-- The same resource twice is refused.
+- A duplicate resource is rejected.
 
 Example: `unpack(pack(resources).data) == tuple(sorted(resources, ...))`.
 """
@@ -29,7 +27,7 @@ CHUNK = 256 * 1024
 MAX_PACKED = 4 * 1024 * 1024
 MAX_INFLATED = 16 * 1024 * 1024
 MAX_RESOURCES = 10_000
-# Counted before anything is parsed: a small value of JSON is a large one in memory.
+# Counted before parsing: a small JSON value takes much memory when parsed.
 MAX_VALUES = 400_000
 SCHEMA = 1
 
@@ -38,12 +36,12 @@ _WHERE = "exports"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedResources:
-    """Resources as others get them.
+    """All exported resources of a node, packed for the bus.
 
     Attributes:
-        data: The packed bytes; empty for none.
-        digest: SHA-256 over them, hexadecimal; empty for none.
-        count: How many resources.
+        data: The packed bytes; empty for no resources.
+        digest: Their SHA-256, hexadecimal; empty for no resources.
+        count: The number of resources.
     """
 
     data: bytes
@@ -52,21 +50,17 @@ class PackedResources:
 
     @property
     def chunks(self) -> list[bytes]:
-        """Return the parts, in order."""
+        """Return the packed bytes cut into chunks, in order."""
         return [self.data[at : at + CHUNK] for at in range(0, len(self.data), CHUNK)]
 
 
 def chunks_of(size: int) -> int:
-    """Return how many chunks so many packed bytes make."""
+    """Return the number of chunks for a number of packed bytes."""
     return -(-size // CHUNK)
 
 
 def pack(resources: Iterable[ExportedResource]) -> PackedResources:
-    """Return resources as others get them.
-
-    Raises:
-        InvalidInputError: There are too many, or they are too large.
-    """
+    """Return resources packed for the bus; raise `InvalidInputError` above a limit."""
     found = sorted(resources, key=lambda one: (one.type, one.title))
     if not found:
         return PackedResources(data=b"", digest="", count=0)
@@ -80,49 +74,37 @@ def pack(resources: Iterable[ExportedResource]) -> PackedResources:
 
 
 def unpack(data: bytes) -> tuple[ExportedResource, ...]:
-    """Return the resources in packed bytes.
-
-    Raises:
-        InvalidInputError: The bytes are not what `pack` makes.
-    """
+    """Return the resources in packed bytes; raise `InvalidInputError` if malformed or too large."""
     _check_size(len(data), MAX_PACKED, "packed")
     try:
         found = unpacked(data, most=MAX_INFLATED)
     except ValueError as error:
         raise InvalidInputError(f"are malformed: {error}", where=_WHERE) from error
-    if not found.isascii():  # one letter beyond makes a text of Python's four times as large
+    if not found.isascii():  # one non-ASCII letter makes Python's text take four times the memory
         raise InvalidInputError("are malformed: not ASCII, as JSON with escapes is", where=_WHERE)
     return read(found)
 
 
 def read(data: bytes) -> tuple[ExportedResource, ...]:
-    """Return the resources in JSON that somebody else wrote.
-
-    Raises:
-        InvalidInputError: It is too large, or one of them is refused.
-    """
+    """Return the resources in untrusted JSON; raise `InvalidInputError` if any is invalid."""
     raw = parse_object(data, where=_WHERE, limit=MAX_INFLATED, values=MAX_VALUES)
     return parse_resources(Fields(raw, where=_WHERE))
 
 
 def parse_resources(fields: Fields) -> tuple[ExportedResource, ...]:
-    """Return the resources in a list `resources`.
-
-    Raises:
-        InvalidInputError: One of them is refused, or there twice.
-    """
+    """Return the resources in the field `resources`; reject duplicates."""
     listed = fields.inner_list("resources", maximum=MAX_RESOURCES)
     found: dict[tuple[str, str], ExportedResource] = {}
     for one in listed:
         resource = ExportedResource.parse(one)
         if (resource.type, resource.title) in found:
-            raise InvalidInputError("is there twice", where=resource.ref)
+            raise InvalidInputError("is a duplicate", where=resource.ref)
         found[(resource.type, resource.title)] = resource
     return tuple(found.values())
 
 
 def digest_of(data: bytes) -> str:
-    """Return the digest of packed bytes."""
+    """Return the SHA-256 of packed bytes, hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -132,11 +114,11 @@ def aged(
     *,
     now: float,
 ) -> list[ExportedResource]:
-    """Return resources with the time at which each was exported first.
+    """Return resources with the time at which the node first exported each.
 
     Args:
-        resources: What is exported now.
-        before: What was exported until now.
+        resources: The current exports.
+        before: The previous exports.
         now: Seconds since 1970, UTC.
     """
     known: Mapping[str, float] = {one.ref: one.since for one in before}

@@ -1,17 +1,15 @@
-"""What a guarded line takes of a resource.
+"""Drop the parameters of a resource that a guarded policy line does not take.
 
-Owns: the parameters that do not count, and the values that leave a resource out. Refuses to know:
-signers and policies (`policy`), what becomes of the resource (`choosing`).
-
-- The parameters in `GUARDED` do not count: they say what is written where, as which user, which
-  program runs, or what else in the catalog is touched. `OF_TYPES` adds those by which one of
-  Puppet's own types reaches beyond its title: other names, other paths, what is below a directory.
-  docs/guarded.md lists both for each core type.
-- The collector's own block may set them. A `target` whose very value the collector asks for counts:
-  the collector's author wrote it.
-- A newline or `..` in the title or in a value that is left leaves the resource out; a `content` may
-  end in one newline, as every rendered text does. So does a path as `ensure` of a `File`: that
-  makes a link, and what is below the link is elsewhere.
+- Parameters in `GUARDED` are dropped: they set a path, owner or mode, a command, or relationships
+  to other resources of the catalog.
+- `OF_TYPES` adds parameters by which a core type of Puppet reaches beyond its title, such as other
+  names, other paths, or the content of a directory. docs/guarded.md lists both for each core type.
+- The collector may set these parameters in its own block. A `target` is kept if the collector's
+  condition requires exactly this value, as the author of the collector wrote it.
+- A newline or `..` in the title or a remaining value leaves the resource out. The `content` may end
+  in one newline, as rendered text does.
+- A path as `ensure` of a `File` leaves it out as well: the file would be a link, and its content
+  would be elsewhere.
 """
 
 import fnmatch
@@ -23,9 +21,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.resource import ExportedResource, texts_in
 from localpuppet.node.puppet.metaparameters import METAPARAMETERS
 
-# Shell globs over names of parameters.
+# Shell globs that match parameter names.
 GUARDED = (
-    # A name that is not the title: a line's pattern is about the title.
+    # A policy line matches the title; `name` could differ from it.
     "name",
     "target",
     "path",
@@ -45,14 +43,14 @@ GUARDED = (
     "*_cmd",
     *METAPARAMETERS,
 )
-# A collector of fragments asks for this parameter. A `path` or a `name` that is asked for would
-# be what the line's pattern of titles is meant to say; a tag would tag the resource here, too.
+# Collectors of fragments filter by this parameter. A filter by `path` or `name` would replace the
+# line's title pattern, and a filter by `tag` would tag the resource on this node.
 ASKED_FOR = "target"
 # Core type → parameters of this type alone; other types use the same names for harmless values.
 OF_TYPES: Mapping[str, frozenset[str]] = {
     kind: frozenset(names.split())
     for kind, names in {
-        # A change may name any file by an absolute path.
+        # A change can name any file by its absolute path.
         "Augeas": "changes context force incl lens load_path root type_check",
         "Cron": "environment",
         "Exec": "cwd environment",
@@ -66,7 +64,7 @@ OF_TYPES: Mapping[str, frozenset[str]] = {
         "Resources": "purge",
         "Scheduled_task": "arguments",
         "Selmodule": "selmoduledir selmodulepath",
-        # Without `hasstatus`, a service is whatever process has `pattern` in its command line.
+        # Without `hasstatus`, Puppet manages any process whose command line matches `pattern`.
         "Service": "binary control flags hasrestart hasstatus logonaccount logonpassword manifest"
         " pattern restart start status stop",
         "Ssh_authorized_key": "drop_privileges",
@@ -77,9 +75,9 @@ OF_TYPES: Mapping[str, frozenset[str]] = {
         "Zone": "create_args install_args",
     }.items()
 }
-# Dropped without a loss, so that no report names it: a collector sees the tags all the same.
+# Dropped but not reported: a collector sees the tags anyway.
 UNREPORTED = frozenset(("tag",))
-# The text of a file or of a fragment.
+# The text of a file or a fragment.
 CONTENT = "content"
 _GUARDED = re.compile("|".join(map(fnmatch.translate, GUARDED)))
 _ESCAPES = re.compile(r"\n|\r|\.\.")
@@ -87,11 +85,11 @@ _ESCAPES = re.compile(r"\n|\r|\.\.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedResource:
-    """What a guarded line takes of a resource.
+    """A resource after a guarded line was applied.
 
     Attributes:
-        parameters: The parameters that count.
-        dropped: Names of the parameters that do not count, sorted.
+        parameters: The remaining parameters.
+        dropped: Names of the dropped parameters, sorted.
         reason: Why the resource is left out; `None` if the line takes it.
     """
 
@@ -104,8 +102,8 @@ def guard(resource: ExportedResource, asked: Mapping[str, Json]) -> GuardedResou
     """Return what a guarded line takes of a resource.
 
     Args:
-        resource: The resource, as its node exports it.
-        asked: The values that the collector asks for, by parameter.
+        resource: The resource as its node exports it.
+        asked: The values that the collector's condition requires, by parameter.
     """
     dropped = tuple(
         sorted(
@@ -124,18 +122,18 @@ def is_guarded(parameter: str, kind: str = "") -> bool:
 
     Args:
         parameter: The name of the parameter.
-        kind: The type; empty for what guarded drops of every type.
+        kind: The type; empty for parameters dropped for every type.
     """
     return _GUARDED.match(parameter) is not None or parameter in OF_TYPES.get(kind, ())
 
 
 def _is_asked(name: str, value: Json, asked: Mapping[str, Json]) -> bool:
-    """Return whether a collector asks for this very text, and for no other."""
+    """Return whether the collector's condition requires exactly this value."""
     return name == ASKED_FOR and isinstance(value, str) and asked.get(name) == value
 
 
 def _escape(kind: str, title: str, kept: Mapping[str, Json]) -> str | None:
-    """Return why a resource with these parameters reaches beyond its line, or `None`."""
+    """Return why a resource reaches beyond its policy line, or `None`."""
     if _ESCAPES.search(title):
         return "its title has '..'"
     if kind == "File" and any("/" in text for text in texts_in(kept.get("ensure"))):

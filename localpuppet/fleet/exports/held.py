@@ -1,15 +1,10 @@
-"""What other nodes export, as this node holds it: `exports/held.sqlite` in the state directory.
+"""Store the exports of other nodes in `exports/held.sqlite` of the state directory.
 
-Owns: the file, and how resources are found by type, tag and node. Refuses to know: the bus,
-signatures, policies.
-
-Invariants:
-
-- What is here stood in an entry that was believed. What is refused later changes nothing but a line
-  that says so: what was held stays in force.
-- A reader sees all of a node's exports or none, and all nodes as they were at one moment.
-- Where the bus did not let us read what a node exports, and nothing of it was read before, nobody
-  knows what there is: that is an error, and never "none".
+- All stored exports were named by an accepted entry. If newer exports are rejected, the stored ones
+  remain and the rejection is recorded.
+- A reader sees all or none of a node's exports, and a snapshot of all nodes.
+- If a node's exports could never be read from the bus, a search raises an error and does not return
+  an empty result.
 - All nodes together have at most `MAX_HELD` bytes.
 """
 
@@ -26,7 +21,7 @@ from localpuppet.base.machine.database import DamagedError, Database, Format
 from localpuppet.fleet.exports.resource import ExportedResource, Offer
 
 FILE = Path("exports", "held.sqlite")
-# Of all nodes, as JSON.
+# Bytes of JSON, of all nodes.
 MAX_HELD = 1024 * 1024 * 1024
 NO_ROOM = f"there is no room: all nodes together may have {MAX_HELD // 1024**2} MiB"
 _VERSION = 1
@@ -54,12 +49,12 @@ INSERT OR IGNORE INTO state VALUES (1, 0);
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeExports:
-    """All that a node exports, as it is written into the file.
+    """All exports of a node, as rows of the database.
 
     Attributes:
         node: The node.
-        digest: Which of its exports.
-        rows: Of each resource: type, title, tags, JSON.
+        digest: The digest of its exports.
+        rows: For each resource: type, title, tags, JSON.
     """
 
     node: str
@@ -68,25 +63,25 @@ class NodeExports:
 
     @classmethod
     def of(cls, node: str, digest: str, resources: Sequence[ExportedResource]) -> "NodeExports":
-        """Return what is held of resources."""
+        """Return the rows of a node's resources."""
         rows = ((one.type, one.title, one.tags, json.dumps(one.to_dict())) for one in resources)
         return cls(node=node, digest=digest, rows=tuple(rows))
 
     @property
     def size(self) -> int:
-        """Return how much of `MAX_HELD` it takes."""
+        """Return the bytes that count towards `MAX_HELD`."""
         return sum(len(body) for *_, body in self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedExports:
-    """A node whose newest exports do not count; those before stay.
+    """A node whose latest exports were rejected or could not be read; older ones remain stored.
 
     Attributes:
         node: The node.
-        digest: Which of its exports.
+        digest: The digest of the latest exports.
         reason: Why, in one line.
-        tries: How often they were looked for while the bus was there.
+        tries: How often they were rejected while the bus was reachable.
     """
 
     node: str
@@ -96,11 +91,11 @@ class RefusedExports:
 
 
 class HeldExports:
-    """The file.
+    """The database of stored exports.
 
     Args:
-        path: The SQLite file; made when first needed, 0600.
-        most: The bytes that all nodes together may have.
+        path: The SQLite file; created on first use, mode 0600.
+        most: The limit for all nodes together, in bytes.
     """
 
     def __init__(self, path: Path, *, most: int = MAX_HELD) -> None:
@@ -108,32 +103,24 @@ class HeldExports:
         self._database = Database(
             path,
             Format(tables=_TABLES, version=_VERSION),
-            damaged="the agent makes it anew from the bus",
+            damaged="the agent rebuilds it from the bus",
         )
 
     def digests(self) -> dict[str, str]:
-        """Return the nodes of which something is held, each with its digest."""
+        """Return the digest of the stored exports of each node."""
         with self._database.snapshot() as connection:
             return dict(connection.execute("SELECT node, digest FROM nodes").fetchall())
 
     def hold(self, node: str, digest: str, resources: Sequence[ExportedResource]) -> None:
-        """Hold what a node exports now, in place of what it did.
-
-        Raises:
-            InvalidInputError: There is no room.
-            StateError: The disk refused; what was held stays.
-        """
+        """Replace the stored exports of a node; raise `InvalidInputError` if they are too large."""
         if self.hold_all([NodeExports.of(node, digest, resources)]):
             raise InvalidInputError(NO_ROOM)
 
     def hold_all(self, nodes: Sequence[NodeExports]) -> list[NodeExports]:
-        """Hold what nodes export now, in place of what they did; on the disk at once.
+        """Replace the stored exports of several nodes in one transaction.
 
         Returns:
-            Those for which there is no room; what was held of them stays.
-
-        Raises:
-            StateError: The disk refused; what was held stays.
+            The nodes whose exports exceed the limit; their stored exports remain.
         """
         left = []
         with self._database.transaction() as connection:
@@ -150,41 +137,36 @@ class HeldExports:
         return left
 
     def drop(self, node: str) -> None:
-        """Hold nothing of a node any more.
-
-        Raises:
-            StateError: The disk refused; it is still held.
-        """
+        """Remove everything that is stored about a node."""
         with self._database.transaction() as connection:
             _remove(connection, node)
             connection.execute("DELETE FROM refused WHERE node = ?", (node,))
 
     def refuse(self, node: str, digest: str, reason: str, *, tried: bool) -> None:
-        """Note that a node's newest exports do not count; what was held stays.
+        """Record that the latest exports of a node were rejected or not read; stored ones remain.
 
         Args:
             node: The node.
-            digest: Which exports.
+            digest: The digest of the latest exports.
             reason: Why, in one line.
-            tried: Whether the bus was there, and the fault is the exports'.
+            tried: Whether the bus was reachable and the exports are invalid.
         """
         with self._database.transaction() as connection:
             connection.execute(
                 "INSERT INTO refused VALUES (?, ?, ?, ?) ON CONFLICT (node) DO UPDATE SET"
                 " tries = excluded.tries + CASE WHEN digest = excluded.digest THEN tries ELSE 0"
                 " END, digest = excluded.digest, reason = excluded.reason"
-                # What is said again does not wait for the disk.
+                # A repeated reason is not synced to disk.
                 " WHERE excluded.tries > 0 OR digest <> excluded.digest"
                 " OR reason <> excluded.reason",
                 (node, digest, reason, int(tried)),
             )
 
     def note_unread(self, nodes: Iterable[tuple[str, str]], reason: str) -> None:
-        """Note that nothing of nodes was read yet; who asks hears so, and not "none".
+        """Record that exports were not read yet, so that a search fails instead of finding none.
 
         Args:
-            nodes: Each with the digest of what it exports; one of which something is held, or was
-                refused, is passed over.
+            nodes: Node and digest; nodes with stored or rejected exports are skipped.
             reason: Why, in one line.
         """
         with self._database.transaction() as connection:
@@ -195,7 +177,7 @@ class HeldExports:
             )
 
     def refused(self) -> dict[str, RefusedExports]:
-        """Return the nodes whose newest exports do not count."""
+        """Return the nodes whose latest exports were rejected or not read."""
         with self._database.snapshot() as connection:
             rows = connection.execute(
                 "SELECT node, digest, reason, tries FROM refused ORDER BY node"
@@ -206,12 +188,10 @@ class HeldExports:
             }
 
     def missing(self, wanted: Mapping[NodeName, str]) -> set[NodeName]:
-        """Return the nodes whose exports have not come here; nothing of other nodes is read.
-
-        Those that came and do not count have come.
+        """Return the nodes whose exports were not fetched yet; rejected exports count as fetched.
 
         Args:
-            wanted: Nodes, each with the digest of its exports.
+            wanted: The digest of each node's exports; only these nodes are looked up.
         """
         with self._database.snapshot() as connection:
             come = (
@@ -227,15 +207,15 @@ class HeldExports:
     def find(
         self, *, node: str | None = None, kind: str | None = None, tag: str | None = None
     ) -> Generator[Offer, None, None]:
-        """Yield what is held, sorted by type, title and node, as it was at one moment.
+        """Yield a snapshot of the stored resources, sorted by type, title and node.
 
         Args:
             node: Only of this node.
             kind: Only of this type.
-            tag: Only with this tag; wants a type.
+            tag: Only with this tag; requires a type.
 
         Raises:
-            UnavailableError: Of one of these nodes nothing was ever read.
+            UnavailableError: The exports of one of these nodes were never read.
         """
         tables, conditions, values = "resources", ["1"], []
         for condition, value in (("node = ?", node), ("resources.type = ?", kind)):
@@ -243,7 +223,7 @@ class HeldExports:
                 conditions.append(condition)
                 values.append(value)
         if kind is not None and tag is not None:
-            # The tag first: left to itself, SQLite walks through the whole type, which is sorted.
+            # Join the tags first: SQLite would otherwise scan the whole type, as it is sorted.
             tables = "tags CROSS JOIN resources USING (id)"
             conditions.append("tags.type = ? AND tag = ?")
             values += [kind, tag]
@@ -269,20 +249,16 @@ class HeldExports:
             return {node for (node,) in rows}
 
     def exported(self, node: str, kind: str | None) -> Iterator[ExportedResource]:
-        """Yield what a node exports; see `fleet.inventory.reading.ExportsReader`."""
+        """Yield a node's exports; see `fleet.inventory.reading.ExportsReader`."""
         for offer in self.find(node=node, kind=kind):
             yield offer.resource
 
     def rebuild(self) -> None:
-        """Begin anew, with nothing: what was in the file comes from the bus again.
-
-        Raises:
-            StateError: The file cannot be taken away.
-        """
+        """Delete the database; the agent fetches all exports from the bus again."""
         self._database.remove()
 
     def close(self) -> None:
-        """Close the file; the next call opens it again."""
+        """Close the database; the next call opens it again."""
         self._database.close()
 
     def _read(self, body: str) -> ExportedResource:
@@ -295,7 +271,7 @@ class HeldExports:
 
 
 def _refuse_unread(connection: sqlite3.Connection, node: str | None) -> None:
-    """Refuse to answer for nodes of which nothing was ever read, through no fault of theirs."""
+    """Raise an error if the exports of a node could never be read."""
     row = connection.execute(
         "SELECT node, reason FROM refused WHERE tries = 0 AND node = coalesce(?, node)"
         " AND node NOT IN (SELECT node FROM nodes) ORDER BY node LIMIT 1",

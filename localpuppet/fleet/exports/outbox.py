@@ -1,11 +1,7 @@
-"""What this node exports, on its disk: `exports/offered/DIGEST` in the state directory.
+"""Store this node's exports in `exports/offered/DIGEST` of the state directory.
 
-`exports/landed` says which of them others are sent to.
-
-Owns: the files. Refuses to know: the bus, runs.
-
-- A file is there before the inventory's outbox names it, and as long as it does. Its name is the
-  digest of what is in it.
+- A file is written before the inventory's outbox names it, and kept while the outbox does.
+- `exports/landed` records the slot and digest that the entry on the bus names.
 """
 
 from collections.abc import Collection
@@ -20,44 +16,36 @@ LANDED = Path("exports", "landed")
 
 
 class ExportsOutbox:
-    """The files.
-
-    Args:
-        state: The state directory.
-    """
+    """The files of this node's exports below the state directory."""
 
     def __init__(self, state: Path) -> None:
         self._directory = state / DIRECTORY
         self._landed = state / LANDED
 
     def write(self, packed: PackedResources) -> None:
-        """Write down what the bus is to hold."""
+        """Write packed resources to the file of their digest."""
         path = self._directory / packed.digest
         if packed.count and not path.exists():
             make_private(self._directory)
             write_durably(path, packed.data)
 
     def read(self, digest: str) -> bytes:
-        """Return packed resources.
-
-        Raises:
-            StateError: They are not there, or damaged.
-        """
+        """Return packed resources; raise `StateError` if the file is missing or damaged."""
         path = self._directory / digest
         try:
             data = path.read_bytes()
         except OSError as error:
             raise state_problem(error, path) from error
         if digest_of(data) != digest:
-            raise StateError("is damaged", where=str(path), hint="the next good run writes it anew")
+            raise StateError("is damaged", where=str(path), hint="the next good run rewrites it")
         return data
 
     def note_landed(self, slot: str, digest: str) -> None:
-        """Note in which slot of the bus stand the exports that the entry there names."""
+        """Record the slot and the digest that the entry on the bus names."""
         write_durably(self._landed, f"{slot} {digest}".encode("ascii"))
 
     def landed(self) -> tuple[str, str] | None:
-        """Return the slot and the digest that were noted; `None` for none, or none that reads."""
+        """Return the recorded slot and digest; `None` if there is no readable record."""
         try:
             slot, _, digest = self._landed.read_text("ascii").partition(" ")
         except (OSError, ValueError):
@@ -65,7 +53,7 @@ class ExportsOutbox:
         return slot, digest
 
     def keep(self, digests: Collection[str]) -> None:
-        """Remove every file but those of `digests`."""
+        """Remove all files except those of `digests`."""
         try:
             found = list(self._directory.iterdir())
         except FileNotFoundError:

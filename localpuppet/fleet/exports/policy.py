@@ -1,17 +1,14 @@
-"""Whose exported resources a node takes: `policies/collect.policy`.
+"""Policy of the exported resources that a node takes: `policies/collect.policy`.
 
     # signers        types             title              how
     *.web.example.com    Haproxy::Balancermember    *    guarded
     ca01.example.com    File    /etc/ssl/site/*    as-is
 
-Owns: the grammar of the file, its decision, and the lines that it asks for. Refuses to know: where
-the file is, what is in a resource (`choosing`).
-
-- Tags and titles are the exporter's own words: a line is about who signed them.
-- The first line that is about signer, type and title decides. `*` stands for all signers and, in a
-  title, for any text; a type is always named, since a type is a right.
-- Without a file, `Server` alone is taken, of everybody whose key is trusted: it changes nothing.
-- What is not understood refuses the whole file.
+- A line matches the node that signed the resource: tags and titles are chosen by the exporter.
+- The first line that matches signer, type and title decides. `*` matches all signers and, in a
+  title, any text; types are always listed, as each type grants a right.
+- Without a file, this node takes `Server` from all trusted nodes, as this type changes nothing.
+- A line that cannot be parsed rejects the whole file.
 """
 
 import fnmatch
@@ -27,7 +24,7 @@ from localpuppet.fleet.exports.resource import named_type, parse_title
 from localpuppet.fleet.trust.policy_lines import ANY, Signers, columns, parse_lines, words
 
 _COLUMNS = "signers, types, title, guarded or as-is"
-# The type of the predecessor, which only says where a server is.
+# The predecessor's type, which only reports the address of a server.
 SERVER = "Server"
 # Types whose every resource, guarded or not, is code or a right on the node that takes it.
 DANGEROUS = frozenset(
@@ -68,7 +65,7 @@ DANGEROUS = frozenset(
 
 
 class CollectMode(StrEnum):
-    """What of a resource is taken."""
+    """The part of a resource that a line takes."""
 
     GUARDED = "guarded"
     AS_IS = "as-is"
@@ -76,13 +73,13 @@ class CollectMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectLine:
-    """One line.
+    """A line of the collect policy.
 
     Attributes:
-        signers: Whom it is about.
-        types: The types that it names.
-        title: The pattern of titles.
-        how: What is taken.
+        signers: The signers that it matches.
+        types: The types that it matches.
+        title: The pattern that the title must match.
+        how: The part of the resource that it takes.
     """
 
     signers: Signers
@@ -93,11 +90,7 @@ class CollectLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectPolicy:
-    """What a node takes.
-
-    Attributes:
-        lines: The lines of the file.
-    """
+    """The collect policy of a node: the lines of its file, in order."""
 
     lines: tuple[CollectLine, ...]
 
@@ -110,22 +103,22 @@ class CollectPolicy:
             where: The file's name, for messages.
 
         Raises:
-            InvalidInputError: A line is refused, and the file with it.
+            InvalidInputError: A line is invalid.
         """
         return cls(lines=tuple(parse_lines(data, _parse_line, where=where)))
 
     def names(self, kind: str) -> bool:
-        """Return whether a line is about a type."""
+        """Return whether a line names a type."""
         return any(kind in line.types for line in self.lines)
 
     def types(self, how: CollectMode) -> frozenset[str]:
-        """Return the types of the lines of one kind."""
+        """Return the types of the lines with a mode."""
         return frozenset().union(*(line.types for line in self.lines if line.how is how))
 
     def warnings(self) -> list[str]:
-        """Return a sentence for each type whose resources may be code or a right, sorted by type.
+        """Return a warning for each type that may grant code execution or a right, sorted by type.
 
-        Of guarded lines, also for types of Puppet whose own parameters reach beyond the title.
+        Guarded lines also cause one for core types of Puppet that reach beyond their title.
         """
         whole, guarded = self.types(CollectMode.AS_IS), self.types(CollectMode.GUARDED)
         texts = {
@@ -134,11 +127,11 @@ class CollectPolicy:
             for kind in guarded & (DANGEROUS | OF_TYPES.keys())
         }
         for kind in whole & DANGEROUS:
-            texts[kind] = f"takes {kind} as it is: whoever signs for it has root here"
+            texts[kind] = f"takes {kind} as it is: its signers get root access to this node"
         return [texts[kind] for kind in sorted(texts)]
 
     def decide(self, signer: str, kind: str, title: str) -> CollectMode | None:
-        """Return how a resource is taken; `None` where no line is about it."""
+        """Return the mode of the first line that matches; `None` if no line matches."""
         for line in self.lines:
             if (
                 kind in line.types
@@ -164,7 +157,7 @@ DEFAULT = CollectPolicy(
 def line_for(
     signers: Iterable[str], kind: str, title: str = ANY, how: CollectMode = CollectMode.GUARDED
 ) -> str:
-    """Return the line that allows resources, as one writes it into the file."""
+    """Return the policy line that allows resources."""
     return "\t".join((" ".join(signers), kind, title, how))
 
 
@@ -190,5 +183,5 @@ def _parse_line(line: str, _number: int) -> CollectLine:
 
 
 def _literal(pattern: str) -> str:
-    """Return a pattern in which only `*` stands for something else."""
+    """Return a pattern for `fnmatch` in which only `*` is a wildcard."""
     return re.sub(r"([?\[])", r"[\1]", pattern)

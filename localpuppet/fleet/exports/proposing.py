@@ -1,14 +1,11 @@
-"""The lines that a policy lacks for what is exported today, as a person copies them into the file.
+"""Propose the lines that a collect policy lacks for the current exports, for an operator to copy.
 
-Owns: how lines are put together, which are marked, and what is noted beside them. Refuses to know:
-files.
-
-- One line a type, with the signers that no line is about yet; a type whose every resource is code
-  or a right has one line a title, and a mark. A title that reads as a pattern has no line.
-- In front of a line, comments name what a guarded line drops and leaves out of today's exports.
-- A type in `NEEDS_AS_IS` has an `as-is` line for the signers of which guarded leaves something out.
-  Other types never have one: what a node exports must not talk a person into trusting it.
-- Whoever copies a line decides: nothing here looks at whether a resource is sound.
+- A line covers one type and all its signers without a line. A type in `DANGEROUS` has a mark and a
+  line for each title; a title with a `*` gets none, as it would match other titles.
+- Comments before a line list what a guarded line drops and leaves out of the current exports.
+- A type in `NEEDS_AS_IS` has an `as-is` line for the signers of which `guarded` leaves something
+  out. Other types never have one: exported content must not persuade an operator to trust it.
+- No line is checked for harmful resources: the operator who copies it decides.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,7 +20,7 @@ MARK = "# read before you allow it: each {kind} is code or a right on this node"
 PATTERN = "# a title of {} has a '*', which a line would take for any text: it has none here"
 # Types whose content usually has several lines.
 NEEDS_AS_IS = frozenset(("Concat::Fragment",))
-# Comments of one line name up to this many resources that guarded leaves out, and count the rest.
+# Left-out resources that comments name before a line; the rest is counted.
 MAX_NAMED = 3
 
 
@@ -32,8 +29,8 @@ class _GuardLoss:
     """What a guarded line takes away from the exports of one signer.
 
     Attributes:
-        dropped: Names of parameters.
-        left_out: Resources, each with the reason, as a comment shows them.
+        dropped: Names of dropped parameters.
+        left_out: Left-out resources, each with the reason, as text for a comment.
     """
 
     dropped: set[str] = field(default_factory=set)
@@ -41,12 +38,12 @@ class _GuardLoss:
 
 
 def proposed(offers: Iterable[Offer], *, me: str, policy: CollectPolicy) -> list[str]:
-    """Return the lines, those of a type together.
+    """Return the proposed lines, grouped by type.
 
     Args:
-        offers: What is exported.
+        offers: The current exports.
         me: This node, whose own exports need no line.
-        policy: What it takes already.
+        policy: The current policy.
     """
     lacking: dict[str, dict[str, dict[str, _GuardLoss]]] = {}
     for offer in offers:
@@ -72,7 +69,7 @@ def proposed(offers: Iterable[Offer], *, me: str, policy: CollectPolicy) -> list
 
 
 def _lines(kind: str, title: str, signers: Mapping[str, _GuardLoss]) -> list[str]:
-    """Return the line for some signers, with its comments; two, if some of them need as-is."""
+    """Return the lines for these signers with comments: one guarded, one as-is, or both."""
     lines: list[str] = []
     whole = {node: loss for node, loss in signers.items() if loss.left_out and kind in NEEDS_AS_IS}
     guarded = {node: loss for node, loss in signers.items() if node not in whole}

@@ -1,11 +1,9 @@
-"""`exports.json` and `collected.json` of a run: what its catalog offers, and what it took.
+"""Record a run's exports in `exports.json` and what it collected in `collected.json`.
 
-Owns: the two files (schema version 1). Refuses to know: what is done with them.
-
-- What a catalog exports is written down while it is compiled, before anything is applied; whether
-  it is published, the end of the run decides.
-- What a collector got does not count as given before it is on the disk. A collector that asks again
-  in the same run stands there once, with its newest answer.
+- The exports are recorded during compilation, before Puppet applies anything; the end of the run
+  decides whether they are published.
+- The result of a collector is on disk before Puppet gets it. If a collector repeats in a run, only
+  its latest result is kept.
 """
 
 import hashlib
@@ -29,10 +27,10 @@ from localpuppet.fleet.inventory.query.parts import Parts, parts_of
 from localpuppet.node.runs.listed import read_listed, write_listed
 from localpuppet.node.runs.records import RunDirectory
 
-# Below a run's public directory: where the catalog terminus leaves what the catalog exports.
+# File in a run's public directory to which the catalog terminus writes the exports.
 LEFT = "exports.json"
 MAX_COLLECTORS = 256
-# What a collector is called among the questions of a node's entry, and how long one may be there.
+# Function name of a collector among the queries of an entry, and the maximum length of one.
 COLLECT = "collect"
 MAX_ASKED = 1000
 
@@ -42,10 +40,10 @@ class CollectedResource:
     """A resource that a collector took.
 
     Attributes:
-        node: Who exports it.
+        node: The exporting node.
         ref: Its type and title.
         how: `guarded` or `as-is`.
-        dropped: Parameters that did not count.
+        dropped: Names of the dropped parameters.
     """
 
     node: str
@@ -56,20 +54,20 @@ class CollectedResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorRecord:
-    """A collector and what it got.
+    """A collector of a run and its result.
 
     Attributes:
         type: The type.
-        filter: Its condition, as Puppet has it.
-        at: When, ISO 8601, UTC.
-        digest: Of what was taken; `None` where it could not be asked, or was refused.
-        revision: The revision of the bus that the answer is from; `None` where there is none.
-        age: For how many seconds nobody had said that the answer was current.
-        resources: What was taken.
-        parts: What was taken of which node: reference → a short digest.
-        left_out: What was asked for and not taken; the first of it.
-        more_left_out: How many others were not.
-        reason: Why there is no answer; empty where there is one.
+        filter: Its condition in Puppet's JSON form; see `Search.parse`.
+        at: The time of the request, ISO 8601, UTC.
+        digest: The digest of the taken resources; `None` if the collector failed.
+        revision: The bus revision of the answer; `None` if unknown.
+        age: Seconds since the answer was last confirmed as current.
+        resources: The resources it took.
+        parts: Short digests of the taken resources by node and reference.
+        left_out: The first `MAX_LEFT_OUT` matching resources that it left out.
+        more_left_out: The number of further resources left out.
+        reason: Why the collector failed; empty if it did not.
     """
 
     type: str
@@ -86,30 +84,26 @@ class CollectorRecord:
 
     @property
     def text(self) -> str:
-        """Return the collector as one would write it."""
+        """Return the collector in Puppet's syntax."""
         return collector_text(self.type, self.filter)
 
     @property
     def question(self) -> str:
-        """Return the collector as a node's entry has it: `collect("Sshkey", null)`.
+        """Return the collector as a query of a node's entry: `collect("Sshkey", null)`.
 
-        A long condition is left out: others hear of the whole type then.
+        A condition that is too long is replaced by `null`, which matches the whole type.
         """
         asked = f"{COLLECT}({json.dumps(self.type)}, {json.dumps(self.filter)})"
         return asked if len(asked) <= MAX_ASKED else f"{COLLECT}({json.dumps(self.type)}, null)"
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Return of whom something was taken, sorted."""
+        """Return the nodes of which it took something, sorted."""
         return tuple(sorted({one.node for one in self.resources}))
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "CollectorRecord":
-        """Return the collector in our own JSON.
-
-        Raises:
-            StateError: A field is missing.
-        """
+        """Return the collector in the JSON form of `to_dict`."""
         try:
             return cls(
                 **{key: raw[key] for key in ("type", "filter", "at", "digest", "reason")},
@@ -131,12 +125,12 @@ class CollectorRecord:
 
 
 def collector_text(kind: str, condition: Json) -> str:
-    """Return a collector as one would write it: `File <<| tag == 'web' |>>`."""
+    """Return a collector in Puppet's syntax: `File <<| tag == 'web' |>>`."""
     return f"{kind} <<| {show(condition)} |>>".replace("<<|  |>>", "<<| |>>")
 
 
 def taken_refs(taken: Sequence[TakenResource]) -> tuple[CollectedResource, ...]:
-    """Return what a record says of resources that were taken."""
+    """Return the recorded form of taken resources."""
     return tuple(
         CollectedResource(
             node=one.node, ref=one.resource.ref, how=str(one.how), dropped=one.dropped
@@ -146,7 +140,7 @@ def taken_refs(taken: Sequence[TakenResource]) -> tuple[CollectedResource, ...]:
 
 
 def answered(asked: CollectorRecord, choice: CollectorResult) -> CollectorRecord:
-    """Return a collector with what it got."""
+    """Return a collector with its result."""
     return replace(
         asked,
         digest=digest_of_choice(choice),
@@ -159,33 +153,25 @@ def answered(asked: CollectorRecord, choice: CollectorResult) -> CollectorRecord
 
 
 def digest_of_choice(choice: CollectorResult) -> str:
-    """Return the digest of what a collector got: nodes, titles, parameters."""
+    """Return the digest of a result: nodes, titles, parameters."""
     said = [[one.node, one.resource.title, dict(one.resource.parameters)] for one in choice.taken]
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
     return hashlib.sha256(canonical).hexdigest()
 
 
 def parts_of_choice(choice: CollectorResult) -> dict[str, dict[str, str]]:
-    """Return what was taken of which node, so that two answers can be told apart node by node."""
+    """Return the short digests of taken resources by node, to compare two results node by node."""
     told = ((one.node, {one.resource.ref: dict(one.resource.parameters)}) for one in choice.taken)
     return parts_of(sorted({one.node for one in choice.taken}), told)
 
 
 def read_collected(run: RunDirectory) -> list[CollectorRecord]:
-    """Return what a run collected, in order.
-
-    Raises:
-        StateError: The file is damaged, or cannot be read.
-    """
+    """Return the collectors of a run, in order."""
     return read_listed(run.collected, "collectors", CollectorRecord.from_dict)
 
 
 def note_collected(run: RunDirectory, collected: CollectorRecord) -> None:
-    """Write down what a collector of a run got.
-
-    Raises:
-        InvalidInputError: The run has too many collectors.
-    """
+    """Record a collector of a run; raise `InvalidInputError` above `MAX_COLLECTORS`."""
     before = [one for one in read_collected(run) if one.text != collected.text]
     if len(before) >= MAX_COLLECTORS:
         raise InvalidInputError(
@@ -196,10 +182,10 @@ def note_collected(run: RunDirectory, collected: CollectorRecord) -> None:
 
 
 def note_exports(run: RunDirectory) -> int:
-    """Write down what the catalog of a run exports, as its terminus left it; return how many.
+    """Record the exports that the catalog terminus wrote for a run; return their number.
 
     Raises:
-        InvalidInputError: A resource cannot be exported, or they are too many or too large.
+        InvalidInputError: A resource is invalid, or the exports exceed a limit.
     """
     path = run.public / LEFT
     try:
@@ -207,7 +193,7 @@ def note_exports(run: RunDirectory) -> int:
     except OSError as error:
         raise state_problem(error, path) from error
     resources = read(data)
-    # Whoever exports must hear at once of what nobody would take.
+    # Check the limits during the run, so that the exporting node reports what readers would reject.
     pack(resources)
     servers_of(resources)
     write_json(_exports(run), {"schema": SCHEMA, "resources": [one.to_dict() for one in resources]})
@@ -215,11 +201,7 @@ def note_exports(run: RunDirectory) -> int:
 
 
 def read_exports(run: RunDirectory) -> tuple[ExportedResource, ...]:
-    """Return what the catalog of a run exports.
-
-    Raises:
-        StateError: The file is damaged, or cannot be read.
-    """
+    """Return the recorded exports of a run; empty if there is no record."""
     path = _exports(run)
     try:
         raw = read_json(path)

@@ -1,12 +1,10 @@
-"""An exported resource: a type, a title, tags and parameters, as a node's catalog offers it.
+"""Exported resource: type, title, tags and parameters, as declared in a node's catalog.
 
-Owns: the fields, their strict reading, and what of a resource may be dangerous. Refuses to know:
-who may export what (`policy`), how many there are (`document`).
-
-- A title, a tag and a file are one plain line; the names of types and parameters follow Puppet's
-  grammar.
-- A value is JSON, or Puppet's own form of a binary: `{"__ptype": "Binary", "__pvalue": BASE64}`.
-  No other mapping has the key `__ptype`: what Puppet would make of one is not for others to say.
+- A title, a tag and a file name are one line without control characters. Names of types and
+  parameters follow Puppet's grammar.
+- A value is JSON, or Puppet's form of a binary: `{"__ptype": "Binary", "__pvalue": BASE64}`. Other
+  mappings with the key `__ptype` are rejected, so that an exporter cannot choose the class of a
+  value.
 - A resource has at most `MAX_RESOURCE` bytes of JSON.
 """
 
@@ -36,16 +34,16 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedResource:
-    """One resource that a node offers.
+    """A resource that a node exports.
 
     Attributes:
-        type: `Concat::Fragment`, as Puppet writes it.
-        title: Its title.
-        tags: Its tags, sorted; in lower case.
-        file: Where it is declared, on its own node; `None` if unknown.
-        line: In which line; `None` if unknown.
+        type: The type as Puppet writes it, `Concat::Fragment`.
+        title: The title.
+        tags: The tags, sorted, in lower case.
+        file: The manifest on the exporting node; `None` if unknown.
+        line: The line of the manifest; `None` if unknown.
         parameters: Values by name, without the title.
-        since: When its node exported it first: seconds since 1970, UTC.
+        since: When its node first exported it: seconds since 1970, UTC.
     """
 
     type: str
@@ -58,13 +56,10 @@ class ExportedResource:
 
     @classmethod
     def parse(cls, fields: Fields) -> "ExportedResource":
-        """Return the resource.
-
-        Args:
-            fields: Its JSON form.
+        """Return the resource in JSON fields.
 
         Raises:
-            InvalidInputError: It is not a resource, or too large; the place names it.
+            InvalidInputError: It is invalid or too large; the error names the field.
         """
         fields.only(_FIELDS)
         named = fields.parsed("type", parse_type), fields.parsed("title", parse_title)
@@ -83,10 +78,10 @@ class ExportedResource:
 
     @classmethod
     def parse_again(cls, raw: Mapping[str, Any]) -> "ExportedResource":
-        """Return a resource that `parse` has taken before: for a tenth of the work.
+        """Return a resource that `parse` accepted before, in a tenth of its time.
 
         Raises:
-            ValueError: It was damaged since.
+            ValueError: The stored JSON is damaged.
         """
         try:
             return cls(**{**raw, "tags": tuple(raw["tags"])})
@@ -95,7 +90,7 @@ class ExportedResource:
 
     @property
     def ref(self) -> str:
-        """Return its name in a catalog: `File[/etc/motd]`."""
+        """Return its reference: `File[/etc/motd]`."""
         return reference(self.type, self.title)
 
     @property
@@ -106,11 +101,7 @@ class ExportedResource:
         return one_line(self.file if self.line is None else f"{self.file}:{self.line}")
 
     def checked(self) -> "ExportedResource":
-        """Return the resource.
-
-        Raises:
-            InvalidInputError: It is too large.
-        """
+        """Return the resource; raise `InvalidInputError` if it is too large."""
         size = len(json.dumps(self.to_dict(), ensure_ascii=False).encode("utf-8", "replace"))
         if size > MAX_RESOURCE:
             raise InvalidInputError(
@@ -134,12 +125,12 @@ class ExportedResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A resource that a node offers.
+    """A resource and the node that exports it.
 
     Attributes:
-        node: The node, which signed for it.
+        node: The node, which signed the exports.
         resource: The resource.
-        size: Bytes of its JSON, as it is held; 0 where nobody has counted.
+        size: Bytes of its stored JSON; 0 if not counted.
     """
 
     node: str
@@ -148,41 +139,29 @@ class Offer:
 
 
 def reference(kind: str, title: str) -> str:
-    """Return the name of a resource in a catalog, of whatever length its title is."""
+    """Return the reference of a resource, not shortened."""
     return f"{kind}[{title}]"
 
 
 def parse_type(text: str) -> str:
-    """Return the name of a type, each part with a capital, as Puppet writes it in references.
-
-    Raises:
-        InvalidInputError: The text is not the name of a type.
-    """
+    """Return a valid type name; each part is capitalised as in Puppet's references."""
     if len(text) > MAX_TYPE or not _TYPE.match(text):
         raise InvalidInputError(f"{one_line(text)[:_SHOWN]!r} is not the name of a type")
     return text
 
 
 def named_type(text: str) -> str:
-    """Return the name of a type however a person writes it: `concat::fragment`.
-
-    Raises:
-        InvalidInputError: The text is not the name of a type.
-    """
+    """Return the name of a type that is written in any case: `concat::fragment`."""
     return parse_type("::".join(part.capitalize() for part in text.split("::")))
 
 
 def parse_title(text: str) -> str:
-    """Return a title: one plain line.
-
-    Raises:
-        InvalidInputError: It is empty, longer than 1 KiB, or has a control character.
-    """
+    """Return a valid title: one line of at most 1 KiB without control characters."""
     return parse_line(text, what="title")
 
 
 def texts_in(value: Json) -> Iterator[str]:
-    """Yield every text in a value, keys of mappings too; of a binary, what it says."""
+    """Yield every text in a value, including keys and the decoded text of binaries."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

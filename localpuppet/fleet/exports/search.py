@@ -1,13 +1,10 @@
-"""What stands between the bars of a collector: `File <<| tag == web and owner != root |>>`.
+"""Conditions of collectors: `File <<| tag == web and owner != root |>>`.
 
-Owns: Puppet's form of a condition, and what matches one. Refuses to know: where resources are kept.
-
-- `==` and `!=`, `and`, `or`; `!=` is true wherever `==` is not.
-- `tag` stands for any tag of the resource and `title` for its title. An array of tags matches where
-  one of them does; tags have no case.
-- Everything else compares as PuppetDB does (`scripts/puppetdb` holds both against each other): a
-  text letter for letter, 1 is not 1.0, an array or a hash only equals the same one, and nothing is
-  `undef`.
+- The operators are `==`, `!=`, `and`, `or`; `!=` is true if `==` is false.
+- `tag` means any tag of the resource and `title` its title. An array of tags matches if one of them
+  does. Tags are compared without case.
+- All other values compare as in PuppetDB (`scripts/puppetdb` tests both): texts are case-sensitive,
+  1 is not 1.0, an array or a hash equals only the same one, and nothing equals `undef`.
 
 Example: `Search.parse([["tag", "==", "web"], "and", ["owner", "!=", "root"]])`.
 """
@@ -27,7 +24,7 @@ _WHERE = "collector"
 
 
 class Join(StrEnum):
-    """How two conditions are joined."""
+    """The operator that joins two conditions."""
 
     AND = "and"
     OR = "or"
@@ -35,12 +32,12 @@ class Join(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One comparison.
+    """A comparison of a field with a value.
 
     Attributes:
         name: `tag`, `title`, or a parameter.
-        equal: Whether it must be equal, or must not.
-        value: What it is compared with.
+        equal: Whether the operator is `==`; otherwise `!=`.
+        value: The value.
     """
 
     name: str
@@ -48,7 +45,7 @@ class Comparison:
     value: Json
 
     def matches(self, resource: ExportedResource) -> bool:
-        """Return whether a resource meets it."""
+        """Return whether a resource matches."""
         return self._is(resource) is self.equal
 
     def _is(self, resource: ExportedResource) -> bool:
@@ -61,11 +58,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedConditions:
-    """Two conditions.
+    """Two conditions joined by an operator.
 
     Attributes:
-        left, right: They.
-        join: Whether both must be met, or one.
+        left, right: The conditions.
+        join: The operator.
     """
 
     left: "Condition"
@@ -73,7 +70,7 @@ class JoinedConditions:
     right: "Condition"
 
     def matches(self, resource: ExportedResource) -> bool:
-        """Return whether a resource meets it."""
+        """Return whether a resource matches."""
         if self.join is Join.AND:
             return self.left.matches(resource) and self.right.matches(resource)
         return self.left.matches(resource) or self.right.matches(resource)
@@ -84,44 +81,40 @@ Condition = Comparison | JoinedConditions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """A collector's condition.
-
-    Attributes:
-        condition: It; `None` takes all.
-    """
+    """The condition of a collector; `None` matches all resources."""
 
     condition: Condition | None
 
     @classmethod
     def parse(cls, raw: Json) -> "Search":
-        """Return the condition.
+        """Return the search with a condition in Puppet's JSON form.
 
         Args:
             raw: `[NAME, "==", VALUE]`, `[CONDITION, "and", CONDITION]`, or null.
 
         Raises:
-            InvalidInputError: It is neither.
+            InvalidInputError: The condition has another form or too many parts.
         """
         return cls(condition=None if raw is None else _parse(raw, 0, [0]))
 
     def matches(self, resource: ExportedResource) -> bool:
-        """Return whether a resource is asked for."""
+        """Return whether a resource matches."""
         return self.condition is None or self.condition.matches(resource)
 
     def named(self) -> Mapping[str, Json]:
-        """Return the parameters that every match has, as the collector's author wrote them."""
+        """Return the parameter values that every match has, as written in the collector."""
         return _named(self.condition)
 
     def tag(self) -> str | None:
-        """Return a tag that every match has; `None` where there is no such tag."""
+        """Return a tag that every match has; `None` if there is no such tag."""
         return _tag(self.condition)
 
 
 def show(raw: Json) -> str:
-    """Return a condition as one would write it: `tag == "web" and owner != "root"`.
+    """Return a condition in Puppet's syntax: `tag == "web" and owner != "root"`.
 
     Args:
-        raw: See `Search.parse`, which took it.
+        raw: A condition that `Search.parse` accepted.
     """
     if not isinstance(raw, list):
         return ""
@@ -132,14 +125,14 @@ def show(raw: Json) -> str:
 
 
 def as_query(kind: str, raw: Json) -> list[Json]:
-    """Return a collector as a question for resources in PuppetDB's array form.
+    """Return the query for resources, in PuppetDB's array form, that matches a collector.
 
-    The question is about the letters of texts, where a collector is not, and knows no policy: it
-    finds whom a collector can take of.
+    The query is case-sensitive where a collector is not, and ignores the collect policy: it finds
+    the nodes that a collector may take resources from.
 
     Args:
         kind: The type.
-        raw: See `Search.parse`, which took it.
+        raw: A condition that `Search.parse` accepted.
     """
     whole: list[Json] = ["and", ["=", "type", kind], ["=", "exported", True]]
     return whole if raw is None else [*whole, _as_condition(raw)]
@@ -214,7 +207,7 @@ def _tag(condition: Condition | None) -> str | None:
 
 
 def _same(left: Json, right: Json) -> bool:
-    """Return whether both are the same JSON: neither 1 and 1.0 are, nor 1 and true."""
+    """Return whether both are the same JSON value; 1 equals neither 1.0 nor true."""
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(_same, left, right))
     if isinstance(left, dict) and isinstance(right, dict):

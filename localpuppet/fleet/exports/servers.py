@@ -1,7 +1,4 @@
-"""Servers among what a node exports: those that `servers_with_role` finds.
-
-Owns: which parameters of the type `server` count. Refuses to know: queries.
-"""
+"""Find the servers among a node's exports, for `servers_with_role`."""
 
 from collections.abc import Iterable
 
@@ -12,11 +9,10 @@ from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer, port
 
 
 def servers_of(resources: Iterable[ExportedResource]) -> tuple[ExportedServer, ...]:
-    """Return the servers among resources.
+    """Return the servers among resources: those of type `Server`.
 
     Raises:
-        InvalidInputError: There are more than `MAX_SERVERS`, or one has an address or a port that
-            cannot be one.
+        InvalidInputError: There are more than `MAX_SERVERS`, or an address or a port is invalid.
     """
     found = [_server(one) for one in resources if one.type == SERVER]
     if len(found) > MAX_SERVERS:

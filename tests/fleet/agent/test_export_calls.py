@@ -79,7 +79,7 @@ async def test_what_the_catalog_left_is_written_down(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("listed", "reason"),
     [
-        ([left("x"), left("x")], r"Host\[x\]: is there twice"),
+        ([left("x"), left("x")], r"Host\[x\]: is a duplicate"),
         ([left("x" * 2000)], "title is too long"),
         ([left("x", parameters={"a": "x" * 300_000})], r"Host\[x\]: is too large"),
         ([{}] * (MAX_RESOURCES + 1), "elements"),

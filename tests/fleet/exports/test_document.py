@@ -43,7 +43,7 @@ def test_chunks_are_the_bytes() -> None:
 
 def test_the_same_resource_twice_is_refused() -> None:
     listed = {"resources": [ONE.to_dict(), ONE.to_dict()]}
-    with pytest.raises(InvalidInputError, match=r"File\[/a\]: is there twice"):
+    with pytest.raises(InvalidInputError, match=r"File\[/a\]: is a duplicate"):
         unpack(zlib.compress(json.dumps(listed).encode()))
 
 

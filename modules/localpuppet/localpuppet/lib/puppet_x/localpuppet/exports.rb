@@ -105,7 +105,7 @@ module PuppetX
         holder = other.collector_id ? "exported by #{other.collector_id.split('|', 2).first}" : 'declared here'
         raise Puppet::ParseError,
               "#{resource.ref} is exported by #{raw['node']}#{place(raw['file'], raw['line'])} and #{holder}" \
-              "#{place(other.file, other.line)} (give each a title of its own, with the node's name in it)"
+              "#{place(other.file, other.line)} (give each a unique title, for example with the node's name)"
       end
       private_class_method :refuse_clash
 
