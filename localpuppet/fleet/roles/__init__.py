@@ -1,4 +1,4 @@
-"""Which roles make which others run: by kicks, queries and triggers, as the inventory says.
+"""Find the roles that make other roles run, by kicks, queries and triggers in the inventory.
 
 decides: `closing`, `cycles`, `graph`, `links`, `readers`, `relations`.
 """

@@ -1,4 +1,4 @@
-"""Cycles that a node is about to close: those that what it says now brings about."""
+"""Find the cycles that a node's new inventory entry closes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from localpuppet.fleet.roles.relations import Relations, relations, role_of
 
 
 def asks_the_same(before: InventoryEntry, now: InventoryEntry) -> bool:
-    """Return whether two entries of a node kick and ask the same, and are for the same."""
+    """Return whether two entries of a node have the same roles, kicks and queries."""
     return _asked(before) == _asked(now)
 
 
@@ -22,16 +22,13 @@ def closed_cycles(
     now: InventoryEntry,
     enough: Callable[[], bool] = lambda: False,
 ) -> list[Cycle]:
-    """Return the cycles that an entry closes.
+    """Return the cycles that a node's new entry closes.
 
     Args:
-        reader: The inventory; whichever of the two entries it holds, or none.
-        before: What the node said before; `None` for nothing.
-        now: What it says now.
-        enough: Whether to look no further; cycles may be missing then.
-
-    Raises:
-        StateError: The inventory cannot be read.
+        reader: The inventory; it may hold either entry of the node, or none.
+        before: The node's previous entry; `None` if it had none.
+        now: The node's new entry.
+        enough: Returns whether to stop early; cycles may be missing then.
     """
     mine = role_of(now.node, now.roles)
     cycles = [
@@ -43,7 +40,7 @@ def closed_cycles(
     known = {
         one.path for one in _relations(SubstitutedReader(reader, before or silent), enough).cycles
     }
-    if enough():  # what was there before may be missing, too, and would pass for new
+    if enough():  # the previous cycles may be incomplete, and old cycles would count as new
         return []
     return [one for one in cycles if one.path not in known]
 

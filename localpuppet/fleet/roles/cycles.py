@@ -1,14 +1,12 @@
-"""Cycles: roles that make each other run.
+"""Find cycles: roles that make each other run.
 
-Owns: which cycles there are, their names and their order. Refuses to know: where links come from.
-
-- A cycle is one of nodes, and is named by their roles: where web01 kicks lb01 and lb02 kicks web02,
-  nobody makes itself run.
-- Of each tangle of nodes the shortest cycle through each of its steps is named, each once.
-- Nodes of one role that only ask about or collect from each other are no cycle: that is how a
-  cluster finds itself.
-- A cycle with a step that is only a query or a collector ends by itself when that answer stays the
-  same.
+- A cycle consists of nodes and is named by their roles. If web01 kicks lb01 and lb02 kicks web02,
+  no node makes itself run, so there is no cycle.
+- For each strongly connected component of nodes, the shortest cycle through each step is reported
+  once.
+- Nodes of one role that only query or collect from each other are no cycle: that is how a cluster
+  discovers its members.
+- A cycle with a step that is only a query or a collector ends when the answer stays the same.
 """
 
 from collections import deque
@@ -22,7 +20,7 @@ from localpuppet.fleet.roles.graph import JUNCTION, Graph, several_places, stron
 from localpuppet.fleet.roles.links import ANSWERS, LinkReason, NodeLink
 
 MAX_CYCLES = 50
-# Roles → the roles that they make run, and why.
+# Role → the roles that it makes run, and the reasons.
 _Steps = dict[str, dict[str, frozenset[LinkReason]]]
 
 
@@ -31,8 +29,8 @@ class Cycle:
     """Roles that make each other run.
 
     Attributes:
-        path: The roles in their order, the first again at the end.
-        by: Of each step why.
+        path: The roles in order; the first is repeated at the end.
+        by: The reasons of each step.
     """
 
     path: tuple[str, ...]
@@ -40,12 +38,12 @@ class Cycle:
 
     @property
     def shown(self) -> str:
-        """Return the cycle as people read it: `haproxy -> web -> haproxy`."""
+        """Return the cycle as text: `haproxy -> web -> haproxy`."""
         return " -> ".join(self.path)
 
     @property
     def settles(self) -> bool:
-        """Whether it ends by itself when an answer stays the same."""
+        """Return whether it ends when an answer stays the same."""
         return any(step <= ANSWERS for step in self.by)
 
     def to_dict(self) -> dict[str, Json]:
@@ -58,11 +56,11 @@ class Cycle:
 
 
 def cycles_of(links: Sequence[NodeLink], names: Mapping[NodeName, str]) -> tuple[Cycle, ...]:
-    """Return the cycles of some links, the shortest first.
+    """Return the cycles of links, the shortest first.
 
     Args:
-        links: Who makes whom run, node by node.
-        names: Of each node its role.
+        links: The links between nodes.
+        names: The role of each node.
     """
     nodes = list(names)
     place = {node: index for index, node in enumerate(nodes)}
@@ -91,7 +89,7 @@ def cycles_of(links: Sequence[NodeLink], names: Mapping[NodeName, str]) -> tuple
 def _steps(
     links: Sequence[NodeLink], inside: frozenset[NodeName], names: Mapping[NodeName, str]
 ) -> _Steps:
-    """Return the steps between roles within a tangle of nodes."""
+    """Return the steps between roles within a strongly connected component of nodes."""
     found: _Steps = {}
     for link in links:
         starts, ends = link.starts & inside, link.ends & inside
@@ -105,7 +103,7 @@ def _steps(
 
 
 def _shortest(steps: _Steps) -> list[Cycle]:
-    """Return for each step the shortest cycle that it is on."""
+    """Return the shortest cycle through each step."""
     found = []
     for start in sorted(steps):
         for end in sorted(steps[start]):
@@ -116,7 +114,7 @@ def _shortest(steps: _Steps) -> list[Cycle]:
 
 
 def _way(steps: _Steps, start: str, end: str) -> list[str] | None:
-    """Return a shortest way between two roles, both included; `None` where there is none."""
+    """Return a shortest path between two roles, both included; `None` if there is no path."""
     came_from = {start: start}
     waiting = deque([start])
     while waiting and end not in came_from:
@@ -134,7 +132,7 @@ def _way(steps: _Steps, start: str, end: str) -> list[str] | None:
 
 
 def _cycle(way: list[str], steps: _Steps) -> Cycle:
-    """Return the cycle of a way whose end leads to its start; it begins with the first by name."""
+    """Return the cycle of a path whose end leads to its start, from the first role by name."""
     first = way.index(min(way))
     path = (*way[first:], *way[:first], way[first])
     return Cycle(path=path, by=tuple(steps[start][end] for start, end in pairwise(path)))

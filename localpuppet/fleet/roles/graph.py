@@ -1,17 +1,14 @@
-"""Directed graphs whose vertices may have a place: loops found, vertices merged.
+"""Algorithms on directed graphs whose vertices may have a place: find loops, merge vertices.
 
-Owns: the algorithms that the order of a plan is made of. Refuses to know: what vertices stand for
-(in a plan, components have their node as place; capabilities are junctions, without one).
-
-Invariants: everything is linear in vertices and edges, and nothing recurses, however long a chain
-is; the same graph gives the same answer.
+In a plan, the place of a component is its node; capabilities are junctions, without a place. All
+functions are deterministic, take linear time and use no recursion.
 """
 
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-JUNCTION = -1  # the place of a vertex without one
+JUNCTION = -1  # place of a vertex without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +16,8 @@ class Graph:
     """A directed graph.
 
     Attributes:
-        places: Of each vertex its place, a number from 0, or `JUNCTION`.
-        successors: Of each vertex those that an edge leads to.
+        places: The place of each vertex, a number from 0, or `JUNCTION`.
+        successors: For each vertex, the vertices that its edges lead to.
     """
 
     places: Sequence[int]
@@ -31,7 +28,7 @@ class Graph:
 
 
 def predecessors(graph: Graph) -> list[list[int]]:
-    """Return of each vertex those that an edge comes from."""
+    """Return for each vertex the vertices whose edges lead to it."""
     found: list[list[int]] = [[] for _ in graph.places]
     for vertex, below in enumerate(graph.successors):
         for other in below:
@@ -40,12 +37,12 @@ def predecessors(graph: Graph) -> list[list[int]]:
 
 
 def strong_components(graph: Graph) -> tuple[list[int], int]:
-    """Return of each vertex the number of its strongly connected component, and how many there are.
+    """Return each vertex's strongly connected component, as a number, and how many there are.
 
     Two vertices have the same number if each can be reached from the other. Numbers are in
     topological order: an edge leads to the same number or to a higher one.
 
-    The algorithm is Tarjan's (SIAM J. Comput. 1, 1972) with a stack of its own.
+    The algorithm is Tarjan's (SIAM J. Comput. 1, 1972) with an explicit stack.
     """
     size = len(graph)
     order, low, number = [-1] * size, [0] * size, [-1] * size
@@ -79,7 +76,7 @@ def strong_components(graph: Graph) -> tuple[list[int], int]:
 
 
 def _close(vertex: int, open_vertices: list[int], number: list[int], found: int) -> int:
-    """Number the component whose first vertex this is; return how many there are now."""
+    """Number the component whose first vertex this is; return the new number of components."""
     while True:
         other = open_vertices.pop()
         number[other] = found
@@ -88,9 +85,9 @@ def _close(vertex: int, open_vertices: list[int], number: list[int], found: int)
 
 
 def merge(graph: Graph, number: Sequence[int], count: int) -> Graph:
-    """Return the graph in which vertices of the same number are one.
+    """Return the graph in which vertices of the same number are merged.
 
-    Edges within a number are gone. The place is that of those of its vertices that have one.
+    Edges within a number are removed. The place is that of the merged vertices that have one.
     """
     places = [JUNCTION] * count
     edges: list[list[int]] = [[] for _ in range(count)]
@@ -99,7 +96,7 @@ def merge(graph: Graph, number: Sequence[int], count: int) -> Graph:
             places[new] = place
         edges[new] += map(number.__getitem__, below)
     for new, numbers in enumerate(edges):
-        if len(numbers) > 1:  # most have one: sets of them take half of the time
+        if len(numbers) > 1:  # most have one: creating sets for them would take half of the time
             numbers[:] = set(numbers)
         if new in numbers:
             numbers.remove(new)
@@ -129,7 +126,7 @@ def loop_through(graph: Graph, members: Iterable[int]) -> list[int]:
         members: The vertices of a strongly connected component with at least two places.
 
     Returns:
-        The vertices of the loop in their order; the first is not repeated, and has a place.
+        The vertices of the loop in order; the first is not repeated, and has a place.
 
     Raises:
         ValueError: The members have only one place.

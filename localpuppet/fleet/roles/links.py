@@ -1,17 +1,14 @@
-"""What nodes say of each other, node by node: who makes whom run, and why.
+"""Find the links between nodes: which nodes make which other nodes run, and why.
 
-Owns: that a kick, a query, a collector and a trigger become links from nodes to nodes. Refuses to
-know: roles, pictures.
-
-- A link leads from the nodes that change to the nodes that run then. A kick leads to whom it finds;
-  a query leads from the nodes in its answer to the node that asks, a collector from the nodes that
-  export what it asks for.
-- A question is answered once, however many nodes ask it: links are as many as questions.
-- A trigger is seen, not declared: it stands in the chains that led to a node's last run. It counts
-  where no kick and no query explains it.
-- Each question is answered from the inventory as it is at that moment. A node that is in an answer
-  and was not there when the entries were read is left out: whoever looks next finds it.
-- What another node wrote and nobody understands is a note, and stops nothing.
+- A link leads from the nodes that change to the nodes that run then. A kick leads to the nodes that
+  it finds. A query leads from the nodes in its answer to the node that asks, and a collector from
+  the nodes that export matching resources.
+- Each question is answered once, even if several nodes ask it.
+- A trigger is not declared: it is taken from the chains that led to a node's last run. It counts
+  only if no kick and no query explains it.
+- Each question is answered from the current inventory. A node that joined after the entries were
+  read is left out; the next call includes it.
+- If a node's kick or query cannot be parsed, the result has a note and the other links.
 """
 
 import re
@@ -33,14 +30,14 @@ from localpuppet.fleet.inventory.query.tree import check_nesting
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.roles.readers import BoundedReader, EnoughError
 
-# Different questions that are asked in one look; each may read every entry.
+# Different questions answered in one call; each may read every entry.
 MAX_QUESTIONS = 1000
 MAX_SHOWN = 60
 _CALL = re.compile(r"([a-z_]+)\((.*)\)\Z", re.DOTALL)
 
 
 class LinkReason(StrEnum):
-    """Why a node runs when another one changes."""
+    """The reason why a node runs when another one changes."""
 
     KICK = "kick"
     QUERY = "query"
@@ -48,7 +45,7 @@ class LinkReason(StrEnum):
     TRIGGER = "trigger"
 
 
-# A node runs for these by itself, when an answer is another one.
+# A node runs for these reasons if an answer changes.
 ANSWERS = frozenset((LinkReason.QUERY, LinkReason.COLLECT))
 
 
@@ -59,8 +56,8 @@ class NodeLink:
     Attributes:
         by: Why.
         starts: The nodes that change.
-        ends: The nodes that run then; a node of both does not make itself run.
-        text: The kick or the question as it was written; empty for a trigger.
+        ends: The nodes that run then; a node in both sets does not make itself run.
+        text: The kick or question as written; empty for a trigger.
     """
 
     by: LinkReason
@@ -70,7 +67,7 @@ class NodeLink:
 
     @property
     def written(self) -> str:
-        """The kick or the question in one line; a collector is written as Puppet has it."""
+        """Return the kick or question in one line, a collector in Puppet's syntax."""
         if self.by is LinkReason.COLLECT:
             kind, condition = _call(self.text)[1]
             return one_line(collector_text(str(kind), condition))
@@ -78,20 +75,20 @@ class NodeLink:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it leads from no node to another one."""
+        """Return whether it leads from no node to another one."""
         return not self.starts or not self.ends or (self.starts == self.ends and len(self.ends) < 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """All links, and the nodes that they are about.
+    """All links of an inventory, and its nodes.
 
     Attributes:
-        nodes: Each node of the inventory, and its roles.
-        links: Those that lead from a node to another one.
-        lost: Kicks that find nobody: the text, and who kicks.
-        notes: What is not understood, each one line.
-        left: How many questions were not looked at.
+        nodes: The roles of each node in the inventory.
+        links: The links from a node to another one.
+        lost: Kicks that match no node: the text, and the nodes that kick.
+        notes: Errors of kicks and queries, each one line.
+        left: The number of questions not answered.
     """
 
     nodes: dict[NodeName, tuple[str, ...]]
@@ -103,7 +100,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What the entries say of others, each different text once."""
+    """The kicks and questions in the entries, each different text once."""
 
     nodes: dict[NodeName, tuple[str, ...]]
     questions: dict[tuple[LinkReason, str], set[NodeName]]
@@ -114,8 +111,8 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
     """Return the links of an inventory.
 
     Args:
-        reader: The entries.
-        enough: Whether no more is to be read: what others ask may take long.
+        reader: The inventory.
+        enough: Returns whether to stop early, as questions of other nodes may take long.
     """
     said = _said(reader.entries())
     found, lost, notes = [], [], []
@@ -167,7 +164,7 @@ def _said(entries: Iterable[InventoryEntry]) -> _Said:
 
 
 def _triggers(said: _Said, explained: list[NodeLink]) -> Iterator[NodeLink]:
-    """Yield the triggers that no kick and no query explains, by who sent them."""
+    """Yield a link for each sender of triggers that no kick and no query explains."""
     of_start: dict[NodeName, list[NodeLink]] = {}
     for link in explained:
         for start in link.starts:
@@ -187,7 +184,7 @@ def _names(by: LinkReason, text: str, reader: InventoryReader) -> frozenset[Node
 
 
 def _question(text: str) -> FunctionCall:
-    """Return the question that `FunctionCall.text` wrote, or `collect_text` for a collector."""
+    """Return the query in the text of `FunctionCall.text` or `CollectorRecord.question`."""
     name, arguments = _call(text)
     if name != COLLECT:
         return FunctionCall.of(name, arguments)
@@ -198,7 +195,7 @@ def _question(text: str) -> FunctionCall:
 
 
 def _call(text: str) -> tuple[str, list[Json]]:
-    """Return which function a text calls, and with what."""
+    """Return the function that a text calls, and its arguments."""
     call = _CALL.match(text)
     if call is None:
         raise InvalidInputError("is not a call of a function")

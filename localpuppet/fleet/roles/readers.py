@@ -1,7 +1,4 @@
-"""Inventories that are not read as they are: one node says something else, or time is short.
-
-Owns: how an `InventoryReader` is wrapped. Refuses to know: links, roles.
-"""
+"""Wrap an inventory reader: replace one node's entry, or stop reading early."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -16,15 +13,11 @@ Named = TypeVar("Named", InventoryEntry, InventoryNode)
 
 
 class EnoughError(Exception):
-    """There is no time left for a question."""
+    """The caller stopped the reading of a `BoundedReader`."""
 
 
 class _Wrapped:
-    """An inventory that is passed on: an `InventoryReader`.
-
-    Args:
-        reader: The inventory.
-    """
+    """An `InventoryReader` that passes all calls to another one."""
 
     def __init__(self, reader: InventoryReader) -> None:
         self._reader = reader
@@ -43,7 +36,7 @@ class _Wrapped:
         return self._reader.entries(equal)
 
     def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
-        """Yield the same, each entry not unpacked yet."""
+        """Yield the same as `entries`, not unpacked yet."""
         return self._reader.nodes(equal)
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
@@ -55,16 +48,16 @@ class _Wrapped:
         return self._reader.exporting(kind)
 
     def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
-        """Yield what a node exports."""
+        """Yield a node's exports."""
         return self._reader.exported(node, kind)
 
 
 class SubstitutedReader(_Wrapped):
-    """An inventory in which one node says something else; of its exports nothing else.
+    """An inventory with one replaced entry; the exports of this node are not replaced.
 
     Args:
         reader: The inventory.
-        entry: What the node says.
+        entry: The entry to return for its node.
     """
 
     def __init__(self, reader: InventoryReader, entry: InventoryEntry) -> None:
@@ -72,11 +65,11 @@ class SubstitutedReader(_Wrapped):
         self._entry = entry
 
     def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
-        """Yield entries, sorted by name; the one is always among them."""
+        """Yield entries, sorted by name, including the replacement."""
         return _with(self._reader.entries(equal), self._entry)
 
     def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
-        """Yield the same, each entry not unpacked yet."""
+        """Yield the same as `entries`, not unpacked yet."""
         return _with(self._reader.nodes(equal), UnpackedNode(self._entry))
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
@@ -85,11 +78,11 @@ class SubstitutedReader(_Wrapped):
 
 
 class BoundedReader(_Wrapped):
-    """An inventory that is read until it is enough: also one question of one node may take long.
+    """An inventory that raises `EnoughError` to stop a long query.
 
     Args:
         reader: The inventory.
-        enough: Whether nothing more is to be read.
+        enough: Returns whether to stop reading.
     """
 
     def __init__(self, reader: InventoryReader, enough: Callable[[], bool]) -> None:
@@ -97,19 +90,11 @@ class BoundedReader(_Wrapped):
         self._enough = enough
 
     def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
-        """Yield entries, sorted by name, until it is enough.
-
-        Raises:
-            EnoughError: It is.
-        """
+        """Yield entries, sorted by name; raise `EnoughError` to stop."""
         return self._until(self._reader.entries(equal))
 
     def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
-        """Yield the same, each entry not unpacked yet.
-
-        Raises:
-            EnoughError: It is enough.
-        """
+        """Yield the same as `entries`, not unpacked yet; raise `EnoughError` to stop."""
         return self._until(self._reader.nodes(equal))
 
     def _until(self, items: Iterator[T]) -> Iterator[T]:
@@ -120,7 +105,7 @@ class BoundedReader(_Wrapped):
 
 
 def _with(items: Iterator[Named], own: Named) -> Iterator[Named]:
-    """Yield items sorted by name, `own` in the place of what its node says."""
+    """Yield items sorted by name, with `own` in place of its node's item."""
     told = False
     for item in items:
         if not told and item.node >= own.node:

@@ -1,6 +1,4 @@
-"""The same role by role: which roles make which others run, and the cycles among them.
-
-Owns: that nodes of the same roles are one, and the JSON form. Refuses to know: who asked what.
+"""Group links by role: which roles make which others run, and the cycles among them.
 
 Example: `relations(links).cycles[0].shown == "haproxy -> web -> haproxy"`.
 """
@@ -13,18 +11,18 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.roles.cycles import Cycle, cycles_of
 from localpuppet.fleet.roles.links import LinkReason, Links, NodeLink
 
-# Before a kick that finds nobody, where else a role's name stands.
-NOBODY = "nobody: "
-MAX_TEXTS = 5  # of kicks and questions, for an edge
+# Prefix of a kick that matches no node, used in place of a role's name.
+NOBODY = "no node: "
+MAX_TEXTS = 5  # kicks and questions of an edge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """Nodes that are for the same.
+    """Nodes with the same roles.
 
     Attributes:
-        name: Their roles, `web,cache`; the node's name where a node has none.
-        nodes: The nodes; none for a role that is kicked and that nobody has.
+        name: The roles, `web,cache`; the node's name if the node has none.
+        nodes: The nodes; empty for the target of a kick that matches no node.
     """
 
     name: str
@@ -39,7 +37,7 @@ class RoleEdge:
         start: The role that changes.
         end: The role that runs then.
         by: Why.
-        texts: The kicks or questions, the first of them.
+        texts: The first kicks or questions, up to `MAX_TEXTS`.
     """
 
     start: str
@@ -50,14 +48,14 @@ class RoleEdge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relations:
-    """Who makes whom run.
+    """The roles that make other roles run.
 
     Attributes:
         roles: By name.
         edges: By start, end and reason.
         cycles: Each once, the shortest first.
-        notes: What is not understood, each one line.
-        left: How many questions of others were not looked at; there may be more edges and cycles.
+        notes: Errors of kicks and queries, each one line.
+        left: The number of questions not answered; edges and cycles may be missing.
     """
 
     roles: tuple[Role, ...]
@@ -82,11 +80,11 @@ class Relations:
 
 
 def relations(links: Links, *, by: Collection[LinkReason] = tuple(LinkReason)) -> Relations:
-    """Return who makes whom run, role by role.
+    """Return the roles that make other roles run.
 
     Args:
-        links: Who does, node by node.
-        by: The reasons that count.
+        links: The links between nodes.
+        by: The reasons to include.
     """
     names = {node: role_of(node, roles) for node, roles in links.nodes.items()}
     wanted = [link for link in links.links if link.by in by]
@@ -117,12 +115,12 @@ def relations(links: Links, *, by: Collection[LinkReason] = tuple(LinkReason)) -
 
 
 def role_of(node: NodeName, roles: Sequence[str]) -> str:
-    """Return what a node is counted as: its roles; its own name where it has none."""
+    """Return the name under which a node is grouped: its roles, or its own name without any."""
     return ",".join(roles) or str(node)
 
 
 def _pairs(link: NodeLink, names: dict[NodeName, str]) -> Iterable[tuple[str, str]]:
-    """Return the roles that a link leads from and to; a node alone does not make itself run."""
+    """Return the roles that a link leads from and to, except a node with itself."""
     ends: dict[str, set[NodeName]] = {}
     for end in link.ends:
         ends.setdefault(names[end], set()).add(end)

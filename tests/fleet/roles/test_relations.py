@@ -142,7 +142,7 @@ def test_what_cannot_be_understood_and_whom_nobody_finds_is_said() -> None:
         ),
         node("b", "b"),
     )
-    assert edges(found) == [("a", 'nobody: role="nosuch"', "kick")]
+    assert edges(found) == [("a", 'no node: role="nosuch"', "kick")]
     assert len(found.notes) == 4
     assert all("of a.example.com is not understood" in note for note in found.notes)
 
