@@ -1,12 +1,10 @@
-"""Certificates of the site's own CA, Puppet's say, as identities.
+"""Verify certificates of the site's CA, for example Puppet's, and return the names in them.
 
-Owns: whether a certificate was issued by that CA, is in force, and whom it names. Refuses to
-know: signatures on messages. Cold paths and messages apart, this is the only user of X.509 here.
-
-Invariants: what is trusted is in the CA file, which may hold intermediate CAs; nothing that comes
-with a message adds to it. With a CRL file, each CA on the path needs a complete CRL of its own that
-is signed by it and in force, as Puppet's `certificate_revocation = chain` wants it
-(`trust.revocation`). What a CA says about what is below it counts (`trust.constraints`).
+- Only CAs in the CA file are trusted, intermediate CAs included; certificates in a message add
+  nothing.
+- With a CRL file, each CA on the path needs a complete CRL that it signed and that is in force, as
+  with Puppet's `certificate_revocation = chain` (`trust.revocation`).
+- Constraints of a CA on the certificates below it are enforced (`trust.constraints`).
 """
 
 from datetime import datetime
@@ -32,8 +30,8 @@ class Authority:
     """The site's CA.
 
     Args:
-        ca: PEM file with the CA's certificate, or several; Puppet's `localcacert`.
-        crl: PEM file with the revocation list of each; `None` for no revocation.
+        ca: PEM file with one or more CA certificates; Puppet's `localcacert`.
+        crl: PEM file with the CRL of each CA; `None` to skip revocation checks.
     """
 
     def __init__(self, ca: Path, crl: Path | None) -> None:
@@ -44,15 +42,15 @@ class Authority:
         self._renew = ReloadedFiles([path for path in (ca, crl) if path is not None], self._load)
 
     def identify(self, der: bytes, *, now: datetime) -> "tuple[SignerName, PublicKeyTypes]":
-        """Return whom a certificate names, and the public key in it.
+        """Verify a certificate; return its name and public key.
 
         Args:
             der: The certificate.
             now: The time at which it must be in force, aware.
 
         Raises:
-            IntegrityError: It is not one of this CA's, or not in force.
-            InvalidInputError: The CA file or the CRL file is refused.
+            IntegrityError: The CA did not issue it, or it is revoked or not in force.
+            InvalidInputError: The CA file or the CRL file is invalid.
         """
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.x509 import (
@@ -80,7 +78,7 @@ class Authority:
             raise IntegrityError("is a certificate that cannot be read", where="x5c") from error
 
     def _check_path(self, leaf: "Certificate", name: str, now: datetime) -> None:
-        """Walk from the leaf to an end of the CA file: dates and revocation at each step."""
+        """Check the dates, revocation and constraints from the leaf to a trusted CA."""
         path = [leaf]
         while len(path) <= MAX_PATH:
             certificate = path[-1]
@@ -91,7 +89,8 @@ class Authority:
                     f"the certificate of {name} was not issued by the CA in {self._ca}"
                 )
             if issuer is None or issuer == certificate:
-                # The end: a root, or an intermediate CA that the site trusts by itself.
+                # The end of the path: a root, or an intermediate CA that the CA file contains
+                # without its issuer.
                 check_constraints(path, name)
                 return
             if self._lists is not None:
@@ -116,17 +115,13 @@ class Authority:
         return None
 
     def _load(self) -> None:
-        """Read the files."""
+        """Read the CA file and the CRL file."""
         self._certificates = _read_authorities(self._ca)
         self._lists = RevocationLists.read(self._crl) if self._crl is not None else None
 
 
 def read_certificate(path: Path) -> "Certificate":
-    """Return the certificate in a file: the first, where its CA's follow it.
-
-    Raises:
-        InvalidInputError: The file holds no certificate.
-    """
+    """Return the first certificate in a PEM file; raise `InvalidInputError` without one."""
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
@@ -136,7 +131,7 @@ def read_certificate(path: Path) -> "Certificate":
 
 
 def der(certificate: "Certificate") -> bytes:
-    """Return a certificate's bytes."""
+    """Return the DER form of a certificate."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return certificate.public_bytes(Encoding.DER)
@@ -180,11 +175,7 @@ def _is_authority(certificate: "Certificate") -> bool:
 
 
 def certificate_name(certificate: "Certificate") -> SignerName:
-    """Return whom a certificate names: its CN.
-
-    Raises:
-        IntegrityError: It has no CN, several, or one that is not a signer's name.
-    """
+    """Return the CN of a certificate; raise `IntegrityError` unless it is one signer's name."""
     from cryptography.x509.oid import NameOID
 
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -197,10 +188,7 @@ def certificate_name(certificate: "Certificate") -> SignerName:
 
 
 def server_names(certificate: "Certificate") -> tuple[str, ...]:
-    """Return under which names a server may show a certificate: of DNS, then addresses.
-
-    What stands for many names (`*.example.com`) is not among them.
-    """
+    """Return the DNS names, then the IP addresses of a server certificate, without wildcards."""
     from cryptography.x509 import (
         DNSName,
         DuplicateExtension,
@@ -219,7 +207,7 @@ def server_names(certificate: "Certificate") -> tuple[str, ...]:
 
 
 def _check_leaf(certificate: "Certificate", name: str) -> None:
-    """Refuse what is not a certificate for signing as a client: a CA, a server, odd extensions."""
+    """Reject a certificate that is not for client signatures or has unknown critical extensions."""
     from cryptography.x509 import (
         BasicConstraints,
         ExtendedKeyUsage,
@@ -239,7 +227,7 @@ def _check_leaf(certificate: "Certificate", name: str) -> None:
             client = ExtendedKeyUsageOID.CLIENT_AUTH in value
             problem = problem or ("" if client else "is not for clients")
         elif extension.critical and not isinstance(value, SubjectAlternativeName):
-            problem = problem or "has a critical extension that we do not know"
+            problem = problem or "has an unknown critical extension"
     if problem:
         raise IntegrityError(f"the certificate of {name} {problem}")
 

@@ -1,11 +1,9 @@
-"""What the CAs on a path allow below them: how many CAs, and which names.
+"""Check what the CAs on a path allow below them: the number of CAs, names and purposes.
 
-Owns: `pathlen`, name constraints, purposes and critical extensions of CAs (RFC 5280, 4.2.1, 6.1).
-Refuses to know: dates, signatures, revocation. Invariant: a critical word of a CA that is not
-understood here refuses the path.
-
-A signer is known by the CN, so constraints on DNS names count for the CN of a signer's certificate,
-too: below a CA for `example.com` there is nobody called `alice`.
+- Supported are `pathlen`, name constraints, key purposes and critical extensions (RFC 5280, 4.2.1,
+  6.1). An unknown critical extension of a CA rejects the path.
+- A signer is identified by the CN, so constraints on DNS names also apply to the CN of a signer's
+  certificate: a CA for `example.com` cannot certify `alice`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def check_constraints(path: "Sequence[Certificate]", name: str) -> None:
-    """Refuse a path that one of its CAs does not allow.
+    """Reject a path that violates a constraint of one of its CAs.
 
     Args:
         path: The signer's certificate, then the CA that issued each, in order.
-        name: Whom the first names: its CN.
+        name: The CN of the signer's certificate.
 
     Raises:
-        IntegrityError: A CA does not allow what is below it.
+        IntegrityError: A CA does not allow a certificate below it.
     """
     below = 0
     for index, authority in enumerate(path[1:], 1):
@@ -38,7 +36,7 @@ def check_constraints(path: "Sequence[Certificate]", name: str) -> None:
 
 
 def _authority_problem(authority: "Certificate", below: int) -> str:
-    """Return what is wrong with a CA that has so many CAs below it; empty when nothing is."""
+    """Return which constraint a CA with `below` CAs under it violates; empty if none."""
     from cryptography.x509 import (
         BasicConstraints,
         ExtendedKeyUsage,
@@ -59,12 +57,12 @@ def _authority_problem(authority: "Certificate", below: int) -> str:
             if not clients.intersection(value):
                 return "is not for certificates of clients"
         elif extension.critical and not isinstance(value, known):
-            return "has a critical extension that we do not know"
+            return "has an unknown critical extension"
     return ""
 
 
 def _names_problem(authority: "Certificate", below: "Sequence[Certificate]", cn: str) -> str:
-    """Return which name below a CA the CA does not allow; empty when it allows all."""
+    """Return which name below a CA violates its name constraints; empty if none does."""
     from cryptography.x509 import DNSName, ExtensionNotFound, NameConstraints
 
     try:
@@ -86,7 +84,7 @@ def _names_problem(authority: "Certificate", below: "Sequence[Certificate]", cn:
 
 
 def _names(certificate: "Certificate") -> "Iterator[GeneralName]":
-    """Yield what a certificate says that its owner is called."""
+    """Yield the subject and the alternative names of a certificate."""
     from cryptography.x509 import (
         DirectoryName,
         ExtensionNotFound,
@@ -106,7 +104,7 @@ def _names(certificate: "Certificate") -> "Iterator[GeneralName]":
 
 
 def _is_within(name: "GeneralName", base: "GeneralName", *, unknown: bool = False) -> bool:
-    """Return whether a name is in a subtree; `unknown` for kinds of names not compared here."""
+    """Return whether a name is in a subtree, or `unknown` for kinds not compared here."""
     from cryptography.x509 import DirectoryName, DNSName
 
     if type(name) is not type(base):
@@ -122,7 +120,7 @@ def _is_within(name: "GeneralName", base: "GeneralName", *, unknown: bool = Fals
 
 
 def _parts(name: "Name") -> list[frozenset[tuple[str, str]]]:
-    """Return a name's parts in the form in which X.500 compares them."""
+    """Return the parts of a name in a form that compares as X.500 requires."""
     return [frozenset(_attributes(rdn)) for rdn in name.rdns]
 
 

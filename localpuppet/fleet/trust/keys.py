@@ -1,11 +1,9 @@
-"""Keys on disk: this node's own, and the pinned public keys of others.
+"""Key files: this node's private key and the pinned public keys of other signers.
 
-Owns: their files and what may be read from them. Refuses to know: signatures, certificates, who
-may do what.
-
-Invariants: a private key is 0600 from its first byte on and never read when it is not; it is
-made once and replaced only when somebody says so; a pinned key is one file, replaced whole, so
-that Puppet can manage the directory; keys are Ed25519, nothing else.
+- Keys are Ed25519.
+- A private key is created with mode 0600 and rejected if other users can read it. It is created
+  once and replaced only on request.
+- Each pinned key is a file that is replaced atomically, so that Puppet can manage the directory.
 """
 
 import base64
@@ -33,7 +31,7 @@ from localpuppet.base.machine.files import (
 from localpuppet.base.machine.ownership import refuse_foreign
 
 if TYPE_CHECKING:
-    # 30 ms that a node without a bus does not pay.
+    # The import takes 30 ms, which a node without a bus saves.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
         Ed25519PublicKey,
@@ -47,10 +45,10 @@ _BLOCK = re.compile(
 
 
 def fingerprint(key: "PublicKeyTypes") -> str:
-    """Return `SHA256:…` of a public key, as `ssh-keygen -l` shows it for the same key.
+    """Return the fingerprint of a public key, `SHA256:…` as `ssh-keygen -l` prints it.
 
     Raises:
-        InvalidInputError: OpenSSH knows no such kind of key.
+        InvalidInputError: OpenSSH does not support this kind of key.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -71,14 +69,11 @@ def public_pem(key: "PublicKeyTypes") -> bytes:
 
 
 def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
-    """Return the public key in a file.
+    """Return the Ed25519 public key in a file; raise `InvalidInputError` for other content.
 
     Args:
-        data: One PEM block; comment lines (`#`) may stand before it, as `keys show` writes them.
+        data: One PEM block, optionally after comment lines (`#`) as `keys show` prints them.
         where: The file's name, for messages.
-
-    Raises:
-        InvalidInputError: It is not an Ed25519 public key.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -114,15 +109,15 @@ def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
 
 
 def read_private(path: Path, *, of_puppet: bool = False) -> bytes:
-    """Return the bytes of a private key that nobody else can read.
+    """Return the bytes of a private key that other users cannot read.
 
     Args:
         path: The file.
-        of_puppet: It is the key of Puppet's certificate. Puppet gives it to its service user with
-            mode 0640 and sets that again in each run, so that user and group may be `puppet`.
+        of_puppet: Whether it is the key of Puppet's certificate. In each run, Puppet sets its mode
+            to 0640 and its owner to its service user, so user and group may be `puppet`.
 
     Raises:
-        InvalidInputError: It is missing, or somebody else could read it.
+        InvalidInputError: The file is missing, or other users can read it.
     """
     user = puppet_user() if of_puppet else None
     owners = [] if user is None else [user.pw_uid]
@@ -134,24 +129,20 @@ def read_private(path: Path, *, of_puppet: bool = False) -> bytes:
             raise InvalidInputError(
                 f"is a private key that others can read (mode {stat.S_IMODE(status.st_mode):04o})",
                 where=str(path),
-                hint=f"chmod 0600 {path}; make a new one if somebody may have copied it",
+                hint=f"chmod 0600 {path}; make a new key if others may have copied it",
             )
         return file.read(MAX_KEY_FILE)
 
 
 def parse_private(pem: bytes, *, where: str) -> "PrivateKeyTypes":
-    """Return a private key.
-
-    Raises:
-        InvalidInputError: The PEM is not a private key, or it has a password.
-    """
+    """Return a private key; raise `InvalidInputError` if it is invalid or has a password."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
         return load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        # Without its cause: the library's text is about bytes that are secret.
+        # Without the cause: the library's text may contain secret bytes.
         raise InvalidInputError(
             "is not a private key that can be read without a password", where=where
         ) from None
@@ -168,11 +159,7 @@ class OwnKey:
         self.path = path
 
     def load(self) -> "Ed25519PrivateKey":
-        """Return the key.
-
-        Raises:
-            InvalidInputError: There is no key, others could read it, or it is not an Ed25519 key.
-        """
+        """Return the key; raise `InvalidInputError` if it is missing, exposed or not Ed25519."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         where = str(self.path)
@@ -186,13 +173,13 @@ class OwnKey:
         return key
 
     def make(self, *, replace: bool = False) -> "Ed25519PrivateKey":
-        """Make a new key; return it.
+        """Create and return a new key.
 
         Args:
-            replace: Also where there is one, which is lost.
+            replace: Whether to replace an existing key.
 
         Raises:
-            InvalidInputError: There is one, and `replace` is not said.
+            InvalidInputError: A key exists and `replace` is false.
         """
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import (
@@ -210,30 +197,26 @@ class OwnKey:
             raise InvalidInputError(
                 "there is a key already",
                 where=str(self.path),
-                hint="--replace makes a new one, which all others have to trust anew;"
+                hint="--replace makes a new one, which all other nodes must trust again;"
                 " 'localpuppet keys show' prints this one",
             )
         return key
 
     def ensure(self) -> "Ed25519PrivateKey":
-        """Return the key; make it where there is none, as sshd does with its host keys.
-
-        Raises:
-            InvalidInputError: It is refused.
-        """
+        """Return the key; create it if it is missing, as sshd does with host keys."""
         if not self.path.exists():
             try:
                 return self.make()
             except InvalidInputError:
-                pass  # another process was faster: its key is ours
+                pass  # another process created the key first
         return self.load()
 
 
 class TrustedKeys:
-    """The public keys of others, pinned by hand or by Puppet: `NAME.pem` in one directory.
+    """Pinned public keys of other signers, `NAME.pem` in one directory.
 
     Args:
-        directory: Where they are; it need not exist.
+        directory: The directory; it may be missing.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -241,12 +224,10 @@ class TrustedKeys:
         self._read: dict[SignerName, tuple[object, Ed25519PublicKey]] = {}
 
     def get(self, name: SignerName) -> "Ed25519PublicKey | None":
-        """Return the key of a signer; `None` when none is pinned.
-
-        What was read once is read again when the file changed.
+        """Return a signer's pinned key, cached until its file changes; `None` if none is pinned.
 
         Raises:
-            InvalidInputError: The file is refused, or others could write to the directory.
+            InvalidInputError: The file is invalid, or other users can write to the directory.
         """
         path = self._path(name)
         if not is_file(path):
@@ -254,7 +235,7 @@ class TrustedKeys:
         try:
             status = path.stat()
         except FileNotFoundError:
-            return None  # removed just now
+            return None  # removed since the check
         except OSError as error:
             raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
         refuse_foreign(self.directory)
@@ -267,11 +248,11 @@ class TrustedKeys:
         return key
 
     def names(self) -> list[SignerName]:
-        """Return whose keys are pinned.
+        """Return the signers whose keys are pinned.
 
         Raises:
-            InvalidInputError: The directory cannot be read, or a file has a name that no signer
-                has, and would never be used.
+            InvalidInputError: The directory is unreadable, or the name of a file is not a signer's
+                name.
         """
         try:
             files = sorted(os.listdir(self.directory))  # noqa: PTH208 - glob hides what is refused
@@ -283,7 +264,7 @@ class TrustedKeys:
             ) from error
         found = []
         for file in files:
-            # One that begins with a dot is half written, by us or by Puppet.
+            # localpuppet and Puppet write to files with a leading dot before renaming them.
             if file.endswith(".pem") and not file.startswith("."):
                 try:
                     found.append(SignerName.parse(file.removesuffix(".pem")))
@@ -295,8 +276,8 @@ class TrustedKeys:
         """Pin a signer's key; return whether anything changed.
 
         Raises:
-            IntegrityError: Another key is pinned, and `replace` is not said.
-            InvalidInputError: What is pinned cannot be read.
+            IntegrityError: Another key is pinned and `replace` is false.
+            InvalidInputError: The pinned key is unreadable.
         """
         path = self._path(name)
         pem = public_pem(key)
@@ -316,11 +297,7 @@ class TrustedKeys:
         return True
 
     def remove(self, name: SignerName) -> None:
-        """Forget a signer's key.
-
-        Raises:
-            InvalidInputError: None is pinned.
-        """
+        """Remove a signer's pinned key; raise `InvalidInputError` if none is pinned."""
         path = self._path(name)
         if not path.exists():
             raise InvalidInputError(
@@ -331,12 +308,12 @@ class TrustedKeys:
         remove(path)
 
     def _make_directory(self) -> None:
-        """Make it, readable by all: an agent's network side is not root."""
+        """Create the directory, readable by all, as the agent's network process is not root."""
         if self.directory.is_dir():
             return
         try:
             self.directory.mkdir(mode=0o755)
-            self.directory.chmod(0o755)  # whatever the umask: it is written by us alone
+            self.directory.chmod(0o755)  # regardless of the umask; only the owner can write
             sync_directory(self.directory.parent)
         except FileExistsError:
             return

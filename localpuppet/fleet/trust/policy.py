@@ -1,18 +1,17 @@
-"""Who may ask for what: a file in the columns of mcollective's ActionPolicy.
+"""Policy of the actions that callers may request, in the format of mcollective's ActionPolicy.
 
     policy default deny
     allow	choria=alice choria=web01.example.com	runonce status	*	*
 
-Owns: the grammar of that file and its decision. Refuses to know: where the file is, and whether a
-caller is who it says. Invariants: what is not understood refuses the whole file; a rule that
-could never match is not understood; facts and classes never authorise anything, since the node
-that sends them makes them up; no policy denies; what is not among `ANY_ACTION` must be named, in a
-rule, or nobody may: neither `*` nor `policy default allow` means it. `*` denies everything.
-
-A release is deployed by right of its own name: `deploy:shop/tags/r*` in a rule means the releases
-of that source whose tags match, `*` standing for any characters of a tag. `values` (layers and
-class parameters in a deployment) and `older` (a release older than what the node runs) are rights
-besides, and so is `takeover`: to speak for another person's rollout.
+- A line that cannot be parsed rejects the whole file, and so does a rule that can never match.
+- Facts and classes never authorise an action, as the sending node chooses them.
+- Without a policy, every action is denied.
+- Actions outside `ANY_ACTION` must be named in a rule: neither `*` nor `policy default allow`
+  includes them. In a deny rule, `*` matches every action.
+- `deploy:shop/tags/r*` allows deploying the releases of that source whose tags match; `*` matches
+  any characters of a tag.
+- Separate actions are `values` (layers and class parameters in a deployment), `older` (a release
+  older than the node's current one) and `takeover` (to command another person's rollout).
 """
 
 import re
@@ -23,7 +22,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath, SignerName, did_you_mean
 from localpuppet.fleet.trust.policy_lines import ANY, columns, parse_lines, words
 
-# What `*` means in a rule: an upgrade that brings actions gives nobody a right.
+# The actions that `*` includes: new actions of an upgrade grant no rights.
 ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "trigger")
 DEPLOY = "deploy"
 REQUESTS = (
@@ -49,7 +48,7 @@ ACTIONS = (
     TAKEOVER,
     "values",
 )
-# What a word before a release in a rule, or in a question about rights, looks like.
+# Prefix of a release in a rule and in an action passed to `decide`.
 DEPLOYS = f"{DEPLOY}:"
 
 _DEFAULT = re.compile(r"policy[ \t]+default[ \t]+(allow|deny)")
@@ -58,11 +57,11 @@ _COLUMNS = "allow|deny, callers, actions, facts, classes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDecision:
-    """Whether a caller may do something, and because of what.
+    """Whether a caller may perform an action.
 
     Attributes:
-        allowed: Whether.
-        reason: One line that names the file's line, for replies and logs.
+        allowed: Whether the action is allowed.
+        reason: One line that names the policy line, for replies and logs.
     """
 
     allowed: bool
@@ -71,13 +70,13 @@ class PolicyDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One line.
+    """A rule of the policy file.
 
     Attributes:
-        line: Its number, from 1.
-        allow: What it decides.
-        callers: Caller ids, whole; `None` for all.
-        actions: Actions; `None` for `ANY_ACTION` where it allows, for all where it denies.
+        line: The line number, from 1.
+        allow: Whether it allows; otherwise it denies.
+        callers: Exact caller ids; `None` for all.
+        actions: Actions; `None` means `ANY_ACTION` in an allow rule, every action in a deny rule.
         releases: Patterns of releases that may be deployed, `shop/tags/r*`.
     """
 
@@ -88,11 +87,11 @@ class Rule:
     releases: tuple[str, ...] = ()
 
     def matches(self, caller: str, action: str) -> bool:
-        """Return whether it speaks of this caller and this action."""
+        """Return whether the rule applies to this caller and this action."""
         return (self.callers is None or caller in self.callers) and self.means(action)
 
     def means(self, action: str) -> bool:
-        """Return whether it speaks of this action, or of the release that is to be deployed."""
+        """Return whether the rule covers this action, including a `deploy:` action."""
         if self.actions is None:
             return not self.allow or action in ANY_ACTION
         if action.startswith(DEPLOYS):
@@ -106,9 +105,9 @@ class Policy:
     """A policy file.
 
     Attributes:
-        allow: What is decided where no rule matches.
-        default_line: The line that says so.
-        rules: The other lines, in order; the first that matches decides.
+        allow: Whether actions are allowed if no rule matches.
+        default_line: The line number of `policy default`.
+        rules: The rules in order; the first that matches decides.
     """
 
     allow: bool
@@ -116,7 +115,7 @@ class Policy:
     rules: tuple[Rule, ...]
 
     def may_allow(self, action: str) -> bool:
-        """Return whether a line allows an action, to whomever."""
+        """Return whether the policy allows an action for any caller."""
         return (self.allow and action in ANY_ACTION) or any(
             rule.allow and rule.means(action) for rule in self.rules
         )
@@ -130,7 +129,7 @@ class Policy:
             where: The file's name, for messages.
 
         Raises:
-            InvalidInputError: A line is refused, and the file with it; or it has no default.
+            InvalidInputError: A line is invalid, or the file has no `policy default`.
         """
         defaults: list[tuple[int, bool]] = []
         rules = []
@@ -148,7 +147,7 @@ class Policy:
 
 
 def _parse_line(line: str, number: int) -> Rule | tuple[int, bool]:
-    """Return the rule, or the line of the default and whether it allows."""
+    """Return the rule, or the number of the default line and whether it allows."""
     default = _DEFAULT.fullmatch(line)
     if default:
         return number, default.group(1) == "allow"
@@ -207,21 +206,21 @@ def _check_action(word: str) -> None:
 
 def _check_pattern(pattern: str) -> None:
     source, _, _ = pattern.rpartition("/tags/")
-    # Any tag will do to see whether the pattern could match a release.
+    # Replace each '*' with any text to check whether the pattern could match a release.
     example = ReleasePath.parse(pattern.replace(ANY, "x"), where=DEPLOY)
     if ANY in source or not example.is_tag:
         raise InvalidInputError(
             f"{pattern[:60]!r} is not a source with a pattern of its tags",
-            hint="write deploy:SOURCE/tags/PATTERN; '*' stands for any part of a tag",
+            hint="write deploy:SOURCE/tags/PATTERN; '*' matches any part of a tag",
         )
 
 
 def _fits(release: str, pattern: str) -> bool:
-    """Return whether a release is among those that a pattern means.
+    """Return whether a release matches a pattern.
 
-    By hand: a regular expression takes its time to the power of the number of '*', in the agent.
+    A regular expression would take time exponential in the number of '*'.
     """
-    # A '*' stands for a part of a tag, and a tag has no '/'.
+    # A '*' matches part of a tag, and a tag contains no '/'.
     if release.count("/") != pattern.count("/"):
         return False
     first, *rest = pattern.split(ANY)
@@ -238,10 +237,10 @@ def _fits(release: str, pattern: str) -> bool:
 
 
 def decide(policy: Policy | None, caller: str, action: str) -> PolicyDecision:
-    """Return whether a caller may do something.
+    """Return whether a caller may perform an action.
 
     Args:
-        policy: The policy; `None` where there is no file.
+        policy: The policy; `None` if there is no file.
         caller: The caller id of the verified signer, `choria=alice`.
         action: One of `ACTIONS`, or `deploy:` and a release.
     """

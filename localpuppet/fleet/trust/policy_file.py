@@ -1,6 +1,6 @@
-"""Reads a node's policy from its file.
+"""Read a node's policy file.
 
-Invariant: where there is no file, everything is denied; where others could write it, it is refused.
+Without a file, every action is denied. A file that other users can write to is rejected.
 """
 
 import functools
@@ -15,10 +15,10 @@ from localpuppet.fleet.trust.policy_lines import MAX_POLICY
 
 
 def policy_bytes(path: Path) -> bytes | None:
-    """Return what a policy file holds, whatever its columns mean; `None` where there is none.
+    """Return the bytes of a policy file; `None` if there is no file.
 
     Raises:
-        InvalidInputError: The file is refused, or others could write to it or its directory.
+        InvalidInputError: The file is invalid, or other users can write to it or its directory.
     """
     if not is_file(path):
         return None
@@ -27,21 +27,13 @@ def policy_bytes(path: Path) -> bytes | None:
 
 
 def read_policy(path: Path) -> Policy | None:
-    """Return the policy of a node; `None` where it has none, which denies everything.
-
-    Raises:
-        InvalidInputError: The file is refused, or others could write to it or its directory.
-    """
+    """Return the policy of a node; `None` if there is no file, which denies everything."""
     data = policy_bytes(path)
     return None if data is None else _parsed(data, str(path))
 
 
 def refusal(path: Path, caller: SignerName, action: str) -> str:
-    """Return why a policy denies a caller an action; empty where it allows it.
-
-    Raises:
-        InvalidInputError: The policy is refused.
-    """
+    """Return why the policy denies an action to a caller; empty if it allows it."""
     decision = decide(read_policy(path), caller.caller, action)
     return "" if decision.allowed else decision.reason
 
@@ -52,15 +44,15 @@ def trigger_refusal(path: Path, sender: NodeName) -> str | None:
 
 
 def peer_refusal(path: Path, peer: NodeName, action: str) -> str | None:
-    """Return why another node may not make this one run; `None` if it may.
+    """Return why another node may not cause runs of this node; `None` if it may.
 
-    Where there is no policy, whoever has a key that this node trusts may: that is what the key was
-    trusted for. Requests are another matter (`requests.admission`): there no policy denies.
+    Without a policy, every node with a trusted key may, as its key was trusted for that. Requests
+    differ: without a policy, they are denied (`requests.admission`).
 
     Args:
         path: The policy file.
         peer: The other node.
-        action: `trigger` or `react`: how it does so.
+        action: `trigger` or `react`.
     """
     try:
         policy = read_policy(path)
@@ -74,5 +66,5 @@ def peer_refusal(path: Path, peer: NodeName, action: str) -> str | None:
 
 @functools.lru_cache(maxsize=1)
 def _parsed(data: bytes, where: str) -> Policy:
-    """Return the policy in these bytes, which seldom are others than the last time."""
+    """Return the parsed policy, cached as the file seldom changes."""
     return Policy.parse(data, where=where)

@@ -1,8 +1,6 @@
-"""What policy files share: lines of columns with tabs between them, and what is refused in them.
+"""Parse the common format of policy files: lines of columns separated by tabs.
 
-Owns: size, encoding, comments, columns, words, and how signers are named in a column. Refuses to
-know: what other columns mean. Invariant: what is not understood refuses the whole file, and the
-message names the line.
+A line that cannot be parsed rejects the whole file, and the message names the line.
 """
 
 import re
@@ -22,16 +20,15 @@ Found = TypeVar("Found")
 
 
 def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) -> Iterator[Found]:
-    """Yield what the lines say that say something.
+    """Yield the parsed lines, without empty lines and comments.
 
     Args:
         data: UTF-8 text.
-        parse: Returns what a line says; it gets the line, without white space at its end, and its
-            number, from 1.
+        parse: Parses a line without trailing white space; gets the line and its number, from 1.
         where: The file's name, for messages.
 
     Raises:
-        InvalidInputError: The file is too large or not text, or a line is refused.
+        InvalidInputError: The file is too large or not text, or a line is invalid.
     """
     if len(data) > MAX_POLICY:
         raise InvalidInputError(f"the policy is larger than {MAX_POLICY} bytes", where=where)
@@ -54,28 +51,21 @@ def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signers:
-    """Whom a line is about.
+    """The signers that a line matches.
 
     Attributes:
-        names: Names, and `*.SUFFIX`; `None` for everybody.
+        names: Names, and `*.SUFFIX`; `None` for all signers.
     """
 
     names: frozenset[str] | None
 
     @classmethod
     def parse(cls, words: Iterable[str] | None) -> "Signers":
-        """Return what a column of signers says.
-
-        Args:
-            words: See `words`.
-
-        Raises:
-            InvalidInputError: A word is neither a name nor `*.SUFFIX`.
-        """
+        """Return the signers in a column; raise `InvalidInputError` for other patterns."""
         return cls(names=None if words is None else frozenset(map(_signer, words)))
 
     def include(self, signer: str) -> bool:
-        """Return whether the line is about a signer."""
+        """Return whether the line matches a signer."""
         if self.names is None or signer in self.names:
             return True
         labels = signer.split(".")
@@ -88,11 +78,7 @@ def columns(line: str) -> list[str]:
 
 
 def words(column: str) -> list[str] | None:
-    """Return the words of a column; `None` for `*`.
-
-    Raises:
-        InvalidInputError: Words have more than a space between them, or `*` is one of several.
-    """
+    """Return the words of a column, separated by single spaces; `None` for `*`."""
     if column == ANY:
         return None
     found = column.split(" ")

@@ -1,7 +1,7 @@
-"""How much of something bounded one signer may take, so that others find room.
+"""Limit the places of a shared resource that one owner can take, so that others find room.
 
-Example: of 1,000 places, with a reserve of 200 for who has fewer than 20, one signer takes 1,000;
-ten others still find 20 places each.
+Example: of 1,000 places, with a reserve of 200 for owners with fewer than 20, one owner takes
+1,000; ten others still get 20 places each.
 """
 
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """A bound for all, and what is kept for those who have little.
+    """A limit for all owners, with a reserve for owners with few places.
 
     Attributes:
-        shared: How many places anybody may take.
-        reserve: How many more there are for owners with few; `shared + reserve` is never passed.
-        few: Who has fewer than so many places may take one of the reserve.
-        each: How many places one owner may have; `None` for no such bound.
+        shared: The number of places for all owners.
+        reserve: Additional places for owners with few; `shared + reserve` is never exceeded.
+        few: An owner with fewer places than this may use the reserve.
+        each: The maximum for one owner; `None` for no such limit.
     """
 
     shared: int
@@ -24,11 +24,11 @@ class Quota:
     each: int | None = None
 
     def has_room(self, *, own: int, total: int) -> bool:
-        """Return whether an owner may take one place more.
+        """Return whether an owner may take another place.
 
         Args:
-            own: How many places the owner has.
-            total: How many are taken by all.
+            own: The number of places that the owner has.
+            total: The number of places that all owners have.
         """
         if self.each is not None and own >= self.each:
             return False

@@ -1,11 +1,9 @@
-"""Revocation lists of the site's CAs: which of them count, and whom they take trust from.
+"""Check certificates against the revocation lists (CRLs) of the site's CAs.
 
-Owns: the CRL file. Refuses to know: whether a certificate is otherwise in order.
-
-Invariants: a certificate counts as not revoked only by a *complete* list of its issuer that is in
-force; a delta list, a list for some certificates or reasons, one from the future and one with a
-critical extension that is not known here are not that. A certificate that any list of its issuer
-names is revoked, whatever the list is good for otherwise.
+- A certificate passes only if a *complete* list of its issuer is in force. Delta lists, lists for
+  some certificates or reasons, lists from the future and lists with an unknown critical extension
+  are not complete.
+- A certificate that any list of its issuer names is revoked, even if the list is not complete.
 """
 
 import re
@@ -24,11 +22,11 @@ _BLOCK = re.compile(b"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOT
 
 
 class RevocationLists:
-    """The lists in a file.
+    """The revocation lists in a file.
 
     Args:
         path: The PEM file.
-        lists: What is in it.
+        lists: The lists in the file.
     """
 
     def __init__(self, path: Path, lists: "Sequence[CertificateRevocationList]") -> None:
@@ -38,11 +36,7 @@ class RevocationLists:
 
     @classmethod
     def read(cls, path: Path) -> "RevocationLists":
-        """Return the lists in a file.
-
-        Raises:
-            InvalidInputError: The file is refused, or holds something else.
-        """
+        """Return the lists in a file; raise `InvalidInputError` for other content."""
         from cryptography.x509 import (
             DuplicateExtension,
             UnsupportedGeneralNameType,
@@ -60,17 +54,17 @@ class RevocationLists:
     def check(
         self, certificate: "Certificate", issuer: "Certificate", name: str, now: datetime
     ) -> None:
-        """Refuse a certificate that is revoked, or of which that cannot be told.
+        """Reject a certificate that is revoked or whose status is unknown.
 
         Args:
             certificate: The certificate, of a signer or of a CA.
             issuer: The CA that issued it.
-            name: Whose path it is on, for messages.
+            name: The signer whose path it is on, for messages.
             now: The time, aware.
 
         Raises:
             IntegrityError: The certificate is revoked.
-            NotInForceError: There is no complete list in force.
+            NotInForceError: No complete list is in force.
         """
         own = self._signed_by(issuer)
         for entry, _ in own:
@@ -92,10 +86,7 @@ class RevocationLists:
             )
 
     def _signed_by(self, issuer: "Certificate") -> "list[tuple[CertificateRevocationList, bool]]":
-        """Return the lists of a CA, and whether each is complete.
-
-        A signature over a long list takes milliseconds; it is verified once.
-        """
+        """Return the lists signed by a CA and whether each is complete; verify signatures once."""
         if issuer not in self._signed:
             key = issuer.public_key()
             self._signed[issuer] = [
@@ -111,10 +102,10 @@ def _blocks(path: Path) -> list[bytes]:
 
 
 def _is_complete(entry: "CertificateRevocationList") -> bool:
-    """Return whether a list says all about all certificates of its issuer.
+    """Return whether a list covers all certificates of its issuer.
 
-    What narrows a list (delta, distribution point, issuers of entries) is critical by RFC 5280, and
-    so is whatever else must be understood; a complete list needs nothing critical.
+    Extensions that narrow a list are critical (RFC 5280), and so are all others that a reader must
+    understand. A complete list needs no critical extension.
     """
     from cryptography.x509 import DeltaCRLIndicator, IssuingDistributionPoint
 

@@ -1,13 +1,10 @@
-"""Ids that were taken once and are not taken again, on disk.
+"""Remember accepted ids in `seen.sqlite` of the state directory, to reject repeated messages.
 
-Owns: `seen.sqlite` in the state directory. Refuses to know: what the ids are of.
-
-One caller cannot fill it for others: each has a quota, and a part is kept for who has little.
-
-Invariants: an id is on the disk before `add` says that it is new, so that neither a kill -9 nor
-a power cut makes it new again; of several processes that add the same id, one is told that it is
-new; nothing is forgotten before its time, and the newest not even then, since a clock may be set
-back; and whatever goes wrong (damage, no room, too many ids) is an error and never "new".
+- An id is on disk before `add` reports it as new, so that it is not new again after a crash.
+- If several processes add the same id, only one of them gets it as new.
+- Ids are kept until they expire. The newest are kept longer, in case the clock is set back.
+- Each owner has a quota, and a reserve is kept for owners with few ids.
+- Damage, a full disk and too many ids are errors; the id is not reported as new.
 """
 
 import sqlite3
@@ -23,21 +20,21 @@ LIMIT = 100_000
 EACH = 10_000
 FEW = 100
 _VERSION = 2
-# In the first format an id was "CALLER ID", of the kind "request".
+# In format 1, an id of the kind "request" was "CALLER ID".
 _FIRST = from_first_format("substr(id, 1, instr(id, ' ') - 1), substr(id, instr(id, ' ') + 1)")
 
 
 class SeenIds:
-    """A durable set of ids, each with its owner and the time until which it is kept.
+    """A durable set of ids, each with an owner and an expiry time.
 
     Args:
-        path: The SQLite file; made when first needed, 0600.
-        clock: Tells what may be forgotten.
-        limit: How many ids are kept, and a fifth more for owners with fewer than `FEW`. Beyond it
-            nothing new is taken until some expire: to forget the oldest would open the door that
-            this closes.
-        each: How many ids are kept of one owner.
-        always: How many are kept though they have expired, the newest.
+        path: The SQLite file; created on first use, mode 0600.
+        clock: The time for expiry.
+        limit: The number of ids kept, and a fifth more for owners with fewer than `FEW`. When it is
+            reached, new ids are rejected until some expire: removing the oldest would allow
+            replays.
+        each: The number of ids kept for one owner.
+        always: The number of newest ids kept after their expiry.
     """
 
     def __init__(
@@ -62,12 +59,12 @@ class SeenIds:
         """Remember an id; return whether it is new.
 
         Args:
-            owner: Whose id it is; ids of different owners do not meet.
+            owner: The owner of the id; different owners may have the same id.
             identifier: The id.
-            until: Seconds since 1970; it is remembered at least so long.
+            until: The earliest expiry time, seconds since 1970.
 
         Raises:
-            StateError: It cannot be told, or cannot be remembered.
+            StateError: The database failed or is full.
         """
         now = int(self._clock.now().timestamp())
         with self._database.transaction() as connection:
@@ -75,7 +72,7 @@ class SeenIds:
                 return False
             self._ids.forget(connection, now, more=1)
             if not self._has_room(connection, owner):
-                self._ids.forget_all(connection, now)  # many of one second count as the newest
+                self._ids.forget_all(connection, now)  # many ids of one second count as the newest
             if not self._has_room(connection, owner):
                 raise self._full(connection, owner)
             self._ids.add(connection, owner, identifier, until)
@@ -93,9 +90,9 @@ class SeenIds:
         return StateError(
             f"{what} are remembered already: {more} is taken",
             where=str(self._database.path),
-            hint="each is kept until its message has expired; who sends so many?",
+            hint="each is kept until its message expires; check what sends them",
         )
 
     def close(self) -> None:
-        """Close the file; the next `add` opens it again."""
+        """Close the database; the next `add` opens it again."""
         self._database.close()

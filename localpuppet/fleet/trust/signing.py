@@ -1,17 +1,13 @@
-"""Signed messages: JWS in its compact form (RFC 7515), by joserfc and cryptography.
+"""Sign and verify messages: JWS compact serialisation (RFC 7515), by joserfc and cryptography.
 
-Owns: the form of the header, which algorithm belongs to which key, and whose signature it is.
-Refuses to know: what is signed; the payload is bytes, and stays unparsed until its signature holds.
-
-Invariants:
-
-- The algorithm follows from the key that the receiver has for a signer; the header may agree
-  or the message is refused. There is no key for `none` or for HMAC.
-- The header holds `alg`, `kid` (the signer's name), `typ` (what the message is for) and, for
-  certificates, `x5c` (the signer's own, one); nothing else, so nothing in it can name a key, a
-  URL or another form of the payload.
-- A message of one kind is never taken for another.
-- A name with a pinned key is known by that key alone: no certificate stands in for it.
+- The payload is bytes; nothing parses it before the signature is verified.
+- The receiver's key for the signer determines the algorithm; a header with another algorithm is
+  rejected. No key exists for `none` or HMAC.
+- The header holds `alg`, `kid` (the signer's name), `typ` (the message kind) and, for certificates,
+  `x5c` (only the signer's certificate). Other fields are rejected, so the header cannot name a key,
+  a URL or another payload encoding.
+- A message of one kind is never accepted as another.
+- If a key is pinned for a name, certificates for this name are rejected.
 """
 
 import base64
@@ -32,7 +28,7 @@ from localpuppet.fleet.trust.authority import Authority
 from localpuppet.fleet.trust.keys import TrustedKeys, public_pem
 
 if TYPE_CHECKING:
-    # joserfc and cryptography cost 55 ms and 19 MiB: only who signs or verifies pays.
+    # joserfc and cryptography take 55 ms and 19 MiB: import them only to sign or verify.
     from cryptography.hazmat.primitives.asymmetric.ec import (
         EllipticCurvePrivateKey,
         EllipticCurvePublicKey,
@@ -47,7 +43,7 @@ if TYPE_CHECKING:
     from joserfc.jwk import ECKey, OKPKey, RSAKey
     from joserfc.jws import JWSRegistry
 
-# What a store takes; base64 makes a third more of the payload.
+# The limit of a store; base64 enlarges the payload by a third.
 MAX_TOKEN = MAX_VALUE
 MAX_PAYLOAD = 360 * 1024
 MAX_HEADER = 12 * 1024
@@ -59,7 +55,7 @@ _HEADER = ("alg", "kid", "typ", "x5c")
 
 
 class MessageKind(StrEnum):
-    """What a message is for: its `typ`."""
+    """The purpose of a message: its `typ`."""
 
     TRIGGER = "lp-trigger"
     REQUEST = "lp-request"
@@ -73,11 +69,11 @@ class MessageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signed:
-    """What was in a message whose signature holds.
+    """The content of a verified message.
 
     Attributes:
-        signer: Whose signature it is.
-        payload: The bytes that were signed.
+        signer: The name of the signer.
+        payload: The signed bytes.
     """
 
     signer: SignerName
@@ -86,22 +82,22 @@ class Signed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Key:
-    """A key as joserfc takes it, and the algorithms that belong to its kind; the first signs."""
+    """A joserfc key and the algorithms for its kind; the first one signs."""
 
     jwk: "OKPKey | RSAKey | ECKey"
     algorithms: tuple[str, ...]
 
 
 class MessageSigner:
-    """Signs in one name.
+    """Signs messages under one name.
 
     Args:
         name: The name.
-        key: Its private key: Ed25519, or that of its certificate.
+        key: Its private key: Ed25519, or the key of the certificate.
         certificate: The certificate, DER; `None` for a key that others have pinned.
 
     Raises:
-        InvalidInputError: The key is of a kind or size that nobody would accept.
+        InvalidInputError: Verifiers reject this kind or size of key.
     """
 
     def __init__(
@@ -112,11 +108,7 @@ class MessageSigner:
         self._certificate = certificate
 
     def sign(self, payload: bytes, kind: MessageKind) -> bytes:
-        """Return the message: header, payload and signature.
-
-        Raises:
-            InvalidInputError: The payload is too large.
-        """
+        """Return a signed message; raise `InvalidInputError` if the payload is too large."""
         from joserfc import jws
 
         if len(payload) > MAX_PAYLOAD:
@@ -136,9 +128,9 @@ class Verifier:
 
     Args:
         trusted: Pinned keys.
-        authority: The CA whose certificates are identities, too; `None` for no such.
-        clock: Tells whether a certificate is in force.
-        own: This node's own name and key: it trusts itself without a file that says so.
+        authority: The CA whose certificates are trusted; `None` to reject certificates.
+        clock: The time at which certificates must be in force.
+        own: This node's name and public key, trusted without a pinned file.
     """
 
     def __init__(
@@ -155,16 +147,16 @@ class Verifier:
         self._own = own
 
     def verify(self, token: bytes, kind: MessageKind) -> Signed:
-        """Return who signed a message, and what.
+        """Verify a message; return its signer and payload.
 
         Args:
             token: The message.
-            kind: What it must be for.
+            kind: The required kind.
 
         Raises:
-            IntegrityError: It is not such a message, or not signed by somebody that we know.
-            NotInForceError: The signer's certificate, or its CA's revocation list, has run out.
-            InvalidInputError: A file on this machine is refused (a pinned key, the CA).
+            IntegrityError: The message is invalid, or its signature is invalid or not trusted.
+            NotInForceError: The signer's certificate or the CRL of its CA has expired.
+            InvalidInputError: A local file is invalid (a pinned key, the CA).
         """
         from joserfc import jws
         from joserfc.errors import JoseError
@@ -209,19 +201,18 @@ class Verifier:
             raise _refused(f"the certificate of {name} {error.what}") from error
 
     def holder(self, der: bytes) -> SignerName:
-        """Return whose a certificate is, whose key somebody has shown to have.
+        """Return the name in a certificate whose key the caller of this function has verified.
 
         Args:
             der: The certificate.
 
         Raises:
-            IntegrityError: It is not one of the CA's, or does not count, or a key of that name is
-                pinned.
-            NotInForceError: The certificate, or its CA's revocation list, has run out.
-            InvalidInputError: A file on this machine is refused.
+            IntegrityError: The certificate is not trusted, or a key is pinned for its name.
+            NotInForceError: The certificate or the CRL of its CA has expired.
+            InvalidInputError: A local file is invalid.
         """
         if self._authority is None:
-            raise IntegrityError("certificates are not believed here", hint="set identity.ca")
+            raise IntegrityError("certificates are not trusted here", hint="set identity.ca")
         name, _ = self._identified(self._authority, der)
         if self._pinned(name) is not None:
             raise IntegrityError(f"a certificate, but a key of {name} is pinned")
@@ -232,13 +223,13 @@ class Verifier:
 
 
 def claimed_payload(token: bytes) -> bytes:
-    """Return what a message says, before anybody has vouched for it.
+    """Return the payload of a message without verifying it.
 
-    For what costs less than a signature: to look whether a trigger has the form of one at all.
-    What is acted upon comes from `Verifier.verify`.
+    Use it only for cheap checks before verification, such as the form of a trigger; act only on
+    payloads from `Verifier.verify`.
 
     Raises:
-        IntegrityError: It is not a message.
+        IntegrityError: The bytes are not a message.
     """
     raw = _parts(token)[1]
     try:
@@ -257,7 +248,7 @@ def _parts(token: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _header(token: bytes) -> dict[str, Json]:
-    """Return the header of a message, which nobody has vouched for yet."""
+    """Return the header of a message, which is not verified yet."""
     raw = _parts(token)[0]
     try:
         data = base64.urlsafe_b64decode(raw + b"=" * (-len(raw) % 4))
@@ -325,11 +316,7 @@ def _pinned(raw: bytes) -> _Key:
 
 
 def _certified(key: "PublicKeyTypes | PrivateKeyTypes") -> _Key:
-    """Return the key of a certificate.
-
-    Raises:
-        InvalidInputError: It is of another kind, or too short.
-    """
+    """Return the key of a certificate; raise `InvalidInputError` for a rejected kind or size."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from joserfc.jwk import ECKey, RSAKey
 
@@ -362,10 +349,10 @@ def _private_pem(key: "PrivateKeyTypes") -> bytes:
 
 @lru_cache(maxsize=8)
 def _registry(algorithm: str) -> "JWSRegistry":
-    """Return a registry that knows one algorithm.
+    """Return a registry of one algorithm.
 
-    joserfc warns of EdDSA since RFC 9864 wants the curve in its name; our keys are Ed25519 by
-    their kind, so that nothing is left to the header.
+    joserfc warns about EdDSA, as RFC 9864 names the curve in the algorithm. A pinned key is always
+    Ed25519, so the header cannot choose another curve.
     """
     from joserfc.errors import UnsupportedAlgorithmError
     from joserfc.jws import JWSRegistry

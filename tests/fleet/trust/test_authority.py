@@ -98,7 +98,7 @@ def test_a_ca_does_not_sign_messages_and_a_leaf_no_certificates(tmp_path: Path) 
         ({"since": NOW + timedelta(seconds=1)}, "not valid yet.*is the clock right"),
         ({"signs": False}, "is not for signatures"),
         ({"purpose": ExtendedKeyUsageOID.SERVER_AUTH}, "is not for clients"),
-        ({"critical": True}, "critical extension that we do not know"),
+        ({"critical": True}, "unknown critical extension"),
         ({"key": rsa_key(5, 1024)}, "RSA key of less than 2048 bits"),
         ({"key": ec.generate_private_key(ec.SECP384R1())}, "another curve than P-256"),
     ],
@@ -367,7 +367,7 @@ def test_no_certificate_stands_in_for_a_pinned_key(tmp_path: Path) -> None:
     found = trust(tmp_path, ca, people=[person("alice")])
     with pytest.raises(IntegrityError, match="a key of alice is pinned"):
         found.holder(ca.issue("alice").der)
-    with pytest.raises(IntegrityError, match="certificates are not believed here"):
+    with pytest.raises(IntegrityError, match="certificates are not trusted here"):
         verifier(tmp_path / "without").holder(ca.issue("alice").der)
 
 

@@ -1,4 +1,4 @@
-"""What a CA says of what is below it: pathlen, names, purposes, and words that we do not know."""
+"""What a CA says of what is below it: pathlen, names, purposes, and unknown extensions."""
 
 import ipaddress
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_critical_extensions_of_a_ca_are_understood_or_refused(tmp_path: Path) -
     for critical in (True, False):
         ca = Ca("Intermediate", parent=Ca("Root"), extensions=[(UNKNOWN, critical)])
         if critical:
-            refused(tmp_path, ca.issue("alice"), ca, message="critical extension that we do not")
+            refused(tmp_path, ca.issue("alice"), ca, message="unknown critical extension")
         else:
             assert identify(tmp_path, ca.issue("alice"), ca) == "alice"
 
