@@ -162,9 +162,9 @@ def test_of_several_processes_one_is_told_that_it_is_new(path: Path) -> None:
 ENDLESS = """
 import sys
 from pathlib import Path
-from localpuppet.fleet.trust.seen import Seen
+from localpuppet.fleet.trust.seen import SeenIds
 from tests.doubles.ports import FakeClock
-seen = Seen(Path(sys.argv[1]), FakeClock())
+seen = SeenIds(Path(sys.argv[1]), FakeClock())
 number = 0
 while True:
     assert seen.add("request", str(number), 2**40)
