@@ -151,14 +151,14 @@ class ExportsFollower:
         self._together = together
         self._seconds = seconds
         self._turn = asyncio.Lock()
-        self._said: dict[str, str] = {}
+        self._logged_reasons: dict[str, str] = {}
         self._looked: dict[str, float] = {}
         # Nodes dropped since the round began: their pending exports are not stored.
         self._gone: set[str] = set()
 
     def drop(self, node: str) -> None:
         """Remove the exports of a node that left the view; see `Companion`."""
-        self._said.pop(node, None)
+        self._logged_reasons.pop(node, None)
         self._looked.pop(node, None)
         self._gone.add(node)
         self._held.drop(node)
@@ -184,12 +184,12 @@ class ExportsFollower:
                     for node, digest in missing[begin:][: self._at_once]
                 )
             )
-            away = [one for one in fetched if isinstance(one, UnavailableError)]
-            nobody = len(away) == len(fetched)
-            if nobody:
+            outages = [result for result in fetched if isinstance(result, UnavailableError)]
+            unreachable = len(outages) == len(fetched)
+            if unreachable:
                 rest = missing[begin + self._at_once :]
-                await asyncio.to_thread(self._held.note_unread, rest, one_line(str(away[0])))
-            last = nobody or begin + self._at_once >= len(missing)
+                await asyncio.to_thread(self._held.note_unread, rest, one_line(str(outages[0])))
+            last = unreachable or begin + self._at_once >= len(missing)
             came = [one for one in fetched if isinstance(one, _Fetched)]
             changed = await asyncio.to_thread(self._hold, waiting, came, last=last) or changed
             if last:
@@ -246,7 +246,7 @@ class ExportsFollower:
         for one in left:
             self._refuse(one.node, one.digest, InvalidInputError(NO_ROOM))
         for node in {one.node for one in waiting} - {one.node for one in left}:
-            self._said.pop(node, None)
+            self._logged_reasons.pop(node, None)
         found = len(left) < len(waiting)
         waiting.clear()
         return found
@@ -255,8 +255,8 @@ class ExportsFollower:
         reason = one_line(str(error))
         tried = isinstance(error, InvalidInputError)
         self._held.refuse(node, digest, reason, tried=tried)
-        if self._said.get(node) != reason:
-            self._said[node] = reason
+        if self._logged_reasons.get(node) != reason:
+            self._logged_reasons[node] = reason
             self._log.warning(
                 f"what {node} exports since its last run does not count: {reason}",
                 kind=LineKind.INVENTORY,

@@ -161,7 +161,7 @@ def _too_large(kind: str, sizes: Counter[str]) -> InvalidInputError:
     return InvalidInputError(
         f"are too large: more than {MAX_TAKEN // 1024**2} MiB of {kind}, and of one node up to"
         f" {-(-size // 1024)} KiB ({node})",
-        hint="ask for fewer, by a tag, or take fewer signers into policies/collect.policy",
+        hint="filter by a tag, or remove signers from policies/collect.policy",
     )
 
 

@@ -69,16 +69,18 @@ class CollectorService:
 
     def warnings(self, choice: CollectorResult) -> list[str]:
         """Return warnings about a result for the author of the manifest, each one line."""
-        said = [
+        warnings = [
             f"{one.ref} of {one.node} is left out: {one.reason}"
             for one in choice.left_out[:MAX_WARNED]
         ]
-        more = len(choice.left_out) - len(said) + choice.more_left_out
+        more = len(choice.left_out) - len(warnings) + choice.more_left_out
         if more:
-            said.append(f"{more} more are left out")
+            warnings.append(f"{more} more are left out")
         for one in list(self._held.refused().values())[:MAX_WARNED]:
-            said.append(f"what {one.node} exports since its last run does not count: {one.reason}")
-        return said
+            warnings.append(
+                f"what {one.node} exports since its last run does not count: {one.reason}"
+            )
+        return warnings
 
 
 def read_collect_policy(path: Path) -> CollectPolicy:

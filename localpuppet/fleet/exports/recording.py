@@ -154,15 +154,19 @@ def answered(asked: CollectorRecord, choice: CollectorResult) -> CollectorRecord
 
 def digest_of_choice(choice: CollectorResult) -> str:
     """Return the digest of a result: nodes, titles, parameters."""
-    said = [[one.node, one.resource.title, dict(one.resource.parameters)] for one in choice.taken]
-    canonical = json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
+    content = [
+        [one.node, one.resource.title, dict(one.resource.parameters)] for one in choice.taken
+    ]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
     return hashlib.sha256(canonical).hexdigest()
 
 
 def parts_of_choice(choice: CollectorResult) -> dict[str, dict[str, str]]:
     """Return the short digests of taken resources by node, to compare two results node by node."""
-    told = ((one.node, {one.resource.ref: dict(one.resource.parameters)}) for one in choice.taken)
-    return parts_of(sorted({one.node for one in choice.taken}), told)
+    parameters = (
+        (one.node, {one.resource.ref: dict(one.resource.parameters)}) for one in choice.taken
+    )
+    return parts_of(sorted({one.node for one in choice.taken}), parameters)
 
 
 def read_collected(run: RunDirectory) -> list[CollectorRecord]:

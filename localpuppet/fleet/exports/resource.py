@@ -106,7 +106,7 @@ class ExportedResource:
         if size > MAX_RESOURCE:
             raise InvalidInputError(
                 f"is too large: {size} bytes, the limit is {MAX_RESOURCE}",
-                hint="export where the content is, and not the content",
+                hint="export a path or URL of the content instead",
             )
         return self
 

@@ -99,7 +99,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _EntryTexts:
     """The kicks and questions in the entries, each different text once."""
 
     nodes: dict[NodeName, tuple[str, ...]]
@@ -114,23 +114,23 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
         reader: The inventory.
         enough: Returns whether to stop early, as questions of other nodes may take long.
     """
-    said = _said(reader.entries())
+    texts = _read_texts(reader.entries())
     found, lost, notes = [], [], []
     left = 0
-    for looked, ((by, text), asking) in enumerate(sorted(said.questions.items())):
+    for looked, ((by, text), asking) in enumerate(sorted(texts.questions.items())):
         if looked == MAX_QUESTIONS or enough():
-            left = len(said.questions) - looked
+            left = len(texts.questions) - looked
             break
         try:
             answer = _names(by, text, BoundedReader(reader, enough))
         except EnoughError:
-            left = len(said.questions) - looked
+            left = len(texts.questions) - looked
             break
         except InvalidInputError as error:
             shown = f"{by} {one_line(text)[:MAX_SHOWN]!r}"
             notes.append(f"{shown} of {shown_names(sorted(asking))} is not understood: {error}")
             continue
-        there = answer & said.nodes.keys()
+        there = answer & texts.nodes.keys()
         starts, ends = (asking, there) if by is LinkReason.KICK else (there, asking)
         link = NodeLink(by=by, starts=frozenset(starts), ends=frozenset(ends), text=text)
         if not link.is_empty:
@@ -138,15 +138,15 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
         elif by is LinkReason.KICK and not answer:
             lost.append((text, frozenset(asking)))
     return Links(
-        nodes=said.nodes,
-        links=(*found, *_triggers(said, found)),
+        nodes=texts.nodes,
+        links=(*found, *_triggers(texts, found)),
         lost=tuple(lost),
         notes=tuple(notes),
         left=left,
     )
 
 
-def _said(entries: Iterable[InventoryEntry]) -> _Said:
+def _read_texts(entries: Iterable[InventoryEntry]) -> _EntryTexts:
     nodes: dict[NodeName, tuple[str, ...]] = {}
     questions: dict[tuple[LinkReason, str], set[NodeName]] = {}
     steps: set[tuple[NodeName, NodeName]] = set()
@@ -160,18 +160,18 @@ def _said(entries: Iterable[InventoryEntry]) -> _Said:
         for path in entry.paths:
             chain = (*path, entry.node)
             steps.update(pairwise(chain))
-    return _Said(nodes=nodes, questions=questions, steps=steps)
+    return _EntryTexts(nodes=nodes, questions=questions, steps=steps)
 
 
-def _triggers(said: _Said, explained: list[NodeLink]) -> Iterator[NodeLink]:
+def _triggers(texts: _EntryTexts, explained: list[NodeLink]) -> Iterator[NodeLink]:
     """Yield a link for each sender of triggers that no kick and no query explains."""
     of_start: dict[NodeName, list[NodeLink]] = {}
     for link in explained:
         for start in link.starts:
             of_start.setdefault(start, []).append(link)
     ends: dict[NodeName, set[NodeName]] = {}
-    for start, end in said.steps:
-        known = start in said.nodes and end in said.nodes and start != end
+    for start, end in texts.steps:
+        known = start in texts.nodes and end in texts.nodes and start != end
         if known and not any(end in link.ends for link in of_start.get(start, ())):
             ends.setdefault(start, set()).add(end)
     for start, triggered in sorted(ends.items()):

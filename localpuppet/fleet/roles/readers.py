@@ -106,12 +106,12 @@ class BoundedReader(_Wrapped):
 
 def _with(items: Iterator[Named], own: Named) -> Iterator[Named]:
     """Yield items sorted by name, with `own` in place of its node's item."""
-    told = False
+    is_yielded = False
     for item in items:
-        if not told and item.node >= own.node:
-            told = True
+        if not is_yielded and item.node >= own.node:
+            is_yielded = True
             yield own
         if item.node != own.node:
             yield item
-    if not told:
+    if not is_yielded:
         yield own

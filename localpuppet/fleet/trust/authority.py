@@ -235,7 +235,7 @@ def _check_leaf(certificate: "Certificate", name: str) -> None:
 def _check_dates(certificate: "Certificate", name: str, now: datetime) -> None:
     if now < certificate.not_valid_before_utc:
         raise NotInForceError(
-            f"the certificate of {name}, or of its CA, is not valid yet", hint="is the clock right?"
+            f"the certificate of {name}, or of its CA, is not valid yet", hint="check the clock"
         )
     if now > certificate.not_valid_after_utc:
         raise NotInForceError(f"the certificate of {name}, or of its CA, has expired")

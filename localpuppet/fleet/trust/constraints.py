@@ -31,7 +31,7 @@ def check_constraints(path: "Sequence[Certificate]", name: str) -> None:
             authority, path[:index], name
         )
         if problem:
-            raise IntegrityError(f"the certificate of {name} is not taken: its CA {problem}")
+            raise IntegrityError(f"the certificate of {name} is rejected: its CA {problem}")
         below += authority.subject != authority.issuer
 
 

@@ -104,7 +104,7 @@ def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
     except ValueError as error:
         raise InvalidInputError("is not a public key that can be read", where=where) from error
     if not isinstance(key, Ed25519PublicKey):
-        raise InvalidInputError("is not an Ed25519 key", where=where, hint="others are not pinned")
+        raise InvalidInputError("is not an Ed25519 key", where=where, hint="pin an Ed25519 key")
     return key
 
 
@@ -165,7 +165,7 @@ class OwnKey:
         where = str(self.path)
         if not self.path.exists():
             raise InvalidInputError(
-                "there is no key yet", where=where, hint="'localpuppet keys init' makes it"
+                "there is no key yet", where=where, hint="run 'localpuppet keys init'"
             )
         key = parse_private(read_private(self.path), where=where)
         if not isinstance(key, Ed25519PrivateKey):
@@ -291,7 +291,7 @@ class TrustedKeys:
             raise IntegrityError(
                 f"another key of {name} is pinned: {fingerprint(pinned)}, not {fingerprint(key)}",
                 where=str(path),
-                hint="--replace, when its owner says that it made a new one",
+                hint="pass --replace if its owner created a new key",
             )
         write_durably(path, pem, mode=0o644)
         return True

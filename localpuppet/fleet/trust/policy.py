@@ -186,7 +186,7 @@ def _words(column: str, check: Callable[[str], None]) -> frozenset[str] | None:
 def _check_caller(word: str) -> None:
     if word.startswith("/") or ANY in word:
         raise InvalidInputError(
-            f"the caller {word[:60]!r} is a pattern", hint="callers are compared as a whole"
+            f"the caller {word[:60]!r} is a pattern", hint="write the whole caller id"
         )
     SignerName.parse_caller(word)
 

@@ -42,9 +42,9 @@ def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) 
                 raise InvalidInputError(
                     "a control character in the policy", hint="lines end with a newline alone"
                 )
-            said = line.rstrip(" \t")
-            if said and not said.startswith("#"):
-                yield parse(said, number)
+            stripped = line.rstrip(" \t")
+            if stripped and not stripped.startswith("#"):
+                yield parse(stripped, number)
         except InvalidInputError as error:
             raise error.at(f"{where}: line {number}") from error
 
@@ -83,9 +83,9 @@ def words(column: str) -> list[str] | None:
         return None
     found = column.split(" ")
     if "" in found:
-        raise InvalidInputError("a column has spaces too many", hint="one space between words")
+        raise InvalidInputError("a column has repeated spaces", hint="write one space")
     if ANY in found:
-        raise InvalidInputError("'*' stands alone in its column")
+        raise InvalidInputError("a column with '*' has other words")
     return found
 
 

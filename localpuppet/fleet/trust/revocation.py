@@ -76,7 +76,7 @@ class RevocationLists:
         if newest is None or not _signs_lists(issuer):
             what = "no complete revocation list in force" if own else "no revocation list"
             raise NotInForceError(
-                f"{what} of the CA of {name}", where=str(self._path), hint="fetch it"
+                f"{what} of the CA of {name}", where=str(self._path), hint="fetch it from the CA"
             )
         if newest.next_update_utc is None or newest.next_update_utc < now:
             raise NotInForceError(

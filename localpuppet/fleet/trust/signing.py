@@ -1,6 +1,6 @@
 """Sign and verify messages: JWS compact serialisation (RFC 7515), by joserfc and cryptography.
 
-- The payload is bytes; nothing parses it before the signature is verified.
+- The payload is bytes; this module does not parse it.
 - The receiver's key for the signer determines the algorithm; a header with another algorithm is
   rejected. No key exists for `none` or HMAC.
 - The header holds `alg`, `kid` (the signer's name), `typ` (the message kind) and, for certificates,

@@ -155,7 +155,7 @@ def test_a_fingerprint_that_was_told_is_held_against_the_file(web: Node) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show"], "there is no key yet ('localpuppet keys init' makes it)"),
+        (["show"], "there is no key yet (run 'localpuppet keys init')"),
         (["trust"], "NAME"),
         (["trust", "alice"], "FILE"),
         (["trust", "../alice", "input.yaml"], "'../alice' is not a signer's name"),

@@ -69,7 +69,7 @@ def test_without_a_file_servers_alone_are_taken() -> None:
         ("web01\tFi le\t*\traw", "'raw' is not a way"),
         ("web01\t/etc\t*", "not the name of a type"),
         ("web01\tFile\t*\tAs-is", "not a way to take"),
-        ("web01  a\tFile\t*", "spaces too many"),
+        ("web01  a\tFile\t*", "repeated spaces"),
         ("web01\tFile\t\x1b", "control character"),
     ],
 )
