@@ -261,7 +261,7 @@ ENDS_WITH_AN_ERROR = """
 import asyncio, sys
 from pathlib import Path
 from localpuppet.fleet.agent.command_runner import CommandRunner
-from localpuppet.fleet.agent.runner import Order
+from localpuppet.fleet.agent.runner import RunOrder
 directory = Path(sys.argv[1])
 runner = CommandRunner(
     tuple(sys.argv[2:]), {}, lock=directory / "agent" / "lock", timeout=60, grace=60
@@ -269,7 +269,7 @@ runner = CommandRunner(
 
 async def agent():
     async with asyncio.TaskGroup() as group:
-        group.create_task(runner.run(Order(causes={}, text="")))
+        group.create_task(runner.run(RunOrder(causes={}, text="")))
         while not (directory / "here").exists():
             await asyncio.sleep(0.01)
         raise RuntimeError("the disk is full")

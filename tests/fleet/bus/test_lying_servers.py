@@ -12,7 +12,7 @@ BAR = 96 * 1024 * 1024
 # What an agent does again and again; the peak of its memory is the last line.
 CLIENT = """
 import asyncio, sys
-from localpuppet.fleet.bus.key_value import Listing
+from localpuppet.fleet.bus.key_value import KeyListing
 from localpuppet.fleet.bus.servers import Endpoint, Servers
 from localpuppet.base.errors import UnavailableError
 
@@ -32,7 +32,7 @@ async def follow(url):
             try:
                 async with asyncio.timeout(3.0):
                     async for change in store.watch("/a/", parts=parts, largest=100_000):
-                        if not isinstance(change, Listing):
+                        if not isinstance(change, KeyListing):
                             await asyncio.Event().wait()  # busy with what it was told
             except (UnavailableError, TimeoutError) as error:
                 print(error)

@@ -162,9 +162,9 @@ def test_a_signal_that_was_ignored_is_ignored_by_the_command(member: Member) -> 
 
 SCRIPT = """
 import asyncio, json, os, signal, sys, time
-from localpuppet.base.machine.guarded_command import Guarded
+from localpuppet.base.machine.guarded_command import GuardedProcess
 
-guarded = Guarded(["sh", "-c", "echo $$; exec sleep 600"], own_group=True)
+guarded = GuardedProcess(["sh", "-c", "echo $$; exec sleep 600"], own_group=True)
 
 async def go():
     await guarded.start(until=time.monotonic() + float(sys.argv[1]), more={})

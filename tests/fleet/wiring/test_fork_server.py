@@ -219,9 +219,9 @@ def test_a_child_has_the_limits_and_the_priority_of_who_asked(served: Served) ->
     asks = (
         "import json, os, resource, sys; from pathlib import Path\n"
         "os.umask(0o027); os.nice(3); resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))\n"
-        "from localpuppet.base.machine.fork_server import ForkServer\n"
+        "from localpuppet.base.machine.fork_server import ForkServerClient\n"
         "from localpuppet.base.machine.processes import SystemProcesses\n"
-        "server = ForkServer(Path(sys.argv[1]), SystemProcesses())\n"
+        "server = ForkServerClient(Path(sys.argv[1]), SystemProcesses())\n"
         "child = server.start(json.loads(sys.argv[2]), cwd=Path('/tmp'), keep=0, group='x')\n"
         "while not child.wait(0.05): pass\n"
         "print(child.read().decode())\n"

@@ -108,13 +108,13 @@ def test_what_is_sorted_behind_a_limit_takes_no_room() -> None:
 def test_resources_are_grouped_in_one_go() -> None:
     done = limited(
         """
-from localpuppet.fleet.inventory.query.functions import Question
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import entry
 
 classes = [f"c{n}" for n in range(20)]
 fleet = MemoryInventory([entry(f"n{n:04}.example.com", classes=classes) for n in range(2000)])
-reply = Question.of("query_resources", ["", ["=", "type", "Class"], True]).answer(fleet)
+reply = FunctionCall.of("query_resources", ["", ["=", "type", "Class"], True]).answer(fleet)
 print(len(reply.result), {len(rows) for rows in reply.result.values()})
 """
     )
