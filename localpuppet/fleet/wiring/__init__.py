@@ -1,4 +1,4 @@
-"""From settings to a node of a fleet: its bus, its identity, its agent.
+"""From settings to a fleet node: its bus, its identity, its agent.
 
 acts: `agent_child`, `agent_run_side`, `agent_service`, `confirmations`, `confirming`, `exports`,
     `fleet`, `identity`, `inventory`, `kicks`, `neighbours`, `owned_bus`, `publishing`,

@@ -1,4 +1,4 @@
-"""One run of the agent's, or one deployment, in the child that was forked for it."""
+"""Performs one run or one deployment in the child that the agent forked for it."""
 
 import os
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from localpuppet.node.wiring.run import RunWiring
 if TYPE_CHECKING:
     from localpuppet.node.runs.assigning import AssignmentService
 
-# Bytes of what differs between two catalogs; a child has 64 KiB for all that it tells.
+# Bytes of differences between two catalogs; a child reports at most 64 KiB.
 MAX_CHANGES = 40 * 1024
 
 
@@ -37,17 +37,17 @@ class _Begins(SilentObserver):
         self._begun = begun
 
     def command(self, text: str) -> None:
-        """Take the command line, before Puppet starts."""
+        """Report that the run begins: Puppet starts with this command line."""
         self._begun()
 
 
 def run_order(node: NodeWiring, order: RunOrder, begun: Callable[[], None]) -> RunCompletion:
-    """Do what `localpuppet apply` does, and return how it went.
+    """Apply a release as `localpuppet apply` does, and return the result.
 
     Args:
         node: The parts of the node; its settings are read again for each run.
-        order: What the run is for.
-        begun: Called when the run is on record, and Puppet about to be started.
+        order: The causes and options of the run.
+        begun: Called when the run is recorded and Puppet is about to start.
     """
     node = node.again()
     try:
@@ -73,11 +73,11 @@ def run_order(node: NodeWiring, order: RunOrder, begun: Callable[[], None]) -> R
 
 
 def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> RunCompletion:
-    """Have, take or leave a release, and return how that went: `OVER` where it is done.
+    """Stage, apply or leave a release, and return the result: `OVER` on success.
 
     Args:
         node: The parts of the node; its settings are read again.
-        order: What is to be done.
+        order: The assignment and the action.
     """
     assignment, deed = order.assignment, order.args.deed
 
@@ -94,11 +94,11 @@ def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> R
 
 
 def retreat(node: NodeWiring, order: RetreatOrder, _begun: Callable[[], None]) -> RunCompletion:
-    """Go back from a release that is not confirmed, and return how that went; see `deploy`.
+    """Go back from a release that was not confirmed, and return the result; see `deploy`.
 
     Args:
         node: The parts of the node; its settings are read again.
-        order: What is left.
+        order: The release to leave.
     """
     left, by = order.left, order.because
     return _done(lambda: _assigning(node).go_back(left, by=by))
@@ -113,7 +113,7 @@ def _assigning(node: NodeWiring) -> "AssignmentService":
 
 
 def _done(work: Callable[[], None]) -> RunCompletion:
-    """Do something that is done or not, and return how that went."""
+    """Call a function, and return whether it succeeded as the result of a request."""
     try:
         work()
     except BusyError as error:
@@ -126,11 +126,11 @@ def _done(work: Callable[[], None]) -> RunCompletion:
 def compile_candidate(
     node: NodeWiring, order: Compile, _begun: Callable[[], None]
 ) -> RunCompletion:
-    """Compile two catalogs, and tell what differs; see `deploy`.
+    """Compile two catalogs, and return their differences; see `deploy`.
 
     Args:
         node: The parts of the node; its settings are read again.
-        order: With which release.
+        order: The release of the second catalog.
     """
     try:
         changes = RunWiring(node.again()).candidate().changes(order.release)
@@ -163,12 +163,14 @@ def _end(status: Status) -> RunCompletion:
 
 
 def learn(node: NodeWiring) -> None:
-    """Read the settings, and ask Puppet for its own, once in a child that remembers them.
+    """Read the settings and Puppet's own once, in a child that caches them on disk.
 
-    Without Puppet's settings nobody knows the node's name, nor where Puppet keeps its own hold.
+    Without Puppet's settings, the agent knows neither the node's name nor where `puppet agent
+    --disable` leaves its lock.
 
-    What was accepted before is read without YAML, JSON Schema and sh: 5 MiB that the agent would
-    keep for as long as it lives. What goes wrong here goes wrong again in the agent, and is said.
+    From that cache, the agent reads its settings without loading YAML, JSON Schema and sh: 5 MiB
+    that it would keep for its lifetime. If the child fails, the agent meets and reports the same
+    error.
     """
     pid = os.fork()
     if pid:
@@ -184,7 +186,7 @@ def learn(node: NodeWiring) -> None:
 
 
 def warm(node: NodeWiring) -> None:
-    """Import what a run needs, so that the children have it already."""
+    """Import the modules that a run needs, so that forked children share them."""
     from localpuppet.base.machine import processes
     from localpuppet.node.puppet import fault, probe
     from localpuppet.node.releases import interfaces, provider, reading, staging

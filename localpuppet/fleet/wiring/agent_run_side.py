@@ -1,4 +1,4 @@
-"""The parts of an agent's run side: inbox, runner, leases, requests, Puppet's socket."""
+"""Builds the parts of an agent's run side: inbox, runner, leases, requests, Puppet's socket."""
 
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -53,7 +53,7 @@ from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.noop_report import NoopReporter
 from localpuppet.node.wiring.node import NodeWiring
 
-# Lends the store of an engine, connected; that of the site for `None`.
+# Lends the connected store of an engine; `None` means the site's engine.
 Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
 
 
@@ -63,17 +63,17 @@ def run_parts(
     """Return the parts of the run side.
 
     Args:
-        fleet: The parts of a node of a fleet.
-        log: What the agent says.
+        fleet: The parts of a fleet node.
+        log: The agent's log.
         lend: Lends the store of an engine.
-        store: Returns the store of the site, connected.
+        store: Returns the connected store of the site.
 
     Raises:
-        BusyError: Another agent has this node's state, whatever sockets it has: two would each
-            run for what one of them has accepted.
+        BusyError: Another agent uses this node's state, even if its sockets differ. Two agents
+            would each run for a cause that one of them accepted.
     """
     node = fleet.node
-    signer = fleet.signer  # makes the key where there is none: what verifies must know it, too
+    signer = fleet.signer  # creates a missing key, which the verifier must know, too
     lock = _only_one(node.settings.state / "agent" / "lock")
     manager = ServiceManager.from_environment()
     runner = _runner(node)
@@ -90,8 +90,8 @@ def run_parts(
     keeper = _keeper(node, log, agent, store)
 
     def paths(run: str | None) -> Iterable[tuple[NodeName, ...]]:
-        # Without a run's id it is taken for the run that is on: a `run_cmd` may have lost its
-        # environment on the way, and must not begin a new chain each time.
+        # A call without a run's id counts for the current run: a `run_cmd` may have lost its
+        # environment, and must not begin a new chain each time.
         return agent.paths() if run is None else fleet.paths(run)
 
     confirmation = confirming(fleet, agent, inbox, holds=holds, store=store, log=log)
@@ -250,7 +250,7 @@ def _desk(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is asked for of releases."""
+    """The services that answer requests about releases."""
 
     deployments: Deployments
     candidates: CompilationJobs

@@ -1,4 +1,4 @@
-"""The agent as a service: both sides in one process, or one of the two."""
+"""Runs the agent as a service: both sides in one process, or one of the two."""
 
 import asyncio
 import os
@@ -30,24 +30,24 @@ from localpuppet.fleet.wiring.reactions import reactor
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.fleet.wiring.warming import warming
 
-# The network side asks so often, in seconds, whether there is a run side.
+# Seconds between attempts of the network side to reach the run side.
 AGAIN = 1.0
-# What the run side may take to answer: an fsync on a busy disk.
+# Seconds for the run side to answer: an fsync on a busy disk.
 PATIENCE = 15.0
-# The network side's loop turns at least so often.
+# Upper limit, in seconds, between two watchdog notifications of the network side.
 LONGEST_SLEEP = 10.0
 
 
 async def serve_both(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
-    """Be the agent until a signal ends it.
+    """Serve both sides of the agent until a signal ends it.
 
     Args:
-        fleet: The parts of a node of a fleet.
-        log: What it says.
-        now: Whether a signal ends also the run that is on.
+        fleet: The parts of a fleet node.
+        log: The agent's log.
+        now: Whether a signal also ends the current run.
 
     Raises:
-        BusyError: Another agent is there.
+        BusyError: Another agent is running.
     """
 
     def lend(engine: str | None) -> AbstractAsyncContextManager[KeyValue]:
@@ -65,11 +65,11 @@ async def serve_both(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
 
 
 async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
-    """Be the run side until a signal ends it; see `serve_both`.
+    """Serve the run side until a signal ends it; see `serve_both`.
 
     Raises:
-        BusyError: Another agent is there.
-        InvalidInputError: There is no such user as the network side's.
+        BusyError: Another agent is running.
+        InvalidInputError: The user of the network side does not exist.
     """
     settings = fleet_settings(fleet.node)
     sides, timeout = settings.agent.sides, settings.bus.timeout
@@ -119,9 +119,9 @@ async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
 def _inventory(
     fleet: FleetWiring, agent: Agent, log: AgentLog, *, store: Callable[[], Awaitable[KeyValue]]
 ) -> list[Task]:
-    """Return what tells the others of this node, keeps this node's view of them, and reacts.
+    """Return the tasks that publish this node's entry, follow other nodes' entries, and react.
 
-    All are the run side's: it signs, and it verifies what the network side hands over.
+    They run on the run side, which signs, and which verifies everything from the network side.
     """
     wiring = InventoryWiring(fleet.node, fleet=fleet)
     publisher = PublishingWiring(fleet.node, fleet=fleet).publisher(store, log)
@@ -135,7 +135,7 @@ def _inventory(
 
 
 def _warming(fleet: FleetWiring, agent: Agent, log: AgentLog) -> list[Task]:
-    """Return what keeps the fork server, where runs are ours and to start warm."""
+    """Return the task that keeps the fork server, if the settings ask for warm runs of Puppet."""
     settings = fleet_settings(fleet.node).agent
     if not settings.warm or settings.run_cmd is not None:
         return []
@@ -143,11 +143,11 @@ def _warming(fleet: FleetWiring, agent: Agent, log: AgentLog) -> list[Task]:
 
 
 class NetworkSide:
-    """The side that talks to the bus, and has no rights on this machine.
+    """The side of the agent that talks to the bus, and that has no rights on this machine.
 
     Args:
-        fleet: The wiring; of it only settings and what this user may read.
-        log: What it says.
+        fleet: The wiring; only settings and files that this user may read are used.
+        log: The log of the network side.
     """
 
     def __init__(self, fleet: FleetWiring, log: AgentLog) -> None:
@@ -166,12 +166,12 @@ class NetworkSide:
         )
 
     async def serve(self) -> None:
-        """Be the network side until a signal ends it.
+        """Serve the network side until a signal ends it.
 
         Raises:
-            InvalidInputError: We are root, or a file is refused.
-            BusyError: Another network side is there.
-            StateError: Our directory is not ours to write.
+            InvalidInputError: The process runs as root, or a file is refused.
+            BusyError: Another network side is running.
+            StateError: The user of this process may not write its directory.
         """
         if os.geteuid() == 0:
             raise InvalidInputError(
@@ -199,7 +199,7 @@ class NetworkSide:
         )
         relay = ProxyServer(partial(_lend, self._fleet, session))
         server = await listen_to(self._sides.relay, relay.answer, users=())
-        self._spool.empty()  # ours alone by now
+        self._spool.empty()  # no other network side is running now
         self._log.info(f"network side of {self._gate.me} on {settings.bus.engine}")
         self._manager.ready(f"{self._gate.me}: on the bus")
         try:
@@ -209,12 +209,12 @@ class NetworkSide:
             self._sides.relay.unlink(missing_ok=True)
 
     async def _connect(self) -> KeyValue:
-        """Connect to the bus, if there is somebody to hear for: it may be another process now."""
+        """Connect to the bus, after the run side, possibly a new process, has answered."""
         await self._gate.hello()
         return await self._fleet.connect()
 
     async def _run_side(self) -> bool:
-        """Wait for the run side; return whether there is one before we are to leave."""
+        """Wait for the run side; return whether it answered before a signal to leave."""
         warned = False
         while not self._leave.is_set():
             try:
@@ -233,7 +233,7 @@ class NetworkSide:
         return False
 
     async def _beat(self) -> None:
-        """Say that this loop goes on: everything here is done in it."""
+        """Notify systemd's watchdog from the event loop that does all the work."""
         while True:
             self._manager.alive()
             await asyncio.sleep(min(self._manager.pulse, LONGEST_SLEEP))
@@ -246,7 +246,7 @@ class NetworkSide:
 async def _lend(
     fleet: FleetWiring, session: BusSession, engine: str | None
 ) -> AsyncGenerator[KeyValue, None]:
-    """Lend the session's store; for another engine, one that is closed again."""
+    """Lend the session's store; for another engine, a store that is closed afterwards."""
     if engine in (None, fleet_settings(fleet.node).bus.engine):
         yield await session.store()
         return

@@ -1,4 +1,4 @@
-"""Whether the release that a signed request gave to a node is confirmed, read from its state."""
+"""Reads from the node's state whether the release that a signed request assigned is confirmed."""
 
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,8 @@ if TYPE_CHECKING:
 
 
 def confirmation_of(node: NodeWiring) -> "Confirmation | None":
-    """Return the confirmation of the release that a node was assigned last, if there is one.
-
-    Raises:
-        StateError: The file is damaged.
-    """
-    # Most nodes have none, and `status` does not pay for imports then.
+    """Return the confirmation of the release that was assigned last to a node, if there is one."""
+    # Most nodes have none: `status` then saves the imports.
     if not (node.settings.state / "confirmation.json").exists():
         return None
     from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
@@ -25,7 +21,7 @@ def confirmation_of(node: NodeWiring) -> "Confirmation | None":
 
 
 def is_confirmed(node: NodeWiring, assignment: "Assignment") -> bool:
-    """Return whether an assignment is confirmed; if the file is damaged, it is not."""
+    """Return whether an assignment is confirmed; a damaged file means that it is not."""
     from localpuppet.fleet.requests.confirmation import Stage
 
     try:

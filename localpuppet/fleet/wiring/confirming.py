@@ -1,4 +1,4 @@
-"""The parts that confirm what was deployed on this node, or bring it back."""
+"""Builds the parts that confirm a deployed release, or roll it back."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -35,15 +35,15 @@ def confirming(
     store: Store,
     log: Log,
 ) -> Confirming:
-    """Return what sees to the confirmation of what is deployed on this node.
+    """Return the service that confirms deployed releases, or rolls them back.
 
     Args:
-        fleet: The parts of a node of a fleet.
-        agent: Its agent.
-        inbox: What the agent owes.
+        fleet: The parts of a fleet node.
+        agent: The node's agent.
+        inbox: The causes and deployments that the agent has accepted.
         holds: Returns the holds.
         store: Returns the store that the agent is connected to.
-        log: What is said.
+        log: The agent's log.
     """
     node = fleet.node
     return Confirming(
@@ -73,7 +73,7 @@ def confirming(
 
 
 def _answers(node: NodeWiring) -> Answers | None:
-    """Return what tries the bus's servers; `None` for an engine that is a file."""
+    """Return the check whether a bus server answers; `None` for an engine that is a file."""
     bus = fleet_settings(node).bus
     servers = bus.servers.get(bus.engine)
     if servers is None:
@@ -83,7 +83,7 @@ def _answers(node: NodeWiring) -> Answers | None:
 
 
 def _command(node: NodeWiring, log: Log) -> Callable[[], Awaitable[bool]] | None:
-    """Return what asks the site's own command; with exit code 0 this node is connected."""
+    """Return the call of `confirm_command`; exit code 0 means that this node is online."""
     command = fleet_settings(node).agent.confirm_command
     if command is None:
         return None

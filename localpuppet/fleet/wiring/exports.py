@@ -1,4 +1,4 @@
-"""From the settings to exported resources: what a run offers, what is held of others."""
+"""From settings to exported resources: what a run exports, and what other nodes export."""
 
 from typing import TYPE_CHECKING
 
@@ -34,28 +34,24 @@ class ExportsWiring:
         self._node = node
 
     def held(self) -> "HeldExports":
-        """Return what other nodes export, as this node holds it."""
+        """Return this node's copy of what other nodes export."""
         from localpuppet.fleet.exports.held import FILE, HeldExports
 
         return HeldExports(self._node.settings.state / FILE)
 
     def follower(self, view: "View", log: "Log") -> "ExportsFollower":
-        """Return what keeps `held` up to what the entries in a view say.
+        """Return the service that updates `held` from the entries in a view.
 
         Args:
             view: The entries.
-            log: What is said.
+            log: The log of the service.
         """
         from localpuppet.fleet.exports.bringing import ExportsFollower
 
         return ExportsFollower(view, self.held(), log=log)
 
     def baggage(self, name: "NodeName") -> "ExportsBaggage":
-        """Return what brings this node's exports to the bus.
-
-        Args:
-            name: This node.
-        """
+        """Return the service that publishes this node's exports."""
         from localpuppet.fleet.exports.bringing import ExportsBaggage
 
         return ExportsBaggage(name, self._outbox())
@@ -63,7 +59,7 @@ class ExportsWiring:
     def offered(
         self, run: "RunDirectory", before: "InventoryEntry | None", *, now: float
     ) -> "tuple[ExportsSummary, tuple[ExportedServer, ...]]":
-        """Write down what a good run exports, for the bus; return what its entry says of it.
+        """Store a good run's exports, for publishing; return the summary for its entry.
 
         Args:
             run: The run.
@@ -71,7 +67,7 @@ class ExportsWiring:
             now: Seconds since 1970, UTC.
 
         Raises:
-            InvalidInputError: They are too many or too large.
+            InvalidInputError: The exports are too many or too large.
         """
         from localpuppet.fleet.exports.document import aged, pack
         from localpuppet.fleet.exports.recording import read_exports
@@ -87,30 +83,18 @@ class ExportsWiring:
         return summary, servers_of(resources)
 
     def keep(self, *entries: "InventoryEntry | None") -> None:
-        """Remove what none of some entries names."""
+        """Remove stored exports that none of the entries names."""
         digests = {one.exports.digest for one in entries if one is not None}
         self._outbox().keep({digest for digest in digests if digest is not None})
 
     def collecting(self, name: "NodeName") -> "CollectorService":
-        """Return what answers collectors of this node.
-
-        Args:
-            name: This node.
-        """
+        """Return the service that answers collectors of this node."""
         from localpuppet.fleet.exports.collecting import CollectorService
 
         return CollectorService(self.held(), me=name, policy=peers(self._node).collect_policy)
 
     def would_take(self, name: "NodeName") -> "list[CollectorRecord]":
-        """Return what the collectors of the newest run would get now, by today's policy.
-
-        Args:
-            name: This node.
-
-        Raises:
-            InvalidInputError: The policy is refused.
-            StateError: The record is damaged.
-        """
+        """Return what the collectors of the newest run would collect now, by the current policy."""
         from localpuppet.fleet.exports.recording import read_collected
 
         records = self._node.records
@@ -118,7 +102,7 @@ class ExportsWiring:
         return self.collecting(name).again(before) if before else []
 
     def calls(self, lend: "Lend", name: "NodeName") -> "ExportCalls":
-        """Return what answers the termini of a catalog.
+        """Return the service that answers the termini of a catalog.
 
         Args:
             lend: Lends the entries.
@@ -148,4 +132,4 @@ class ExportsWiring:
         try:
             return unpack(self._outbox().read(digest))
         except (InvalidInputError, StateError):
-            return ()  # only since when each was there is lost
+            return ()  # this loses only the times of the first exports

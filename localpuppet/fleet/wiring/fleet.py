@@ -1,4 +1,4 @@
-"""From the settings to the bus: which engine, connected how, and who we are on it."""
+"""From settings to the bus: its engine, its connection, and this node's identity on it."""
 
 import os
 import uuid
@@ -32,11 +32,11 @@ MAX_MACHINE = 253  # characters
 
 
 class FleetWiring:
-    """The parts of a node that is one of a fleet: the bus, and who the node is on it.
+    """The parts of a fleet node: the bus, and the node's identity on it.
 
     Args:
         node: The parts of the node.
-        name: The node's name, where it is known already.
+        name: The node's name, if it is known already.
     """
 
     def __init__(self, node: NodeWiring, *, name: NodeName | None = None) -> None:
@@ -51,17 +51,17 @@ class FleetWiring:
 
     @cached_property
     def signer(self) -> "MessageSigner":
-        """This node, or the person whose root it is."""
+        """Signs as this node, or as the person who owns the root."""
         return self.identity.signer()
 
     @cached_property
     def verifier(self) -> "Verifier":
-        """Tells whose signatures hold."""
+        """Verifies signatures of trusted signers."""
         return self.identity.verifier()
 
     @cached_property
     def held_kicks(self) -> "HeldKicks":
-        """The kicks of runs that wait until their run is over."""
+        """The kicks that wait until their run is over."""
         from localpuppet.fleet.triggers.held_kicks import HeldKicks
 
         node = self.node
@@ -71,11 +71,11 @@ class FleetWiring:
         """Return the store, connected.
 
         Args:
-            engine: `sqlite`, `etcd`, `nats`; that of the site for `None`.
+            engine: `sqlite`, `etcd`, `nats`; `None` means the site's engine.
 
         Raises:
-            UnavailableError: It cannot be reached.
-            InvalidInputError: It is not set up, or its library is not installed.
+            UnavailableError: The bus cannot be reached.
+            InvalidInputError: The engine is not configured, or its library is not installed.
         """
         from localpuppet.fleet.settings.fleet import require_engine
 
@@ -103,7 +103,7 @@ class FleetWiring:
         return await open_nats(servers, timeout=bus.timeout, password=password, inbox=inbox)
 
     async def _file(self, path: Path, *, timeout: float) -> "KeyValue":
-        """Return the bus in a file; root does not open it where another could exchange it."""
+        """Return the bus in a file; root opens no file in another user's directory."""
         from localpuppet.fleet.bus.sqlite.place import other_owner
         from localpuppet.fleet.bus.sqlite.store import open_sqlite
 
@@ -125,7 +125,7 @@ class FleetWiring:
             await kv.close()
 
     def requests(self, kv: "KeyValue") -> "RequestClient":
-        """Return what asks other nodes over a connected store."""
+        """Return the client that sends requests to other nodes over a connected store."""
         from localpuppet.fleet.requests.client import RequestClient
 
         return RequestClient(kv, signer=self.signer, verifier=self.verifier, clock=self.node.clock)
@@ -134,9 +134,9 @@ class FleetWiring:
         """Send triggers in this node's name; see `triggers.sending.send`.
 
         Args:
-            call: Whom, and with what.
+            call: The recipients and the trigger.
             kv: The store, connected.
-            run: The run that sends them; `None` for none.
+            run: The run that sends them; `None` outside of a run.
         """
         from localpuppet.fleet.triggers import sending
 
@@ -150,7 +150,7 @@ class FleetWiring:
         )
 
     def paths(self, run: str | None) -> "Iterable[tuple[NodeName, ...]]":
-        """Return along which paths a run may send triggers on; see `paths_of`."""
+        """Return the paths along which a run may send triggers; see `paths_of`."""
         from localpuppet.fleet.triggers.sending import paths_of
 
         return paths_of(self.node.records, run)
@@ -158,20 +158,20 @@ class FleetWiring:
     def ask_agent(
         self, socket: Path, line: bytes, *, patience: float
     ) -> "AsyncGenerator[bytes, None]":
-        """Send a line to the agent on this machine, and yield what it answers."""
+        """Send a line to the agent on this machine, and yield its reply."""
         from localpuppet.base.machine.unix_socket import ask
 
         return ask(socket, line, patience=patience)
 
     def guarded(self, command: "Sequence[str]", *, own_group: bool) -> "GuardedProcess":
-        """Return a command that ends when we die or hang; see `GuardedProcess`."""
+        """Return a command that ends when this process dies or hangs; see `GuardedProcess`."""
         from localpuppet.base.machine.guarded_command import GuardedProcess
 
         return GuardedProcess(command, own_group=own_group)
 
 
 def machine_name() -> str:
-    """Return what this machine calls itself, one line."""
+    """Return this machine's own name, on one line."""
     return one_line(os.uname().nodename)[:MAX_MACHINE] or "a machine without a name"
 
 

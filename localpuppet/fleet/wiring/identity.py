@@ -1,4 +1,4 @@
-"""From the settings to a name, its key and what it believes: what signs and what verifies."""
+"""From settings to an identity: the name and key that sign, and the keys that are trusted."""
 
 import os
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Identity:
-    """The identity of this node, or of the person whose root it is.
+    """The identity of this node, or of the person who owns the root.
 
     Args:
         node: The parts of the node.
@@ -32,11 +32,11 @@ class Identity:
         self.trusted = TrustedKeys(peers(node).trusted)
 
     def name(self) -> SignerName:
-        """Return the name that it signs in: the setting, the certificate's, or the node's.
+        """Return the signer's name: from the settings, the certificate, or the node.
 
         Raises:
-            InvalidInputError: There is no such name.
-            PuppetMissingError: Puppet is to tell it, and is not there.
+            InvalidInputError: The name is invalid.
+            PuppetMissingError: The name must come from Puppet, which is not installed.
         """
         certificate = self.certificate()
         if certificate is None:
@@ -53,11 +53,7 @@ class Identity:
         return name
 
     def certificate(self) -> "Certificate | None":
-        """Return the certificate that it signs with; `None` when others have pinned its key.
-
-        Raises:
-            InvalidInputError: The file is refused.
-        """
+        """Return the certificate of the signing key; `None` if other nodes have pinned the key."""
         path = self._settings.certificate
         if path is None:
             return None
@@ -66,20 +62,20 @@ class Identity:
         return read_certificate(path)
 
     def signer(self, *, make: bool = True) -> "MessageSigner":
-        """Return what signs.
+        """Return the message signer.
 
         Args:
-            make: Make the key where there is none yet: with the default settings and the bus on
-                this machine nobody else has to know it.
+            make: Create a missing key: with the default settings and the bus on this machine, no
+                other node has to know it.
 
         Raises:
-            InvalidInputError: The key is refused, or does not belong to the certificate.
+            InvalidInputError: The key is refused, or does not match the certificate.
         """
         from localpuppet.fleet.trust.signing import MessageSigner
 
         certificate = self.certificate()
         if certificate is None:
-            name = self.name()  # first: a name that is refused is what the user has to hear of
+            name = self.name()  # first: a refused name is the error to report
             return MessageSigner(name, self.own_key.ensure() if make else self.own_key.load())
         from localpuppet.fleet.trust.authority import der
 
@@ -102,14 +98,11 @@ class Identity:
         return key
 
     def verifier(self, *, own: "tuple[SignerName, Ed25519PublicKey] | None" = None) -> "Verifier":
-        """Return what verifies: pinned keys, the CA where one is set, and our own key.
+        """Return the signature verifier: pinned keys, the CA, and this node's own key.
 
         Args:
-            own: Our own name and public key, where the private one is not ours to read: for an
-                agent's network side.
-
-        Raises:
-            InvalidInputError: Our own key is refused.
+            own: This node's name and public key, if the process cannot read the private key (the
+                network side of an agent).
         """
         from localpuppet.fleet.trust.authority import Authority
         from localpuppet.fleet.trust.signing import Verifier
@@ -121,11 +114,7 @@ class Identity:
         return Verifier(self.trusted, authority, self._node.clock, own=own)
 
     def reception(self) -> "RequestAdmission":
-        """Return where requests to this node are looked at.
-
-        Raises:
-            LocalpuppetError: The identity is refused.
-        """
+        """Return the admission that checks requests to this node."""
         from localpuppet.fleet.requests.admission import RequestAdmission
         from localpuppet.fleet.trust.seen import SeenIds
 
@@ -139,11 +128,7 @@ class Identity:
         )
 
     def public_key(self) -> str | None:
-        """Return our own public key as PEM; `None` where a certificate stands for it.
-
-        Raises:
-            InvalidInputError: The key is refused.
-        """
+        """Return this node's public key as PEM; `None` if a certificate replaces it."""
         from localpuppet.fleet.trust.keys import public_pem
 
         if self._settings.certificate is not None:

@@ -1,4 +1,4 @@
-"""From the settings to the inventory: this node's view of what the others said, and who asks it."""
+"""From settings to the inventory: this node's view of other nodes' entries, and its readers."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 class InventoryWiring:
-    """The parts of the inventory that are read; see `TellingWiring` for what is told.
+    """The parts that read the inventory; `PublishingWiring` has those that publish.
 
     Args:
         node: The parts of the node.
-        fleet: The parts of a node of a fleet; made when needed.
+        fleet: The parts of a fleet node; built on demand.
     """
 
     def __init__(self, node: NodeWiring, *, fleet: FleetWiring | None = None) -> None:
@@ -45,7 +45,7 @@ class InventoryWiring:
         self._exports = ExportsWiring(node)
 
     def view(self) -> "View":
-        """Return this node's copy of what the others said."""
+        """Return this node's copy of the entries."""
         from localpuppet.fleet.inventory.view import FILE, View
 
         settings = self._node.settings
@@ -59,11 +59,11 @@ class InventoryWiring:
     def follower(
         self, store: "Store", log: "Log", *, changed: Callable[[], None] = lambda: None
     ) -> "ViewFollower":
-        """Return what keeps the view true; see `ViewFollower`.
+        """Return the service that keeps the view current; see `ViewFollower`.
 
         Args:
             store: Returns the bus, connected.
-            log: What is said.
+            log: The log of the service.
             changed: Called after the view may have changed.
         """
         from localpuppet.fleet.bus.layout import INVENTORY
@@ -85,17 +85,17 @@ class InventoryWiring:
     ) -> AsyncGenerator["View", None]:
         """Lend the entries: from the view that an agent keeps current, else listed from the bus.
 
-        How old the view is decides whether it may be asked: see `ask`. Where an agent is there and
-        the bus is not, for us or for both, that is how old the agent's view is.
+        The age of the view decides whether it may be queried: see `ask`. If an agent is running
+        while the bus is unreachable, the agent's view ages.
 
         Args:
             note: Takes what a person should read.
-            run: The run that asks while it compiles: where no agent is there, its questions share a
+            run: The run that queries during compilation. Without an agent, its queries share one
                 listing, and so see one moment.
 
         Raises:
-            UnavailableError: The settings name no bus; there is no agent, and the bus cannot be
-                asked; or the view cannot be read or written.
+            UnavailableError: The settings name no bus; without an agent, the bus is unreachable; or
+                the view cannot be read or written.
         """
         self._require_bus()
         view = self.view()
@@ -117,10 +117,10 @@ class InventoryWiring:
     def ask(
         self, reader: "InventoryReader", question: "Callable[[InventoryReader], T]"
     ) -> "InventoryAnswer[T]":
-        """Return what a question finds.
+        """Return the answer to a question.
 
         Raises:
-            UnavailableError: It could not be asked: the view is too old, or cannot be read.
+            UnavailableError: The view is too old, or cannot be read.
         """
         from localpuppet.fleet.inventory.reading import must_ask
 
@@ -133,7 +133,7 @@ class InventoryWiring:
         )
 
     def calls(self, note: Callable[[str], None] | None = None) -> "InventoryCalls":
-        """Return what answers Puppet's questions about other nodes.
+        """Return the service that answers Puppet's questions about other nodes.
 
         Args:
             note: Takes what a person should read; `None` in the agent, which keeps the view.
@@ -148,14 +148,14 @@ class InventoryWiring:
         )
 
     def export_calls(self, note: Callable[[str], None] | None = None) -> "ExportCalls":
-        """Return what answers the termini of a catalog; see `calls`."""
+        """Return the service that answers the termini of a catalog; see `calls`."""
         return self._exports.calls(self._lend(note), self._fleet.name)
 
     def _lend(self, note: Callable[[str], None] | None) -> "Lend":
         return self._kept() if note is None else partial(self.reader, note)
 
     def _kept(self) -> "Lend":
-        """Return what lends one view again and again: opening a file costs more than an answer."""
+        """Return a function that lends the same open view: opening costs more than an answer."""
         view = self.view()
 
         @asynccontextmanager
@@ -166,10 +166,10 @@ class InventoryWiring:
         return lend
 
     def _require_bus(self) -> None:
-        """Refuse a question that an empty bus of the root's own would answer with "none".
+        """Refuse a question that the root's own empty bus would answer with "none".
 
         Raises:
-            UnavailableError: The settings name no bus, so that no node publishes on one.
+            UnavailableError: The settings name no bus, so no node publishes on one.
         """
         if not fleet_settings(self._node).bus.named:
             raise UnavailableError(
@@ -179,13 +179,13 @@ class InventoryWiring:
             )
 
     def is_current(self, view: "View") -> bool:
-        """Return whether a view is not too old to be asked."""
+        """Return whether a view is recent enough for queries."""
         current = view.current_until()
         stale = peers(self._node).inventory.max_stale
         return current is not None and self._now() - current <= stale
 
     def _is_shared(self, view: "View", run: "RunId") -> bool:
-        """Return whether the bus was listed for a run a moment ago, by whom we trust now."""
+        """Return whether the bus was listed for a run a moment ago, under the current trust."""
         from localpuppet.fleet.agent.request_service import is_shared
 
         return view.trust == self._trust() and is_shared(
@@ -193,7 +193,7 @@ class InventoryWiring:
         )
 
     def admission(self) -> "EntryAdmission":
-        """Return what tells which entries count on this node."""
+        """Return the admission that decides which entries count on this node."""
         from localpuppet.fleet.inventory.admission import EntryAdmission
 
         settings = peers(self._node)
@@ -208,7 +208,7 @@ class InventoryWiring:
         return self._node.clock.now().timestamp()
 
     def _trust(self) -> str:
-        """Return the state of the files that say whom we trust and who may what.
+        """Return a stamp of the trusted keys and the policies; it differs after each change.
 
         A key that is pinned or revoked changes its directory.
         """
@@ -219,31 +219,31 @@ class InventoryWiring:
         return " ".join(_stamp(path) for path in files if path is not None)
 
     def agent_is_there(self) -> bool:
-        """Return whether an agent of this node runs."""
+        """Return whether an agent of this node is running."""
         from localpuppet.base.machine.flock import is_locked
 
         return is_locked(self._node.settings.state / "agent" / "lock")
 
 
 class NoteLog:
-    """A `Log` for a verb: what an operator should know is a note, and nothing else is said."""
+    """A `Log` for a command: passes warnings on as notes, and drops everything else."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
 
     def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Say nothing."""
+        """Drop the line."""
 
     def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Note it."""
+        """Pass the warning on as a note."""
         self._note(text)
 
     def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Say nothing."""
+        """Drop the line."""
 
 
 def lent(kv: "KeyValue") -> "Store":
-    """Return what returns a bus that is connected."""
+    """Return a function that returns a bus that is connected already."""
 
     async def store() -> "KeyValue":
         return kv

@@ -1,4 +1,4 @@
-"""From the settings to kicks: what sends those that wait, and what is said of cycles."""
+"""From settings to kicks: sends those that wait, and warns of cycles."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.reading import InventoryReader
     from localpuppet.fleet.triggers.kick_sending import KickSending
 
-# Seconds for which a run that kicks or asks others than before is looked at for cycles.
+# Seconds for the search for cycles after a run whose kicks or queries changed.
 LOOK = 5.0
 
 
 def kick_sending(
     fleet: FleetWiring, store: "Callable[[], Awaitable[KeyValue]]", log: "Log"
 ) -> "KickSending":
-    """Return what sends the kicks of runs that are over.
+    """Return the service that sends the kicks of finished runs.
 
     Args:
-        fleet: The parts of a node of a fleet.
+        fleet: The parts of a fleet node.
         store: Returns the bus, connected.
-        log: What is said.
+        log: The log of the service.
     """
     from localpuppet.fleet.triggers.kick_sending import KickSending
 
@@ -38,14 +38,14 @@ def kick_sending(
 
 
 def kick_texts(public: Path) -> tuple[str, ...]:
-    """Return the queries that find whom the catalog of a run kicks, none twice.
+    """Return the queries, without duplicates, for the nodes that a run's catalog kicks.
 
     Args:
         public: The public directory of the run.
 
     Raises:
-        StateError: What was noted cannot be read.
-        InvalidInputError: It is not a kick.
+        StateError: The recorded kicks cannot be read.
+        InvalidInputError: A record is not a kick.
     """
     from localpuppet.node.puppet.noted import KICKS, read_noted
 
@@ -63,12 +63,12 @@ def warn_of_cycles(
     now: "InventoryEntry",
     reader: "InventoryReader",
 ) -> None:
-    """Say which cycles a catalog closes, where it kicks or asks others than it did.
+    """Warn of the cycles that a catalog closes, if its kicks or queries changed.
 
     Args:
         note: Takes what a person should read.
-        before: What the node said of its last good run.
-        now: What it says of this one.
+        before: The node's entry of its last good run.
+        now: The node's entry of this run.
         reader: The inventory.
 
     Raises:
@@ -84,12 +84,12 @@ def warn_of_cycles(
 
 
 class CycleWatch:
-    """Looks after each good run whether it closed a cycle, for as long as an agent lives.
+    """Checks after each good run whether it closed a cycle, as long as an agent lives.
 
     Args:
-        outbox: What the node says.
-        reader: What the others say.
-        log: What is said.
+        outbox: The node's own entry.
+        reader: The entries of other nodes.
+        log: The log for warnings.
     """
 
     def __init__(self, outbox: "Outbox", reader: "InventoryReader", log: "Log") -> None:
@@ -101,7 +101,7 @@ class CycleWatch:
         self._begun = False
 
     async def step(self) -> None:
-        """Look, if there is something new."""
+        """Check the node's entry for cycles, if it changed."""
         import asyncio
 
         stamp = self._outbox.stamp()
@@ -112,7 +112,7 @@ class CycleWatch:
             if now is not None and self._begun:
                 await asyncio.to_thread(warn_of_cycles, self._warn, self._before, now, self._reader)
         except LocalpuppetError as error:
-            self._warn(f"nobody looked whether a run closed a cycle: {error}")
+            self._warn(f"could not check whether a run closed a cycle: {error}")
         else:
             self._before = now
         self._stamp, self._begun = stamp, True

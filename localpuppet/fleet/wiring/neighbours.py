@@ -1,4 +1,4 @@
-"""Connects runs of a node with the fleet: what a run may reach, and what is published after it."""
+"""Connects a node's runs with the fleet: their environment, and what is published afterwards."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FleetNeighbours(Neighbours):
-    """The nodes of the fleet that a node belongs to.
+    """The fleet that a node belongs to.
 
     Args:
         node: The parts of the node.
@@ -36,7 +36,7 @@ class FleetNeighbours(Neighbours):
 
     @property
     def certname(self) -> str:
-        """The setting `node`, if any."""
+        """The setting `node`; empty if it is not set."""
         return fleet_settings(self._node).node or ""
 
     @property
@@ -47,7 +47,7 @@ class FleetNeighbours(Neighbours):
     def applied_elsewhere(
         self, app: "ReleasePath", note: Callable[[str], None]
     ) -> "AppliedElsewhere | None":
-        """Return what this node's own entry on the bus says; see `ReinstalledNode.applied`."""
+        """Return the release in this node's own entry on the bus; see `ReinstalledNode.applied`."""
         from localpuppet.fleet.wiring.reinstalled_node import ReinstalledNode
 
         return ReinstalledNode(self._node).applied(app.source, note)

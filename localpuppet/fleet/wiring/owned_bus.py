@@ -1,14 +1,17 @@
-"""The bus on SQLite in another user's directory: a process of that user opens the file for root.
-
-Owns: that process, from its start to its end. Refuses to know: what is asked of the bus.
+"""Opens the bus on SQLite in another user's directory through a process of that user.
 
     root ── ProxyKeyValue ── a socket ── ProxyServer ── SqliteKeyValue (the owner)
 
-Invariants: root touches nothing in that directory, and takes from the process what it would take
-from a server, within deadlines; nobody but root finds the socket, in whose queue others could take
-root's place: root makes it, and the process inherits it; the process has no privileges, no terminal
-and no descriptor of root's but the socket, starts no other, and ends with us, whatever its database
-does to it.
+This module runs that process from its start to its end; what is asked of the bus is up to callers.
+
+Invariants:
+
+- Root touches nothing in that directory, and distrusts the process like a server: replies have
+  deadlines.
+- Only root finds the socket, in whose queue others could take root's place: root creates it, and
+  the process inherits it.
+- The process has no privileges, no terminal, and of root's descriptors only the socket. It starts
+  no other process, and ends with its parent, whatever its database does to it.
 """
 
 import asyncio
@@ -34,7 +37,7 @@ from localpuppet.fleet.wiring.puppet_environment import module_words
 
 # Seconds for Python to start on a busy machine.
 START = 30.0
-# A Python with a page cache of SQLite has a quarter of this memory.
+# Python with a page cache of SQLite uses a quarter of this memory.
 LIMITS = {"as": 512 * 1024**2, "core": 0, "nofile": 256, "nproc": 1}
 _PR_SET_DUMPABLE = 4
 
@@ -44,13 +47,13 @@ async def open_as_owner(path: Path, owner: int, *, timeout: float, search: str) 
 
     Args:
         path: The file.
-        owner: The id of the user.
-        timeout: The deadline of each call in seconds.
+        owner: The user's id.
+        timeout: Seconds for each call.
         search: The PATH to find programs in.
 
     Raises:
         UnavailableError: The process cannot be started.
-        InvalidInputError: There is no such user.
+        InvalidInputError: The user does not exist.
     """
     try:
         user = pwd.getpwuid(owner)
@@ -96,7 +99,7 @@ async def open_as_owner(path: Path, owner: int, *, timeout: float, search: str) 
 
 
 class _OwnersKeyValue(ProxyKeyValue):
-    """The bus as the owner's process has it; closing it ends that process."""
+    """The bus in the owner's process; closing it ends that process."""
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class _OwnersKeyValue(ProxyKeyValue):
         self._place = place
 
     async def close(self) -> None:
-        """Ask no more, and end the process; see `KeyValue.close`."""
+        """Close the connection, and end the process; see `KeyValue.close`."""
         await super().close()
         self._process.kill()
         self._process.wait()
@@ -120,7 +123,7 @@ class _OwnersKeyValue(ProxyKeyValue):
 
 
 def _start(argv: list[str], listening: int) -> "tuple[subprocess.Popen[bytes], IO[bytes]]":
-    """Return the process, and the pipe in which it says a word when it has started."""
+    """Return the process, and the pipe to which it writes when it has started."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     word = os.fdopen(reader, "rb", 0)
     try:
@@ -128,7 +131,7 @@ def _start(argv: list[str], listening: int) -> "tuple[subprocess.Popen[bytes], I
             argv,
             stdin=subprocess.DEVNULL,
             stdout=writer,
-            # What it writes there is another user's, and would be on root's terminal.
+            # Its stderr comes from another user, and would reach root's terminal.
             stderr=subprocess.DEVNULL,
             cwd="/",
             env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"},
@@ -144,7 +147,7 @@ def _start(argv: list[str], listening: int) -> "tuple[subprocess.Popen[bytes], I
 
 
 async def _started(word: IO[bytes]) -> bool:
-    """Return whether a process says its word before it ends, and in time."""
+    """Return whether a process reports its start in time."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(word, readable.set)
@@ -159,7 +162,7 @@ async def _started(word: IO[bytes]) -> bool:
 
 
 async def _serve(path: Path, timeout: float, listening: socket.socket) -> None:
-    """Be the process: answer root until it ends us."""
+    """Serve the bus to root until root ends this process."""
     from localpuppet.fleet.bus.sqlite.store import open_sqlite
 
     opened: list[KeyValue] = []
@@ -178,9 +181,9 @@ async def _serve(path: Path, timeout: float, listening: socket.socket) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Be the process; the arguments are the file, the timeout, and the listening descriptor."""
+    """Run the process; the arguments are the file, the timeout, and the listening descriptor."""
     path, timeout, listening = arguments
-    control(_PR_SET_DUMPABLE, 0)  # no process of the same user looks into this one
+    control(_PR_SET_DUMPABLE, 0)  # other processes of the same user cannot trace this one
     asyncio.run(_serve(Path(path), float(timeout), socket.socket(fileno=int(listening))))
 
 

@@ -1,4 +1,4 @@
-"""From the settings to what a node tells the others: its good runs, kicks, who is forgotten."""
+"""From settings to what a node publishes: its good runs, its kicks, forgotten nodes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.records import RunDirectory
     from localpuppet.node.runs.run import Status
 
-# Seconds that a run without an agent may go on publishing after it is over.
+# Seconds that a run without an agent may spend on publishing after its end.
 PATIENCE = 60.0
 
 
 class PublishingWiring:
-    """The parts that tell the others.
+    """The parts that publish to other nodes.
 
     Args:
         node: The parts of the node.
-        fleet: The parts of a node of a fleet; made when needed.
+        fleet: The parts of a fleet node; built on demand.
     """
 
     def __init__(self, node: NodeWiring, *, fleet: FleetWiring | None = None) -> None:
@@ -42,14 +42,14 @@ class PublishingWiring:
         self._exports = ExportsWiring(node)
 
     def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
-        """Leave the entry of a good whole run, and a run's kicks; see `Node.after_run`.
+        """Store the entry of a good whole run, release the run's kicks, and publish both.
 
-        What goes wrong is noted: the run is over.
+        Errors become notes, because the run is over. See `Neighbours.after_run`.
 
         Args:
             note: Takes what a person should read.
             run: The run.
-            status: How it ended.
+            status: The run's result.
         """
         try:
             if status.good:
@@ -61,20 +61,20 @@ class PublishingWiring:
             if status.good or kicks:
                 self._publish_apart(kicks=kicks)
         except LocalpuppetError as error:
-            note(f"the others do not hear of this run: {error}")
+            note(f"this run was not published: {error}")
 
     def outbox(self) -> "Outbox":
-        """Return what the bus is to hold of this node."""
+        """Return the outbox: what the bus is to hold of this node."""
         from localpuppet.fleet.inventory.outbox import Outbox
 
         return Outbox(self._node.settings.state)
 
     def publisher(self, store: "Store", log: "Log") -> "Publisher":
-        """Return what brings the outbox to the bus, for as long as an agent lives.
+        """Return the service that publishes the outbox, as long as an agent lives.
 
         Args:
             store: Returns the bus, connected.
-            log: What is said.
+            log: The log of the service.
         """
         from localpuppet.fleet.inventory.publishing import Publisher
 
@@ -94,11 +94,10 @@ class PublishingWiring:
             note: Takes what a person should read.
 
         Returns:
-            Whether the entry was news to the bus; `None` for no entry yet.
+            Whether the entry was new to the bus; `None` if there is no entry yet.
 
         Raises:
-            UnavailableError: The bus cannot be asked, or takes too long.
-            LocalpuppetError: The identity is refused, or the disk.
+            UnavailableError: The bus is unreachable, or takes longer than `PATIENCE`.
         """
         import asyncio
 
@@ -122,11 +121,7 @@ class PublishingWiring:
         return news
 
     async def forget(self, name: "NodeName") -> None:
-        """Tell all nodes, in the name of whoever has this root, that a node is forgotten.
-
-        Raises:
-            LocalpuppetError: The identity is refused.
-        """
+        """Publish, signed by the owner of this root, that a node is forgotten."""
         from localpuppet.fleet.bus.layout import FORGOTTEN
         from localpuppet.fleet.inventory.tombstone import Tombstone
         from localpuppet.fleet.trust.signing import MessageKind
@@ -137,10 +132,10 @@ class PublishingWiring:
             await kv.put(FORGOTTEN + name, token)
 
     def _publish_apart(self, *, kicks: bool) -> None:
-        """Have a process of its own tell the others, where there is no agent to do it.
+        """Start a separate process that publishes, unless an agent is running.
 
         Args:
-            kicks: Whether kicks wait; else there may be nothing to tell.
+            kicks: Whether kicks wait; otherwise the process starts only for an unpublished entry.
         """
         node = self._node
         if not fleet_settings(node).bus.named or self._inventory.agent_is_there():
@@ -165,15 +160,15 @@ class PublishingWiring:
         if entry.kicks or entry.queries:
             self._warn_of_cycles(note, before, entry)
         outbox.offer(entry, refresh=settings.refresh)
-        # The agent may be about to publish the one before.
+        # The agent may be publishing the previous entry.
         self._exports.keep(before, outbox.entry())
 
     def _warn_of_cycles(
         self, note: Callable[[str], None], before: "InventoryEntry | None", now: "InventoryEntry"
     ) -> None:
-        """Say which cycles a run closes, where there is no agent to look; it reads SQLite.
+        """Warn of the cycles that a run closes, unless an agent is running, which checks itself.
 
-        A child of the agent must not: SQLite does not survive a fork.
+        A child of the agent must not read the view: SQLite does not survive a fork.
         """
         if self._inventory.agent_is_there():
             return
@@ -182,7 +177,7 @@ class PublishingWiring:
             if self._inventory.is_current(view):
                 warn_of_cycles(note, before, now, view)
         except LocalpuppetError as error:
-            note(f"nobody looked whether this run closes a cycle: {error}")
+            note(f"could not check whether this run closes a cycle: {error}")
         finally:
             view.close()
 
@@ -199,16 +194,16 @@ class PublishingWiring:
 
 
 def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "PublishedRun":
-    """Return what a good run was, as far as others hear of it; without what it exports.
+    """Return what other nodes may learn of a good run, without its exports.
 
     Args:
-        fleet: The parts of a node of a fleet.
+        fleet: The parts of a fleet node.
         run: The run.
-        status: How it ended.
+        status: The run's result.
 
     Raises:
-        StateError: A part of its record cannot be read.
-        InvalidInputError: A part is refused.
+        StateError: A part of the record cannot be read.
+        InvalidInputError: A part of the record is refused.
     """
     from localpuppet.base.formats.json_file import read_json
     from localpuppet.base.formats.names import EnvironmentName, NodeName, ReleasePath

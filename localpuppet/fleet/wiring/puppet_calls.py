@@ -1,4 +1,4 @@
-"""From the settings to what answers Puppet code: in the agent, and in `localpuppet call`."""
+"""Builds the service that answers Puppet code, in the agent and in `localpuppet call`."""
 
 from typing import TYPE_CHECKING
 
@@ -26,15 +26,15 @@ def puppet_calls(
     paths: "Paths",
     keeper: "Keeper | None" = None,
 ) -> "PuppetCalls":
-    """Return what answers Puppet code.
+    """Return the service that answers Puppet code.
 
     Args:
-        fleet: The parts of a node of a fleet.
+        fleet: The parts of a fleet node.
         inventory: Answers questions about nodes.
-        exports: Answers what exports and collects.
+        exports: Answers exports and collectors.
         store: Lends the store of an engine.
-        paths: Returns the paths of the causes of a run.
-        keeper: This node's leases; `None` where nobody stays to renew them.
+        paths: Returns the paths of a run's causes.
+        keeper: This node's leases; `None` in a process that cannot renew them.
     """
     from localpuppet.fleet.agent.puppet_calls import PuppetCalls
     from localpuppet.fleet.agent.trigger_calls import Sender, TriggerCalls

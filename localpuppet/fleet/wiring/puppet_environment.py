@@ -1,4 +1,4 @@
-"""What a run finds in its environment, so that code in it reaches this very program."""
+"""The environment variables with which code in a run reaches this very program."""
 
 import shlex
 import sys
@@ -9,7 +9,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 
 def own_variables(node: NodeWiring) -> dict[str, str]:
-    """Return the variables; docs/puppet-module.md says what they are for."""
+    """Return the environment variables of a run; docs/puppet-module.md describes them."""
     settings = peers(node)
     always = {"LOCALPUPPET_KICK": "always"} if settings.kick_always else {}
     return {
@@ -21,21 +21,22 @@ def own_variables(node: NodeWiring) -> dict[str, str]:
 
 
 def own_command() -> str:
-    """Return the words that call this very program from whatever environment, as a shell's."""
+    """Return the shell command that calls this very program from any environment."""
     return shlex.join(own_words())
 
 
 def own_words() -> list[str]:
-    """Return the words that call this very program from whatever environment."""
+    """Return the command words that call this very program from any environment."""
     script = Path(__file__).parents[3] / "localpuppet.py"
     return [sys.executable, str(script)] if script.is_file() else module_words("localpuppet")
 
 
 def module_words(name: str) -> list[str]:
-    """Return the words that run a Python module of this program.
+    """Return the command words that run a Python module of this program.
 
-    Without `-P`, `python -m` imports from the working directory first, which may be another user's.
-    `-I`, where this process has it, also ignores the variables that Python reads.
+    Without `-P`, `python -m` imports from the working directory first, which may belong to another
+    user. If this process runs with `-I`, the command keeps it: Python then also ignores its
+    environment variables.
 
     Args:
         name: The module.

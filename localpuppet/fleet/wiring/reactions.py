@@ -1,4 +1,4 @@
-"""The parts that make a node react to what others say of themselves."""
+"""Builds the parts that make a node react to other nodes' entries."""
 
 from localpuppet.base.machine.ports import Log
 from localpuppet.fleet.agent.agent import Agent
@@ -16,13 +16,13 @@ from localpuppet.node.wiring.node import NodeWiring
 
 
 def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
-    """Return what has the agent run again when an answer changes.
+    """Return the service that requests a run when an answer to a query of the catalog changes.
 
     Args:
         node: The parts of the node.
-        agent: Runs.
-        view: What the others say of themselves.
-        log: What is said.
+        agent: Runs Puppet.
+        view: The entries of other nodes.
+        log: The log of the service.
     """
     clock, records = node.clock, node.records
     collecting = ExportsWiring(node).collecting(agent.me)

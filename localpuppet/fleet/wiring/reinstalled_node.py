@@ -1,12 +1,12 @@
-"""What the bus knows that a reinstalled node does not: its own last entry, and what tags were.
+"""Asks the bus for what a reinstalled node has lost: its own last entry, and the commits of tags.
 
     python -m localpuppet.fleet.wiring.reinstalled_node ROOT SECONDS
     python -m localpuppet.fleet.wiring.reinstalled_node ROOT NAME/tags/TAG
 
-The first prints what the agent of a node has read of the node, and waits for up to SECONDS until
-the agent has read the bus. The second prints the commits that other nodes report for a release.
-A run is a child of the agent's, and SQLite cannot open a file in a child of a process that has it
-open.
+The first prints the node's entry in the agent's view, and waits up to SECONDS until the agent has
+read the bus. The second prints the commits that other nodes report for a release. Both are separate
+processes, because a run is a child of the agent, and SQLite cannot open a file in a child of a
+process that has it open.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.node.releases.staged import StagedRelease
 
-# Seconds that the first run of a node waits for what the bus knows of the node.
+# Seconds that the first run of a node waits for the node's entry on the bus.
 ASKING = 10.0
-# The same, where its agent has just started, and is still about to read the bus.
+# The same, if its agent has just started and has not read the bus yet.
 READING = 20.0
-# Seconds between looks whether the agent has.
+# Seconds between two checks whether the agent has read the bus.
 LOOK = 0.2
-# Bytes that the process tells.
+# Bytes of the process's output.
 MAX_TOLD = 64 * 1024
 # Nodes that are named for each commit of a tag.
 MAX_NODES = 20
@@ -54,7 +54,7 @@ class NotReadError(UnavailableError):
 
 
 class ReinstalledNode:
-    """Asks what this node said before it was made anew.
+    """Looks up the entry that this node published before it was reinstalled.
 
     Args:
         node: The parts of the node.
@@ -68,13 +68,13 @@ class ReinstalledNode:
         self._inventory = InventoryWiring(node, fleet=self._fleet)
 
     def applied(self, source: str, note: Callable[[str], None]) -> AppliedElsewhere | None:
-        """Return the release of a source that this node last told the others of; `None` for none.
+        """Return the release of a source that this node published last, or `None`.
 
-        Only an entry that this node has signed, by a key that is believed here, counts. What goes
-        wrong is noted: a bus that is away, or lies, keeps no node from its first run.
+        Only an entry with this node's signature, by a key that is trusted here, counts. Errors
+        become notes: an unreachable or lying bus does not prevent a node's first run.
 
         Args:
-            source: The source, of which no release was applied here yet.
+            source: The source; no release of it was applied here yet.
             note: Takes what a person should read.
         """
         if not _has_bus(self._node):
@@ -97,27 +97,27 @@ class ReinstalledNode:
         return said
 
     def _agents(self, note: Callable[[str], None]) -> AppliedElsewhere | None:
-        """Return what the agent holds of this node.
+        """Return the release in this node's entry, from the agent's view.
 
         An agent that has just started may begin its first run before it has read the bus: that run
         waits for it, and does not go back because it was early.
 
         Raises:
-            UnavailableError: The agent does not hold what is on the bus, or nobody can tell.
+            UnavailableError: The agent's view lacks the bus's entries, or cannot be read.
         """
         try:
             return self._told(0.0)
         except NotReadError:
             wait = f"{self._reading:g} s"
-            note(f"the agent has not read the bus yet: the run waits for it, {wait} at the most")
+            note(f"the agent has not read the bus yet: the run waits for it for up to {wait}")
             return self._told(self._reading)
 
     def _told(self, patience: float) -> AppliedElsewhere | None:
-        """Return what a process of its own reads; see `_agents`.
+        """Return the release that a separate process reads; see `_agents`.
 
         Raises:
             NotReadError: The agent has not read the bus within `patience` seconds.
-            UnavailableError: The agent does not hold what is on the bus, or nobody can tell.
+            UnavailableError: The agent's view lacks the bus's entries, or cannot be read.
         """
         told = _ask_process(self._node, str(patience), most=ASKING + patience)
         if told is None:
@@ -126,14 +126,13 @@ class ReinstalledNode:
         return AppliedElsewhere(app=app, tagged_at=told["at"])
 
     def look(self, patience: float) -> AppliedElsewhere | None:
-        """Return what the agent holds of this node.
+        """Return the release in this node's entry, from the agent's view.
 
         Args:
-            patience: Seconds to wait for the agent to have read the bus.
+            patience: Seconds to wait until the agent has read the bus.
 
         Raises:
-            NotReadError: It has not read the bus by then.
-            LocalpuppetError: What it holds cannot be read, or the identity is refused.
+            NotReadError: The agent has not read the bus by then.
         """
         deadline = time.monotonic() + patience
         view = self._inventory.view()
@@ -165,9 +164,9 @@ class ReinstalledNode:
 
 
 def compare_with_fleet(node: NodeWiring, staged: "StagedRelease") -> None:
-    """Refuse a tag that this node sees for the first time and that is another on other nodes.
+    """Refuse a new tag that other nodes report with another commit.
 
-    A bus that cannot be asked stops no release: that is noted.
+    If the bus is unreachable, a note says so, and the release is accepted.
 
     Args:
         node: The parts of the node.
@@ -175,7 +174,7 @@ def compare_with_fleet(node: NodeWiring, staged: "StagedRelease") -> None:
 
     Raises:
         IntegrityError: Other nodes report other commits, and no node reports this one.
-        StateError: What this node remembers of tags is damaged.
+        StateError: This node's record of tags is damaged.
     """
     from localpuppet.node.releases.fetch import compare_commits
     from localpuppet.node.releases.tag_memory import TagMemory
@@ -201,11 +200,11 @@ def _has_bus(node: NodeWiring) -> bool:
 
 
 def _ask_process(node: NodeWiring, what: str, *, most: float) -> dict[str, Any] | None:
-    """Return what a separate process reads; see the module.
+    """Return the output of a separate process; see the module.
 
     Raises:
         NotReadError: The agent has not read the bus in time.
-        UnavailableError: The agent does not hold what is on the bus, or the bus cannot be asked.
+        UnavailableError: The agent's view lacks the bus's entries, or the bus is unreachable.
     """
     done = node.processes.capture(
         [*module_words(__name__), str(node.settings.root), what],
@@ -227,7 +226,7 @@ def _ask_process(node: NodeWiring, what: str, *, most: float) -> dict[str, Any] 
 
 
 async def _read_commits(node: NodeWiring, app: str) -> dict[str, Any]:
-    """Return commit -> nodes, of the nodes whose last good run was of a release."""
+    """Return commit -> nodes, for the nodes whose last good run was of a release."""
     inventory, own = InventoryWiring(node), FleetWiring(node).name
     found: dict[str, list[str]] = {}
     async with asyncio.timeout(ASKING), inventory.reader(lambda _text: None) as view:
@@ -239,10 +238,10 @@ async def _read_commits(node: NodeWiring, app: str) -> dict[str, Any]:
 
 
 def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
-    """Return what an entry says of the release; see `ReinstalledNode.applied`.
+    """Return the release in an entry; see `ReinstalledNode.applied`.
 
     Raises:
-        InvalidInputError: What it says is not a release.
+        InvalidInputError: The entry names no valid release.
     """
     if entry is None or entry.release is None:
         return None
@@ -251,7 +250,7 @@ def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
 
 
 def main(root: str, what: str) -> None:
-    """Print, as JSON, what the bus knows; see the module."""
+    """Print what the bus knows as JSON; see the module."""
     told: dict[str, Any] | None
     try:
         if "/" in what:

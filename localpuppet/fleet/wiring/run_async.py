@@ -1,4 +1,4 @@
-"""The one place where a verb, or what is built for one, starts an event loop."""
+"""Starts the event loop for commands; no other module does."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ _Result = TypeVar("_Result")
 
 
 def run(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run work to its end; the first error of a group of tasks is the work's."""
+    """Run a coroutine to its end; of a group of errors, raise the first."""
     try:
         return asyncio.run(work)
     except BaseExceptionGroup as group:

@@ -1,4 +1,4 @@
-"""The fork server of a node: how it is started, and what keeps it."""
+"""Starts and keeps the fork server of a node."""
 
 from functools import partial
 
@@ -20,10 +20,10 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
 
     Args:
         node: The parts of the node.
-        limits: When it ends.
+        limits: The limits that end the server.
 
     Raises:
-        LocalpuppetError: There can be none.
+        LocalpuppetError: The server cannot be started.
     """
     server = node.fork_server()
     installation = node.installation(ask=False)
@@ -51,5 +51,5 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
 
 
 def warming(node: NodeWiring, agent: Agent, log: Log) -> ForkServerKeeper:
-    """Return what keeps a node's fork server."""
+    """Return the service that keeps a node's fork server."""
     return ForkServerKeeper(agent, start=partial(start_server, node), log=log)
