@@ -1,7 +1,7 @@
-"""What a site says about its bus and its agents.
+"""A site's settings for its bus and its agents.
 
-Owns: the keys `bus`, `buses` and `agent` of `localpuppet.yaml` and `localpuppet-agent.yaml`, their
-defaults and what contradicts itself. Refuses to know: how an engine is spoken to.
+This module has the keys `bus`, `buses` and `agent` of `localpuppet.yaml` and
+`localpuppet-agent.yaml`, their defaults, and the checks for contradictions.
 """
 
 import os
@@ -34,11 +34,11 @@ class BusSettings:
     """The bus of a site.
 
     Attributes:
-        engine: The engine that is meant where none is named.
-        named: Whether the site names it; SQLite is meant where it does not.
+        engine: The default engine.
+        named: Whether the site names the engine; otherwise it is SQLite.
         sqlite: The file of the engine `sqlite`.
-        servers: Engine → its servers, for those that are set up.
-        timeout: Seconds for one call.
+        servers: Engine → its servers, for the configured engines.
+        timeout: Seconds for each call.
     """
 
     engine: str
@@ -51,16 +51,17 @@ class BusSettings:
     def from_dict(
         cls, raw: Mapping[str, Any], *, root: Path, sqlite: Path, where: str
     ) -> "BusSettings":
-        """Return the settings.
+        """Return the bus settings of a document.
 
         Args:
-            raw: The whole document; its shape was checked.
-            root: What relative paths are relative to.
-            sqlite: The file of the engine `sqlite` unless it says otherwise.
+            raw: The whole document, which matches its schema.
+            root: The base of relative paths.
+            sqlite: The default file of the engine `sqlite`.
             where: The document, for messages.
 
         Raises:
-            InvalidInputError: They contradict themselves, or the engine's libraries are missing.
+            InvalidInputError: The settings contradict each other, or the engine's libraries are
+                missing.
         """
         buses = raw.get("buses", {})
         servers = {}
@@ -90,7 +91,7 @@ class BusSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoSides:
-    """Where the two sides of a split agent meet.
+    """The sockets and directories that connect the two sides of a split agent.
 
     Attributes:
         user: The network side's user.
@@ -104,7 +105,7 @@ class TwoSides:
 
     @property
     def spool(self) -> Path:
-        """Return the directory in which messages are handed over."""
+        """Return the directory in which the network side hands over messages."""
         return self.directory / "spool"
 
     @property
@@ -118,16 +119,17 @@ class AgentSettings:
     """The agent of this node.
 
     Attributes:
-        every: Seconds between runs that nothing else causes; `None` for none.
-        run_cmd: What a cause runs instead of our own supervisor.
-        react: Whether it runs by itself when an answer to its catalog's questions changes.
-        warm: Whether it keeps a Puppet that has read its library, and forks for each run.
-        keyprefix: Where on the bus triggers are.
-        confirm: Seconds within which a release that somebody deployed is to be confirmed after its
-            run; `None` where nobody waits for that.
-        confirm_command: What is asked whether this node is cut off, where it seems so; an argument
-            vector.
-        sides: Where its two sides meet, if it is split.
+        every: Seconds between runs without another cause; `None` for no timer.
+        run_cmd: The command that a cause runs instead of localpuppet's own supervisor.
+        react: Whether the agent runs Puppet when an answer to a query of its catalog changes.
+        warm: Whether the agent keeps a Puppet that has loaded its library, and forks it for each
+            run.
+        keyprefix: The prefix of the bus keys of triggers.
+        confirm: Seconds after its run within which a deployed release is to be confirmed; `None`
+            for no confirmation.
+        confirm_command: The argument vector of the command that decides whether this node is cut
+            off.
+        sides: How the two sides of a split agent connect.
     """
 
     every: float | None
@@ -143,16 +145,13 @@ class AgentSettings:
     def from_dict(
         cls, raw: Mapping[str, Any], *, root: Path, run: Path, where: str
     ) -> "AgentSettings":
-        """Return the settings; see `BusSettings.from_dict`.
+        """Return the agent settings of a document; see `BusSettings.from_dict`.
 
         Args:
-            raw: The whole document; its shape was checked.
-            root: What relative paths are relative to.
-            run: Where sockets are unless it says otherwise.
+            raw: The whole document, which matches its schema.
+            root: The base of relative paths.
+            run: The default directory of sockets.
             where: The document, for messages.
-
-        Raises:
-            InvalidInputError: One of them is refused.
         """
         body = raw.get("agent", {})
         every, confirm = body.get("every", "30m"), body.get("confirm", CONFIRM)
@@ -193,12 +192,12 @@ def _command(value: str | list[str] | None) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
-    """What a node needs to know to be one of a fleet.
+    """The settings that make a node part of a fleet.
 
     Attributes:
-        node: Its name, if a file says so.
+        node: The node's name, if a file sets it.
         bus: The bus.
-        agent: Its agent.
+        agent: The node's agent.
     """
 
     node: NodeName | None
@@ -260,9 +259,5 @@ def fleet_settings_of(file: SettingsFile) -> FleetSettings:
 
 
 def require_engine(engine: str) -> None:
-    """Check that the libraries of an engine are installed.
-
-    Raises:
-        InvalidInputError: One is missing.
-    """
+    """Check that the libraries of an engine are installed."""
     require_extra("fleet" if engine == "sqlite" else engine, where=f"bus {engine}")

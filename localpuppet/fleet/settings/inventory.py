@@ -1,12 +1,12 @@
-"""`inventory:` in `localpuppet.yaml`: what a node tells the others, and for how long that counts.
+"""`inventory:` in `localpuppet.yaml`: what a node publishes, and how long entries count.
 
 inventory:
-facts: ["os", "networking", "role"]      # only these facts leave the node
-hide: ["ssh*", "my_secret.*"]            # and none of these
-refresh: 12h                             # after so long the same is told again
-max_stale: 15m                           # an older view is not asked
-expire: 60d                              # a node that said nothing for so long is left out
-policy: policies/inventory.policy        # who may claim which roles and addresses
+  facts: ["os", "networking", "role"]      # only these facts leave the node
+  hide: ["ssh*", "my_secret.*"]            # except these
+  refresh: 12h                             # an unchanged entry is published again after this
+  max_stale: 15m                           # an older view is not queried
+  expire: 60d                              # an older entry does not count
+  policy: policies/inventory.policy        # which nodes may claim which roles and addresses
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.times import parse_duration
 
 if TYPE_CHECKING:
-    # Every verb reads the settings; only those that publish select facts.
+    # All commands read the settings; only those that publish select facts.
     from localpuppet.fleet.inventory.facts import FactSelection
 
 REFRESH = "12h"
@@ -28,15 +28,15 @@ POLICY = "policies/inventory.policy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventorySettings:
-    """What a node tells of itself, and what it believes of others.
+    """What a node publishes of itself, and what it accepts from other nodes.
 
     Attributes:
         facts: Patterns of the facts that leave the node; empty for all.
-        hide: Patterns of those that do not.
-        refresh: Seconds after which what has not changed is told again.
+        hide: Patterns of the facts that do not.
+        refresh: Seconds after which an unchanged entry is published again.
         max_stale: Seconds for which a view counts after it was last current.
-        expire: Seconds after which an entry does not count any more; `None` for never.
-        policy: The file that says who may claim what.
+        expire: Seconds after which an entry no longer counts; `None` for never.
+        policy: The file with the allowed claims of each node.
     """
 
     facts: tuple[str, ...]
@@ -48,17 +48,17 @@ class InventorySettings:
 
     @property
     def selection(self) -> "FactSelection":
-        """Which facts leave the node."""
+        """The facts that leave the node."""
         from localpuppet.fleet.inventory.facts import FactSelection
 
         return FactSelection(facts=self.facts, hide=self.hide)
 
 
 def inventory_settings(raw: Mapping[str, Any], root: Path, file: Path) -> InventorySettings:
-    """Return what `inventory:` says.
+    """Return the settings below `inventory:`.
 
     Raises:
-        InvalidInputError: A time is refused, or entries would expire before they are told again.
+        InvalidInputError: A time is refused, or entries would expire before `refresh`.
     """
     body = raw.get("inventory", {})
 

@@ -1,7 +1,7 @@
-"""What a node is to other nodes: its identity, and what it believes, shares and takes.
+"""How a node deals with other nodes: its identity, and what it trusts, shares and accepts.
 
-Owns: the keys `identity`, `trusted`, `policy`, `inventory`, `exports`, `socket` and `kick` of
-`localpuppet.yaml`, and their defaults.
+This module has the keys `identity`, `trusted`, `policy`, `inventory`, `exports`, `socket` and
+`kick` of `localpuppet.yaml`, and their defaults.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from localpuppet.node.settings.files import SettingsFile
 from localpuppet.node.settings.node import SYSTEM_ROOT
 
 SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
-# A UNIX socket's name may have no more bytes (unix(7)).
+# The maximum number of bytes in the path of a UNIX socket (unix(7)).
 MAX_SOCKET = 107
 
 
@@ -27,10 +27,10 @@ class IdentitySettings:
     Attributes:
         name: The signer's name; `None` for the certificate's, or the node's.
         key: The private key.
-        certificate: The certificate of that key, by the site's CA; `None` for a key that others
-            have pinned.
-        ca: The CA whose certificates are identities; `None` for none.
-        crl: Its revocation list; `None` for none.
+        certificate: The key's certificate by the site's CA; `None` for a key that others have
+            pinned.
+        ca: The CA whose certificates are identities; `None` for no CA.
+        crl: The CA's revocation list; `None` for no list.
     """
 
     name: SignerName | None
@@ -47,7 +47,7 @@ class PeerSettings:
     Attributes:
         identity: How this node signs.
         trusted: The directory of pinned keys.
-        policy: The file that allows other signers to do something here.
+        policy: The file that allows actions on this node to other signers.
         inventory: What this node publishes, and how long entries of others count.
         collect_policy: The file that limits which exported resources this node takes.
         socket: The agent's socket for Puppet.
@@ -64,11 +64,7 @@ class PeerSettings:
 
 
 def peer_settings(file: SettingsFile) -> PeerSettings:
-    """Return how a node deals with other nodes.
-
-    Raises:
-        InvalidInputError: A setting is refused.
-    """
+    """Return how a node deals with other nodes."""
     root, raw = file.root, file.raw
     settings = PeerSettings(
         identity=_identity(file),
