@@ -153,7 +153,7 @@ class RequestClient:
                             self._verifier, said, request, clock=self._clock
                         )
                     except LocalpuppetError as error:
-                        problem = f"something answered that is not to be believed: {error}"
+                        problem = f"rejected a reply: {error}"
                         answer = NodeAnswer(reply=None, problem=problem)
                         continue
                     answer = NodeAnswer(reply=reply)

@@ -90,7 +90,7 @@ class Deploy:
             raise InvalidInputError(
                 f"layers and classes are larger than {MAX_VALUES} bytes",
                 where="values",
-                hint="what all nodes share belongs into the release's enc.yaml",
+                hint="what all nodes share belongs in the release's enc.yaml",
             )
         for name, body in self.classes.items():
             for place in references(body, where=at("classes", name)):

@@ -36,7 +36,7 @@ async def until_over(
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
     except TimeoutError:
-        problem = f"was still at it after {patience:g} s: asked again, it goes on from there"
+        problem = f"still working after {patience:g} s (run the command again to resume waiting)"
         return NodeAnswer(reply=None, problem=problem)
 
 

@@ -186,7 +186,7 @@ async def test_what_is_not_to_be_believed_counts_as_silence_and_is_said(
             patience *= 2
             found = await site.client().ask(A, "status", NoArguments(), patience=patience)
     assert (found.ok, found.silent) == (False, True)
-    assert found.problem.startswith("something answered that is not to be believed: ")
+    assert found.problem.startswith("rejected a reply: ")
 
 
 @pytest.mark.parametrize("forged", FORGED)

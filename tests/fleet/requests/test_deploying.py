@@ -78,4 +78,4 @@ def test_each_node_is_asked_until_it_is_done_or_says_why_not(tmp_path: Path) -> 
 def test_a_node_that_does_not_come_to_an_end_is_silent(tmp_path: Path, patience: float) -> None:
     found = Nodes(tmp_path, never=True).deploy([A], patience)[A]
     assert found.silent
-    assert f"was still at it after {patience:g} s" in found.problem
+    assert f"still working after {patience:g} s" in found.problem
