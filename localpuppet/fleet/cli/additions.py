@@ -1,6 +1,6 @@
-"""Connects commands of a node with the fleet: other nodes are asked, and shown in their output.
+"""Extends commands of a node by the fleet: they send requests to other nodes, and show their part.
 
-Imports are deferred: `status` of a node on which no other node had a part pays for nothing.
+Imports are deferred: `status` loads nothing for a node that no other node affected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ SHOWN = 3
 
 
 class FleetAdditions(CommandAdditions):
-    """What the fleet adds to commands of a node.
+    """The fleet's additions to commands of a node.
 
     Args:
         node: The parts of the node.
@@ -35,13 +35,13 @@ class FleetAdditions(CommandAdditions):
         self._node = node
 
     def ask(self, nodes: Sequence[str], action: str, *, as_json: bool, **values: str | None) -> int:
-        """Ask other nodes; see `ask_nodes`."""
+        """Send a request to other nodes; see `ask_nodes`."""
         from localpuppet.fleet.cli.asking import ask_nodes
 
         return ask_nodes(self._node, nodes, action, _arguments(action, values), as_json=as_json)
 
     def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
-        """Return which exported resources the run left out, and what waits for a confirmation."""
+        """Return which exported resources the run left out, and the state of a confirmation."""
         named, more = _left_out(run)
         confirmation = confirmation_of(self._node)
         rows = []
@@ -93,11 +93,7 @@ class FleetAdditions(CommandAdditions):
 
 
 def _arguments(action: str, values: Mapping[str, str | None]) -> "Arguments":
-    """Return the arguments of a request.
-
-    Raises:
-        InvalidInputError: One is refused.
-    """
+    """Return the arguments of a request."""
     from localpuppet.fleet.requests.request import Disable, Enable, RunArguments
     from localpuppet.fleet.requests.status import StatusRequest
 
@@ -111,7 +107,7 @@ def _arguments(action: str, values: Mapping[str, str | None]) -> "Arguments":
 
 def _left_out(run: "RunDirectory | None") -> "tuple[list[RejectedResource], int]":
     """Return which resources the collectors of a run left out, and how many more."""
-    # Most runs have none, and reading one takes 20 ms of imports.
+    # Most runs have none: this saves 20 ms of imports.
     if run is None or not run.collected.exists():
         return [], 0
     from localpuppet.fleet.exports.recording import read_collected

@@ -1,4 +1,4 @@
-"""`localpuppet agent`: the service that hears triggers and runs Puppet."""
+"""`localpuppet agent`: the service that receives triggers and runs Puppet."""
 
 import click
 
@@ -7,19 +7,19 @@ from localpuppet.node.wiring.node import NodeWiring
 
 @click.command(
     "agent",
-    short_help="Hear triggers and requests for this node, and run for them.",
+    short_help="Receive triggers and requests, and run Puppet for them.",
     epilog="""\b
 Examples:
   localpuppet agent                   in the foreground, with its log
-  localpuppet agent --debug           also what is not worth a line otherwise
+  localpuppet agent --debug           with more lines
   localpuppet units --help            how to make it a service
 
 \b
-The two sides apart, each as a service of its own (docs/agent.md):
+The two sides as separate services (docs/agent.md):
   localpuppet agent --side network        as user localpuppet: the bus
   localpuppet agent --side run            as root: inbox, timer, Puppet
 
-TERM and INT let a run that is on finish and then end the agent; a second one ends the run, too.
+TERM and INT let the current run finish and then end the agent; a second one ends the run, too.
 """,
 )
 @click.option(
@@ -27,9 +27,9 @@ TERM and INT let a run that is on finish and then end the agent; a second one en
     type=click.Choice(["both", "network", "run"]),
     default="both",
     show_default=True,
-    help="What this process is: both sides in one, the one on the bus, or the one that runs.",
+    help="The side of this process: both, the bus, or Puppet runs.",
 )
-@click.option("--now", is_flag=True, help="On TERM end the run that is on at once.")
+@click.option("--now", is_flag=True, help="End the current run at once on TERM.")
 @click.option(
     "--debug",
     is_flag=True,
@@ -37,10 +37,10 @@ TERM and INT let a run that is on finish and then end the agent; a second one en
 )
 @click.pass_obj
 def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
-    """Hear triggers and requests for this node, and run Puppet for them and by the timer.
+    """Receive triggers and requests for this node; run Puppet for them and by the timer.
 
-    At most one run is on and one waits; a trigger that comes during a run starts one more after
-    it. What was accepted survives the agent: it is on the disk until its run is over.
+    At most one run is active and one waits; a trigger that arrives during a run starts one more run
+    afterwards. Accepted triggers survive the agent: they stay on disk until their run is over.
     """
     from localpuppet.fleet.agent.log import AgentLog
     from localpuppet.fleet.wiring import agent_service

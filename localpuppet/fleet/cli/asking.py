@@ -1,4 +1,4 @@
-"""Requests to other nodes, shared by the verbs that have `--node`."""
+"""Sends requests to other nodes, for the commands that have `--node`."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,10 +24,9 @@ def ask_nodes(
     as_json: bool,
     patience: float = PATIENCE,
 ) -> int:
-    """Ask nodes for something, show what each answered, and return the exit code.
+    """Send a request to nodes, show each reply, and return the exit code.
 
-    A node that does not answer is an answer of its own: it is shown, and the exit code is 69; one
-    that refuses makes it 1.
+    A missing reply is shown, and makes the exit code 69; a refusal makes it 1.
     """
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run

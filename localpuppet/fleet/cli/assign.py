@@ -46,24 +46,22 @@ Exit codes: 0 every node did it, 1 one refused, 69 one did not answer.
     type=click.Path(path_type=Path),
     help="Layers and class parameters, over the nodes' own.",
 )
-@click.option(
-    "--stage", is_flag=True, help="Only bring it there, and check that it could be taken."
-)
-@click.option("--older", is_flag=True, help="It may be older than what a node runs.")
+@click.option("--stage", is_flag=True, help="Only fetch and check the release.")
+@click.option("--older", is_flag=True, help="Allow a release that is older than the node's.")
 @click.option(
     "--timeout",
     metavar="TIME",
     default=PATIENCE,
     show_default=True,
-    help="Wait so long for a node.",
+    help="Wait up to TIME for each node.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the replies as JSON.")
 @click.pass_obj
 def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Give RELEASE, a tag, to each NODE whose input says `app: SOURCE/assigned`; each then runs.
 
-    A node fetches the release, has Puppet's parser read it and holds the values against its classes
-    before anything changes. Each node's policy must allow you `status` and
+    Before anything changes, a node fetches the release, has Puppet's parser read it and checks the
+    values against its classes. Each node's policy must allow you `status` and
     `deploy:SOURCE/tags/PATTERN`; `values` for --values, `older` for --older.
     """
     from localpuppet.fleet.requests.deploy import Deploy, DeployAction
@@ -102,11 +100,7 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
 
 
 def read_values(node: NodeWiring, file: Path | None) -> "tuple[tuple[str, ...], Classes]":
-    """Return the layers and classes in a file of values; none without a file.
-
-    Raises:
-        InvalidInputError: The file is refused.
-    """
+    """Return the layers and classes in a file of values; none without a file."""
     if file is None:
         return (), {}
     from localpuppet.base.machine.files import read_user_file

@@ -1,4 +1,4 @@
-"""`localpuppet call`: what Puppet code asks where no agent listens."""
+"""`localpuppet call`: answers Puppet code on a node without an agent."""
 
 import sys
 
@@ -13,7 +13,7 @@ from localpuppet.node.wiring.node import NodeWiring
 def call_command(node: NodeWiring) -> None:
     """Answer one line of JSON on standard input with one on standard output.
 
-    For the Puppet modules (docs/puppet-module.md). Leases need the agent, who stays to renew them.
+    For the Puppet modules (docs/puppet-module.md). Leases need the agent, which renews them.
     """
     from localpuppet.fleet.agent.puppet_calls import MAX_LINE
     from localpuppet.fleet.wiring.fleet import FleetWiring

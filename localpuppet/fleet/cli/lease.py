@@ -1,4 +1,4 @@
-"""`localpuppet lease`: do something while nobody else in the fleet does it."""
+"""`localpuppet lease`: runs a command that no other node may run at the same time."""
 
 import asyncio
 import signal
@@ -30,19 +30,19 @@ Examples:
   localpuppet lease backup --wait 10m -- /usr/local/bin/backup --full
 
 \b
-Exit codes: the command's; 75 when another has the lease; 69 when the bus is away; 1 when the lease
+Exit codes: the command's; 75 if another has the lease; 69 if the bus is unreachable; 1 if the lease
 was lost while the command ran (it is ended then, before another could have the lease).
 """,
 )
 @click.argument("name")
-@click.option("--wait", metavar="TIME", help="Wait so long for the lease.  [default: do not]")
+@click.option("--wait", metavar="TIME", help="Wait up to TIME for the lease.  [default: do not]")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def lease_command(node: NodeWiring, name: str, wait: str | None, command: tuple[str, ...]) -> int:
-    """Run COMMAND with the lease NAME, which one in the fleet can have at a time.
+    """Run COMMAND with the lease NAME, which one holder in the fleet can have at a time.
 
-    The command, and what it started, is ended when the lease is lost, and when this program is
-    killed or hangs: before the lease can be another's.
+    If the lease is lost, or if this program is killed or hangs, the command and its children are
+    ended before the lease can have another holder.
     """
     from localpuppet.fleet.bus.layout import parse_lease_name
     from localpuppet.fleet.wiring.fleet import FleetWiring
@@ -50,8 +50,8 @@ def lease_command(node: NodeWiring, name: str, wait: str | None, command: tuple[
 
     patience = 0.0 if wait is None else parse_duration(wait, what="wait")
     lease = parse_lease_name(name)
-    # A group of its own, so that what it starts is signalled with it; on a terminal that would
-    # keep it from reading what is typed.
+    # A separate process group lets a signal reach the command's children; on a terminal, it would
+    # keep the command from reading input.
     fleet = FleetWiring(node)
     guarded = fleet.guarded(command, own_group=not sys.stdin.isatty())
     try:

@@ -1,4 +1,4 @@
-"""`localpuppet nodes`: who is on the bus, and how they are."""
+"""`localpuppet nodes`: lists the nodes on the bus, and their state."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 @click.command(
     "nodes",
-    short_help="Show the nodes whose agents are there, and how they are.",
+    short_help="Show the nodes with a running agent, and their state.",
     epilog="""\b
 Examples:
   localpuppet nodes
   localpuppet nodes --watch
-  localpuppet nodes --role web              also those whose agents are away
+  localpuppet nodes --role web              also those without a running agent
   localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
 """,
 )
-@click.option("--watch", "following", is_flag=True, help="Go on, and show every change.")
+@click.option("--watch", "following", is_flag=True, help="Keep running, and show every change.")
 @click.option(
-    "--role", "roles", multiple=True, metavar="ROLE", help="List the nodes of a role; repeatable."
+    "--role", "roles", multiple=True, metavar="ROLE", help="List the nodes of a role (repeatable)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line each.")
 @click.pass_obj
 def nodes_command(node: NodeWiring, following: bool, roles: tuple[str, ...], as_json: bool) -> None:
-    """Show the nodes whose agents are there: what they do, holds, the last outcome, the release.
+    """Show the nodes with a running agent: state, holds, last result, release.
 
-    With --role: the nodes whose last good run said that they are for one of these roles, whether
-    their agents are there or not.
+    With --role: the nodes whose last good run published one of these roles, also without a running
+    agent.
 
-    What a node says counts only with its signature: one whose key is not trusted here is shown as
-    "not trusted". A bus that cannot be asked is an error, never an empty list.
+    A node's report counts only with its signature: a node whose key is not trusted here is shown as
+    "not trusted". An unreachable bus is an error, never an empty list.
     """
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run
@@ -69,7 +69,7 @@ def nodes_command(node: NodeWiring, following: bool, roles: tuple[str, ...], as_
     elif nodes:
         render.emit(_table(nodes, node.clock.now()))
     else:
-        render.emit("no agent is there; 'localpuppet agent' on a node starts one")
+        render.emit("no agent is running; 'localpuppet agent' on a node starts one")
 
 
 def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> None:

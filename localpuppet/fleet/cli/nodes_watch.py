@@ -1,8 +1,7 @@
-"""`localpuppet nodes --watch`: what nodes tell, as they tell it, until the reader has seen enough.
+"""`localpuppet nodes --watch`: shows each change of a node's report, until the user stops it.
 
-Owns: what was shown of each node, so that only changes are. Refuses to know: what a change means.
-
-Invariant: a node whose entry is not there any more is shown as gone, see `presence_following`.
+The board remembers what it showed of each node, so that it shows only changes. A node whose entry
+disappears is shown as gone, see `presence_following`.
 """
 
 import asyncio
@@ -29,21 +28,21 @@ if TYPE_CHECKING:
 
 AGAIN = 0.5
 HEAD = ("TIME (UTC)", "NODE", "STATE", "LAST RUN", "RELEASE", "ABOUT")
-# What comes later should fit under the head as well: 'applying', 'unchanged'.
+# Wide enough for later states: 'applying', 'unchanged'.
 LEAST = [0, 0, 8, 9, 0, 0]
 
 
 async def follow(connect: "Callable[[], Awaitable[KeyValue]]", board: "Board") -> None:
-    """Show every change, without an end; an outage is said once, and waited for.
+    """Show every change, without an end; note an outage once, and wait for its end.
 
     Raises:
-        UnavailableError: The bus could not be asked a first time.
+        UnavailableError: The first connection to the bus failed.
     """
     kv = await connect()
     try:
         while True:
             try:
-                # A task of its own: a group that failed leaves its task marked as cancelled.
+                # A separate task: a failed group leaves its task marked as cancelled.
                 await asyncio.create_task(listen(kv, board))
             except* UnavailableError as errors:
                 board.lost(errors.exceptions[0])
@@ -53,12 +52,12 @@ async def follow(connect: "Callable[[], Awaitable[KeyValue]]", board: "Board") -
 
 
 class Board:
-    """Shows what nodes tell, each change once.
+    """Shows the reports of nodes, each change once.
 
     Args:
-        verifier: Tells whose signatures hold.
+        verifier: Verifies the reports' signatures.
         clock: Time.
-        as_json: Whether a line of JSON is shown in place of a row.
+        as_json: Whether to show JSON lines instead of rows.
     """
 
     def __init__(self, verifier: "Verifier", clock: "Clock", *, as_json: bool) -> None:
@@ -72,7 +71,7 @@ class Board:
         self._away = False
 
     def take(self, change: "Change") -> None:
-        """Show what a change brought."""
+        """Show a change."""
         if self._away:
             render.say("# the bus is reachable again", err=True)
         self._away = False
@@ -81,7 +80,7 @@ class Board:
         for entry in key_value.entries(change):
             self._put(entry)
         if isinstance(change, KeyListing):
-            # Whatever the revisions: it may be another store.
+            # Ignore revisions: it may be another store.
             for name in self._known.keys() - {_name(entry.key) for entry in change.entries}:
                 self._gone(name)
         elif isinstance(change, KeyRemoval):
@@ -89,7 +88,7 @@ class Board:
         sys.stdout.flush()
 
     def miss(self, listing: "KeyListing") -> None:
-        """Show as gone what is not in a listing, unless it was written after that."""
+        """Show known nodes as gone if a listing lacks them, except those with a newer revision."""
         there = {_name(entry.key) for entry in listing.entries}
         for name in sorted(self._known.keys() - there):
             if self._known[name][0] <= listing.revision:
@@ -97,7 +96,7 @@ class Board:
         sys.stdout.flush()
 
     def lost(self, error: BaseException) -> None:
-        """Say that there is an outage; raise where nothing has been seen yet."""
+        """Note an outage once; raise its error if it precedes the first listing."""
         if not self._begun:
             raise error
         if not self._away:

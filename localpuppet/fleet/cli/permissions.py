@@ -1,4 +1,4 @@
-"""`localpuppet permissions`: what NATS or etcd must be told, so that nodes are kept apart."""
+"""`localpuppet permissions`: prints the NATS or etcd configuration that separates nodes."""
 
 from pathlib import Path
 
@@ -9,8 +9,8 @@ from localpuppet.node.wiring.node import NodeWiring
 
 HEAD = "# Made by 'localpuppet permissions {engine} {file}': change that file, not this one.\n"
 HOW = """\
-# Run it as often as you like. etcdctl is told by its own variables how to reach the cluster as
-# etcd's user root: ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY.
+# Run it as often as you like. etcdctl's own variables say how to reach the cluster as etcd's
+# user root: ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY.
 """
 
 
@@ -37,7 +37,7 @@ roster.yaml:
 @click.argument("roster", type=click.Path(path_type=Path))
 @click.pass_obj
 def permissions_command(node: NodeWiring, engine: str, roster: Path) -> None:
-    """Print the permissions of everybody in ROSTER: a part of NATS's configuration, or a script.
+    """Print the permissions of all names in ROSTER: a part of NATS's configuration, or a script.
 
     Each node may write its own presence, read its own triggers and requests, and write what the
     file allows it to, by the name in its client certificate. See docs/bus-security.md.

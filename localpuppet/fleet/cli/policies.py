@@ -1,4 +1,4 @@
-"""What `check` reports about the policies of a node, and what they let its collectors take."""
+"""Reports, for `check`, what a node's policies allow, and what its collectors would take."""
 
 from localpuppet.fleet.exports.collecting import read_collect_policy
 from localpuppet.fleet.exports.recording import CollectorRecord
@@ -11,20 +11,12 @@ from localpuppet.node.wiring.node import NodeWiring
 
 
 def warnings(node: NodeWiring) -> list[str]:
-    """Return warnings about what the policies allow; all of them are read.
-
-    Raises:
-        InvalidInputError: One is refused.
-    """
+    """Return warnings about what the policies allow; this reads all policies."""
     return [*_claims(node), *_collects(node), *_reacts(node)]
 
 
 def would_collect(node: NodeWiring) -> list[CollectorRecord]:
-    """Return what the collectors of the newest run would get now; the bus is not asked.
-
-    Raises:
-        LocalpuppetError: The record, or what this node holds of other nodes, cannot be read.
-    """
+    """Return what the collectors of the newest run would get now, without a look at the bus."""
     if not fleet_settings(node).bus.named:
         return []
     return ExportsWiring(node).would_take(FleetWiring(node).name)

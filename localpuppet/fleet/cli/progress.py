@@ -1,4 +1,4 @@
-"""Shows a person that something goes on, and for how long, while a verb waits for others."""
+"""Shows the progress and duration of a command that waits for other nodes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -11,7 +11,7 @@ TICK = 0.25
 
 @asynccontextmanager
 async def shown(observer: render.QuietObserver) -> AsyncGenerator[None, None]:
-    """Show an observer's progress line, with the seconds that went by, as long as this lasts."""
+    """Show an observer's progress line, with the elapsed seconds, until the block ends."""
     observer.begin()
     ticking = asyncio.create_task(_tick(observer))
     try:
@@ -22,7 +22,7 @@ async def shown(observer: render.QuietObserver) -> AsyncGenerator[None, None]:
 
 
 def whom(names: Sequence[str]) -> str:
-    """Return the one node, or how many there are."""
+    """Return the name of a single node, or the number of nodes."""
     return names[0] if len(names) == 1 else render.counted(len(names), "node")
 
 

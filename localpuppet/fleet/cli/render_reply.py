@@ -1,6 +1,6 @@
-"""What people see of the replies to requests: as the verbs show the same of this node.
+"""Renders replies to requests as the commands render the same data of this node.
 
-A node of another version may tell something else: that is shown as it is, field by field.
+If a node of another version sends another form, its fields are shown one by one.
 """
 
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from localpuppet.node.puppet.resources import ReportedResource, ResourceEvent
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.run import Status
 
-SHOWN = 20  # resources of a kind
-MARGIN = 2  # before each line that is shown below a node's name
+SHOWN = 20  # resources of each kind
+MARGIN = 2  # columns before each line below a node's name
 
 
 def told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
-    """Return a word, and the lines below it, if any.
+    """Return a word for the result, and the lines below it, if any.
 
     Args:
-        action: What was asked for.
-        result: What was replied.
+        action: The requested action.
+        result: The result in the reply.
         now: The time.
     """
     try:
@@ -39,7 +39,7 @@ def _told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, s
         return f"on hold: {_hold(result['hold'])}", ""
     if action == "enable":
         ended = [f"ended: {_hold(raw)}" for raw in result["ended"]]
-        return "; ".join(ended) or "there was no hold of yours", _left(result["holds"])
+        return "; ".join(ended) or "you had no hold here", _left(result["holds"])
     if action == "last_run_summary":
         if not result:
             return "no run yet", ""
@@ -121,7 +121,7 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
 
 
 def confirmation_line(told: Mapping[str, Any]) -> str:
-    """Return where the confirmation of a deployed release is, as a node tells it."""
+    """Return the state of a deployed release's confirmation, as a node reports it."""
     why = f" ({told['why']})" if told["why"] else ""
     return f"{told['release']} {told['stage']}{why}"
 

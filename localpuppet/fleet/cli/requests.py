@@ -1,4 +1,4 @@
-"""`localpuppet runonce` and `last-run`: ask other nodes."""
+"""`localpuppet runonce` and `last-run`: send requests to other nodes."""
 
 import click
 
@@ -23,7 +23,7 @@ _TIMEOUT = click.option(
     "patience",
     metavar="TIME",
     callback=_patience,
-    help="Wait so long for the replies, up to 5m.  [default: 20s]",
+    help="Wait up to TIME for the replies, at most 5m.  [default: 20s]",
 )
 
 

@@ -1,4 +1,4 @@
-"""`localpuppet trigger`: make other nodes run, by hand."""
+"""`localpuppet trigger`: makes other nodes run, by hand."""
 
 import os
 from contextlib import aclosing
@@ -35,15 +35,19 @@ Examples:
   localpuppet trigger lb01.example.com --tag haproxy --wait
 
 Exit codes: 0 sent (with --wait: every run it led to succeeded), 1 a run failed or the trigger was
-dropped or not accepted, 69 the bus is away, 75 --timeout ran out.
+dropped or not accepted, 69 the bus is unreachable, 75 --timeout ran out.
 """,
 )
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="What it is about; for people.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="The reason, for people.")
 @click.option(
-    "--ttl", metavar="TIME", default="3m", show_default=True, help="How long it is good, up to 1h."
+    "--ttl",
+    metavar="TIME",
+    default="3m",
+    show_default=True,
+    help="Lifetime of the trigger, up to 1h.",
 )
-@click.option("--wait", is_flag=True, help="Wait until the runs have ended, and say how.")
+@click.option("--wait", is_flag=True, help="Wait for the runs, and show their results.")
 @click.option(
     "--timeout", metavar="TIME", default="1h", show_default=True, help="With --wait: give up then."
 )
@@ -58,7 +62,7 @@ def trigger_command(
     timeout: str,
     as_json: bool,
 ) -> int:
-    """Trigger a run on each NODE: one that starts after this, or a logged drop."""
+    """Trigger a run on each NODE: a run that starts after this, or a logged drop."""
     from localpuppet.fleet.triggers.sending import Outgoing
     from localpuppet.fleet.triggers.trigger import MAX_TTL
     from localpuppet.fleet.wiring.fleet import FleetWiring
@@ -126,10 +130,10 @@ async def _trigger(
 
 
 async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "SendResult":
-    """Send it; in a run of this node's, along the paths of that run's causes.
+    """Send a trigger; in a run of this node, along the paths of that run's causes.
 
-    A program that a run starts must not begin a new chain: two nodes whose Puppet code does would
-    trigger each other for ever.
+    A program in a run must not begin a new chain: two nodes whose Puppet code does would trigger
+    each other for ever.
     """
     run = os.environ.get("LOCALPUPPET_RUN")
     socket = os.environ.get("LOCALPUPPET_SOCKET")
@@ -139,7 +143,7 @@ async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "Send
 
 
 async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Outgoing") -> "SendResult":
-    """Have the agent send it, which knows the causes of the command that it runs (`run_cmd`)."""
+    """Send a trigger through the agent, which knows the causes of its `run_cmd` command."""
     from localpuppet.fleet.agent.puppet_calls import trigger_line
     from localpuppet.fleet.triggers.sending import SendResult
 
@@ -163,12 +167,12 @@ def _good(end: dict[str, Any]) -> bool:
 def _show(
     sent: "SendResult", ends: dict[str, dict[str, Any] | None] | None, *, me: NodeName | None
 ) -> None:
-    """Show what is not shown yet: ends are, as they are heard."""
+    """Show the results that are not shown yet: each run's result is shown as it arrives."""
     for node in sent.sent:
         if ends is None:
             render.emit(f"sent to {node}")
         elif ends.get(node) is None:
-            render.emit(f"{node}  {render.word('unknown')}: nothing was heard of it in time")
+            render.emit(f"{node}  {render.word('unknown')}: no result arrived in time")
     for node, reason in sent.dropped.items():
         hint = " ('localpuppet apply' runs it)" if node == me else ""
         render.say(f"not sent to {node}: {reason}{hint}", err=True)
@@ -183,6 +187,6 @@ def _end(node: str, end: dict[str, Any]) -> str:
     if outcome == DROPPED:
         return f"{node}  {render.word(outcome)}: the log of its agent says why"
     if outcome == NOT_ACCEPTED:
-        return f"{node}  {render.word(outcome)}: its agent was away, or its log says why"
+        return f"{node}  {render.word(outcome)}: its agent was offline, or its log says why"
     run = f"  [run {one_line(end['run'])}]" if end["run"] else ""
     return f"{node}  {render.word(outcome)}{run}"

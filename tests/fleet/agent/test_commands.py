@@ -87,7 +87,7 @@ def test_trigger_whose_end_nobody_tells(two: Sequence[Member]) -> None:
     done = a.run("trigger", "nobody.example.com", "--wait", "--timeout", "0.2")
     assert (done.code, done.out) == (
         75,
-        "nobody.example.com  unknown: nothing was heard of it in time\n",
+        "nobody.example.com  unknown: no result arrived in time\n",
     )
     assert done.err == "# the agent of nobody.example.com is offline; it has 3m to connect\n"
 
@@ -108,7 +108,7 @@ def test_trigger_that_nobody_accepts_is_not_waited_for(fleet: Fleet) -> None:
     done = a.node.finish(waiting)
     assert done.code == 1, done.err
     assert sorted(done.out.splitlines()) == [
-        f"{name}  not accepted: its agent was away, or its log says why"
+        f"{name}  not accepted: its agent was offline, or its log says why"
         for name in (b.name, "nobody.example.com")
     ]
 
@@ -169,7 +169,7 @@ def test_nodes(fleet: Fleet) -> None:
     empty = a.run("nodes")
     assert (empty.code, empty.out) == (
         0,
-        "no agent is there; 'localpuppet agent' on a node starts one\n",
+        "no agent is running; 'localpuppet agent' on a node starts one\n",
     )
     b.behave(gate=True)
     fleet.start()

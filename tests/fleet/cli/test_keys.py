@@ -72,7 +72,7 @@ def test_a_node_gets_to_know_another(web: Node, lb: Node) -> None:
     listed = lb.run("keys", "list").out.split()
     assert listed == ["NAME", "FINGERPRINT", "web01.example.com", found[1]]
     assert lb.run("keys", "revoke", "web01.example.com").out == (
-        "web01.example.com is trusted no more\n"
+        "web01.example.com is no longer trusted\n"
     )
     assert lb.run("keys", "list").out == "no key is pinned\n"
 

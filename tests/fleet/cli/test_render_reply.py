@@ -63,11 +63,11 @@ def test_a_node_says_where_the_confirmation_of_its_release_is() -> None:
         ("runonce", {"accepted": True}, "accepted", []),
         ("disable", {"hold": HOLD}, f"on hold: {SHOWN}", []),
         ("enable", {"ended": [HOLD], "holds": []}, f"ended: {SHOWN}", []),
-        ("enable", {"ended": [], "holds": []}, "there was no hold of yours", []),
+        ("enable", {"ended": [], "holds": []}, "you had no hold here", []),
         (
             "enable",
             {"ended": [], "holds": [HOLD]},
-            "there was no hold of yours",
+            "you had no hold here",
             [f"On hold  {SHOWN}"],
         ),
         ("last_run_summary", {}, "no run yet", []),

@@ -123,7 +123,7 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     a.node.app("notify { 'nothing to offer': }")
     applied(a)
     assert exports(b) == []
-    assert b.run("exports").out == "nobody exports that\n"
+    assert b.run("exports").out == "no node exports that\n"
 
 
 def test_who_is_forgotten_exports_nothing_any_more(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""`localpuppet exports`: what nodes export, and what this one lacks to take it."""
+"""`localpuppet exports`: lists exported resources, and the policy lines that this node lacks."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +48,12 @@ def exports_command(
 ) -> None:
     """Show the resources that the last good run of each node, or of NODE, exports.
 
-    What nodes export counts only with their signatures, and stays until they export something else
-    or are forgotten. An inventory that cannot be asked is an error, never an empty list.
+    Exports count only with the node's signature, and stay until the node exports something else or
+    is forgotten. An unreachable inventory is an error, never an empty list.
 
-    With --policy: nothing is allowed by printing it. Types whose every resource is code or a right
-    on this node have a line a title, and a mark. What the collectors of the newest run would get by
-    the policy as it is goes to standard error.
+    With --policy, localpuppet prints lines and allows nothing. Types whose every resource is code
+    or a right on this node have a line for each title, and a mark. What the collectors of the
+    newest run would get by the current policy goes to standard error.
     """
     from localpuppet.fleet.exports.resource import named_type
     from localpuppet.fleet.wiring.run_async import run
@@ -79,7 +79,7 @@ def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
         ]
         render.emit(render.table(("NODE", "TYPE", "TITLE"), rows, spare=()))
     else:
-        render.emit("nobody exports that")
+        render.emit("no node exports that")
     for problem in refused:
         render.QuietObserver().note(
             f"warning: what {problem.node} exports since its last run does not count:"
@@ -98,7 +98,7 @@ def _propose(node: NodeWiring, offers: "list[Offer]", *, as_json: bool) -> None:
     policy = read_collect_policy(peers(node).collect_policy)
     found = proposed(offers, me=name, policy=policy)
     asked = ExportsWiring(node).would_take(name)
-    if asked and not as_json:  # beside the lines, which somebody may send into the file
+    if asked and not as_json:  # on stderr: a user may redirect the lines into the file
         render.say(would_take(asked), err=True)
     if as_json:
         collectors = [one.to_dict() for one in asked]

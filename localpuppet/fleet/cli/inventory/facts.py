@@ -1,4 +1,4 @@
-"""`localpuppet facts`: what a node said of itself, and what all of them say."""
+"""`localpuppet facts`: shows what a node published, and the values of a fact on all nodes."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 @click.command(
     "facts",
-    short_help="Show what a node said of itself, or the values of a fact on all nodes.",
+    short_help="Show a node's facts, or the values of a fact on all nodes.",
     epilog="""\b
 Examples:
   localpuppet facts web01.example.com
   localpuppet facts web01.example.com --json | jq .entry.facts.os
-  localpuppet facts --summary os.family      how many nodes say what
+  localpuppet facts --summary os.family      how many nodes have which value
   localpuppet facts --summary role
 """,
 )
@@ -37,8 +37,8 @@ Examples:
 def facts_command(node: NodeWiring, name: str | None, path: str | None, as_json: bool) -> None:
     """Show the facts of NODE's last good run, or count the values of one fact on all nodes.
 
-    What nodes say counts only with their signatures. An inventory that cannot be asked, or that is
-    too old (inventory.max_stale), is an error, never an empty answer.
+    Facts count only with the node's signature. An inventory that is unreachable or too old
+    (inventory.max_stale) is an error, never an empty answer.
     """
     from localpuppet.fleet.wiring.inventory import InventoryWiring
 
@@ -60,7 +60,7 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
     if entry is None:
         raise InvalidInputError(
             f"{name} is not in the inventory" + (f": {refused}" if refused else ""),
-            hint="a node is there after its first good run: 'localpuppet nodes --role' lists them",
+            hint="a node's first good run adds it: 'localpuppet nodes --role' lists them",
         )
     if as_json:
         told = {"entry": entry.to_dict(), "refused": refused}
@@ -92,13 +92,13 @@ def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> Non
         rows = [(str(number), one_line(value)) for value, number in counts]
         render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
     else:
-        render.emit("nobody is in the inventory yet; nodes are after their first good run")
+        render.emit("the inventory is empty; a node's first good run adds it")
 
 
 async def read_entry(
     inventory: "InventoryWiring", name: NodeName
 ) -> tuple["InventoryAnswer[InventoryEntry | None]", str]:
-    """Return a node's entry, and why a newer one was rejected; empty where none was."""
+    """Return a node's entry, and why a newer one was rejected; empty if none was."""
     async with inventory.reader(render.QuietObserver().note) as view:
         found = inventory.ask(view, lambda reader: reader.entry(name))
         refused = {one.node: one.reason for one in view.refused()}

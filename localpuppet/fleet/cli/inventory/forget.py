@@ -1,4 +1,4 @@
-"""`localpuppet forget`: what a node said counts no more."""
+"""`localpuppet forget`: removes a node's entry from every inventory."""
 
 import click
 
@@ -9,7 +9,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 @click.command(
     "forget",
-    short_help="Have all nodes forget what a node said of itself.",
+    short_help="Have all nodes forget a node's published entry.",
     epilog="""\b
 Examples:
   localpuppet forget old01.example.com
@@ -20,8 +20,8 @@ Examples:
 def forget_command(node: NodeWiring, name: str) -> None:
     """Have all nodes forget NODE: it is gone for good, or for now.
 
-    Each node takes it out of its inventory if its own policy allows you to (action 'forget',
-    which '*' does not mean). A good run of NODE brings it back, unless its key is revoked.
+    Each node takes it out of its inventory if its own policy allows you to (action 'forget', which
+    '*' does not mean). A good run of NODE brings it back, unless its key is revoked.
     """
     from localpuppet.fleet.wiring.publishing import PublishingWiring
     from localpuppet.fleet.wiring.run_async import run

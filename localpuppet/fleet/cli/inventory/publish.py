@@ -1,4 +1,4 @@
-"""`localpuppet publish`: tell the others of this node's last good run."""
+"""`localpuppet publish`: publishes this node's last good run."""
 
 import click
 
@@ -8,20 +8,20 @@ from localpuppet.node.wiring.node import NodeWiring
 
 @click.command(
     "publish",
-    short_help="Tell the others of the last good run.",
+    short_help="Publish the last good run to other nodes.",
     epilog="""\b
 Examples:
-  localpuppet publish          after the bus was away
-  localpuppet publish --show   what the others hear
+  localpuppet publish          after an outage of the bus
+  localpuppet publish --show   what other nodes receive
 """,
 )
-@click.option("--show", is_flag=True, help="Print what would be told, as JSON; tell nobody.")
+@click.option("--show", is_flag=True, help="Print the entry as JSON; publish nothing.")
 @click.pass_obj
 def publish_command(node: NodeWiring, show: bool) -> None:
-    """Bring this node's inventory entry to the bus: facts, roles and classes of the last good run.
+    """Publish this node's inventory entry: facts, roles and classes of the last good run.
 
-    A running agent does so by itself. Without one, a run starts this command when it is over, if
-    the settings name a bus.
+    A running agent does so by itself. Without an agent, a finished run starts this command if the
+    settings name a bus.
     """
     from localpuppet.fleet.wiring.publishing import PublishingWiring
     from localpuppet.fleet.wiring.run_async import run

@@ -1,4 +1,4 @@
-"""`localpuppet query`: which nodes an expression finds, and what they say of themselves."""
+"""`localpuppet query`: shows which nodes match an expression, and their facts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -53,8 +53,8 @@ def query_command(
 ) -> None:
     """Show the nodes that EXPRESSION finds in the inventory.
 
-    What nodes say counts only with their signatures. An inventory that cannot be asked, or that is
-    too old (inventory.max_stale), is an error with exit code 69, never an empty answer.
+    Facts count only with the node's signature. An inventory that is unreachable or too old
+    (inventory.max_stale) is an error with exit code 69, never an empty answer.
     """
     from localpuppet.fleet.inventory.query.functions import FunctionCall
     from localpuppet.fleet.wiring.inventory import InventoryWiring
@@ -106,9 +106,9 @@ def _cell(value: Json) -> str:
 
 
 def _uri(address: Json, name: str) -> str:
-    """Return where Bolt finds a node.
+    """Return the URI under which Bolt reaches a node.
 
-    By what is not an address it would do as it is told: with `local://` it runs commands here.
+    A fact that is not an IP address is ignored: with `local://`, Bolt would run commands here.
     """
     from ipaddress import ip_address
 
@@ -116,7 +116,7 @@ def _uri(address: Json, name: str) -> str:
         found = ip_address(address) if isinstance(address, str) else None
     except ValueError:
         found = None
-    # Bolt's URIs want brackets around the colons of IPv6.
+    # Bolt's URIs require brackets around the colons of IPv6.
     return name if found is None else f"[{found}]" if found.version == 6 else str(found)
 
 

@@ -1,4 +1,4 @@
-"""`localpuppet keys`: who this node is to others, and whom it believes."""
+"""`localpuppet keys`: this node's key, and the keys that it trusts."""
 
 import click
 
@@ -27,6 +27,6 @@ Through ssh:
 def keys_command() -> None:
     """Make and show this node's key; pin the keys of others.
 
-    Triggers, requests and replies are signed. A node believes those whose keys are pinned on it,
-    and, where identity.ca is set, those with a certificate of that CA. docs/keys.md has the rest.
+    Triggers, requests and replies are signed. A node trusts pinned keys and, if identity.ca is set,
+    certificates of that CA. See docs/keys.md.
     """

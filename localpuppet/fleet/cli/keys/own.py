@@ -16,12 +16,12 @@ from localpuppet.node.wiring.node import NodeWiring
     epilog="""\b
 Examples:
   localpuppet keys init
-  localpuppet keys init --replace      somebody may have copied the old one
+  localpuppet keys init --replace      if the old key may have leaked
 
 Exit codes: 0 made, 1 the disk refused, 2 there is a key already.
 """,
 )
-@click.option("--replace", is_flag=True, help="Also where there is a key; the old one is lost.")
+@click.option("--replace", is_flag=True, help="Replace an existing key; the old one is lost.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
@@ -79,7 +79,7 @@ def _own(identity: Identity) -> dict[str, Any]:
 
     certificate = identity.certificate()
     if certificate is None:
-        name = identity.name()  # first: a name that is refused is what the user has to hear of
+        name = identity.name()  # first: a refused name is the error to report
         public = identity.own_key.load().public_key()
         return {
             "name": name,
@@ -87,7 +87,7 @@ def _own(identity: Identity) -> dict[str, Any]:
             "fingerprint": fingerprint(public),
             "pem": public_pem(public).decode(),
         }
-    identity.signer(make=False)  # whether the private key is there and its own
+    identity.signer(make=False)  # checks that the private key exists and matches
     return {
         "name": identity.name(),
         "kind": "certificate",

@@ -28,7 +28,7 @@ Exit codes: 0 trusted now (or already), 2 NAME or FILE is refused, 3 another key
 )
 @click.argument("name")
 @click.argument("file")
-@click.option("--replace", is_flag=True, help="Also where another key of NAME is pinned.")
+@click.option("--replace", is_flag=True, help="Replace another pinned key of NAME.")
 @click.option(
     "--fingerprint",
     "wanted",
@@ -42,8 +42,8 @@ def trust_command(
 ) -> None:
     """Pin the public key in FILE ('-' for standard input) as that of NAME.
 
-    NAME is a node's name, or a person's (alice, whose caller id is choria=alice). What it may do
-    is for the policy file to say.
+    NAME is a node's name, or a person's (alice, whose caller id is choria=alice). The policy file
+    decides what NAME may do.
     """
     from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public
 
@@ -84,7 +84,7 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
     rows = []
     for name in trusted.names():
         key = trusted.get(name)
-        if key is not None:  # removed in this moment
+        if key is not None:  # it may have been removed just now
             rows.append((name, fingerprint(key)))
     if as_json:
         trusted_keys = [{"name": name, "fingerprint": print_of} for name, print_of in rows]
@@ -95,7 +95,7 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
         return
     width = render.columns()
     if width is not None and width < max(len(name) + len(key) + 2 for name, key in rows):
-        render.emit("\n".join(f"{name}\n  {key}" for name, key in rows))  # never cut one off
+        render.emit("\n".join(f"{name}\n  {key}" for name, key in rows))  # never cut a key off
         return
     render.emit(render.table(("NAME", "FINGERPRINT"), rows))
 
@@ -114,14 +114,14 @@ Exit codes: 0 forgotten, 1 the disk refused, 2 no key of NAME is pinned.
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def revoke_command(node: NodeWiring, name: str, as_json: bool) -> None:
-    """Forget the pinned key of NAME: what it signs is refused from now on."""
+    """Forget the pinned key of NAME: its signatures are refused from now on."""
     signer = SignerName.parse(name)
     Identity(node).trusted.remove(signer)
     ca = peers(node).identity.ca
     if as_json:
         render.emit_json({"schema": 1, "name": signer, "certificates": ca is not None})
         return
-    render.emit(f"{signer} is trusted no more")
+    render.emit(f"{signer} is no longer trusted")
     if ca is not None:
         render.QuietObserver().note(
             f"a certificate of {signer} by {ca} still is: revoke it at the CA"

@@ -1,4 +1,4 @@
-"""What the record of a run holds about other nodes, as `why` and `report` show it.
+"""Shows what the record of a run holds about other nodes, for `why` and `report`.
 
 shared by verbs: `changes`, `collected`.
 """

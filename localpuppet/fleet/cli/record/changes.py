@@ -1,4 +1,4 @@
-"""Which nodes changed which answers, so that a run followed, as `why` shows it."""
+"""Shows, for `why`, which changes of other nodes caused a run."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,14 +12,14 @@ from localpuppet.node.cli import render
 
 _BECAME = {
     ChangeKind.JOINED: "is in the answer now",
-    ChangeKind.LEFT: "is not in the answer any more",
-    ChangeKind.CHANGED: "is told of otherwise",
-    ChangeKind.ELSEWHERE: "says something else of itself",
+    ChangeKind.LEFT: "is no longer in the answer",
+    ChangeKind.CHANGED: "has other data in the answer now",
+    ChangeKind.ELSEWHERE: "is not in the answer; its published data changed",
 }
 
 
 def changes(request: Mapping[str, Any]) -> str:
-    """Return which nodes changed which answers, so that a run followed; nothing where none did.
+    """Return the nodes whose changes of an answer caused a run; empty if there are none.
 
     Args:
         request: `request.json` of the run.

@@ -1,4 +1,4 @@
-"""What a run exported and collected, as `why` and `report` show it."""
+"""Shows, for `why` and `report`, what a run exported and collected."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ SHOWN = 5
 
 
 def lines(collected: Sequence[CollectorRecord], exported: int) -> str:
-    """Return a paragraph with its heading, or nothing where nothing was exported or collected.
+    """Return a paragraph with its heading; empty if the run exported and collected nothing.
 
     Args:
         collected: The run's collectors.
@@ -26,13 +26,13 @@ def lines(collected: Sequence[CollectorRecord], exported: int) -> str:
 
 
 def would_take(collected: Sequence[CollectorRecord]) -> str:
-    """Return a paragraph with its heading on what collectors would get now, or nothing for none."""
+    """Return a paragraph with its heading on what collectors would get now; empty for none."""
     heading = click.style("The collectors of the newest run would get now", dim=True)
     return "\n".join([heading, *collectors(collected)]) if collected else ""
 
 
 def collectors(collected: Sequence[CollectorRecord]) -> list[str]:
-    """Return lines about collectors: what each got of whom, and what is left out."""
+    """Return lines about collectors: their resources by node, and what they left out."""
     shown = []
     for one in collected:
         shown.append(f"  {one_line(one.text)}")
