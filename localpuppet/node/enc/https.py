@@ -1,4 +1,4 @@
-"""Fetching a document over https: the rules of `base.http`, without redirects.
+"""Gets documents over https by the rules of `base.http`, without redirects.
 
 A redirect could lead to another host; the site names the right URL.
 """
@@ -13,9 +13,9 @@ class Https:
     """An https client.
 
     Args:
-        ca: PEM file with the authorities to trust; `None` for the system's.
+        ca: PEM file with the trusted authorities; `None` for the system's.
         timeout: Seconds for the whole exchange.
-        certificate: The client's certificate and its key; `None` to show none.
+        certificate: The client's certificate and its key; `None` for no client certificate.
     """
 
     def __init__(
@@ -29,9 +29,10 @@ class Https:
         """Return the body of `url`.
 
         Raises:
-            InvalidInputError: The URL or the file of authorities is refused, or the body is larger
-                than `limit` bytes.
-            UnavailableError: No answer in time, no trust in the server, or another status than 200.
+            InvalidInputError: The URL or the CA file is refused, or the body is larger than `limit`
+                bytes.
+            UnavailableError: The server sends no answer in time, is not trusted, or answers with a
+                status other than 200.
         """
         from localpuppet.base import http  # 40 ms that a local input must not pay
 

@@ -1,7 +1,7 @@
-"""A client for metadata services: plain http to one address, one second a question.
+"""A client for metadata services: plain http to one address, one second for each request.
 
-Nothing is resolved, no proxy is asked, no redirect followed: the answer comes from the address that
-was meant, or there is none.
+The client resolves no name, uses no proxy and follows no redirect: only the intended address can
+answer.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ class MetadataClient:
     """A client of one metadata service.
 
     Args:
-        server: Where the service is.
+        server: The service's address.
         port: Its port.
-        timeout: Seconds for one question, from the connection to the last byte.
+        timeout: Seconds for one request, from the connection to the last byte.
     """
 
     def __init__(

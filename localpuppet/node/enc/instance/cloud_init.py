@@ -1,7 +1,7 @@
-"""Reads what cloud-init found out about this machine, whichever cloud it is in.
+"""Reads the instance data that cloud-init found, in whichever cloud this machine is.
 
-`instance-data.json` in cloud-init's run directory is of this boot; the user data lies beside what
-else cloud-init keeps of that very instance, for root alone
+`instance-data.json` in cloud-init's run directory is of this boot. The user data is in cloud-init's
+directory of that instance, readable by root alone
 (https://cloudinit.readthedocs.io/en/latest/explanation/instancedata.html).
 """
 
@@ -14,16 +14,16 @@ from localpuppet.node.enc.instance.places import CloudInitFiles
 SOURCE = "cloud-init"
 MAX_INSTANCE_DATA = 4 * 1024 * 1024
 HINT = "'instance_data: {cloud_init: false}' in localpuppet.yaml does without it"
-# What cloud-init calls the cloud where it found none.
+# cloud-init's name of the cloud if it found none.
 _NO_CLOUD = "none"
 
 
 def read_cloud_init(files: CloudInitFiles) -> InstanceData | None:
-    """Return what cloud-init knows; `None` where it did not run or found no cloud.
+    """Return cloud-init's instance data; `None` if it did not run or found no cloud.
 
     Raises:
         InvalidInputError: A file is refused.
-        UnavailableError: cloud-init has not got so far yet.
+        UnavailableError: cloud-init has not found the data yet.
     """
     path = files.run_dir / "instance-data.json"
     if not is_file(path):

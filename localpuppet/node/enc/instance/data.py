@@ -1,8 +1,4 @@
-"""What a cloud says of one machine, whichever cloud it is.
-
-Owns: the value, and what an instance's id may be. Refuses to know: where the data came from, and
-what becomes of it.
-"""
+"""Instance data, independent of its source, and the format of an instance's id."""
 
 import base64
 import binascii
@@ -22,12 +18,12 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceData:
-    """What the cloud says of this machine.
+    """The cloud's data about this machine.
 
     Attributes:
-        source: Who said it: `cloud-init`, or the name of a service.
+        source: `cloud-init`, or the name of a metadata service.
         instance_id: The machine's name in its cloud.
-        user_data: What whoever started the machine gave along; empty for nothing.
+        user_data: The data that the user passed when starting the machine; may be empty.
     """
 
     source: str
@@ -41,7 +37,7 @@ class InstanceData:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, where: str) -> "InstanceData":
-        """Return the data.
+        """Return the instance data in JSON form.
 
         Raises:
             InvalidInputError: The fields are not those of instance data.
@@ -67,7 +63,7 @@ class InstanceData:
 
 
 def parse_instance_id(text: str) -> str:
-    """Return an instance's id: letters, digits and `._:-`, at most 255 of them.
+    """Return an instance's id: up to 255 letters, digits and `._:-`.
 
     Raises:
         InvalidInputError: The text is not an instance's id.

@@ -1,9 +1,9 @@
-"""Names of facts that instance data never gives: Facter's and Puppet's own.
+"""Names of facts that instance data never sets: Facter's and Puppet's own.
 
 A fact that Facter does not find on this machine (`ec2_metadata` elsewhere, `mtu_eth9` without that
-card) is as much Facter's as one that it finds: code that asks for it believes Facter. So the names
-of every system that Facter knows stand here, those of its legacy facts with them
-(`Facter::Config::FACT_GROUPS` and `FACT_NAME`, `ALIASES` of `lib/facter/facts/` in Facter 4.3).
+card) is also Facter's: code that reads it trusts Facter. So the list has the names of all systems
+that Facter supports, with its legacy facts (`Facter::Config::FACT_GROUPS` and `FACT_NAME`,
+`ALIASES` of `lib/facter/facts/` in Facter 4.3).
 """
 
 import re
@@ -30,7 +30,7 @@ _PUPPET = (*RESERVED_PARAMETERS, "certname", "pe_*", "puppetversion")
 
 
 def is_own_fact(name: str) -> bool:
-    """Return whether a fact of that name, in lower case, is Facter's or Puppet's to give."""
+    """Return whether a fact's name, in lower case, is reserved for Facter or Puppet."""
     return _own().match(name) is not None
 
 

@@ -1,11 +1,11 @@
-"""Which facts instance data gives, and which of them leave the node.
+"""Derives facts from instance data, and decides which of them leave the node.
 
 - `instance_id` is a fact.
-- A line `key=value` of the user data is a fact; a comment's sign before the key does not count, so
-  that a line of a script may be one: `#role=web`. The key begins the line and is a name; the last
-  of several lines with one key wins, as in a shell. Other lines are somebody else's.
-- Facter's own facts and Puppet's are never given, and neither is a second `instance_id`.
-- User data that is an input, and what is not text, has no such lines.
+- A line `key=value` of the user data is a fact. Comment signs before the key are ignored, so that a
+  line of a script may be a fact: `#role=web`. The key begins the line and is a name. If a key
+  occurs several times, the last line wins, as in a shell. Other lines are ignored.
+- User data never sets Facter's own facts, Puppet's, or a second `instance_id`.
+- User data that is an input, or that is not text, has no such lines.
 
 Example: `facts_of(data).facts == {"instance_id": "i-0a1b", "role": "web"}`.
 """
@@ -21,18 +21,18 @@ from localpuppet.node.enc.instance.fact_names import is_own_fact
 MAX_FACTS = 256
 MAX_VALUE = 4096
 INSTANCE_ID = "instance_id"
-# What a node tells of itself in any case: what it is for.
+# Facts that leave the node in any case: its role.
 _PUBLISHED = frozenset({"role"})
 _LINE = re.compile(r"(?:#+[ \t]*)?([A-Za-z][A-Za-z0-9_]{0,63})[ \t]*=(.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceFacts:
-    """The facts that instance data gives.
+    """The facts in instance data.
 
     Attributes:
         facts: Values by name; all of them text.
-        left_out: Names of those that it does not give → why, in a few words.
+        left_out: Names of refused facts → the reason, in a few words.
     """
 
     facts: Mapping[str, str]
@@ -53,9 +53,9 @@ def facts_of(data: InstanceData) -> InstanceFacts:
 
 
 def withheld(names: Iterable[str]) -> frozenset[str]:
-    """Return which of the facts that came from instance data leave the node only if a site says so.
+    """Return which facts from instance data leave the node only if the settings name them.
 
-    User data holds secrets more often than not; what the node is for is there to be told.
+    User data often holds secrets; the role is meant for publishing.
 
     Args:
         names: The facts that a run had from instance data: `instance_facts` of its request.

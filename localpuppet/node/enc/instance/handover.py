@@ -1,8 +1,8 @@
-"""Hands facts to Puppet: a file for root alone, and the variable that names it.
+"""Passes facts to Puppet: in a file for root alone, and a variable that names it.
 
-Not the environment itself, and not a command line: user data often holds secrets, and what Puppet
-starts inherits the one while everybody reads the other. Our Ruby reads the file:
-`modules/localpuppet/localpuppet/lib/facter/localpuppet_instance.rb`.
+The facts are neither in the environment, which Puppet's child processes inherit, nor on a command
+line, which all users can read: user data often holds secrets. localpuppet's Ruby code reads the
+file: `modules/localpuppet/localpuppet/lib/facter/localpuppet_instance.rb`.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ _FILE = Path("instance", "facts.json")
 
 
 def hand_over(facts: Mapping[str, str], directory: Path) -> Path | None:
-    """Write facts down for Puppet; return the file, `None` where there are none.
+    """Write facts to a file for Puppet; return the file, or `None` without facts.
 
-    What an earlier call has left goes when there are none any more.
+    Without facts, this removes the file of an earlier call.
 
     Args:
         facts: Values by name.
-        directory: Our own directory, below which the file is.
+        directory: A directory of localpuppet, below which the file is.
     """
     path = directory / _FILE
     if not facts:

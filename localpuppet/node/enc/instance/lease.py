@@ -1,11 +1,11 @@
-"""A DHCP lease, as a DHCP client wrote it down: where CloudStack's metadata service is.
+"""Parses the DHCP lease that names CloudStack's metadata service, from the DHCP client's file.
 
-CloudStack has no fixed address for it: the virtual router, which gave the lease, answers. Whoever
-gave the lease says where that router is, so a router elsewhere than on the lease's own subnet is
-refused: nobody makes this node talk to a machine of his choice by an answer to DHCP.
+CloudStack has no fixed address for the service: the virtual router, which granted the lease,
+answers. A router outside of the lease's own subnet is refused, so that a forged DHCP reply cannot
+make this node talk to any machine.
 
-Two forms are read: dhclient's (dhclient.leases(5); of several leases in one file the last counts),
-one statement a line, and systemd-networkd's, `KEY=VALUE`.
+Two formats are read: dhclient's (dhclient.leases(5); of several leases in one file the last
+counts), one statement on each line, and systemd-networkd's, `KEY=VALUE`.
 """
 
 import ipaddress
@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 from localpuppet.base.errors import InvalidInputError
 
-# A subnet wider than 10.0.0.0/8 would take anybody in.
+# A subnet wider than 10.0.0.0/8 would admit almost any server.
 MIN_PREFIX = 8
 _DHCLIENT = re.compile(r"^lease \{", re.MULTILINE)
 _FORMS = (
@@ -28,7 +28,7 @@ _QUAD = r"([0-9.]{7,15})"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DhcpLease:
-    """What a DHCP server gave this machine.
+    """A DHCP lease of this machine.
 
     Attributes:
         address: This machine's address.
@@ -40,7 +40,7 @@ class DhcpLease:
 
 
 def parse_lease(text: str) -> DhcpLease | None:
-    """Return the lease that a client's file tells of; `None` where it tells of none.
+    """Return the lease in a client's file, or `None`.
 
     Raises:
         InvalidInputError: The lease's server is not on its subnet, or an address is malformed.

@@ -10,17 +10,17 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.enc.instance.lease import DhcpLease, parse_lease
 
-# dhclient's, by the distributions' habits; systemd-networkd's, by the number of the card.
+# dhclient's names, as distributions use them; systemd-networkd's, the interface number.
 _NAME = re.compile(r"dhclient(?!6).*lease.*|[0-9]{1,9}")
 MAX_FILES = 256
 
 
 def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> DhcpLease | None:
-    """Return the lease in the file that was written last; `None` where there are no leases.
+    """Return the lease in the newest file; `None` if there are no leases.
 
     Args:
-        directories: Where DHCP clients keep their leases; one that is missing is passed over.
-        owners: Users whose files root takes besides its own.
+        directories: The lease directories of DHCP clients; missing ones are skipped.
+        owners: Users besides root whose files root accepts.
 
     Raises:
         InvalidInputError: A file is refused, or the lease in it.
@@ -37,7 +37,7 @@ def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> Dhc
 
 
 def _files(directories: Sequence[Path]) -> list[Path]:
-    """Return the files of leases, the newest first."""
+    """Return the lease files, the newest first."""
     found: list[tuple[int, Path]] = []
     for directory in directories:
         try:

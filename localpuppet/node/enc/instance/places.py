@@ -1,6 +1,6 @@
-"""Where instance data can come from: what a site's settings name.
+"""The sources of instance data that settings can name.
 
-Apart from what reads it there, because every verb reads the settings.
+They are in a module without readers, because all commands read the settings.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Service(StrEnum):
-    """A metadata service that a site can name."""
+    """A metadata service that settings can name."""
 
     EC2 = "ec2"
     OPENSTACK = "openstack"
@@ -18,11 +18,11 @@ class Service(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudInitFiles:
-    """Where cloud-init keeps what it knows; the names are those of its own settings.
+    """The directories of cloud-init, named as in cloud-init's own settings.
 
     Attributes:
-        run_dir: What is of this boot.
-        cloud_dir: What is kept.
+        run_dir: Data of this boot.
+        cloud_dir: Data that outlives a boot.
     """
 
     run_dir: Path

@@ -1,12 +1,10 @@
 """Asks a metadata service for an instance's id and its user data.
 
-- EC2 is asked with a token of IMDSv2 and never without one: who made this machine fetch a URL
-  for him gets no token, and so nothing.
-- EC2 and OpenStack are at one link-local address, which no setting changes. CloudStack is at the
-  server that gave this machine its lease, and is asked from the address that the lease gave.
-- What is not there (404) is nothing only where nothing is a right answer: no user data.
-
-Owns: what is asked, in which order. Refuses to know: sockets, what becomes of the answers.
+- EC2 is asked with a token of IMDSv2 and never without one: an attacker who makes this machine
+  fetch a URL gets no token, and so no data.
+- EC2 and OpenStack have one link-local address, which no setting changes. CloudStack's service is
+  the DHCP server of this machine's lease, and is asked from the lease's address.
+- A missing document (404) means "none" only if "none" is a valid answer: for user data.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +25,7 @@ from localpuppet.node.enc.instance.places import Service
 LINK_LOCAL = IPv4Address("169.254.169.254")
 MAX_TEXT = 4096
 MAX_METADATA = 256 * 1024
-# The token is asked for again when the service is: once a boot.
+# The token is needed once a boot, as the service is.
 TOKEN_SECONDS = "60"  # noqa: S105 - a lifetime
 HINT = "is this machine in that cloud? see 'instance_data' in localpuppet.yaml"
 
@@ -36,11 +34,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataServer:
-    """Where a metadata service is.
+    """The address of a metadata service.
 
     Attributes:
         address: Its address; it listens on port 80.
-        source: The address of this machine to ask from; `None` for whichever fits.
+        source: The address of this machine to ask from; `None` for any.
     """
 
     address: IPv4Address
@@ -48,7 +46,7 @@ class MetadataServer:
 
 
 class Metadata(Protocol):
-    """A metadata service that can be asked."""
+    """A metadata service."""
 
     def ask(
         self,
@@ -58,7 +56,7 @@ class Metadata(Protocol):
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
     ) -> bytes | None:
-        """Return the body, at most `limit` bytes; `None` where the service has no such thing.
+        """Return the body, at most `limit` bytes; `None` if the service lacks the document.
 
         Raises:
             UnavailableError: The service does not answer in time, or not properly.
@@ -67,11 +65,11 @@ class Metadata(Protocol):
 
 
 def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) -> MetadataServer:
-    """Return where a service is.
+    """Return the address of a service.
 
     Raises:
-        InvalidInputError: A file with leases is refused.
-        UnavailableError: CloudStack is meant, and this machine has no lease.
+        InvalidInputError: A lease file is refused.
+        UnavailableError: The service is CloudStack's, and this machine has no lease.
     """
     if service is not Service.CLOUDSTACK:
         return MetadataServer(address=LINK_LOCAL, source=None)
@@ -86,10 +84,10 @@ def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) ->
 
 
 def ask_service(service: Service, metadata: Metadata) -> InstanceData:
-    """Return what a service says of this machine.
+    """Return a service's data about this machine.
 
     Raises:
-        UnavailableError: The service does not answer, or its answer is not what was asked for.
+        UnavailableError: The service does not answer, or its answer is malformed.
     """
     ask = {Service.EC2: _ec2, Service.OPENSTACK: _openstack, Service.CLOUDSTACK: _cloudstack}
     instance_id, user_data = ask[service](metadata)
@@ -121,7 +119,7 @@ def _cloudstack(metadata: Metadata) -> tuple[str, bytes | None]:
 
 
 def _read(answer: bytes | None, path: str, parse: Callable[[bytes], T]) -> T:
-    """Return what `parse` makes of an answer that must be there."""
+    """Parse a required answer."""
     if answer is None:
         raise UnavailableError("the metadata service does not have it", where=path, hint=HINT)
     try:

@@ -1,9 +1,9 @@
-"""Where this node's instance data comes from: cloud-init, else the service that the site names.
+"""Gets this node's instance data: from cloud-init, else from the service in the settings.
 
-- What cloud-init knows is read each time: its files are of this boot.
-- A service is asked once a boot, and its answer kept. One that does not answer is an error and
-  never "no facts": a manifest that asks for `$role` must not see an outage as another role.
-- Without cloud-init and without a service there is no instance data, and nobody is asked.
+- cloud-init's files are read each time: they are of this boot.
+- A service is asked once a boot, and its answer kept. A missing answer is an error and never "no
+  facts": a manifest that reads `$role` must not see an outage as another role.
+- Without cloud-init and a service, there is no instance data, and no request.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,10 +28,10 @@ class InstanceSource:
     """The instance data of this node.
 
     Attributes:
-        files: Where cloud-init keeps what it knows; `None` not to look.
+        files: The directories of cloud-init; `None` to ignore cloud-init.
         service: The metadata service; `None` for none.
         ask: Asks a service.
-        memory: The file in which a service's answer is kept.
+        memory: The file that keeps a service's answer.
         boot_id: Returns the kernel's id of this boot.
     """
 
@@ -43,12 +43,12 @@ class InstanceSource:
 
     @cached_property
     def data(self) -> InstanceData | None:
-        """The instance data; `None` where this node has none.
+        """The instance data; `None` if this node has none.
 
         Raises:
             InvalidInputError: A file of cloud-init or of a DHCP client is refused.
-            UnavailableError: The service does not answer, or cloud-init has not got so far yet.
-            StateError: The answer cannot be kept.
+            UnavailableError: The service does not answer, or cloud-init has not found the data yet.
+            StateError: The answer cannot be stored.
         """
         found = None if self.files is None else read_cloud_init(self.files)
         if found is not None or self.service is None:
@@ -63,11 +63,11 @@ class InstanceSource:
         return answer
 
     def facts(self) -> Mapping[str, str]:
-        """Return the facts that it gives, by name; none where there is no instance data."""
+        """Return the facts in the instance data, by name; none without instance data."""
         return {} if self.data is None else facts_of(self.data).facts
 
     def input(self) -> bytes:
-        """Return the user data, which is to be an input.
+        """Return the user data, if it is an input.
 
         Raises:
             InvalidInputError: There is no user data, or it is not an input.
@@ -87,16 +87,16 @@ class InstanceSource:
         return self.data.user_data
 
     def forget(self) -> None:
-        """Forget what the service answered, so that it is asked again."""
+        """Delete the service's answer, so that the next call asks again."""
         remove(self.memory)
 
     def _kept(self, service: Service, boot_id: str) -> InstanceData | None:
-        """Return what this service answered in this boot; `None` where it was not asked."""
+        """Return the service's stored answer of this boot; `None` without one."""
         try:
             kept = read_json(self.memory)
             fields = Fields(kept, where=str(self.memory))
             data = InstanceData.from_dict(fields.mapping("data"), where=str(self.memory))
             same = fields.text("boot_id") == boot_id and data.source == service
         except (FileNotFoundError, StateError, InvalidInputError):
-            return None  # nothing kept, damaged, or of another version: the service is asked again
+            return None  # missing, damaged, or of another version: the service is asked again
         return data if same else None
