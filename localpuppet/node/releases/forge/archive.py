@@ -1,7 +1,4 @@
-"""An archive of a module: unpacked by the suspicious reader, and whose it says it is.
-
-Owns: what such an archive must look like. Refuses to know: where it came from.
-"""
+"""Unpacks and copies module archives, and checks that one is the expected module."""
 
 import hashlib
 import re
@@ -30,14 +27,14 @@ def unpack_module(archive: Path, target: Path, *, release: ForgeRelease, budget:
     Args:
         archive: The file.
         target: The directory.
-        release: What it must be.
-        budget: What the release of ours may take that it is for.
+        release: The expected module and version.
+        budget: The limits of the release that needs the module.
 
     Returns:
         The module's directory, below `target`.
 
     Raises:
-        IntegrityError: It is damaged, holds what must not be in one, or is another module.
+        IntegrityError: The archive is damaged, holds a forbidden member, or is another module.
     """
     try:
         top = unpack(archive, target, rules=_RULES, limits=LIMITS, budget=budget)
@@ -66,10 +63,10 @@ def _metadata(file: Path, release: ForgeRelease) -> dict[str, object]:
 
 
 def read_metadata(data: bytes) -> dict[str, object]:
-    """Return what a `metadata.json` says; whatever Puppet reads is read.
+    """Return the content of a `metadata.json`, in any form that Puppet reads.
 
     Raises:
-        InvalidInputError: It is not a JSON object.
+        InvalidInputError: The file is not a JSON object.
     """
     try:
         found = loads(data.decode("utf-8-sig"))
@@ -81,15 +78,15 @@ def read_metadata(data: bytes) -> dict[str, object]:
 
 
 def copy_archive(file: Path, target: Path) -> str:
-    """Copy an archive that others may change meanwhile; return the SHA-256 of what was copied.
+    """Copy an archive that may change meanwhile; return the SHA-256 of the copy.
 
     Args:
         file: The archive.
-        target: A file that is not there yet.
+        target: A file that does not exist yet.
 
     Raises:
-        InvalidInputError: It cannot be read, is not a regular file, is too large, or others could
-            write it.
+        InvalidInputError: The archive cannot be read, is not a regular file, is too large, or is
+            writable by other users.
     """
     sha256 = hashlib.sha256()
     with open_user_file(file, limit=LIMITS.file) as source:

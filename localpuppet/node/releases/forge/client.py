@@ -1,7 +1,7 @@
-"""A forge over https: version 3 of the Puppet Forge's API.
+"""A forge over https: version 3 of the Puppet Forge's API, with a cache of archives.
 
-Owns: which documents are asked for, and the cache of archives, `STATE/forge/SHA256.tar.gz`.
-Invariants: under its digest an archive is whole; what breaks off is kept as a part and resumed.
+An archive in the cache, `STATE/forge/SHA256.tar.gz`, is complete. An interrupted download is kept
+as a part and resumed.
 """
 
 import os
@@ -38,8 +38,8 @@ class Forge:
     Args:
         url: Its URL, without a slash at the end.
         transfer: HTTPS to it.
-        cache: Where archives are kept.
-        progress: Called with the number of documents or archives that are done and of all.
+        cache: The directory of archives.
+        progress: Called with the number of finished documents or archives, and of all.
     """
 
     def __init__(
@@ -56,34 +56,18 @@ class Forge:
         self._progress = progress
 
     def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
-        """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`.
-
-        Raises:
-            InvalidInputError: A module is not there.
-            UnavailableError: The forge cannot be asked.
-        """
+        """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`."""
         return dict(self._several(list(dict.fromkeys(slugs)), self._versions))
 
     def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
-        """Return digests of archives; see `node.releases.forge.ports.ModuleForge`.
-
-        Raises:
-            InvalidInputError: A release is not there.
-            UnavailableError: The forge cannot be asked.
-        """
+        """Return digests of archives; see `node.releases.forge.ports.ModuleForge`."""
         found = self._several(list(dict.fromkeys(releases)), self._release)
         return {release: sha256 for release, (sha256, _) in found}
 
     def archives(
         self, wanted: Mapping[ForgeRelease, str]
     ) -> Generator[tuple[ForgeRelease, Path, str], None, None]:
-        """Bring archives; see `node.releases.forge.ports.ModuleForge`.
-
-        Raises:
-            InvalidInputError: A release is not there.
-            IntegrityError: An archive is not what it was pinned as, or what the forge says.
-            UnavailableError: The forge cannot be had.
-        """
+        """Download archives; see `node.releases.forge.ports.ModuleForge`."""
         make_private(self._cache)
 
         def one(release: ForgeRelease) -> str:
@@ -95,9 +79,9 @@ class Forge:
     def _several(
         self, items: Sequence[_Item], work: Callable[[_Item], _Found]
     ) -> Generator[tuple[_Item, _Found], None, None]:
-        """Do work on items, four at a time; yield each with its result, in their order.
+        """Apply a function to items, four at a time; yield each item with its result, in order.
 
-        Work does not run far ahead of whoever takes its results, and who counts them.
+        At most `AHEAD` results wait for the caller, which counts them.
         """
         left = iter(items)
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -142,7 +126,7 @@ class Forge:
             try:
                 found.append(ModuleVersion.parse(str(item.get("version")), where=slug))
             except InvalidInputError:
-                continue  # a version that nobody can name
+                continue  # not a semantic version
         return found
 
     def _release(self, release: ForgeRelease) -> tuple[str, str]:
@@ -159,7 +143,7 @@ class Forge:
         return sha256, url
 
     def _archive(self, release: ForgeRelease, pinned: str) -> str:
-        """Have the archive in the cache; return its digest."""
+        """Put the archive into the cache; return its digest."""
         if pinned and self._sound(pinned):
             return pinned
         said, url = self._release(release)
@@ -170,7 +154,7 @@ class Forge:
             return expected
         part = self._cache / f".{release.file}.{(expected or 'unknown')[:16]}.part"
         try:
-            if not expected:  # nobody can say that what broke off before was of this file
+            if not expected:  # without a digest, an earlier part may be of another file
                 part.unlink(missing_ok=True)
             self._transfer.file(url, part)
             found = sha256_of(part)

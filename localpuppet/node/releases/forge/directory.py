@@ -1,4 +1,4 @@
-"""A directory of archives as a forge: the mirror of a site without a way out.
+"""A directory of archives as a forge: the mirror of a site without internet access.
 
 forge: {url: file:///srv/forge}      # puppetlabs-stdlib-9.4.1.tar.gz, …
 """
@@ -18,8 +18,8 @@ class DirectoryForge:
     """Archives in a directory, named OWNER-NAME-VERSION.tar.gz.
 
     Args:
-        directory: The directory; whoever keeps the mirror writes there, also while we read.
-        scratch: The state's own directory, for the archive that is being looked at.
+        directory: The directory; the mirror's maintainer may write there at any time.
+        scratch: The state's own directory, for the archive that is being read.
     """
 
     def __init__(self, directory: Path, scratch: Path) -> None:
@@ -27,12 +27,7 @@ class DirectoryForge:
         self._scratch = scratch
 
     def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
-        """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`.
-
-        Raises:
-            InvalidInputError: A module is not there.
-            UnavailableError: The directory is not there.
-        """
+        """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`."""
         return {slug: self._versions(slug) for slug in slugs}
 
     def _versions(self, slug: Slug) -> list[ModuleVersion]:
@@ -53,32 +48,21 @@ class DirectoryForge:
         return found
 
     def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
-        """Return digests of archives; see `node.releases.forge.ports.ModuleForge`.
-
-        Raises:
-            InvalidInputError: A release is not there.
-            UnavailableError: The directory is not there.
-        """
+        """Return digests of archives; see `node.releases.forge.ports.ModuleForge`."""
         self._look()
         return {release: sha256_of(self._file(release)) for release in releases}
 
     def archives(
         self, wanted: Mapping[ForgeRelease, str]
     ) -> Generator[tuple[ForgeRelease, Path, str], None, None]:
-        """Bring archives; see `node.releases.forge.ports.ModuleForge`.
-
-        Raises:
-            InvalidInputError: A release is not there.
-            IntegrityError: An archive is not what it was pinned as.
-            UnavailableError: The directory is not there.
-        """
+        """Copy archives; see `node.releases.forge.ports.ModuleForge`."""
         self._look()
         make_private(self._scratch)
         copy = self._scratch / ".archive"
         try:
             for release, pinned in wanted.items():
                 remove_tree(copy)
-                # What is hashed is what is unpacked, whatever the file is by then.
+                # The hashed copy is unpacked, whatever the file is by then.
                 found = copy_archive(self._file(release), copy)
                 if pinned and found != pinned:
                     raise other_archive(release, pinned=pinned, now=found)

@@ -1,7 +1,7 @@
-"""The archives that a forge has sent, and that nobody needs any more.
+"""Finds and removes old archives in the cache of a forge.
 
-Owns: which may go. An archive is unpacked into the store once, and only a damaged tree, or another
-release with the same module, needs it again: the forge has it then. So age decides.
+An archive is unpacked into the store once. Only a damaged tree, or another release with the same
+module, needs it again, and the forge still has it then. So age decides.
 """
 
 from pathlib import Path

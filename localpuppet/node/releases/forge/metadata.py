@@ -1,6 +1,6 @@
-"""What `metadata.json` of modules asks of other modules, and whether it gets that.
+"""Compares the dependencies in modules' `metadata.json` with the modules of a release.
 
-Owns: that comparison. Whatever cannot be read asks for nothing: Puppet says what it thinks of it.
+Unreadable metadata has no dependencies here: Puppet reports what is wrong with it.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from localpuppet.node.releases.forge.versions import ModuleVersion, Range
 
 
 def read_file(module: Path) -> Mapping[str, object]:
-    """Return the metadata of a module in a directory; nothing where there is none to be read."""
+    """Return the metadata of a module in a directory; empty if it is missing or unreadable."""
     file = module / METADATA
     try:
         if not file.is_file() or file.stat().st_size > MAX_METADATA:
@@ -23,10 +23,10 @@ def read_file(module: Path) -> Mapping[str, object]:
 
 
 def unmet(modules: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
-    """Return what modules ask for and do not get, in words.
+    """Return the unmet dependencies of modules, as texts.
 
     Args:
-        modules: The modules that are there by name, with their metadata.
+        modules: The release's modules by name, with their metadata.
     """
     found = []
     for name in sorted(modules):
@@ -52,5 +52,5 @@ def _problem(item: Mapping[str, object], modules: Mapping[str, Mapping[str, obje
         if Range.parse(wanted, where="").has(version):
             return ""
     except InvalidInputError:
-        return ""  # one of the two is in nobody's grammar
-    return f"{asked} {wanted}, and {version} is there"
+        return ""  # the version or the range is malformed
+    return f"{asked} {wanted}, and the release has {version}"

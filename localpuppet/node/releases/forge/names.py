@@ -1,4 +1,4 @@
-"""Names of the Forge: OWNER/NAME, and those of its own hosts."""
+"""Names of modules of the Forge, OWNER/NAME, and of the public Forge's hosts."""
 
 import re
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ class Slug(str):
         """Return the name.
 
         Raises:
-            InvalidInputError: The text is outside the grammar.
+            InvalidInputError: The text is not OWNER/NAME.
         """
         match = _SLUG.match(text)
         if match is None:
@@ -39,12 +39,12 @@ class Slug(str):
 
     @property
     def dashed(self) -> str:
-        """`OWNER-NAME`, as the API and `metadata.json` write it."""
+        """`OWNER-NAME`, as in the API and in `metadata.json`."""
         return self.replace("/", "-", 1)
 
 
 def is_public(url: str) -> bool:
-    """Return whether a URL is one of the public Forge, by any of the names that it has had."""
+    """Return whether a URL is of the public Forge, under any name that it has had."""
     try:
         return urlsplit(url).hostname in _PUBLIC
     except ValueError:

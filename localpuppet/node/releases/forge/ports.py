@@ -32,48 +32,48 @@ class ForgeRelease:
 
 
 class ModuleForge(Protocol):
-    """A place that has archives of modules."""
+    """A forge: a source of module archives."""
 
     def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
-        """Return the versions of modules that can be had, several modules at a time.
+        """Return the available versions of modules, several modules at a time.
 
         Raises:
-            InvalidInputError: A module is not there.
-            UnavailableError: The forge cannot be asked.
+            InvalidInputError: A module does not exist.
+            UnavailableError: The forge is unreachable.
         """
         ...
 
     def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
-        """Return the SHA-256 of archives as the forge says it; empty where it says none.
+        """Return the SHA-256 of archives as the forge reports it; empty if it reports none.
 
         Raises:
-            InvalidInputError: A release is not there.
-            UnavailableError: The forge cannot be asked.
+            InvalidInputError: A release does not exist.
+            UnavailableError: The forge is unreachable.
         """
         ...
 
     def archives(
         self, wanted: Mapping[ForgeRelease, str]
     ) -> Generator[tuple[ForgeRelease, Path, str], None, None]:
-        """Bring archives, several at a time.
+        """Get archives, several at a time.
 
         Args:
-            wanted: Releases, and the SHA-256 that each was pinned with; empty for none.
+            wanted: Releases, and the pinned SHA-256 of each; empty for none.
 
         Yields:
-            Release, its archive, and the SHA-256 of that, in any order. Whoever takes one has it
-            until the generator goes on.
+            Release, its archive, and the archive's SHA-256, in any order. The archive exists until
+            the generator resumes.
 
         Raises:
-            InvalidInputError: A release is not there.
-            IntegrityError: An archive is not what it was pinned as, or what the forge says.
-            UnavailableError: The forge cannot be had.
+            InvalidInputError: A release does not exist.
+            IntegrityError: An archive's digest differs from the pin, or from the forge's.
+            UnavailableError: The forge is unreachable.
         """
         ...
 
 
 def other_archive(release: ForgeRelease, *, pinned: str, now: str) -> IntegrityError:
-    """Return the alarm of an archive that is not what was pinned."""
+    """Return the error for an archive that differs from its pin."""
     return IntegrityError(
         f"the archive has other bytes: it was {pinned[:16]}…, now it is {now[:16]}…",
         where=str(release),

@@ -1,10 +1,10 @@
-"""A reader of tar files that may be hostile: release packs, archives of the Forge.
+"""Unpacks tar files that may be hostile: release packs, archives of the Forge.
 
-The reader is not tarfile's: it takes the few kinds of members that are asked for and refuses
-everything else before anything is made on disk. Invariants: what is unpacked is below the target,
-and goes through directories only that this call has made; memory does not depend on the file.
+This is not tarfile's reader: it accepts the few kinds of members that callers need, and refuses the
+others before it creates anything on disk. It does not check the digest of the file.
 
-Owns: headers, names, limits. Refuses to know: whether the bytes are the right ones.
+Invariants: unpacked files are below the target, and reached only through directories that this call
+has created; memory does not depend on the file.
 """
 
 import gzip
@@ -28,7 +28,7 @@ MAX_NAME = 4096
 MODES = {"directory": 0o755, "executable": 0o555, "file": 0o444}
 _OCTAL = re.compile(rb"[0-7]{1,11}\Z")
 _END = bytes(BLOCK)
-# How many slashes the name of a tree in a pack has: ID/objects/SHA256.
+# The number of slashes in the name of a tree in a pack: ID/objects/SHA256.
 _TREE = 2
 _LONG = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
 SYMLINK = tarfile.SYMTYPE
@@ -39,14 +39,14 @@ MAX_PAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TarRules:
-    """What a file must look like.
+    """The allowed form of a tar file.
 
     Attributes:
         top: The one name at its top.
-        hint: Where such a file comes from, for messages.
-        foreign: Whether other programs write such files, each in its way: members of directories
-            are not needed, `./` may be before names, extended headers
-            (pax) are read, and symlinks are left out, as r10k leaves them out.
+        hint: The origin of such files, for messages.
+        foreign: Whether other programs write such files. Then directories need no members, names
+            may start with `./`, extended headers (pax) are read, and symlinks are left out, as r10k
+            leaves them out.
     """
 
     top: re.Pattern[bytes]
@@ -67,23 +67,24 @@ def unpack(
     Args:
         file: The file.
         target: An empty directory.
-        rules: What the file must look like.
-        limits: What it may take.
-        budget: What others may take with it, where it is not alone.
+        rules: The allowed form.
+        limits: The limits of this file.
+        budget: The limits that this file shares with others; `None` for none.
 
     Returns:
         The directory below `target` that has the one name at its top.
 
     Raises:
-        InvalidInputError: It cannot be read, is not a regular file, or others could write it.
-        IntegrityError: It is not a tar file, is damaged or too large, or holds what must not be in
-            one.
+        InvalidInputError: The file cannot be read, is not a regular file, or is writable by other
+            users.
+        IntegrityError: The file is not a tar file, is damaged or too large, or holds a forbidden
+            member.
     """
     where = str(file)
     with open_user_file(file, limit=limits.file) as raw:
         start = raw.read(2)
         raw.seek(0)
-        # A plain tar is fine: somebody else has unpacked it.
+        # A plain tar is accepted, too: it may have been decompressed on the way.
         packed = start == b"\x1f\x8b"
         stream: _Stream = gzip.GzipFile(fileobj=raw) if packed else raw
         try:
@@ -108,7 +109,7 @@ class _Stream(Protocol):
 
 
 class _Unpacking:
-    """One file on its way to disk."""
+    """The state of unpacking one file."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class _Unpacking:
             self._make(member)
         if not self._top:
             raise IntegrityError("is empty", where=self._where)
-        # A tree knows files and links only: what no digest covers must not come in.
+        # A tree knows files and links only: no digest covers an empty directory.
         empty = min((name for name in self._childless if name.count(b"/") > _TREE), default=None)
         if empty is not None:
             raise self._refuse("is an empty directory", empty)
@@ -194,7 +195,7 @@ class _Unpacking:
                 raise self._refuse(error.what, member.name) from error
 
     def _extended(self, member: "_Member") -> dict[bytes, bytes]:
-        """Return what an extended header says: records `LENGTH NAME=VALUE`."""
+        """Return the records `LENGTH NAME=VALUE` of an extended header."""
         if member.size > MAX_PAX:
             raise self._refuse("an extended header is too long", member.name)
         data = self._read(-(-member.size // BLOCK) * BLOCK)[: member.size]
@@ -218,7 +219,7 @@ class _Unpacking:
         return replace(member, name=name, target=target)
 
     def _parse(self, block: bytes) -> "_Member":
-        """Return what a header says; its checksum says nothing that the digests do not."""
+        """Return the member of a header. Its checksum is ignored: digests cover more."""
         if block[257:262] != b"ustar":
             raise IntegrityError("is not a tar file", where=self._where)
         name = block[:100].partition(b"\0")[0]
@@ -242,10 +243,10 @@ class _Unpacking:
         if self._rules.foreign:
             name = name.removeprefix(b"./")
         if is_directory or member.kind == SYMLINK:
-            if member.size:  # it would be taken for headers
+            if member.size:  # it would be read as headers
                 raise self._refuse("is not an ordinary file, directory or symlink", name)
             if self._rules.foreign:
-                # Directories are made for what is in them: a tree has no empty ones.
+                # Directories are created for their files: a tree has no empty ones.
                 return
         inside = self._enter(name)
         # Bytes and os, not pathlib: a pack has ten thousand of these.
@@ -265,10 +266,10 @@ class _Unpacking:
             else:
                 raise self._refuse("is not an ordinary file, directory or symlink", name)
         except FileExistsError as error:
-            raise self._refuse("is there twice", name) from error
+            raise self._refuse("occurs twice", name) from error
 
     def _enter(self, name: bytes) -> bytes:
-        """Hold a member's name against the rules, and have its directory.
+        """Check a member's name by the rules, and ensure that its directory exists.
 
         Returns:
             Its path below the one name at the top.
@@ -287,7 +288,7 @@ class _Unpacking:
         return inside
 
     def _make_parents(self, name: bytes) -> None:
-        """Make the directories of a member that no member has made."""
+        """Create the directories of a member that have no members of their own."""
         parts = name.split(b"/")[:-1]
         for count in range(1, len(parts) + 1):
             directory = b"/".join(parts[:count])
@@ -296,7 +297,7 @@ class _Unpacking:
             try:
                 os.mkdir(self._target + b"/" + directory)  # noqa: PTH102
             except FileExistsError as error:
-                raise self._refuse("is there twice", directory) from error
+                raise self._refuse("occurs twice", directory) from error
             self._made.add(directory)
 
     def _make_file(self, member: "_Member", path: bytes) -> None:

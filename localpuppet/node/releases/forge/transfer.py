@@ -1,7 +1,7 @@
-"""HTTPS as a forge needs it: documents, and archives that are resumed where they broke off.
+"""Gets documents and archives of a forge over HTTPS, and resumes interrupted downloads.
 
-Owns: what is tried again, and what a status means. Trust, redirects, proxies, deadlines and where
-the token may go follow `base.http`.
+This module decides which errors are retried, and what a status means. Trust, redirects, proxies,
+deadlines and the receivers of the token follow `base.http`.
 """
 
 from collections.abc import Callable
@@ -23,17 +23,17 @@ _Received = TypeVar("_Received")
 
 
 class MissingError(Exception):
-    """The server says that there is nothing of that name."""
+    """The server has no document of that name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How a forge is reached.
+    """The connection settings of a forge.
 
     Attributes:
         url: Its URL, without a slash at the end.
-        ca: PEM file with the authorities to trust; `None` for the system's.
-        proxy: The proxy's URL; `None` for what the environment says.
+        ca: PEM file with the trusted authorities; `None` for the system's.
+        proxy: The proxy's URL; `None` for the one in the environment.
         token: Sent to the forge's own origin; empty for none.
         timeout: Seconds without a byte.
         total: Seconds for one document or archive.
@@ -51,7 +51,7 @@ class Transfer:
     """Gets documents and files.
 
     Args:
-        access: How the forge is reached.
+        access: The connection settings.
     """
 
     def __init__(self, access: Access) -> None:
@@ -62,10 +62,11 @@ class Transfer:
         """Return a document.
 
         Raises:
-            MissingError: The server has none.
-            UnavailableError: No answer in time, no trust in the server, or another status.
-            IntegrityError: It is larger than 16 MiB.
-            InvalidInputError: The URL, or the file of authorities, is refused.
+            MissingError: The server does not have it.
+            UnavailableError: The server sends no answer in time, is not trusted, or answers with
+                another status.
+            IntegrityError: The document is larger than 16 MiB.
+            InvalidInputError: The URL or the CA file is refused.
         """
 
         def receive(deadline: http.Deadline) -> bytes:
@@ -76,21 +77,21 @@ class Transfer:
         return self._attempt(receive, url)
 
     def file(self, url: str, part: Path) -> None:
-        """Bring a file; what is in `part` already is not asked for again.
+        """Download a file; the bytes that are in `part` already are not requested again.
 
         Raises:
-            MissingError: The server has none.
-            UnavailableError: It could not be had whole.
-            IntegrityError: It is larger than an archive may be.
-            InvalidInputError: The URL, or the file of authorities, is refused.
+            MissingError: The server does not have it.
+            UnavailableError: The download stays incomplete.
+            IntegrityError: The file is larger than an archive may be.
+            InvalidInputError: The URL or the CA file is refused.
         """
 
         def receive(deadline: http.Deadline) -> None:
             start = part.stat().st_size if part.exists() else 0
             with self._open(url, deadline, start=start) as answer:
                 if answer.status == 416 and start:
-                    part.unlink()  # is it whole, or another file now?
-                    raise http.HttpError("the forge has no more of it")
+                    part.unlink()  # it is complete, or of another file
+                    raise http.HttpError("the forge rejected the range of a resumed download")
                 _refuse_status(answer.status, url)
                 resumed = answer.status == 206
                 with part.open("ab" if resumed else "wb") as file:
@@ -112,7 +113,7 @@ class Transfer:
         return self._client.open(request, deadline)
 
     def _attempt(self, receive: Callable[[http.Deadline], _Received], url: str) -> _Received:
-        """Return what `receive` does; another attempt may help where a connection broke."""
+        """Return the result of `receive`; retry after a broken connection."""
         where = url_without_secrets(url)
         deadline = http.Deadline(self._access.total, silence=self._access.timeout)
         for left in reversed(range(ATTEMPTS)):
@@ -131,7 +132,7 @@ class Transfer:
 
 
 def _refuse_status(status: int, url: str) -> None:
-    """Raise what a status means that brings no body; a broken server may recover."""
+    """Raise the error of a status without a body; server errors may be retried."""
     if status in (200, 206):
         return
     if status in (404, 410):

@@ -1,8 +1,8 @@
 """Versions of modules, and ranges of them, as Puppet's metadata.json and `mod` write them.
 
 A version is that of Semantic Versioning 2.0.0. A range is `latest`, one version, or comparators:
-`>= 1.0.0 < 2.0.0`, `1.x`, `1.2.x`, `~ 1.2`, `^ 1.2`, `1.0.0 - 2.0.0`, joined by `||`. A
-pre-release is in a range only where the range names one: nobody wants one by accident.
+`>= 1.0.0 < 2.0.0`, `1.x`, `1.2.x`, `~ 1.2`, `^ 1.2`, `1.0.0 - 2.0.0`, joined by `||`. A pre-release
+is in a range only if the range names one.
 
     newest(Range.parse(">= 1.0.0 < 2.0.0", where=""), versions)
 """
@@ -51,11 +51,11 @@ class ModuleVersion(str):
 
     @property
     def order(self) -> _Order:
-        """What versions are compared by; build metadata does not count."""
+        """The sort key of the version; build metadata does not count."""
         match = _VERSION.match(self)
         if match is None:
             raise ValueError(f"{self!r} was not parsed")
-        # A version stands after its pre-releases: (2, …) is more than any identifier of theirs.
+        # A version follows its pre-releases: (2, …) is greater than any of their identifiers.
         pre = match[4].split(".") if match[4] else None
         marks = tuple(_mark(part) for part in pre) if pre else ((2, 0, ""),)
         return int(match[1]), int(match[2]), int(match[3]), marks
@@ -72,11 +72,11 @@ def _mark(part: str) -> tuple[int, int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Which versions will do.
+    """A range of versions.
 
     Attributes:
-        text: As somebody wrote it.
-        alternatives: Each a list of conditions that must all hold.
+        text: The original text.
+        alternatives: Lists of conditions; in one of them, all must be true.
         names_prerelease: Whether it names a pre-release, so that pre-releases count.
     """
 
@@ -89,7 +89,7 @@ class Range:
         """Return the range.
 
         Raises:
-            InvalidInputError: The text is outside the grammar.
+            InvalidInputError: The text is not a range.
         """
         try:
             if len(text) > MAX_TEXT:
@@ -108,7 +108,7 @@ class Range:
 
     @property
     def exact(self) -> ModuleVersion | None:
-        """The one version that the range is; `None` when it has more."""
+        """The only version in the range; `None` if it has more."""
         text = self.text.strip().removeprefix("=").strip()
         return ModuleVersion(text) if _VERSION.match(text) else None
 
@@ -123,7 +123,7 @@ class Range:
 
 
 def newest(wanted: Range, versions: Iterable[ModuleVersion]) -> ModuleVersion | None:
-    """Return the highest version in a range; `None` when none is."""
+    """Return the highest version in a range, or `None`."""
     return max(
         (version for version in versions if wanted.has(version)),
         key=lambda version: version.order,
@@ -190,7 +190,7 @@ def _bumped(numbers: list[int], place: int) -> list[int]:
 
 
 def _order(numbers: list[int]) -> _Order:
-    """Return where a version with these numbers starts, its pre-releases left before it."""
+    """Return the sort key of the version with these numbers, which follows its pre-releases."""
     major, minor, patch = [*numbers, 0, 0, 0][:3]
     return major, minor, patch, ((2, 0, ""),)
 
