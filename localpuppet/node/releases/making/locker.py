@@ -93,7 +93,7 @@ class LockWriter:
             drafts = resolve_modules(
                 manifest.modules,
                 kept={} if update is not None and not update else old.modules,
-                anew=update or (),
+                update=update or (),
                 repository=self._repository,
                 forge=self._supply.forge,
                 failed=failed,

@@ -29,7 +29,7 @@ RECORD = "release.json"
 SUMS = "SHA256SUMS"
 _ID = re.compile(r"[0-9a-f]{64}\Z")
 _SEALED = {0o444, 0o555}
-# A file system, or the kernel's protection of links, says no: then the bytes are copied.
+# If the file system or the kernel's protection of links refuses a link, the bytes are copied.
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
@@ -41,20 +41,20 @@ class Package:
         directory: Its path.
         data: The bytes of its `release.json`.
         app: The release that it names, unchecked.
-        ours: Whether it is a temporary copy whose trees can be moved.
+        temporary: Whether it is a copy whose trees can be moved.
         where: Its name in messages: its directory, or its pack.
     """
 
     directory: Path
     data: bytes
     app: object
-    ours: bool
+    temporary: bool
     where: str
 
     @property
     def file(self) -> str:
         """The name of its record in messages."""
-        return f"{self.where}{': ' if self.ours else '/'}{RECORD}"
+        return f"{self.where}{': ' if self.temporary else '/'}{RECORD}"
 
     def take(self, sha256: str, target: Path) -> None:
         """Make the tree `sha256` available as `target`, unverified.
@@ -69,7 +69,7 @@ class Package:
         if tree.is_symlink() or not tree.is_dir():
             raise IntegrityError(f"does not hold the tree {sha256[:16]}…", where=self.where)
         try:
-            if self.ours:
+            if self.temporary:
                 tree.rename(target)
             else:
                 copy_tree(tree, target, link=True)
@@ -111,7 +111,7 @@ def load(directory: Path, *, pack: Path | None = None) -> Package:
         directory=directory,
         data=data,
         app=record.get("app"),
-        ours=pack is not None,
+        temporary=pack is not None,
         where=where,
     )
 

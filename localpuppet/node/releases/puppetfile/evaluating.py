@@ -25,7 +25,7 @@ MAX_WORDS = 65536
 MAX_PROCESSES = 64
 SIGNALLED = 128  # A shell's exit code for a program that a signal ended starts here.
 MAX_MODULES = 10_000
-USER = "nobody"
+USER, _, GROUP = "nobody:nogroup".partition(":")
 BOUNDS = Bounds(seconds=SECONDS, said=MAX_OUTPUT, errors=MAX_WORDS, memory=MEMORY)
 
 
@@ -76,13 +76,13 @@ def _argv(path: str) -> list[str]:
         "nproc": MAX_PROCESSES,
     }
     program = [ruby, "--disable=gems,did_you_mean", "-e", _script()]
-    somebody = confined(program, user=USER, group="nogroup", limits=limits, path=path)
+    unprivileged = confined(program, user=USER, group=GROUP, limits=limits, path=path)
     # No network, and no process of others, whose memory Ruby could write where they are the same
     # user's. Process 1 is root's: Ruby can neither end it nor clear its death signal, and when it
     # ends, the kernel kills everything in its namespace.
     apart = ["--net", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
     first = ["/bin/sh", "-c", '"$@"; exit "$?"', "sh"]
-    return mortal([unshare, *apart, "--", *first, *somebody], path=path)
+    return mortal([unshare, *apart, "--", *first, *unprivileged], path=path)
 
 
 def _script() -> str:

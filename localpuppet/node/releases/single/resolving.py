@@ -43,7 +43,7 @@ def resolve_modules(
     modules: Mapping[str, Module],
     *,
     kept: Mapping[str, AnyPin],
-    anew: Collection[str],
+    update: Collection[str],
     repository: "Repository",
     forge: "Callable[[], ModuleForge]",
     failed: list[UnavailableError],
@@ -53,7 +53,7 @@ def resolve_modules(
     Args:
         modules: The manifest's modules by name.
         kept: Pins that stay if they fit the manifest.
-        anew: Names to resolve even if a pin fits.
+        update: Names to resolve even if a pin fits.
         repository: Git.
         forge: Returns the Forge; called only if it is needed.
         failed: Takes the errors of unreachable repositories or the Forge; their modules are left
@@ -69,7 +69,7 @@ def resolve_modules(
         pin = kept.get(name)
         if isinstance(module, GitModule) and module.kind == "tag":
             continue
-        if pin is not None and name not in anew and _stays(module, pin):
+        if pin is not None and name not in update and _stays(module, pin):
             found[name] = pin  # type: ignore[assignment] # a tag's pin does not fit
         elif isinstance(module, ForgeModule):
             exact = module.version.exact
