@@ -100,7 +100,7 @@ class Confirmations:
 async def status_of(
     client: "RequestClient", node: "NodeName"
 ) -> Mapping[str, Json] | NodeRunAnswer:
-    """Return a node's status, or a `NodeRunAnswer` with the reason why there is none."""
+    """Return a node's status, or a `NodeRunAnswer` with the reason for the missing status."""
     answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
     if answer.reply is None or not answer.ok:
         return NodeRunAnswer(heard=False, problem=problem_of(answer))

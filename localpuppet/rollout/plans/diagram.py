@@ -1,9 +1,7 @@
-"""Diagrams: boxes, the edges between them, and the same as DOT text for Graphviz.
+"""Diagrams of boxes and edges, and their DOT text for Graphviz; used for plans and kicks.
 
-Owns: which boxes are equal and become one, how much is drawn, how large a box is, and how names
-are written in DOT. Refuses to know: plans, kicks, SVG.
-
-- Vertices are equal if they have equal keys and if the same vertices are before and after them.
+- Equal vertices share a box: they have equal keys, and the same vertices before and after them.
+- The size of a diagram is limited.
 - DOT text for people (`dot_text`) has names, each one escaped. DOT text for the layout
   (`dot_sizes`) has only sizes and numbers: no text of another node reaches the program `dot`.
 """
@@ -77,7 +75,7 @@ class DiagramEdge:
     Attributes:
         start: The number of the box where it begins.
         end: The number of the box that it leads to.
-        label: What stands at it; may be empty.
+        label: Its label; may be empty.
         details: The lines of its tooltip.
         kinds: Names of styles, `MARKED` for instance.
     """
@@ -121,7 +119,7 @@ class Arrow:
         starts: Numbers of vertices.
         ends: Numbers of vertices.
         kinds: Names of styles.
-        label: What stands at the edge.
+        label: The label of the edge.
         details: The lines of the edge's tooltip.
     """
 

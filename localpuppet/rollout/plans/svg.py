@@ -1,8 +1,7 @@
-"""A diagram as SVG: Graphviz has placed it, localpuppet writes it.
+"""Writes a diagram as SVG, with the layout of Graphviz.
 
-Owns: every element of the picture. Names are escaped text; links lead only to pages of nodes; there
-is no script, no image, no font and no address of another machine. Colours are variables of
-`STYLE`, light and dark.
+Names are escaped text. Links lead only to pages of nodes. There is no script, no image, no font and
+no address of another machine. Colours are variables of `STYLE`, light and dark.
 """
 
 import re
@@ -72,8 +71,8 @@ def write_svg(diagram: Diagram, placed: dict[str, Any], node_page: str) -> str:
     Args:
         diagram: The diagram.
         placed: What `dot -Tjson0` returns for `dot_sizes`.
-        node_page: The address that a node's name is appended to, `/nodes/`; empty for a file of its
-            own, which has no links and brings its style.
+        node_page: The address that a node's name is appended to, `/nodes/`; empty for a
+            separate file, which has no links and includes its style.
     """
     _, _, right, top = map(float, placed["bb"].split(","))
 
