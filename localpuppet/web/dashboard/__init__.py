@@ -1,7 +1,7 @@
-"""The page: the fleet in a browser, to look at, and to have nodes do something.
+"""The dashboard: shows the fleet in a browser, and lets people send requests to nodes.
 
-It is given ports and plain values, as the agent is, and does not know where settings are from.
-Templates and what browsers load stand in `templates/` and `static/`.
+It receives ports and plain values, as the agent does, and reads no settings. Templates are in
+`templates/`, and files for browsers in `static/`.
 
 decides: `actions`, `dated`, `facts_tree`, `kinds`, `problems`, `report`, `reported_rollouts`,
     `row`, `run_results`.

@@ -1,7 +1,4 @@
-"""The page as an ASGI application: doors, routes, and what becomes of errors.
-
-Owns: which address shows which view. Refuses to know: sockets.
-"""
+"""The dashboard as an ASGI application: access rules, routes, and error responses."""
 
 from collections.abc import Mapping
 
@@ -27,7 +24,7 @@ def application(parts: ViewContext) -> ASGIApp:
     """Return the application.
 
     Args:
-        parts: What its views show from.
+        parts: The data for its views.
     """
     pages = Pages(parts)
 
@@ -74,11 +71,11 @@ def application(parts: ViewContext) -> ASGIApp:
 
 
 class AccessMiddleware:
-    """Lets in whom the door lets in, and gives each answer its headers.
+    """Rejects requests that the access rule refuses, and adds headers to each response.
 
     Args:
-        shown: What is behind the door.
-        door: Decides who may look.
+        shown: The application behind the access rule.
+        door: The access rule.
         pages: Shows a refusal.
     """
 
@@ -110,7 +107,7 @@ class AccessMiddleware:
 
 
 def _with(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return headers, and those of every answer that are not among them."""
+    """Return headers, with the headers of every response that they lack."""
     there = {name.lower() for name, _ in headers}
     ours: Mapping[str, str] = HEADERS
     return headers + [

@@ -1,8 +1,7 @@
-"""What the page asks beyond its memory: the inventory, and one node for the report of a run.
+"""Queries the inventory, and single nodes for the report of a run, for the dashboard's views.
 
-Owns: how much is asked at once, and what of it is remembered. Refuses to know: engines, HTML.
-
-Invariant: "none" and "could not ask" stay two answers.
+- The number of concurrent queries is limited, and some answers are cached.
+- "None" and "could not ask" stay two answers.
 """
 
 import asyncio
@@ -24,30 +23,30 @@ from localpuppet.rollout.plans.plan import Plan, PlanSelection, make_plan
 from localpuppet.rollout.plans.site import EnvironmentSite
 
 T = TypeVar("T")
-# Expressions whose answers are remembered until the inventory changes, and for how many seconds.
+# Expressions whose answers are cached until the inventory changes, and for how many seconds.
 REMEMBERED = 32
 FRESH = 5.0
-# Seconds for which links are taken for true, whatever is new: they take long to look for.
+# Seconds for which links are cached even if the inventory changes: they are expensive.
 LINKS_FRESH = 30.0
-# Questions of the inventory, and of nodes, that go on together.
+# Concurrent queries of the inventory, and of nodes.
 AT_ONCE = 2
 ASKED_AT_ONCE = 4
-# Seconds after which no more links are looked for.
+# Seconds for the search for links.
 LOOK = 10.0
 REPORTS = 64
 PLANS = 4
 
-# Returns what a node answers to `report` or `log`, or what this machine's own record says.
+# Returns a node's reply to `report` or `log`, or the same from this machine's own record.
 Tell = Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]
 
 
 class InventoryQuestioner(Protocol):
-    """Asks the inventory, or says that it could not."""
+    """Queries the inventory, or raises an error if it cannot."""
 
     def __call__(
         self, reader: InventoryReader, question: Callable[[InventoryReader], T]
     ) -> InventoryAnswer[T]:
-        """Return what a question finds."""
+        """Return the answer to a question."""
         ...
 
 
@@ -67,24 +66,24 @@ class _Linked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteInventory:
-    """A site that somebody wrote down.
+    """A site file, as an alternative to the inventory.
 
     Attributes:
-        name: What messages call it.
-        read: Returns it as it is now.
+        name: Its name in messages.
+        read: Returns its current content.
     """
 
     name: str
     read: Callable[[], EnvironmentSite]
 
     def plan(self, names: frozenset[str] | None) -> Plan:
-        """Return its plan.
+        """Return the site's plan.
 
         Args:
-            names: Only these nodes, of those that it has; all for `None`.
+            names: The nodes to include; `None` for all.
 
         Raises:
-            InvalidInputError: It is refused, has no order, or none of the nodes.
+            InvalidInputError: The site file is refused, has no order, or has none of the nodes.
         """
         site = self.read()
         here = {component.node for component in site.components}
@@ -95,12 +94,12 @@ class SiteInventory:
 
 
 class Inventory:
-    """Asks the inventory.
+    """Queries the inventory.
 
     Args:
         view: The entries.
-        must_ask: Asks them, or raises; see `inventory.reading.must_ask`.
-        site: What plans are made of; `None` for the inventory itself.
+        must_ask: Queries them, or raises; see `inventory.reading.must_ask`.
+        site: The source of plans; `None` for the inventory itself.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class Inventory:
         """Return the nodes that an expression finds; `None` for an empty one.
 
         Raises:
-            InvalidInputError: It is not an expression.
+            InvalidInputError: The text is not an expression.
         """
         if not expression:
             return None
@@ -144,12 +143,10 @@ class Inventory:
         return names
 
     async def entry(self, node: NodeName) -> InventoryEntry | None:
-        """Return what a node says of its last good run; `None` where it said nothing.
-
-        However old: the page says how old.
+        """Return the entry of a node's last good run, however old; `None` without one.
 
         Raises:
-            UnavailableError: It cannot be read.
+            UnavailableError: The view cannot be read.
         """
         try:
             return await asyncio.to_thread(self._view.entry, node)
@@ -157,15 +154,15 @@ class Inventory:
             raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
 
     async def links(self, *, patience: float | None = None) -> Links:
-        """Return who makes whom run, as it was at most `LINKS_FRESH` seconds ago.
+        """Return which nodes make others run, at most `LINKS_FRESH` seconds old.
 
-        Whoever comes while they are looked for waits for the same look.
+        Concurrent calls wait for the same search.
 
         Args:
-            patience: Seconds to wait; as long as it takes for `None`.
+            patience: Seconds to wait; `None` for no limit.
 
         Raises:
-            UnavailableError: It could not be asked, or not within that time.
+            UnavailableError: The inventory could not be queried, or not within that time.
         """
         known = self._links
         if known is not None and known.until > time.monotonic():
@@ -178,20 +175,23 @@ class Inventory:
                 return await asyncio.shield(self._looking)
         except TimeoutError as error:
             raise UnavailableError(
-                "is being looked for", where="who makes whom run", hint="come again in some seconds"
+                "the search for links is still running",
+                where="inventory",
+                hint="try again in a few seconds",
             ) from error
 
     async def plan(self, names: frozenset[str] | None) -> tuple[Plan, Sequence[str]]:
-        """Return the order in which nodes run, by the site or the inventory, and notes to it.
+        """Return the order in which nodes run, by the site or the inventory, with notes.
 
-        As it was at most `LINKS_FRESH` seconds ago, as links are: a page asks for its picture, too.
+        The order is at most `LINKS_FRESH` seconds old: a view requests it again for its diagram.
 
         Args:
-            names: Only these nodes; all for `None`.
+            names: The nodes to include; `None` for all.
 
         Raises:
             InvalidInputError: There is no order, or no node.
-            UnavailableError: It could not be asked, or not all of it: the order could be wrong.
+            UnavailableError: The inventory could not be queried, or not completely: the order could
+                be wrong.
         """
         known = self._plans.get(names)
         if known is not None and known[0] > time.monotonic():
@@ -246,16 +246,16 @@ class Inventory:
 
 
 def _heard(looking: "asyncio.Task[Links]") -> None:
-    """Take note of how a look ended that nobody waits for any more: the next one says it again."""
+    """Retrieve the error of a search without waiting callers; the next search raises it again."""
     if not looking.cancelled():
         looking.exception()
 
 
 class Reports:
-    """Asks nodes for the reports of their runs, and what Puppet said during them.
+    """Requests the reports and logs of runs from nodes, and caches them.
 
     Args:
-        tell: Asks one; raises what is wrong.
+        tell: Sends one request; raises its error.
     """
 
     def __init__(self, tell: Tell) -> None:
@@ -264,15 +264,15 @@ class Reports:
         self._known: OrderedDict[tuple[str, str, str], Mapping[str, Json]] = OrderedDict()
 
     async def report(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
-        """Return what a run that is over did; see `runs.telling.told_report`.
+        """Return the report of a finished run; see `runs.telling.told_report`.
 
         Raises:
-            LocalpuppetError: The node refuses, is silent, or the bus is away.
+            LocalpuppetError: The node refuses or does not reply, or the bus is unreachable.
         """
         return await self._told("report", node, run)
 
     async def log(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
-        """Return the end of what Puppet said during a run; see `runs.telling.told_log`.
+        """Return the end of Puppet's log of a run; see `runs.telling.told_log`.
 
         Raises:
             LocalpuppetError: As `report`.

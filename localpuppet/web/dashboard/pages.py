@@ -1,7 +1,4 @@
-"""The views: what of the fleet goes into which template.
-
-Owns: one method a view. Refuses to know: who may look (`doors`), how a template is written.
-"""
+"""The dashboard's views, one method each: they choose the data for the templates."""
 
 import asyncio
 import json
@@ -61,34 +58,34 @@ from localpuppet.web.dashboard.staged import StagedReleases
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 
 RUNS = 25
-# Seconds that a node's view waits for who makes it run: the first who asks may find it not there.
+# Seconds that a node's view waits for its links: the first visitor may see the view without them.
 PATIENCE = 0.5
 # Decisions of a rollout that are shown, the newest.
 MOST_DECISIONS = 50
-# Nodes that are named of those which make one run, or which it makes run.
+# Nodes that are named on each side of a node's links.
 MOST_NAMES = 100
 Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewContext:
-    """What the views show from.
+    """The data and services of the views.
 
     Attributes:
         fleet: The rows.
         memory: Runs.
-        inventory: What nodes said of their last good runs.
-        staged: What is staged on this machine.
+        inventory: The entries of nodes' last good runs.
+        staged: The releases that are staged on this machine.
         rollouts: The rollouts of this machine.
-        reports: Asks nodes for reports.
-        live: Tells of changes.
-        door: Decides who may look.
+        reports: Requests reports from nodes.
+        live: Sends changes to browsers.
+        door: The access rule.
         clock: Time.
-        log: Gets a line for each thing that is done.
+        log: Gets a line for each action.
         draw: Draws diagrams.
-        entrance: The same door where it has a link, and tokens for what is done; `None` over TLS,
-            where nothing is done.
-        actor: Has nodes do something; `None` where the page only shows.
+        entrance: The same access rule, if it has a login link, with tokens for actions; `None` over
+            TLS, which has no actions.
+        actor: Sends actions to nodes; `None` for a dashboard without actions.
     """
 
     fleet: Fleet
@@ -110,7 +107,7 @@ class Pages:
     """The views.
 
     Args:
-        parts: What they show from.
+        parts: Their data and services.
     """
 
     def __init__(self, parts: ViewContext) -> None:
@@ -143,14 +140,14 @@ class Pages:
         self.lists = NodeLists(kept, self._showing, self._together)
 
     async def overview(self, request: Request) -> Response:
-        """Show how the fleet is."""
+        """Show the state of the fleet."""
         return await self._together.answer(request, self._overview)
 
     async def _overview(self, request: Request) -> Response:
         asked = ListQuery.parse(request.query_params, OVERVIEW)
         now, parts = self._now(), self._parts
         names, problem = await self.lists.names(asked)
-        # A fleet that could not be asked is not an empty one.
+        # If the inventory cannot be queried, the fleet is not shown as empty.
         standing = NodeStandings() if problem else parts.fleet.standing
         found = overview(standing, names=names, now=now)
         newest = ListQuery.parse({"sort": "-last"}, FAILURES)
@@ -176,7 +173,7 @@ class Pages:
         entry = await self._parts.inventory.entry(name)
         if row is None and entry is None:
             raise NotThereError(
-                f"nothing is known of {name}", hint="the list of nodes has those that are there"
+                f"nothing is known of {name}", hint="the list of nodes has the known ones"
             )
         runs = await asyncio.to_thread(self._parts.memory.runs, name, limit=RUNS + 1, before=before)
         wanted = request.query_params.get("fact", "")[:200]
@@ -196,12 +193,12 @@ class Pages:
         )
 
     async def run(self, request: Request) -> Response:
-        """Show a run; with `report=1` ask the node what it did, with `log=1` what Puppet said."""
+        """Show a run; `report=1` requests its report from the node, `log=1` Puppet's log."""
         name = NodeName.parse(request.path_params["node"])
         run = RunId.parse(request.path_params["run"])
         known: RunResult | None = await asyncio.to_thread(self._parts.memory.run, name, run)
         if known is None:
-            raise NotThereError(f"no end of the run {run} of {name} was heard")
+            raise NotThereError(f"no result of the run {run} of {name} was received")
         asks = next((one for one in ("report", "log") if request.query_params.get(one) == "1"), "")
         reports = self._parts.reports
         report, log, problem = None, None, ""
@@ -271,7 +268,7 @@ class Pages:
         )
 
     async def plan_file(self, request: Request) -> Response:
-        """Send what `localpuppet plan` prints with `--svg` or `--dot`."""
+        """Send the output of `localpuppet plan` with `--svg` or `--dot`."""
         plan, _ = await self._planned(ListQuery.parse(request.query_params, PLAN))
         diagram = await asyncio.to_thread(plan_diagram, plan)
         return await self._pictures.file(diagram, request.path_params["form"])
@@ -291,12 +288,12 @@ class Pages:
         return self._showing.page("kicks.html", found=found, picture=picture, problem=problem)
 
     async def kicks_file(self, request: Request) -> Response:
-        """Send what `localpuppet kicks` prints with `--svg` or `--dot`."""
+        """Send the output of `localpuppet kicks` with `--svg` or `--dot`."""
         diagram = kick_diagram(relations(await self._parts.inventory.links()))
         return await self._pictures.file(diagram, request.path_params["form"])
 
     async def find(self, request: Request) -> Response:
-        """Lead to what somebody looks for: a run by its id, a release, a node by its name."""
+        """Redirect to the page of a search term: a run's id, a release, a node's name."""
         text = request.query_params.get("text", "").strip()[:MAX_WORDS]
         run = await self._run_called(text)
         if run is not None:
@@ -318,7 +315,7 @@ class Pages:
         return await asyncio.to_thread(self._parts.memory.ran, run)
 
     async def bus(self, _: Request) -> Response:
-        """Show only whether the bus is there: for the script of a view that is not live."""
+        """Show only the state of the bus: for the script of a view that is not live."""
         return self._showing.page("bus.html")
 
     async def events(self, request: Request) -> Response:
@@ -333,7 +330,7 @@ class Pages:
         return StreamingResponse(events, media_type="text/event-stream")
 
     def problem(self, error: LocalpuppetError) -> Response:
-        """Show what is wrong."""
+        """Show an error."""
         code = 404 if isinstance(error, NotThereError) else 503
         if isinstance(error, InvalidInputError):
             code = 400
@@ -341,11 +338,11 @@ class Pages:
         return self._showing.problem(code, f"{where}{error.what}", error.hint)
 
     def refusal(self, refusal: AccessRefusal) -> Response:
-        """Show why a request does not come in."""
+        """Show why a request is refused."""
         return self._showing.problem(refusal.code, refusal.what, refusal.hint)
 
     def missing(self) -> Response:
-        """Show that there is no such page."""
+        """Show that a page does not exist."""
         return self._showing.problem(404, "There is no such page.", "The overview leads to all.")
 
     def _now(self) -> float:

@@ -43,7 +43,7 @@ async def test_who_comes_while_links_are_looked_for_waits_for_the_same_look(
     slow: tuple[Slow, Inventory],
 ) -> None:
     view, inventory = slow
-    with pytest.raises(UnavailableError, match="is being looked for"):
+    with pytest.raises(UnavailableError, match="the search for links is still running"):
         await inventory.links(patience=0.01)
     waiting = [asyncio.create_task(inventory.links()) for _ in range(3)]
     await asyncio.sleep(0)

@@ -130,7 +130,7 @@ function restart() {
   listen();
 }
 
-// A browser has six connections to a server: a page that nobody sees gives its own back.
+// A browser has six connections to a server: a hidden page closes its connection.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     source?.close();
