@@ -1,7 +1,7 @@
-"""The program `dot` of Graphviz, which places boxes and edges.
+"""Runs the program `dot` of Graphviz, which places boxes and edges.
 
-Owns: what it may take, and what is reported where it is missing or fails. Its input has sizes and
-numbers only (`diagram.dot_sizes`), so no name from the bus reaches it.
+Its input has sizes and numbers only (`diagram.dot_sizes`), so no name from the bus reaches it.
+Time, memory and output are limited.
 """
 
 import os
@@ -26,10 +26,10 @@ def draw_svg(
         diagram: The diagram.
         node_page: As in `svg.write_svg`.
         program: Graphviz's program.
-        bounds: What it may take.
+        bounds: The limits of the program.
 
     Raises:
-        UnavailableError: Graphviz is not installed, or fails, or takes more than it may.
+        UnavailableError: Graphviz is not installed, fails, or exceeds a limit.
     """
     env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     text = dot_sizes(diagram).encode("ascii")

@@ -1,7 +1,7 @@
-"""The diagram of a plan: a box for each run, an edge for what it waits for.
+"""The diagram of a plan: a box for each run, an edge for each dependency.
 
-Owns: which runs are equal. Runs of a group are, if they are of the same applications and the same
-runs are before and after them.
+Runs of a group are equal, and share a box, if they have the same applications and the same runs
+before and after them.
 """
 
 from collections.abc import Iterator, Sequence

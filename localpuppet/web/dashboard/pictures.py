@@ -1,7 +1,7 @@
-"""Diagrams in views and by themselves.
+"""Sends diagrams as parts of views, and as files.
 
-Owns: how many are drawn at the same time, which ones are kept, and the policy of a picture that a
-browser opens by itself. Refuses to know: what is drawn, and by which program.
+One diagram is drawn at a time, and the last ones are cached. A file gets a content security policy
+for its picture.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from localpuppet.web.dashboard.problems import NotThereError
 MAX_KEPT = 16
 NODE_PAGE = "/nodes/"
 
-# Returns a diagram as SVG, with links to the pages of nodes below an address, as
-# `rollout.plans.graphviz.draw_svg` does.
+# Returns a diagram as SVG with links to the pages of nodes, as `rollout.plans.graphviz.draw_svg`
+# does.
 Draw = Callable[[Diagram, str], str]
 
 
@@ -31,7 +31,7 @@ class Pictures:
     """Draws diagrams one after the other, and keeps the last ones.
 
     Args:
-        draw: Draws one, or raises `UnavailableError`.
+        draw: Draws a diagram, or raises `UnavailableError`.
     """
 
     def __init__(self, draw: Draw) -> None:
@@ -48,15 +48,16 @@ class Pictures:
     async def file(self, diagram: Diagram, form: str) -> Response:
         """Return a diagram as a file.
 
-        The policy of a picture allows its own style sheet, by the digest, and nothing else.
+        The content security policy allows the picture's own style sheet, by its digest, and nothing
+        else.
 
         Args:
             diagram: The diagram.
             form: `svg` or `dot`.
 
         Raises:
-            NotThereError: It is another form.
-            UnavailableError: It could not be drawn.
+            NotThereError: The form is neither.
+            UnavailableError: The diagram could not be drawn.
         """
         if form == "dot":
             return PlainTextResponse(dot_text(diagram))
