@@ -142,7 +142,7 @@ class ForkServerClient:
 
 
 class _Forked:
-    """A child of the server, as the leader of its process group; see `machine.child.Group`."""
+    """A child of the server that leads its process group; see `machine.child.ProcessGroup`."""
 
     def __init__(self, connection: socket.socket, server: int, processes: SystemProcesses) -> None:
         self._connection = connection

@@ -96,7 +96,7 @@ class EntryReader:
 
 
 class StoredNode:
-    """A `KnownNode`, usable while the connection is open.
+    """A `InventoryNode`, usable while the connection is open.
 
     Args:
         row: Its row.
@@ -123,27 +123,27 @@ class StoredNode:
 
     @property
     def environment(self) -> EnvironmentName | None:
-        """Return Puppet's environment; see `KnownNode`."""
+        """Return Puppet's environment; see `InventoryNode`."""
         if self._row[3] is None:
             return self.entry().environment
         return None if self._row[2] is None else EnvironmentName(self._row[2])
 
     @property
     def told(self) -> Mapping[str, Json]:
-        """Return some facts; see `KnownNode`."""
+        """Return some facts; see `InventoryNode`."""
         if self._told is None:
             text = self._row[4] or "{}"
             self._told = self._unpacking.read(text.encode(), _object)
         return self._told
 
     def entry(self) -> InventoryEntry:
-        """Return the whole entry; see `KnownNode`."""
+        """Return the whole entry; see `InventoryNode`."""
         if self._entry is None:
             self._entry = self._unpacking.entry(self._token())
         return self._entry
 
     def written(self, write: Callable[[], str]) -> str:
-        """Return the result of `write` for the entry; see `KnownNode`."""
+        """Return the result of `write` for the entry; see `InventoryNode`."""
         digest = self._row[5] or sha256(self._token()).digest()
         return self._unpacking.written.text(digest, write)
 

@@ -37,7 +37,7 @@ class TriggerOutcome:
     def of_cause(
         cls, cause_id: str, timestamp: int, *, run: str | None, outcome: str
     ) -> "TriggerOutcome":
-        """Return the outcome of the cause with an id (`Cause.id`)."""
+        """Return the outcome of the cause with an id (`RunCause.id`)."""
         sender, _, uuid = cause_id.rpartition("/")
         return cls(sender=sender, uuid=uuid, timestamp=timestamp, run=run, outcome=outcome)
 

@@ -128,7 +128,7 @@ class InterfaceReader:
 
 
 class ParseBeforeSwitch:
-    """Approves a release for `Staging` if Puppet's parser can read it.
+    """Approves a release for `ReleaseStaging` if Puppet's parser can read it.
 
     Args:
         reader: Reads the release.

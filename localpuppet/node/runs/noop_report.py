@@ -30,7 +30,7 @@ class NoopReporter:
         self._records = records
 
     def __call__(self, run: str, salt: str) -> dict[str, Json]:
-        """Return what a run would have changed; see `Foreseen`.
+        """Return what a run would have changed.
 
         Args:
             run: Its id.

@@ -392,6 +392,6 @@ class ReleaseWiring:
 
 
 def elsewhere(node: NodeWiring) -> "tuple[Path, Sequence[Path]]":
-    """Return what may define classes or have data outside of a release; see `Elsewhere`."""
+    """Return the site manifest and the Hiera files, which add to a release's classes and data."""
     installation = node.installation(ask=True)
     return node.settings.site_manifest, installation.hiera_files if installation else []

@@ -62,7 +62,7 @@ class Deliveries:
         return problems
 
     async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> StagingResult:
-        """Stage the release on nodes; see `Nodes.stage`."""
+        """Stage the release on nodes; see `RolloutNodes.stage`."""
         try:
             serials, silent = await next_serials(
                 self._client, list(nodes), patience=PATIENCE, rollout=self._began.id

@@ -106,7 +106,7 @@ class FleetNodes:
         return problems
 
     def durations(self) -> Mapping["NodeName", tuple[float, ...]]:
-        """Return the durations of the nodes' last good runs; see `Nodes`."""
+        """Return the durations of the nodes' last good runs; see `RolloutNodes`."""
         return {node: seconds for node, seconds in self._durations.items() if seconds}
 
     def _unready(self, answer: "NodeAnswer") -> str:
@@ -128,7 +128,7 @@ class FleetNodes:
     async def hold(
         self, nodes: Collection["NodeName"], *, epoch: int, seconds: float | None = None
     ) -> Problems:
-        """Put nodes on hold; see `Nodes`."""
+        """Put nodes on hold; see `RolloutNodes`."""
         rollout = self._claim(epoch)
         what = "failed in rollout" if seconds else "rollout"
         message = f"{what} {self._began.id}: {self._began.title}"
@@ -140,7 +140,7 @@ class FleetNodes:
         return claim_of(self._began, self._client, epoch=epoch, step=step)
 
     async def release(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:
-        """Release nodes; see `Nodes`."""
+        """Release nodes; see `RolloutNodes`."""
         rollout = self._claim(epoch)
         return await self._ask_all(nodes, "enable", Enable(rollout=rollout))
 
@@ -154,7 +154,7 @@ class FleetNodes:
         return {node: problem_of(found[str(node)]) for node in nodes if not found[str(node)].ok}
 
     async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> StagingResult:
-        """Stage the release on nodes; see `Nodes`."""
+        """Stage the release on nodes; see `RolloutNodes`."""
         if self._deliveries is None:
             return StagingResult(serials={}, problems={})
         return await self._deliveries.stage(nodes, epoch=epoch)
@@ -168,7 +168,7 @@ class FleetNodes:
         after: tuple[AwaitedEntry, ...],
         looked: int = 0,
     ) -> NodeRunAnswer:
-        """Ask a node to run; see `Nodes`."""
+        """Ask a node to run; see `RolloutNodes`."""
         if self._deliveries is None:
             return await self._run(turn, epoch=epoch, after=after, looked=looked)
         try:
@@ -202,7 +202,7 @@ class FleetNodes:
     async def look(
         self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
     ) -> NodeRunAnswer:
-        """Ask a node what a run would change; see `Nodes`."""
+        """Ask a node what a run would change; see `RolloutNodes`."""
         self._steps[step_uuid(self._owner, step)] = step
         args = RunOnce(
             noop=True,
@@ -247,7 +247,7 @@ class FleetNodes:
         return NodeRunAnswer(heard=True, end=end, foreseen=foreseen, problem=problem)
 
     async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
-        """Yield reports of node runs; see `Nodes`."""
+        """Yield reports of node runs; see `RolloutNodes`."""
         nodes = {str(node): node for group in self._began.groups for node in group}
         unreachable = False
         while True:

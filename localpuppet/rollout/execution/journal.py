@@ -123,7 +123,7 @@ class RolloutJournal:
         Args:
             word: The command.
             caller: The operator's caller id.
-            about: What it refers to, see `Said`.
+            about: What it refers to, see `SentCommand`.
         """
         text = f"{word} {about}" if about else str(word)
         with self._database.transaction() as connection:

@@ -1,6 +1,6 @@
 """The port to a rollout's journal and to the commands that operators send.
 
-Implementation: `words.noting.Timed`.
+Implementation: `commands.recording.TimestampedJournal`.
 """
 
 from collections.abc import Callable

@@ -68,7 +68,7 @@ class Actor(Protocol):
         Args:
             rollout: The rollout.
             word: The command.
-            about: The subject of the command, see `Said`.
+            about: The subject of the command, see `SentCommand`.
 
         Raises:
             LocalpuppetError: No controller is running, or it does not wait for that command.

@@ -223,7 +223,7 @@ class DashboardStore:
             return reported_table.all_(connection, now=self._now())
 
     def told_of(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
-        """Return the reports about a rollout by node; see `told_table.of_rollout`."""
+        """Return the reports about a rollout by node; see `reported_table.of_rollout`."""
         with self._database.snapshot() as connection:
             return reported_table.of_rollout(connection, rollout)
 

@@ -79,7 +79,7 @@ class SigningActor:
         return _CAME[deed.action].format(node=deed.node)
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
-        """Send a command to the controller of a rollout; see `dashboard.acting.Actor`.
+        """Send a command to the controller of a rollout; see `dashboard.action_views.Actor`.
 
         Raises:
             LocalpuppetError: No controller is running, or it does not wait for that command.

@@ -17,7 +17,7 @@ from localpuppet.node.runs.records import Records
 
 
 class Collectors:
-    """A `Source` of collectors.
+    """A `DependencySource` of collectors.
 
     Args:
         reader: The entries and their age.
@@ -45,7 +45,7 @@ class Collectors:
         self._max_stale = max_stale
 
     def told(self, run: str) -> Sequence[Dependency]:
-        """Return what the collectors of a run received; see `Source`."""
+        """Return what the collectors of a run received; see `DependencySource`."""
         return [
             Dependency(
                 source=self.name,
@@ -58,7 +58,7 @@ class Collectors:
         ]
 
     def ask(self, key: str) -> AnswerDigest:
-        """Return what a collector would receive now; see `Source`."""
+        """Return what a collector would receive now; see `DependencySource`."""
         kind, condition = loads_again(key.encode())
         search = Search.parse(condition)
         found = must_ask(

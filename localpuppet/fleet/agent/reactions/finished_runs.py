@@ -26,7 +26,7 @@ class FinishedRuns:
         self._nothing: tuple[str | None, str | None] | None = None
 
     def after(self, run: str | None) -> tuple[list[FinishedRun], bool]:
-        """Return the complete runs that ended after one, and whether one is running; see `Runs`."""
+        """Return the complete runs after one, and whether one is running; see `NodeRuns`."""
         ids = self._records.ids()
         newest = (run, ids[0] if ids else None)
         if newest == self._nothing:

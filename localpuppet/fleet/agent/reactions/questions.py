@@ -15,7 +15,7 @@ from localpuppet.node.runs.records import Records
 
 
 class Questions:
-    """A `Source` of queries.
+    """A `DependencySource` of queries.
 
     Args:
         reader: The entries.
@@ -40,7 +40,7 @@ class Questions:
         self._max_stale = max_stale
 
     def told(self, run: str) -> Sequence[Dependency]:
-        """Return the answers that a run received; see `Source`."""
+        """Return the answers that a run received; see `DependencySource`."""
         asked = read_queries(self._records.get(run))
         return [
             Dependency(
@@ -54,7 +54,7 @@ class Questions:
         ]
 
     def ask(self, key: str) -> AnswerDigest:
-        """Return the answer that a run would receive now; see `Source`."""
+        """Return the answer that a run would receive now; see `DependencySource`."""
         function, *arguments = loads_again(key.encode())
         question = FunctionCall.of(function, arguments)
         found = must_ask(self._reader, question.answer, now=self._now(), max_stale=self._max_stale)

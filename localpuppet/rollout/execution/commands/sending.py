@@ -95,7 +95,7 @@ class CommandSender:
             word: The command.
             owner: The caller of the rollout.
             to: The current checkpoint of the rollout.
-            about: What the command refers to, see `Said`.
+            about: What the command refers to, see `SentCommand`.
 
         Raises:
             InvalidInputError: The controller rejected it, with the reason.

@@ -77,7 +77,7 @@ class ListQuery:
         name: A part of the node's name.
         outcome: The result of the last run; `None` for any.
         is_: One of `CONCERNS`; empty for any.
-        fault: A `Row.fault`; empty for any.
+        fault: A `NodeRow.fault`; empty for any.
         release: The release of the last run; empty for any.
         sort: One of the form's orders.
         down: Whether the order is descending.
