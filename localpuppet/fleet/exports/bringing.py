@@ -53,7 +53,7 @@ _CHANCE = SystemRandom()
 
 
 class ExportsBaggage:
-    """Writes this node's chunks to the bus before its entry; the inventory's `Baggage`.
+    """Writes this node's chunks to the bus before its entry; the inventory's `EntryAttachments`.
 
     Args:
         node: This node.
@@ -66,7 +66,7 @@ class ExportsBaggage:
         self._slot = SLOTS[0]
 
     async def bring(self, kv: KeyValue, entry: InventoryEntry, on_bus: str | None) -> None:
-        """Write the chunks that the bus lacks; see `Baggage`."""
+        """Write the chunks that the bus lacks; see `EntryAttachments`."""
         digest = entry.exports.digest
         if digest is None:
             return
@@ -81,7 +81,7 @@ class ExportsBaggage:
                 await kv.put(key, value)
 
     def landed(self, entry: InventoryEntry) -> None:
-        """Record the slot that the entry on the bus names; see `Baggage`."""
+        """Record the slot that the entry on the bus names; see `EntryAttachments`."""
         if entry.exports.digest is not None:
             self._outbox.note_landed(self._slot, entry.exports.digest)
 

@@ -8,13 +8,13 @@ from localpuppet.node.cli.lazy_group import Verbs
 VERBS = {
     "approve": "rollout.cli.rollout_approve",
     "continue": "rollout.cli.rollout_continue",
-    "list": "rollout.cli.rollout_told",
+    "list": "rollout.cli.rollout_reported",
     "plan": "rollout.cli.rollout_plan",
-    "report": "rollout.cli.rollout_told",
+    "report": "rollout.cli.rollout_reported",
     "resume": "rollout.cli.rollout_run",
     "rollback": "rollout.cli.rollout_continue",
     "run": "rollout.cli.rollout_run",
-    "status": "rollout.cli.rollout_told",
+    "status": "rollout.cli.rollout_reported",
     "stop": "rollout.cli.rollout_stop",
 }
 
