@@ -186,7 +186,7 @@ def test_a_network_side_that_fills_its_directory_stops_no_run(machine: Machine) 
     for left, available in zip(after.split(), before.split(), strict=True):
         assert int(left) > int(available) - 50_000
     machine.peer("trigger", ME)
-    machine.until(lambda: "the bus keeps it" in machine.said(NETWORK))
+    machine.until(lambda: "the bus keeps the messages" in machine.said(NETWORK))
     machine.node("apply")
     assert [record["outcome"] for record in machine.records()] == ["changed"]
     machine.run("rm", "/run/localpuppet-net/full")
