@@ -237,7 +237,7 @@ def test_waiting_for_an_orphaned_run_waits_for_its_puppet(node: Node) -> None:
     puppet = node.wait_running()["puppet"]["pid"]
     process.kill()
     node.finish(process)
-    assert f"Puppet (pid {puppet}) goes on" in node.run("status").out
+    assert f"Puppet (pid {puppet}) still runs" in node.run("status").out
     busy = node.run("apply")
     assert busy.code == 75
     assert f"pid {puppet}" in busy.err

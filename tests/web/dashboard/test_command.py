@@ -149,14 +149,14 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     assert [(word, who) for _, word, who, _ in journal.said(0)] == [
         (RolloutCommand.STOP, f"choria={a.name}")
     ]
-    assert "does not wait" in page.do(f"/rollouts/{ROLLOUT}/do/continue", code=409)
+    assert "is not paused" in page.do(f"/rollouts/{ROLLOUT}/do/continue", code=409)
     journal.close()
-    assert "no process goes on" in page.do(f"/rollouts/{ROLLOUT}/do/stop", code=409)
+    assert "no process runs it" in page.do(f"/rollouts/{ROLLOUT}/do/stop", code=409)
     assert "is a rollout of choria=x" in page.do(f"/rollouts/{ROLLOUT}/do/resume", code=409)
     own = RolloutId.parse("20261122T110001Z-00aa")
     began = replace(began, id=own, caller=f"choria={a.name}")
     Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:01Z").close()
-    assert "A process goes on" in page.do(f"/rollouts/{own}/do/resume")
+    assert "A process continues" in page.do(f"/rollouts/{own}/do/resume")
     ended = f"/rollouts/{own}.json"
     wait_until(lambda: json.loads(page.get(ended))["state"] == "done", lambda: page.get(ended))
     page.process.send_signal(signal.SIGTERM)
