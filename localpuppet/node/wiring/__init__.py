@@ -1,4 +1,4 @@
 """Builds the parts of one node from a root and its settings.
 
-acts: `evaluating`, `forge`, `instance`, `makers`, `node`, `ports`, `releases`, `run`.
+acts: `forge`, `instance`, `node`, `ports`, `release_making`, `releases`, `run`, `staged_releases`.
 """

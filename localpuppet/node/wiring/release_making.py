@@ -1,0 +1,131 @@
+"""Builds the parts of a command that makes a release: import, lock, check, tag or sign.
+
+    making = ReleaseMaking(node)
+    checked = making.check(directory)
+
+A maker is often not root: if the state directory is not writable, the user's cache replaces it.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.releases import ReleaseWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.catalogs import FactOverrides
+    from localpuppet.node.releases.forge.ports import ModuleForge
+    from localpuppet.node.releases.git.repository import Repository
+    from localpuppet.node.releases.git.work_tree import GitWorkTree
+    from localpuppet.node.releases.making.checking import ReleaseCheck
+    from localpuppet.node.releases.making.compiling import CompiledNode
+    from localpuppet.node.releases.making.locker import LockWriter
+    from localpuppet.node.releases.puppetfile.entry import Puppetfile
+    from localpuppet.node.releases.release_files import ReleaseFiles
+
+
+class ReleaseMaking:
+    """The parts of one command of a release's maker.
+
+    Args:
+        node: The parts of the node; its settings apply to makers, too.
+
+    Attributes:
+        settings: The settings, with a state directory that the maker can write.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node.for_makers()
+        self._releases = ReleaseWiring(self._node)
+        self.settings = self._node.settings
+
+    @property
+    def files(self) -> "ReleaseFiles":
+        """The reader of manifests and locks."""
+        return self._releases.files
+
+    def repository(self, title: str) -> "AbstractContextManager[Repository]":
+        """Lend git, and show the progress of its fetches under a title."""
+        return self._releases.repository(title)
+
+    def count_repositories(self) -> Callable[[int, int], None]:
+        """Return a callback that shows how many repositories are done, while git is lent."""
+        return self._releases.counted("repositories")
+
+    def forge(self) -> "ModuleForge":
+        """Return the forge of the site.
+
+        Raises:
+            InvalidInputError: The file of its token, or its CA, cannot be read.
+        """
+        return self._releases.forge()
+
+    def evaluate_puppetfile(self, text: bytes) -> "Puppetfile":
+        """Return the entries of a Puppetfile after Ruby has run it, with this process's PATH.
+
+        Raises:
+            InvalidInputError: Ruby fails, or a limit is exceeded.
+            StateError: A program for the child is missing.
+        """
+        from localpuppet.node.releases.puppetfile.evaluating import evaluate
+
+        return evaluate(text, path=self._node.environment["PATH"])
+
+    def locker(self, repository: "Repository") -> "LockWriter":
+        """Return the writer of locks."""
+        from localpuppet.node.releases.making.locker import LockWriter
+
+        return LockWriter(supply=self._releases.supply, repository=repository)
+
+    def check(self, directory: Path) -> "ReleaseCheck":
+        """Check a working copy; see `ReleaseChecker.check`.
+
+        Raises:
+            PuppetMissingError: Puppet or its interpreter is missing.
+            LocalpuppetError: The working copy cannot be released.
+        """
+        from localpuppet.node.releases.git.committed_tree import refuse_unstageable
+        from localpuppet.node.releases.making.checking import ReleaseChecker
+
+        releases, state = self._releases, self.settings.state
+        with self.repository(f"checking {directory}") as repository:
+            checker = ReleaseChecker(
+                supply=releases.supply,
+                repository=repository,
+                state=state,
+                parser=releases.parser(self._node.installed()),
+                ignored=releases.ignored,
+                bus=self._node.neighbours.exchange_resources,
+                refuse_unstageable=partial(refuse_unstageable, releases.local_git(), scratch=state),
+            )
+            return checker.check(directory)
+
+    def compile(
+        self, directory: Path, inputs: Sequence[str], facts: "Sequence[FactOverrides | None]"
+    ) -> "tuple[CompiledNode, ...]":
+        """Compile the nodes of inputs with the release in a working copy; see `compile_nodes`.
+
+        Raises:
+            LocalpuppetError: An input is invalid, or the working copy cannot be prepared.
+        """
+        from localpuppet.node.releases.making.compiling import compile_nodes
+        from localpuppet.node.wiring.run import RunWiring
+
+        run = RunWiring(self._node)
+        loaded = [self._node.inputs.read(name) for name in inputs]
+        release = self._releases.work_trees().release(directory)
+        compiler, answer = run.catalog_compiler(), run.classifier().answer
+        return compile_nodes(release, loaded, facts, compiler=compiler, answer=answer)
+
+    def work_tree(self, directory: Path) -> "GitWorkTree":
+        """Return the git work tree of a release's maker.
+
+        Raises:
+            InvalidInputError: The directory is not a work tree of git.
+        """
+        from localpuppet.node.releases.git.work_tree import GitWorkTree
+
+        return GitWorkTree(directory, timeout=self.settings.git_timeout)
