@@ -48,6 +48,7 @@ from localpuppet.fleet.wiring.publishing import PublishingWiring
 from localpuppet.fleet.wiring.puppet_calls import puppet_calls
 from localpuppet.fleet.wiring.puppet_environment import own_variables
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
+from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.runs.hold import HoldStatus
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.noop_report import NoopReporter
@@ -100,7 +101,7 @@ def run_parts(
         records=node.records,
         modules=node.settings.modules,
         rollback=node.rollback,
-        assigned=node.assigned.read,
+        assigned=AssignedRelease(node.settings.state).read,
         every=fleet_settings(node).agent.every,
         confirmation=confirmation.told,
     )

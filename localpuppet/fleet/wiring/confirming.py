@@ -18,6 +18,7 @@ from localpuppet.fleet.wiring.agent_child import retreat
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.puppet_environment import own_variables
 from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.runs import metrics
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.wiring.node import NodeWiring
@@ -49,7 +50,7 @@ def confirming(
     return Confirming(
         ConfirmationContext(
             memory=ConfirmationMemory(node.settings.state),
-            assigned=node.assigned.read,
+            assigned=AssignedRelease(node.settings.state).read,
             rollback=node.rollback,
             records=node.records,
             holds=holds,

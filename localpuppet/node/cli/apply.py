@@ -162,6 +162,7 @@ def supervise(
     Raises:
         LocalpuppetError: The run was refused, without a record.
     """
+    from localpuppet.node.wiring.run import detached
 
     def announce(run: RunId) -> None:
         if shown.as_json:
@@ -177,9 +178,10 @@ def supervise(
         short="" if shown.verbose else _short(app, prepared.options.noop),
     )
     supervisor = wiring.supervisor(observer)
+    detach = detached(announce) if shown.detach else None
     node.processes.watch_signals()
     try:
-        return supervisor.apply(prepared, detach=node.detach(announce) if shown.detach else None)
+        return supervisor.apply(prepared, detach=detach)
     finally:
         observer.close()
 

@@ -59,7 +59,8 @@ def stage_command(
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
-    path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+    own = node.settings.input
+    path = ReleasePath.parse(app, where="APP") if app else node.inputs.app(own)
     if not path.is_tag and pack is None:
         _stage_mutable(releases, path, as_json=as_json)
         return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.git.mirrors import Git
     from localpuppet.node.releases.git.program import GitProgram
     from localpuppet.node.releases.git.repository import Repository
-    from localpuppet.node.releases.interfaces import Interfaces, Parser
+    from localpuppet.node.releases.interfaces import Parser
     from localpuppet.node.releases.mutable.branches import BranchStaging
     from localpuppet.node.releases.mutable.modules import LockedModules
     from localpuppet.node.releases.mutable.trunk import TrunkStaging
@@ -54,13 +54,6 @@ class ReleaseWiring:
     def store(self) -> Store:
         """The content store."""
         return Store(self._node.settings.state, note=self._node.observe("").note)
-
-    @cached_property
-    def interfaces(self) -> "Interfaces":
-        """The interfaces of the staged releases."""
-        from localpuppet.node.releases.interfaces import Interfaces
-
-        return Interfaces(self._node.settings.state)
 
     @cached_property
     def files(self) -> "ReleaseFiles":
@@ -350,45 +343,17 @@ class ReleaseWiring:
 
     def reader(self) -> "InterfaceReader":
         """Return the reader of interfaces."""
+        from localpuppet.node.releases.interfaces import Interfaces
         from localpuppet.node.releases.reading import InterfaceReader
 
         return InterfaceReader(
-            self.interfaces,
+            Interfaces(self._node.settings.state),
             store=self.store,
             installed=self._node.installed,
             parser=self.parser,
             elsewhere=partial(elsewhere, self._node),
             observe=self._node.observe,
         )
-
-    def known(self) -> list[str]:
-        """Return the releases in the directory of modules, for completion."""
-        modules = self._node.settings.modules
-        found = [*modules.glob("*/trunk"), *modules.glob("*/tags/*")]
-        return sorted(path.relative_to(modules).as_posix() for path in found if path.is_dir())
-
-    def input_app(self) -> "ReleasePath":
-        """Return the release that the node's input names.
-
-        Raises:
-            InvalidInputError: The input is invalid.
-        """
-        return self._app_of(self._node.settings.input)
-
-    def named_apps(self) -> "list[ReleasePath]":
-        """Return the releases that the inputs in the root name, and the assigned one.
-
-        Raises:
-            InvalidInputError: An input is invalid, so that its release could not be kept.
-        """
-        settings = self._node.settings
-        inputs = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]
-        assigned = self._node.assigned.read()
-        named = [self._app_of(path) for path in inputs if path.exists()]
-        return named if assigned is None else [*named, assigned.release]
-
-    def _app_of(self, path: Path) -> "ReleasePath":
-        return self._node.inputs.read(str(path)).input.app
 
 
 def elsewhere(node: NodeWiring) -> "tuple[Path, Sequence[Path]]":

@@ -15,7 +15,7 @@ from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from localpuppet.base.formats.names import ReleasePath
+    from localpuppet.base.formats.names import ReleasePath, RunId
     from localpuppet.node.enc.assignment import Assignment
     from localpuppet.node.enc.command import EncCommand
     from localpuppet.node.puppet.command import ApplyCommand, Compilation
@@ -63,12 +63,13 @@ class RunWiring:
 
     def preparation(self) -> "RunPreparation":
         """Return the preparation of runs."""
+        from localpuppet.node.releases.ledger import Ledger
         from localpuppet.node.runs.preparing import RunPreparation
 
         node = self._node
         return RunPreparation(
             node_input=self._node_input(),
-            ledger=node.ledger,
+            ledger=Ledger(node.settings.state),
             releases=self._releases.provider(),
             note=node.observe("").note,
             applied_elsewhere=self.applied_elsewhere,
@@ -85,14 +86,16 @@ class RunWiring:
                 confirmation.
             confirmed: Returns whether an assignment was confirmed.
         """
+        from localpuppet.node.enc.assigned import AssignedRelease
+        from localpuppet.node.releases.ledger import Ledger
         from localpuppet.node.runs.assigning import AssignmentService
 
-        node = self._node
+        node, state = self._node, self._node.settings.state
         return AssignmentService(
             own=node.settings.input,
             inputs=node.inputs,
-            assigned=node.assigned,
-            ledger=node.ledger,
+            assigned=AssignedRelease(state),
+            ledger=Ledger(state),
             records=node.records,
             good_runs=node.good_runs,
             releases=self._releases.provider(),
@@ -182,7 +185,7 @@ class RunWiring:
         Raises:
             InvalidInputError: A setting is invalid.
         """
-        from localpuppet.node.releases.interfaces import check_kept
+        from localpuppet.node.releases.interfaces import Interfaces, check_kept
         from localpuppet.node.runs.supervisor import Node, Supervisor
 
         settings = self._node.settings
@@ -217,7 +220,7 @@ class RunWiring:
             keep_releases=settings.keep_releases,
             metrics=settings.metrics,
             rollback=self._node.rollback,
-            fits=partial(check_kept, self._releases.interfaces, partial(elsewhere, self._node)),
+            fits=partial(check_kept, Interfaces(settings.state), partial(elsewhere, self._node)),
             telling=self._node.neighbours.variables,
             after_run=after_run,
         )
@@ -307,6 +310,17 @@ class RunWiring:
             hiera_config=release.hiera_config,
             site_manifest=release.site_manifest or settings.site_manifest,
         )
+
+
+def detached(announce: "Callable[[RunId], None]") -> "Callable[[RunId], Callable[[], None]]":
+    """Return a function that moves a run to a separate process; see `Supervisor.apply`.
+
+    Args:
+        announce: Called in the calling process when the run's process is ready.
+    """
+    from localpuppet.base.machine.processes import detach
+
+    return lambda run: detach(lambda: announce(run))
 
 
 def compiled_directory(settings: "Settings") -> Path:

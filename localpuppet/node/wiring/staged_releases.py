@@ -53,24 +53,37 @@ def remove_unneeded(node: NodeWiring, *, dry_run: bool) -> "Removal":
         locks.callback(releases.store.exclusively().release)
         if not dry_run:
             locks.callback(releases.store.unneeded().release)
-        removal = garbage.plan(releases.named_apps(), now=node.clock.now().timestamp())
+        removal = garbage.plan(_named_apps(node), now=node.clock.now().timestamp())
         if not dry_run:
             garbage.remove(removal)
     return removal
 
 
+def _named_apps(node: NodeWiring) -> "list[ReleasePath]":
+    """Return the releases that the inputs in the root name, and the assigned one."""
+    from localpuppet.node.enc.assigned import AssignedRelease
+
+    settings = node.settings
+    inputs = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]
+    assigned = AssignedRelease(settings.state).read()
+    named = [node.inputs.app(path) for path in inputs if path.exists()]
+    return named if assigned is None else [*named, assigned.release]
+
+
 def _garbage_collector(node: NodeWiring, releases: ReleaseWiring) -> "GarbageCollector":
     from localpuppet.node.releases.garbage import GarbageCollector
     from localpuppet.node.releases.git.kept_mirrors import KeptMirrors
+    from localpuppet.node.releases.interfaces import Interfaces
+    from localpuppet.node.releases.ledger import Ledger
 
     settings = node.settings
     sources = [source.url for source in settings.sources.values()]
     return GarbageCollector(
         staging=releases.staging(releases.git()),
-        ledger=node.ledger,
+        ledger=Ledger(settings.state),
         good=node.good_runs.releases,
         in_use=node.records.in_use,
-        interfaces=releases.interfaces,
+        interfaces=Interfaces(settings.state),
         mirrors=KeptMirrors(settings.state, sources),
         keep_staged=settings.keep_staged,
     )

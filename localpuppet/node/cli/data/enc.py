@@ -23,6 +23,7 @@ def enc_command(wiring: NodeWiring, node: str | None) -> None:
 
     The input is inputs/NODE.yaml if the root has a directory inputs/, else input.yaml.
     """
+    from localpuppet.node.enc.input import find_input
     from localpuppet.node.wiring.run import RunWiring
 
     name = None
@@ -30,7 +31,7 @@ def enc_command(wiring: NodeWiring, node: str | None) -> None:
         from localpuppet.base.formats.names import NodeName
 
         name = NodeName.parse(node)
-    source = wiring.find_input(name) or str(wiring.settings.input)
+    source = find_input(wiring.settings.inputs, name) or str(wiring.settings.input)
     document = RunWiring(wiring).classifier().classify(source, node).document
     wiring.documents.remember()
     render.emit(document.to_yaml().rstrip("\n"))

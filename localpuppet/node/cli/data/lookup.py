@@ -122,19 +122,20 @@ def _classify(
 ) -> "tuple[Release, NodeDocument]":
     """Return the release or work tree, and the node document."""
     from localpuppet.node.enc.classify import node_document
+    from localpuppet.node.enc.input import find_input
     from localpuppet.node.wiring.releases import ReleaseWiring
     from localpuppet.node.wiring.run import RunWiring
 
-    wiring = RunWiring(node)
+    wiring, inputs = RunWiring(node), node.settings.inputs
     if directory is None:
-        source = node.find_input(name) or str(node.settings.input)
+        source = find_input(inputs, name) or str(node.settings.input)
         classified = wiring.classifier().classify(source, name)
         given = classified.document if document is None else _document(node, document)
         return classified.release, given
     tree = ReleaseWiring(node).work_trees().release(directory)
     if document is not None:
         return tree, _document(node, document)
-    loaded = wiring.trial().read_input(node.find_input(name))
+    loaded = wiring.trial().read_input(find_input(inputs, name))
     return tree, node_document(loaded, tree.enc, answer=wiring.classifier().answer(name))
 
 

@@ -46,10 +46,10 @@ def package_command(
     The same release gives the same bytes. The package has everything that a node needs without git;
     installing it applies nothing.
     """
-    from localpuppet.node.wiring.releases import ReleaseWiring
     from localpuppet.node.wiring.staged_releases import build_package
 
-    path = ReleasePath.parse(app, where="APP") if app else ReleaseWiring(node).input_app()
+    own = node.settings.input
+    path = ReleasePath.parse(app, where="APP") if app else node.inputs.app(own)
     built = build_package(node, path, form=form, directory=output, version=version)
     node.documents.remember()
     if as_json:

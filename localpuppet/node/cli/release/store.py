@@ -6,6 +6,7 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
 from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.wiring.node import NodeWiring
@@ -59,12 +60,13 @@ def _applied(node: NodeWiring) -> dict[str, str]:
     """Return the current release of each source, and the target of a rollback."""
     from localpuppet.node.runs.rollback_service import RollbackService
 
-    going_back = RollbackService(node.good_runs, node.ledger)
+    ledger = Ledger(node.settings.state)
+    going_back = RollbackService(node.good_runs, ledger)
     marks: dict[str, str] = {}
     rollback = node.rollback()
-    for source in node.ledger.sources():
+    for source in ledger.sources():
         rolled_back = rollback is not None and rollback.app.source == source
-        current = rollback.app if rollback and rolled_back else node.ledger.current(source)
+        current = rollback.app if rollback and rolled_back else ledger.current(source)
         before = going_back.previous(current) if current else None
         marks.update({before: "previous"} if before else {})
         marks.update({current: "current"} if current else {})
@@ -100,7 +102,8 @@ def verify_command(
     if everything:
         releases_to_verify = staging.all()
     else:
-        path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+        own = node.settings.input
+        path = ReleasePath.parse(app, where="APP") if app else node.inputs.app(own)
         releases_to_verify = [_one(staging, path)]
     problems = {
         release.app: staging.problems(release, full=not quick) for release in releases_to_verify
