@@ -45,7 +45,7 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
-    kept = releases.store.kept()
+    kept = releases.sources.store.kept()
     try:
         rollback, left, ended = RollbackService(node.good_runs, ledger).go_back(
             node.inputs.read(str(node.settings.input)),

@@ -6,8 +6,7 @@
 A maker is often not root: if the state directory is not writable, the user's cache replaces it.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +16,12 @@ from localpuppet.node.wiring.releases import ReleaseWiring
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.catalogs import FactOverrides
-    from localpuppet.node.releases.forge.ports import ModuleForge
     from localpuppet.node.releases.git.repository import Repository
     from localpuppet.node.releases.git.work_tree import GitWorkTree
     from localpuppet.node.releases.making.checking import ReleaseCheck
     from localpuppet.node.releases.making.compiling import CompiledNode
     from localpuppet.node.releases.making.locker import LockWriter
     from localpuppet.node.releases.puppetfile.entry import Puppetfile
-    from localpuppet.node.releases.release_files import ReleaseFiles
 
 
 class ReleaseMaking:
@@ -35,33 +32,14 @@ class ReleaseMaking:
 
     Attributes:
         settings: The settings, with a state directory that the maker can write.
+        sources: The places that code comes from.
     """
 
     def __init__(self, node: NodeWiring) -> None:
         self._node = node.for_makers()
         self._releases = ReleaseWiring(self._node)
+        self.sources = self._releases.sources
         self.settings = self._node.settings
-
-    @property
-    def files(self) -> "ReleaseFiles":
-        """The reader of manifests and locks."""
-        return self._releases.files
-
-    def repository(self, title: str) -> "AbstractContextManager[Repository]":
-        """Lend git, and show the progress of its fetches under a title."""
-        return self._releases.repository(title)
-
-    def count_repositories(self) -> Callable[[int, int], None]:
-        """Return a callback that shows how many repositories are done, while git is lent."""
-        return self._releases.counted("repositories")
-
-    def forge(self) -> "ModuleForge":
-        """Return the forge of the site.
-
-        Raises:
-            InvalidInputError: The file of its token, or its CA, cannot be read.
-        """
-        return self._releases.forge()
 
     def evaluate_puppetfile(self, text: bytes) -> "Puppetfile":
         """Return the entries of a Puppetfile after Ruby has run it, with this process's PATH.
@@ -78,7 +56,7 @@ class ReleaseMaking:
         """Return the writer of locks."""
         from localpuppet.node.releases.making.locker import LockWriter
 
-        return LockWriter(supply=self._releases.supply, repository=repository)
+        return LockWriter(supply=self.sources.supply, repository=repository)
 
     def check(self, directory: Path) -> "ReleaseCheck":
         """Check a working copy; see `ReleaseChecker.check`.
@@ -90,16 +68,16 @@ class ReleaseMaking:
         from localpuppet.node.releases.git.committed_tree import refuse_unstageable
         from localpuppet.node.releases.making.checking import ReleaseChecker
 
-        releases, state = self._releases, self.settings.state
-        with self.repository(f"checking {directory}") as repository:
+        sources, state = self.sources, self.settings.state
+        with sources.repository(f"checking {directory}") as repository:
             checker = ReleaseChecker(
-                supply=releases.supply,
+                supply=sources.supply,
                 repository=repository,
                 state=state,
-                parser=releases.parser(self._node.installed()),
-                ignored=releases.ignored,
+                parser=self._releases.parser(self._node.installed()),
+                ignored=sources.ignored,
                 bus=self._node.neighbours.exchange_resources,
-                refuse_unstageable=partial(refuse_unstageable, releases.local_git(), scratch=state),
+                refuse_unstageable=partial(refuse_unstageable, sources.local_git(), scratch=state),
             )
             return checker.check(directory)
 
@@ -116,7 +94,7 @@ class ReleaseMaking:
 
         run = RunWiring(self._node)
         loaded = [self._node.inputs.read(name) for name in inputs]
-        release = self._releases.work_trees().release(directory)
+        release = self._releases.mutable.work_tree(directory)
         compiler, answer = run.catalog_compiler(), run.classifier().answer
         return compile_nodes(release, loaded, facts, compiler=compiler, answer=answer)
 

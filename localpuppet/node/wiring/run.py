@@ -73,7 +73,7 @@ class RunWiring:
             releases=self._releases.provider(),
             note=node.observe("").note,
             applied_elsewhere=self.applied_elsewhere,
-            keep=self._releases.store.kept,
+            keep=self._releases.sources.store.kept,
         )
 
     def assigning(
@@ -101,7 +101,7 @@ class RunWiring:
             releases=self._releases.provider(),
             reader=self._releases.reader(),
             answer=lambda: self.classifier().answer(None),
-            keep=self._releases.store.kept,
+            keep=self._releases.sources.store.kept,
             clock=node.clock,
             confirm=confirm,
             confirmed=confirmed,
@@ -120,7 +120,7 @@ class RunWiring:
             reader=self._releases.reader(),
             compiler=self.catalog_compiler(),
             answer=lambda: self.classifier().answer(None),
-            keep=self._releases.store.kept,
+            keep=self._releases.sources.store.kept,
         )
 
     def applied_elsewhere(self, app: "ReleasePath") -> "AppliedElsewhere | None":
@@ -134,7 +134,7 @@ class RunWiring:
         node = self._node
         return TrialPreparation(
             node_input=self._node_input(),
-            release=self._releases.work_trees().release,
+            release=self._releases.mutable.work_tree,
             immutable_only=node.settings.immutable_only,
             note=node.observe("").note,
         )

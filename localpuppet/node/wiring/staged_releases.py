@@ -24,11 +24,11 @@ def build_package(
     from localpuppet.node.releases.packages.building import Packager
 
     releases = ReleaseWiring(node)
-    with releases.repository(f"packaging {path}") as repository:
+    with releases.sources.repository(f"packaging {path}") as repository:
         staged = releases.package_staging(repository).stage(path)
         packager = Packager(
             staging=releases.staging(repository),
-            store=releases.store,
+            store=releases.sources.store,
             repository=repository,
             tools=releases.package_tools(),
             directories=node.settings.packages,
@@ -48,11 +48,11 @@ def remove_unneeded(node: NodeWiring, *, dry_run: bool) -> "Removal":
         InvalidInputError: An input is invalid, so that its release could not be kept.
     """
     releases = ReleaseWiring(node)
-    garbage = _garbage_collector(node, releases)
+    garbage, store = _garbage_collector(node, releases), releases.sources.store
     with ExitStack() as locks:
-        locks.callback(releases.store.exclusively().release)
+        locks.callback(store.exclusively().release)
         if not dry_run:
-            locks.callback(releases.store.unneeded().release)
+            locks.callback(store.unneeded().release)
         removal = garbage.plan(_named_apps(node), now=node.clock.now().timestamp())
         if not dry_run:
             garbage.remove(removal)
@@ -79,7 +79,7 @@ def _garbage_collector(node: NodeWiring, releases: ReleaseWiring) -> "GarbageCol
     settings = node.settings
     sources = [source.url for source in settings.sources.values()]
     return GarbageCollector(
-        staging=releases.staging(releases.git()),
+        staging=releases.staging(releases.sources.git()),
         ledger=Ledger(settings.state),
         good=node.good_runs.releases,
         in_use=node.records.in_use,

@@ -177,9 +177,9 @@ def _staged(node: NodeWiring) -> "StagedReleases":
     return LocalStagedReleases(
         StagedRecords(node.settings.state),
         wiring.resolve,
-        repository=wiring.git(),
+        repository=wiring.sources.git(),
         sources=node.settings.sources,
-        reader=wiring.files,
+        reader=wiring.sources.files,
         monotonic=node.clock.monotonic,
     )
 

@@ -123,7 +123,8 @@ def _classify(
     """Return the release or work tree, and the node document."""
     from localpuppet.node.enc.classify import node_document
     from localpuppet.node.enc.input import find_input
-    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.node.wiring.code_sources import CodeSources
+    from localpuppet.node.wiring.mutable_code import MutableCode
     from localpuppet.node.wiring.run import RunWiring
 
     wiring, inputs = RunWiring(node), node.settings.inputs
@@ -132,7 +133,7 @@ def _classify(
         classified = wiring.classifier().classify(source, name)
         given = classified.document if document is None else _document(node, document)
         return classified.release, given
-    tree = ReleaseWiring(node).work_trees().release(directory)
+    tree = MutableCode(node, CodeSources(node)).work_tree(directory)
     if document is not None:
         return tree, _document(node, document)
     loaded = wiring.trial().read_input(find_input(inputs, name))

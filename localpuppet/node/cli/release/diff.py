@@ -54,7 +54,7 @@ def diff_command(
     provider = wiring.provider()
     paths = [ReleasePath.parse(name, where="app") for name in (before, after)]
     releases = [provider.provide(path) for path in paths]
-    differences = compared(*releases, reader=wiring.files)
+    differences = compared(*releases, reader=wiring.sources.files)
     if catalog is not None:
         differences["resources"] = compare_catalogs(*_catalogs(node, catalog, releases))
     first, second = releases

@@ -78,13 +78,13 @@ def import_command(
     if options["check"]:
         found = import_modules(said, rules=rules, old=old, repository=None)
     else:
-        with making.repository(f"importing {file}") as repository:
+        with making.sources.repository(f"importing {file}") as repository:
             found = import_modules(
                 said,
                 rules=rules,
                 old=old,
                 repository=repository,
-                progress=making.count_repositories(),
+                progress=making.sources.counted("repositories"),
             )
         text = found.manifest.to_text(found.comments)
         if output is not None:
@@ -117,7 +117,7 @@ def _read(making: "ReleaseMaking", file: Path, *, evaluate: bool) -> "Puppetfile
 
 def _existing(making: "ReleaseMaking", file: Path) -> "Manifest":
     data = read_user_file(file) if file.exists() else b""
-    return making.files.parse_manifest(data, str(file))
+    return making.sources.files.parse_manifest(data, str(file))
 
 
 def _with_moduledir(

@@ -72,11 +72,11 @@ def lock_command(
     if update and outdated:
         raise click.UsageError("--update moves, --outdated only looks: choose one")
     making = ReleaseMaking(node)
-    with making.repository("locking") as repository:
-        old = making.files.lock(directory) or EMPTY
+    with making.sources.repository("locking") as repository:
+        old = making.sources.files.lock(directory) or EMPTY
         if outdated:
             _show_outdated(
-                find_outdated(old, repository=repository, forge=making.forge),
+                find_outdated(old, repository=repository, forge=making.sources.forge),
                 as_json=options["as_json"],
             )
             return

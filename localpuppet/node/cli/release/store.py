@@ -27,7 +27,7 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
-    staged = releases.staging(releases.git()).all()
+    staged = releases.staging(releases.sources.git()).all()
     applied = _applied(node)
     if as_json:
         rows_of = [{**release.to_dict(), "applied": applied.get(release.app)} for release in staged]
@@ -98,7 +98,7 @@ def verify_command(
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
-    staging = releases.staging(releases.git())
+    staging = releases.staging(releases.sources.git())
     if everything:
         releases_to_verify = staging.all()
     else:
