@@ -44,21 +44,20 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     """
     from localpuppet.node.releases.interfaces import Interfaces, check_kept
     from localpuppet.node.releases.ledger import Ledger
+    from localpuppet.node.wiring.compiling import classifier
     from localpuppet.node.wiring.releases import ReleaseWiring, elsewhere
-    from localpuppet.node.wiring.run import RunWiring
+    from localpuppet.node.wiring.run import applied_elsewhere, refuse_foreign_files
 
-    RunWiring(node).refuse_foreign()
-    classified = (
-        RunWiring(node)
-        .classifier()
-        .classify(str(node.settings.input) if source is None else source, None)
+    refuse_foreign_files(node.settings)
+    classified = classifier(node).classify(
+        str(node.settings.input) if source is None else source, None
     )
     loaded, release, document = classified.loaded, classified.release, classified.document
     ledger = Ledger(node.settings.state)
     if ledger.rollback() is None:  # else the rollback has decided
         app = loaded.input.app
         try:
-            before = RunWiring(node).applied_elsewhere(app) if ledger.begins(app) else None
+            before = applied_elsewhere(node, app) if ledger.begins(app) else None
             ledger.check_forward(app, before=before)
         except LocalpuppetError as error:
             raise loaded.placed(error) from error

@@ -90,12 +90,12 @@ class ReleaseMaking:
             LocalpuppetError: An input is invalid, or the working copy cannot be prepared.
         """
         from localpuppet.node.releases.making.compiling import compile_nodes
-        from localpuppet.node.wiring.run import RunWiring
+        from localpuppet.node.wiring.compiling import catalog_compiler, classifier
 
-        run = RunWiring(self._node)
-        loaded = [self._node.inputs.read(name) for name in inputs]
+        node = self._node
+        loaded = [node.inputs.read(name) for name in inputs]
         release = self._releases.mutable.work_tree(directory)
-        compiler, answer = run.catalog_compiler(), run.classifier().answer
+        compiler, answer = catalog_compiler(node), classifier(node).answer
         return compile_nodes(release, loaded, facts, compiler=compiler, answer=answer)
 
     def work_tree(self, directory: Path) -> "GitWorkTree":

@@ -24,7 +24,7 @@ def enc_command(wiring: NodeWiring, node: str | None) -> None:
     The input is inputs/NODE.yaml if the root has a directory inputs/, else input.yaml.
     """
     from localpuppet.node.enc.input import find_input
-    from localpuppet.node.wiring.run import RunWiring
+    from localpuppet.node.wiring.compiling import classifier
 
     name = None
     if node is not None:
@@ -32,6 +32,6 @@ def enc_command(wiring: NodeWiring, node: str | None) -> None:
 
         name = NodeName.parse(node)
     source = find_input(wiring.settings.inputs, name) or str(wiring.settings.input)
-    document = RunWiring(wiring).classifier().classify(source, node).document
+    document = classifier(wiring).classify(source, node).document
     wiring.documents.remember()
     render.emit(document.to_yaml().rstrip("\n"))
