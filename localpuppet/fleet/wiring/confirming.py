@@ -22,6 +22,7 @@ from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.runs import metrics
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_records, rollback_in_force
 
 COMMAND_TIMEOUT = 60.0  # seconds for a `confirm_command`
 MAX_OUTPUT = 64 * 1024
@@ -51,8 +52,8 @@ def confirming(
         ConfirmationContext(
             memory=ConfirmationMemory(node.settings.state),
             assigned=AssignedRelease(node.settings.state).read,
-            rollback=node.rollback,
-            records=node.records,
+            rollback=partial(rollback_in_force, node),
+            records=open_records(node),
             holds=holds,
             boot=node.processes.me().boot_id,
             late=lambda late: metrics.note_confirmation(node.settings.metrics, late=late),
@@ -63,7 +64,7 @@ def confirming(
             ForkRunner(partial(retreat, node)),
             agent=agent,
             inbox=inbox,
-            records=node.records,
+            records=open_records(node),
             holds=holds,
             clock=node.clock,
         ),

@@ -9,6 +9,7 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.cli import render
 from localpuppet.node.puppet.installation import find_command
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import rollback_in_force
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.release import Release
@@ -82,7 +83,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             raise error.at(loaded.name) from error
     addition = node.additions.check()
     warnings += [*_needs(node, release, parse=parse and puppet is not None), *addition.warnings]
-    rollback = node.rollback() if source is None else None
+    rollback = rollback_in_force(node) if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
     if as_json:

@@ -23,8 +23,10 @@ class RunCommand(click.Command):
 
 def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the ids of runs that begin or end with `incomplete`."""
+    from localpuppet.node.wiring.state import open_records
+
     try:
-        ids = _node(ctx).records.ids()
+        ids = open_records(_node(ctx)).ids()
     except LocalpuppetError:
         return []  # a shell's completion has nowhere to say what is wrong
     ends = [run.rpartition("-")[2] for run in ids] if incomplete else []

@@ -8,6 +8,7 @@ from localpuppet.node.cli.completion import complete_tag
 from localpuppet.node.cli.hold import refresh_metrics
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_good_runs
 
 
 @click.command(
@@ -47,7 +48,7 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     releases = ReleaseWiring(node)
     kept = releases.sources.store.kept()
     try:
-        rollback, left, ended = RollbackService(node.good_runs, ledger).go_back(
+        rollback, left, ended = RollbackService(open_good_runs(node), ledger).go_back(
             node.inputs.read(str(node.settings.input)),
             tag=tag,
             user=user(),

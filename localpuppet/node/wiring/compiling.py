@@ -1,5 +1,6 @@
 """Builds what computes a node's document or catalog and applies nothing."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,24 +30,28 @@ def classifier(node: NodeWiring) -> "Classifier":
         documents=node.documents,
         resolve=ReleaseWiring(node).resolve,
         enc_command=enc_command(node),
-        certname=lambda: node.installed().settings["certname"],
+        certname=partial(_certname, node),
         processes=node.processes,
     )
+
+
+def _certname(node: NodeWiring) -> str:
+    from localpuppet.node.wiring.state import require_puppet
+
+    return require_puppet(node).settings["certname"]
 
 
 def catalog_compiler(node: NodeWiring) -> "CatalogCompiler":
     """Return the compiler of catalogs, which applies nothing."""
     from localpuppet.node.releases.catalogs import CatalogCompiler
-
-    def compiled(release: "Release", environment: str, environments: Path) -> "Compilation":
-        return compilation(node, release, environment, environments)
+    from localpuppet.node.wiring.state import require_puppet
 
     return CatalogCompiler(
         state=node.settings.state,
-        compilation=compiled,
+        compilation=partial(compilation, node),
         instance_facts=lambda: node.instance.facts(),
         lookup_script=shared_file("lookup.rb"),
-        installed=node.installed,
+        installed=partial(require_puppet, node),
         env=node.environment,
         processes=node.processes,
         timeout=node.settings.run_timeout,

@@ -10,9 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localpuppet.base.errors import PuppetMissingError
 from localpuppet.base.formats.documents import Documents
-from localpuppet.base.share.files import shared_file
 from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.settings import node as node_settings
 from localpuppet.node.settings.files import SettingsFile, read_settings
@@ -30,12 +28,6 @@ if TYPE_CHECKING:
     from localpuppet.node.enc.assignment import Assignment
     from localpuppet.node.enc.input import InputReader
     from localpuppet.node.enc.instance.source import InstanceSource
-    from localpuppet.node.puppet.installation import Installation
-    from localpuppet.node.releases.ledger import Rollback
-    from localpuppet.node.runs.attempts import Attempts
-    from localpuppet.node.runs.good_runs import GoodRuns
-    from localpuppet.node.runs.holds import Holds
-    from localpuppet.node.runs.records import Records
 
     T = TypeVar("T")
 
@@ -174,49 +166,6 @@ class NodeWiring:
         """The environment for Puppet and the ENC: this process's, with a PATH even under cron."""
         return {"PATH": DEFAULT_PATH, **os.environ}
 
-    @cached_property
-    def records(self) -> "Records":
-        """The records of this node."""
-        from localpuppet.node.runs.records import Records
-
-        return Records(self.settings.state / "runs", self.processes)
-
-    @cached_property
-    def good_runs(self) -> "GoodRuns":
-        """The good runs to which this node can return."""
-        from localpuppet.node.runs.good_runs import GoodRuns
-
-        settings = self.settings
-        return GoodRuns(
-            settings.state / "good_runs", records=self.records, releases=settings.keep_releases
-        )
-
-    @cached_property
-    def attempts(self) -> "Attempts":
-        """The refused applies of this node."""
-        from localpuppet.base.machine.system_log import write_system_log
-        from localpuppet.node.runs.attempts import Attempts
-
-        settings = self.settings
-        return Attempts(
-            settings.state / "attempts",
-            records=self.records,
-            metrics=settings.metrics,
-            clock=self.clock,
-            system_log=write_system_log,
-        )
-
-    def rollback(self) -> "Rollback | None":
-        """Return the rollback in force, or `None`."""
-        # Most nodes have none, and `status` does not pay for the ledger then.
-        if not (self.settings.state / "rollback.json").exists():
-            return None
-        from localpuppet.node.releases.ledger import Ledger
-
-        assignment, settings = self._assignment(), self.settings
-        serial = 0 if assignment is None else assignment.serial
-        return Ledger(settings.state).in_force(settings.input, serial=serial)
-
     def _assignment(self) -> "Assignment | None":
         from localpuppet.node.enc.assigned import AssignedRelease
 
@@ -241,50 +190,6 @@ class NodeWiring:
         from localpuppet.node.wiring.instance import instance_source
 
         return instance_source(self.settings, lambda: self.processes.me().boot_id)
-
-    def holds(self, *, ask: bool) -> "Holds":
-        """Return the holds on this node; see `installation` for `ask`."""
-        from localpuppet.node.runs.holds import Holds
-
-        installation = self.installation(ask=ask)
-        return Holds(
-            self.settings.state / "holds",
-            installation.disable_file if installation else None,
-            self.clock,
-        )
-
-    def installation(self, *, ask: bool) -> "Installation | None":
-        """Return the installed Puppet.
-
-        Args:
-            ask: Ask Puppet if it is unknown; otherwise `None` means "unknown".
-
-        Raises:
-            PuppetMissingError: No Puppet was found, or it does not answer.
-        """
-        from localpuppet.node.puppet.probe import PuppetProbe
-
-        probe = PuppetProbe(
-            self.settings.state / "cache" / "puppet.json",
-            command=self.settings.puppet,
-            directories=self.settings.puppet_directories,
-            lean_start=shared_file("lean_start.rb"),
-            env=self.environment,
-        )
-        return probe.installation() if ask else probe.known()
-
-    def installed(self) -> "Installation":
-        """Return the installed Puppet, with the certname of runs: the setting `node`, if any.
-
-        Raises:
-            PuppetMissingError: No Puppet was found, or it does not answer.
-        """
-        installation = self.installation(ask=True)
-        if installation is None:
-            raise PuppetMissingError("Puppet was not found")
-        if not (name := self.neighbours.certname):
-            return installation
-        return replace(installation, settings={**installation.settings, "certname": name})
 
     def fork_server(self) -> "ForkServerClient":
         """Return the agent's fork server, whether it is running or not."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
+from localpuppet.node.wiring.state import require_puppet
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.catalogs import FactOverrides
@@ -74,7 +75,7 @@ class ReleaseMaking:
                 supply=sources.supply,
                 repository=repository,
                 state=state,
-                parser=self._releases.parser(self._node.installed()),
+                parser=self._releases.parser(require_puppet(self._node)),
                 ignored=sources.ignored,
                 bus=self._node.neighbours.exchange_resources,
                 refuse_unstageable=partial(refuse_unstageable, sources.local_git(), scratch=state),

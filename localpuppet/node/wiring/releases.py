@@ -181,11 +181,12 @@ class ReleaseWiring:
         """Return the reader of interfaces."""
         from localpuppet.node.releases.interfaces import Interfaces
         from localpuppet.node.releases.reading import InterfaceReader
+        from localpuppet.node.wiring.state import require_puppet
 
         return InterfaceReader(
             Interfaces(self._node.settings.state),
             store=self.sources.store,
-            installed=self._node.installed,
+            installed=partial(require_puppet, self._node),
             parser=self.parser,
             elsewhere=partial(elsewhere, self._node),
             observe=self._node.observe,
@@ -194,5 +195,7 @@ class ReleaseWiring:
 
 def elsewhere(node: NodeWiring) -> "tuple[Path, Sequence[Path]]":
     """Return the site manifest and the Hiera files, which add to a release's classes and data."""
-    installation = node.installation(ask=True)
+    from localpuppet.node.wiring.state import find_puppet
+
+    installation = find_puppet(node, ask=True)
     return node.settings.site_manifest, installation.hiera_files if installation else []

@@ -17,6 +17,12 @@ from localpuppet.node.wiring.compiling import (
 )
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring, elsewhere
+from localpuppet.node.wiring.state import (
+    open_good_runs,
+    open_records,
+    require_puppet,
+    rollback_in_force,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,8 +105,8 @@ class RunWiring:
             inputs=node.inputs,
             assigned=AssignedRelease(state),
             ledger=Ledger(state),
-            records=node.records,
-            good_runs=node.good_runs,
+            records=open_records(node),
+            good_runs=open_good_runs(node),
             releases=self._releases.provider(),
             reader=self._releases.reader(),
             answer=lambda: classifier(node).answer(None),
@@ -184,7 +190,7 @@ class RunWiring:
             keep_days=settings.keep_days,
             keep_releases=settings.keep_releases,
             metrics=settings.metrics,
-            rollback=self._node.rollback,
+            rollback=partial(rollback_in_force, self._node),
             fits=partial(check_kept, Interfaces(settings.state), partial(elsewhere, self._node)),
             telling=self._node.neighbours.variables,
             after_run=after_run,
@@ -208,7 +214,7 @@ class RunWiring:
         return CompiledRuby(
             compiled_directory(node.settings),
             script=shared_file("compile_ruby.rb"),
-            command=lambda: Path(node.installed().command),
+            command=lambda: Path(require_puppet(node).command),
             start=partial(start_apart, env=node.environment),
             path=node.environment.get("PATH", ""),
             min_free=node.settings.min_free,
@@ -217,7 +223,7 @@ class RunWiring:
     def _installation_or_problem(self) -> "Installation | PuppetMissingError":
         """Return Puppet, or the reason why it cannot be used, for the record."""
         try:
-            return self._node.installed()
+            return require_puppet(self._node)
         except PuppetMissingError as error:
             return error
 

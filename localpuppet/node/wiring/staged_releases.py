@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
+from localpuppet.node.wiring.state import open_good_runs, open_records
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import ReleasePath
@@ -81,8 +82,8 @@ def _garbage_collector(node: NodeWiring, releases: ReleaseWiring) -> "GarbageCol
     return GarbageCollector(
         staging=releases.staging(releases.sources.git()),
         ledger=Ledger(settings.state),
-        good=node.good_runs.releases,
-        in_use=node.records.in_use,
+        good=open_good_runs(node).releases,
+        in_use=open_records(node).in_use,
         interfaces=Interfaces(settings.state),
         mirrors=KeptMirrors(settings.state, sources),
         keep_staged=settings.keep_staged,

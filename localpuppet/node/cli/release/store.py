@@ -10,6 +10,7 @@ from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_good_runs, rollback_in_force
 
 
 @click.command(
@@ -61,9 +62,9 @@ def _applied(node: NodeWiring) -> dict[str, str]:
     from localpuppet.node.runs.rollback_service import RollbackService
 
     ledger = Ledger(node.settings.state)
-    going_back = RollbackService(node.good_runs, ledger)
+    going_back = RollbackService(open_good_runs(node), ledger)
     marks: dict[str, str] = {}
-    rollback = node.rollback()
+    rollback = rollback_in_force(node)
     for source in ledger.sources():
         rolled_back = rollback is not None and rollback.app.source == source
         current = rollback.app if rollback and rolled_back else ledger.current(source)
