@@ -14,6 +14,7 @@ from localpuppet.fleet.wiring.confirmations import confirmation_of
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.ports import CommandAddition, CommandAdditions
+from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.fleet.exports.choosing import RejectedResource
@@ -63,7 +64,7 @@ class FleetAdditions(CommandAdditions):
         from localpuppet.fleet.cli.record.changes import changes
         from localpuppet.fleet.triggers.held_kicks import kicked_by
 
-        kicked = kicked_by(self._node.records, run.id)
+        kicked = kicked_by(open_records(self._node), run.id)
         confirmation = confirmation_of(self._node)
         mine = confirmation is not None and confirmation.run == run.id
         resources = _resources(run)

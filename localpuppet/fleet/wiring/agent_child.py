@@ -21,6 +21,7 @@ from localpuppet.node.runs.reason import public_reason
 from localpuppet.node.runs.run import Status
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.run import RunWiring
+from localpuppet.node.wiring.state import find_puppet, open_attempts
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.assigning import AssignmentService
@@ -61,7 +62,7 @@ def run_order(node: NodeWiring, order: RunOrder, begun: Callable[[], None]) -> R
             causes=order.causes,
             through=order.through,
         )
-        with node.attempts.noted(options, source=str(node.settings.input)) as named:
+        with open_attempts(node).noted(options, source=str(node.settings.input)) as named:
             try:
                 status = _run(node, options, begun, named)
             except (BusyError, OnHoldError) as error:
@@ -180,7 +181,7 @@ def learn(node: NodeWiring) -> None:
         with suppress(LocalpuppetError, OSError):
             _ = fleet_settings(node)
             node.documents.remember()
-            node.installation(ask=True)
+            find_puppet(node, ask=True)
     finally:
         os._exit(0)
 

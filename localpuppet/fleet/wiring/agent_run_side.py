@@ -48,10 +48,12 @@ from localpuppet.fleet.wiring.publishing import PublishingWiring
 from localpuppet.fleet.wiring.puppet_calls import puppet_calls
 from localpuppet.fleet.wiring.puppet_environment import own_variables
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
+from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.runs.hold import HoldStatus
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.noop_report import NoopReporter
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_holds, open_records, rollback_in_force
 
 # Lends the connected store of an engine; `None` means the site's engine.
 Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
@@ -97,10 +99,10 @@ def run_parts(
     confirmation = confirming(fleet, agent, inbox, holds=holds, store=store, log=log)
     kept = NodeRecords(
         holds=holds,
-        records=node.records,
+        records=open_records(node),
         modules=node.settings.modules,
-        rollback=node.rollback,
-        assigned=node.assigned.read,
+        rollback=partial(rollback_in_force, node),
+        assigned=AssignedRelease(node.settings.state).read,
         every=fleet_settings(node).agent.every,
         confirmation=confirmation.told,
     )
@@ -127,7 +129,7 @@ def run_parts(
         confirmation,
     )
     ours = fleet_settings(node).agent.run_cmd is None
-    changes = NoopReporter(node.settings.state, node.records) if ours else None
+    changes = NoopReporter(node.settings.state, open_records(node)) if ours else None
     desk = _desk(fleet, log, holds, _actions(agent, describer, steps, asked, changes))
     return RunParts(
         agent=agent,
@@ -165,7 +167,7 @@ class _KnownHolds:
 
     def __call__(self) -> Holds:
         if self._known is None or not self._known.with_puppets:
-            self._known = self._node.holds(ask=False)
+            self._known = open_holds(self._node, ask=False)
         return self._known
 
 
@@ -206,7 +208,7 @@ def _agent(
         obstacles=RunObstacles(
             held=lambda: HoldStatus.by(holds().active()),
             lacking=entries.lacking,
-            begun=partial(recorded_end, node.records),
+            begun=partial(recorded_end, open_records(node)),
         ),
         clock=node.clock,
         log=log,
@@ -216,7 +218,7 @@ def _agent(
 def _keeper(
     node: NodeWiring, log: AgentLog, agent: Agent, store: Callable[[], Awaitable[KeyValue]]
 ) -> Keeper:
-    users = LockUsers(node.records, node.processes, log, grace=node.settings.grace)
+    users = LockUsers(open_records(node), node.processes, log, grace=node.settings.grace)
     session = str(uuid.uuid4())
 
     async def leases() -> Leases:

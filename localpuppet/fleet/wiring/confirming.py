@@ -18,9 +18,11 @@ from localpuppet.fleet.wiring.agent_child import retreat
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.puppet_environment import own_variables
 from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.runs import metrics
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_records, rollback_in_force
 
 COMMAND_TIMEOUT = 60.0  # seconds for a `confirm_command`
 MAX_OUTPUT = 64 * 1024
@@ -49,9 +51,9 @@ def confirming(
     return Confirming(
         ConfirmationContext(
             memory=ConfirmationMemory(node.settings.state),
-            assigned=node.assigned.read,
-            rollback=node.rollback,
-            records=node.records,
+            assigned=AssignedRelease(node.settings.state).read,
+            rollback=partial(rollback_in_force, node),
+            records=open_records(node),
             holds=holds,
             boot=node.processes.me().boot_id,
             late=lambda late: metrics.note_confirmation(node.settings.metrics, late=late),
@@ -62,7 +64,7 @@ def confirming(
             ForkRunner(partial(retreat, node)),
             agent=agent,
             inbox=inbox,
-            records=node.records,
+            records=open_records(node),
             holds=holds,
             clock=node.clock,
         ),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
@@ -97,7 +98,7 @@ class ExportsWiring:
         """Return what the collectors of the newest run would collect now, by the current policy."""
         from localpuppet.fleet.exports.recording import read_collected
 
-        records = self._node.records
+        records = open_records(self._node)
         before = read_collected(records.get(None)) if records.ids() else []
         return self.collecting(name).again(before) if before else []
 
@@ -114,7 +115,7 @@ class ExportsWiring:
             lend,
             self.collecting(name),
             max_stale=peers(self._node).inventory.max_stale,
-            records=self._node.records,
+            records=open_records(self._node),
             clock=self._node.clock,
         )
 

@@ -15,6 +15,7 @@ from localpuppet.base.machine.files import read_user_file
 from localpuppet.fleet.wiring.identity import Identity
 from localpuppet.fleet.wiring.settings import fleet_settings, node_name
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -65,7 +66,7 @@ class FleetWiring:
         from localpuppet.fleet.triggers.held_kicks import HeldKicks
 
         node = self.node
-        return HeldKicks(node.settings.state, node.records, node.clock)
+        return HeldKicks(node.settings.state, open_records(node), node.clock)
 
     async def connect(self, engine: str | None = None) -> "KeyValue":
         """Return the store, connected.
@@ -153,7 +154,7 @@ class FleetWiring:
         """Return the paths along which a run may send triggers; see `paths_of`."""
         from localpuppet.fleet.triggers.sending import paths_of
 
-        return paths_of(self.node.records, run)
+        return paths_of(open_records(self.node), run)
 
     def ask_agent(
         self, socket: Path, line: bytes, *, patience: float

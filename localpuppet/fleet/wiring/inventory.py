@@ -13,6 +13,7 @@ from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
 from localpuppet.node.settings.node import FILE
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import RunId
@@ -143,7 +144,7 @@ class InventoryWiring:
         return InventoryCalls(
             self._lend(note),
             max_stale=peers(self._node).inventory.max_stale,
-            records=self._node.records,
+            records=open_records(self._node),
             clock=self._node.clock,
         )
 

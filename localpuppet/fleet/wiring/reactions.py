@@ -13,6 +13,7 @@ from localpuppet.fleet.trust.policy_file import peer_refusal
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_records
 
 
 def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
@@ -24,7 +25,7 @@ def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
         view: The entries of other nodes.
         log: The log of the service.
     """
-    clock, records = node.clock, node.records
+    clock, records = node.clock, open_records(node)
     collecting = ExportsWiring(node).collecting(agent.me)
     policy, max_stale = peers(node).policy, peers(node).inventory.max_stale
 

@@ -29,5 +29,8 @@ def node_name(node: NodeWiring) -> NodeName:
         InvalidInputError: The name is invalid.
         PuppetMissingError: No file sets the name, and Puppet is not installed.
     """
-    name = fleet_settings(node).node
-    return name or NodeName.parse(node.installed().settings["certname"].lower())
+    if name := fleet_settings(node).node:
+        return name
+    from localpuppet.node.wiring.state import require_puppet
+
+    return NodeName.parse(require_puppet(node).settings["certname"].lower())

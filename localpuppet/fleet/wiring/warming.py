@@ -13,6 +13,7 @@ from localpuppet.fleet.agent.fork_server_keeper import ForkServerKeeper
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.run import lean_start
+from localpuppet.node.wiring.state import find_puppet
 
 
 def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess:
@@ -26,7 +27,7 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
         LocalpuppetError: The server cannot be started.
     """
     server = node.fork_server()
-    installation = node.installation(ask=False)
+    installation = find_puppet(node, ask=False)
     if installation is None:
         raise UnavailableError("Puppet is new here, and the next run asks it about itself")
     if len(bytes(server.path)) > MAX_PATH:

@@ -14,6 +14,7 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.runs.run import Status
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_attempts
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.preparing import PreparedRun
@@ -129,7 +130,7 @@ def apply_command(
     )
     shown = RunDisplay(verbose=verbose, as_json=as_json, detach=detach, detailed=detailed_exitcodes)
     wiring = RunWiring(node)
-    with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
+    with open_attempts(node).noted(options, source=source or str(node.settings.input)) as named:
         prepared = wiring.preparation().prepare(
             options, source=source, package=install, allow_rollback=allow_rollback, named=named
         )
@@ -162,6 +163,7 @@ def supervise(
     Raises:
         LocalpuppetError: The run was refused, without a record.
     """
+    from localpuppet.node.wiring.run import detached
 
     def announce(run: RunId) -> None:
         if shown.as_json:
@@ -177,9 +179,10 @@ def supervise(
         short="" if shown.verbose else _short(app, prepared.options.noop),
     )
     supervisor = wiring.supervisor(observer)
+    detach = detached(announce) if shown.detach else None
     node.processes.watch_signals()
     try:
-        return supervisor.apply(prepared, detach=node.detach(announce) if shown.detach else None)
+        return supervisor.apply(prepared, detach=detach)
     finally:
         observer.close()
 

@@ -9,6 +9,7 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.cli import render
 from localpuppet.node.puppet.installation import find_command
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import rollback_in_force
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.release import Release
@@ -42,25 +43,25 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     If the newest run collected exported resources, it shows what the collectors would take from
     which node by the current policy, from this node's copy; it does not ask the bus.
     """
-    from localpuppet.node.releases.interfaces import check_kept
+    from localpuppet.node.releases.interfaces import Interfaces, check_kept
+    from localpuppet.node.releases.ledger import Ledger
+    from localpuppet.node.wiring.compiling import classifier
     from localpuppet.node.wiring.releases import ReleaseWiring, elsewhere
-    from localpuppet.node.wiring.run import RunWiring
+    from localpuppet.node.wiring.run import applied_elsewhere, refuse_foreign_files
 
-    RunWiring(node).refuse_foreign()
-    classified = (
-        RunWiring(node)
-        .classifier()
-        .classify(str(node.settings.input) if source is None else source, None)
+    refuse_foreign_files(node.settings)
+    classified = classifier(node).classify(
+        str(node.settings.input) if source is None else source, None
     )
     loaded, release, document = classified.loaded, classified.release, classified.document
-    if node.ledger.rollback() is None:  # else the rollback has decided
+    ledger = Ledger(node.settings.state)
+    if ledger.rollback() is None:  # else the rollback has decided
         app = loaded.input.app
         try:
-            before = RunWiring(node).applied_elsewhere(app) if node.ledger.begins(app) else None
-            node.ledger.check_forward(app, before=before)
+            before = applied_elsewhere(node, app) if ledger.begins(app) else None
+            ledger.check_forward(app, before=before)
         except LocalpuppetError as error:
             raise loaded.placed(error) from error
-    releases = ReleaseWiring(node)
     warnings = [
         f"{name} is mutable: the same input may give another result later"
         for name in release.mutable
@@ -71,16 +72,18 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             "Puppet was not found (see puppet.command): classes and parameters were not checked"
         )
     elif parse:
-        left_out = releases.reader().check_now(release, document, where=loaded.name)
+        left_out = ReleaseWiring(node).reader().check_now(release, document, where=loaded.name)
         warnings += [left_out] if left_out else []
     else:
         try:
-            check_kept(releases.interfaces, partial(elsewhere, node), document, release, ())
+            check_kept(
+                Interfaces(node.settings.state), partial(elsewhere, node), document, release, ()
+            )
         except LocalpuppetError as error:
             raise error.at(loaded.name) from error
     addition = node.additions.check()
     warnings += [*_needs(node, release, parse=parse and puppet is not None), *addition.warnings]
-    rollback = node.rollback() if source is None else None
+    rollback = rollback_in_force(node) if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
     if as_json:
@@ -125,13 +128,12 @@ def _needs(node: NodeWiring, release: "Release", *, parse: bool) -> list[str]:
     Raises:
         LocalpuppetError: Puppet's parser does not work.
     """
-    from localpuppet.node.releases.interfaces import modules_in
+    from localpuppet.node.releases.interfaces import Interfaces, modules_in
     from localpuppet.node.wiring.releases import ReleaseWiring
 
-    releases = ReleaseWiring(node)
-    interface = releases.interfaces.kept(release)
+    interface = Interfaces(node.settings.state).kept(release)
     if interface is None and parse:
-        interface = releases.reader().interface_of(release)
+        interface = ReleaseWiring(node).reader().interface_of(release)
     if interface is None:
         return []
     return interface.unmet(

@@ -23,8 +23,10 @@ class RunCommand(click.Command):
 
 def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the ids of runs that begin or end with `incomplete`."""
+    from localpuppet.node.wiring.state import open_records
+
     try:
-        ids = _node(ctx).records.ids()
+        ids = open_records(_node(ctx)).ids()
     except LocalpuppetError:
         return []  # a shell's completion has nowhere to say what is wrong
     ends = [run.rpartition("-")[2] for run in ids] if incomplete else []
@@ -33,19 +35,21 @@ def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: st
 
 def complete_release(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the releases on this node, and those in its packages, that begin with `incomplete`."""
-    from localpuppet.node.wiring.releases import ReleaseWiring
-
     try:
-        known = ReleaseWiring(_node(ctx)).known()
+        modules = _node(ctx).settings.modules
     except LocalpuppetError:
         return []
+    found = [*modules.glob("*/trunk"), *modules.glob("*/tags/*")]
+    known = sorted(path.relative_to(modules).as_posix() for path in found if path.is_dir())
     return [name for name in known if name.startswith(incomplete)]
 
 
 def complete_tag(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the tags that were applied on this node and begin with `incomplete`, newest first."""
+    from localpuppet.node.releases.ledger import Ledger
+
     try:
-        ledger = _node(ctx).ledger
+        ledger = Ledger(_node(ctx).settings.state)
         apps = [app for source in ledger.sources() for app in reversed(ledger.order(source))]
     except LocalpuppetError:
         return []

@@ -14,14 +14,15 @@ from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_holds, rollback_in_force
 
 
 def _holds(node: NodeWiring) -> Holds:
     """Return the holds of this node, even if Puppet is not installed."""
     try:
-        return node.holds(ask=True)
+        return open_holds(node, ask=True)
     except PuppetMissingError:
-        return node.holds(ask=False)
+        return open_holds(node, ask=False)
 
 
 @click.command(
@@ -148,8 +149,8 @@ def refresh_metrics(node: NodeWiring) -> None:
         metrics.update(
             settings.metrics,
             None,
-            holds=len(node.holds(ask=False).active()),
-            rollback=node.rollback(),
+            holds=len(open_holds(node, ask=False).active()),
+            rollback=rollback_in_force(node),
             now=node.clock.now(),
         )
     except StateError as error:

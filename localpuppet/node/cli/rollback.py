@@ -6,7 +6,9 @@ from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.apply import user
 from localpuppet.node.cli.completion import complete_tag
 from localpuppet.node.cli.hold import refresh_metrics
+from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_good_runs
 
 
 @click.command(
@@ -36,16 +38,17 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     on this node. If the release is no longer on the node, it is staged first. The rollback stays in
     force, also for the timer, until the input changes or you run 'localpuppet rollback --end'.
     """
+    ledger = Ledger(node.settings.state)
     if end:
-        _end(node, as_json)
+        _end(node, ledger, as_json)
         return
     from localpuppet.node.runs.rollback_service import RollbackService
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
-    kept = releases.store.kept()
+    kept = releases.sources.store.kept()
     try:
-        rollback, left, ended = RollbackService(node.good_runs, node.ledger).go_back(
+        rollback, left, ended = RollbackService(open_good_runs(node), ledger).go_back(
             node.inputs.read(str(node.settings.input)),
             tag=tag,
             user=user(),
@@ -63,9 +66,9 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     render.emit("'localpuppet apply' runs it; a changed input.yaml ends the rollback")
 
 
-def _end(node: NodeWiring, as_json: bool) -> None:
-    rollback = node.ledger.rollback()
-    node.ledger.end_rollback()
+def _end(node: NodeWiring, ledger: Ledger, as_json: bool) -> None:
+    rollback = ledger.rollback()
+    ledger.end_rollback()
     refresh_metrics(node)
     if as_json:
         render.emit_json({"schema": 1, "ended": rollback.to_public() if rollback else None})

@@ -59,7 +59,8 @@ def stage_command(
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
-    path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+    own = node.settings.input
+    path = ReleasePath.parse(app, where="APP") if app else node.inputs.app(own)
     if not path.is_tag and pack is None:
         _stage_mutable(releases, path, as_json=as_json)
         return
@@ -69,7 +70,7 @@ def stage_command(
 
         reader = releases.reader()
         approve = ParseBeforeSwitch(reader)
-    with releases.repository(f"staging {path}") as repository:
+    with releases.sources.repository(f"staging {path}") as repository:
         importer = releases.package_staging(repository, approve, accept_moved=accept_moved)
         if pack is not None:
             staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
@@ -95,11 +96,11 @@ def stage_command(
 def _stage_mutable(releases: "ReleaseWiring", path: ReleasePath, *, as_json: bool) -> None:
     """Stage the current commit of a branch, or the modules of the directory `trunk`."""
     commit = ""
-    if releases.is_branch(path):
-        branch, lock = releases.branch_staging().stage(path)
+    if releases.mutable.is_branch(path):
+        branch, lock = releases.mutable.branch_staging().stage(path)
         commit = branch.commit
     else:
-        lock = releases.trunk_staging().stage(path)
+        lock = releases.mutable.trunk_staging().stage(path)
     releases.resolve(path)
     if as_json:
         said = {"commit": commit} if commit else {}

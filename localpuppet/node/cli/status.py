@@ -13,6 +13,7 @@ from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_attempts, open_holds, open_records, rollback_in_force
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ def status_command(
     if timeout is not None and not wait:
         raise click.UsageError("--timeout goes with --wait")
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
-    records = node.records
+    records = open_records(node)
     status: Status | None = None
     directory: RunDirectory | None = None
     if run is not None or records.ids():
@@ -73,8 +74,8 @@ def status_command(
             status = _wait(
                 records, directory, seconds, sleep=node.processes.sleep, clock=node.clock
             )
-    holds = node.holds(ask=False).active()
-    rollback = node.rollback()
+    holds = open_holds(node, ask=False).active()
+    rollback = rollback_in_force(node)
     addition = node.additions.status(directory, rolled_back=rollback is not None)
     attempt = None if run is not None else _later(node, status)
     memory = node.fork_server_memory()
@@ -132,7 +133,7 @@ def _show(status: Status | None, rows: list[tuple[str, str]], *, now: "datetime"
 
 def _later(node: NodeWiring, status: Status | None) -> "Attempt | None":
     """Return the last attempt if it is newer than the newest run."""
-    attempt = node.attempts.newest()
+    attempt = open_attempts(node).newest()
     return attempt if attempt and (status is None or attempt.at > status.started_at) else None
 
 

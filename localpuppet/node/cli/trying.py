@@ -7,6 +7,7 @@ import click
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import apply
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_attempts
 
 
 @click.command(
@@ -79,7 +80,7 @@ def try_command(
         detailed=flags["detailed_exitcodes"],
     )
     wiring = RunWiring(node)
-    with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
+    with open_attempts(node).noted(options, source=source or str(node.settings.input)) as named:
         prepared = wiring.trial().prepare(options, directory=directory, source=source, named=named)
         status = apply.supervise(node, wiring, prepared, shown)
     return apply.tell(status, shown)

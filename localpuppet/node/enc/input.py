@@ -12,6 +12,7 @@ from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.machine.files import MAX_DOCUMENT, read_user_file
 from localpuppet.node.enc.assignment import Assignment
@@ -95,6 +96,14 @@ class InputReader:
             return loaded
         return loaded.given(assignment)
 
+    def app(self, path: Path) -> ReleasePath:
+        """Return the release that the input in a file names; see `read`.
+
+        Raises:
+            InvalidInputError: The input is invalid.
+        """
+        return self.read(str(path)).input.app
+
     def read_itself(self, source: str) -> LoadedInput:
         """Return the input at `source` without an assignment; see `read`.
 
@@ -133,3 +142,21 @@ class InputReader:
             where = url_without_secrets(source)
             raise InvalidInputError("only https:// URLs are fetched", where=where)
         return source, read_user_file(Path(source))
+
+
+def find_input(directory: Path, name: NodeName | None) -> str | None:
+    """Return a node's input in the directory of inputs; `None` for the one input of the root.
+
+    Args:
+        directory: The directory of inputs, `inputs/` in the root, which need not exist.
+        name: The node; `None` for this one.
+
+    Raises:
+        InvalidInputError: The directory exists without the input.
+    """
+    if name is None or not directory.is_dir():
+        return None
+    path = directory / f"{name}.yaml"
+    if not path.exists():
+        raise InvalidInputError(f"there is not an input for {name}", where=str(path))
+    return str(path)

@@ -1,4 +1,5 @@
 """Builds the parts of one node from a root and its settings.
 
-acts: `evaluating`, `forge`, `instance`, `makers`, `node`, `ports`, `releases`, `run`.
+acts: `code_sources`, `compiling`, `forge`, `instance`, `mutable_code`, `node`, `ports`,
+    `release_making`, `releases`, `run`, `staged_releases`, `state`.
 """

@@ -10,9 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localpuppet.base.errors import InvalidInputError, PuppetMissingError
 from localpuppet.base.formats.documents import Documents
-from localpuppet.base.share.files import shared_file
 from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.settings import node as node_settings
 from localpuppet.node.settings.files import SettingsFile, read_settings
@@ -23,20 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TypeVar
 
-    from localpuppet.base.formats.names import NodeName, RunId
     from localpuppet.base.machine.clock import SystemClock
     from localpuppet.base.machine.fork_server import ForkServerClient
     from localpuppet.base.machine.ports import Progress
     from localpuppet.base.machine.processes import SystemProcesses
-    from localpuppet.node.enc.assigned import AssignedRelease
+    from localpuppet.node.enc.assignment import Assignment
     from localpuppet.node.enc.input import InputReader
     from localpuppet.node.enc.instance.source import InstanceSource
-    from localpuppet.node.puppet.installation import Installation
-    from localpuppet.node.releases.ledger import Ledger, Rollback
-    from localpuppet.node.runs.attempts import Attempts
-    from localpuppet.node.runs.good_runs import GoodRuns
-    from localpuppet.node.runs.holds import Holds
-    from localpuppet.node.runs.records import Records
 
     T = TypeVar("T")
 
@@ -175,63 +166,10 @@ class NodeWiring:
         """The environment for Puppet and the ENC: this process's, with a PATH even under cron."""
         return {"PATH": DEFAULT_PATH, **os.environ}
 
-    @cached_property
-    def records(self) -> "Records":
-        """The records of this node."""
-        from localpuppet.node.runs.records import Records
-
-        return Records(self.settings.state / "runs", self.processes)
-
-    @cached_property
-    def good_runs(self) -> "GoodRuns":
-        """The good runs to which this node can return."""
-        from localpuppet.node.runs.good_runs import GoodRuns
-
-        settings = self.settings
-        return GoodRuns(
-            settings.state / "good_runs", records=self.records, releases=settings.keep_releases
-        )
-
-    @cached_property
-    def attempts(self) -> "Attempts":
-        """The refused applies of this node."""
-        from localpuppet.base.machine.system_log import write_system_log
-        from localpuppet.node.runs.attempts import Attempts
-
-        settings = self.settings
-        return Attempts(
-            settings.state / "attempts",
-            records=self.records,
-            metrics=settings.metrics,
-            clock=self.clock,
-            system_log=write_system_log,
-        )
-
-    @cached_property
-    def ledger(self) -> "Ledger":
-        """The ledger of this node."""
-        from localpuppet.node.releases.ledger import Ledger
-
-        return Ledger(self.settings.state)
-
-    def rollback(self) -> "Rollback | None":
-        """Return the rollback in force, or `None`."""
-        # Most nodes have none, and `status` does not pay for the ledger then.
-        if not (self.settings.state / "rollback.json").exists():
-            return None
-        return self.ledger.in_force(self.settings.input, serial=self.assigned_serial())
-
-    @cached_property
-    def assigned(self) -> "AssignedRelease":
-        """The assignment in force on this node."""
+    def _assignment(self) -> "Assignment | None":
         from localpuppet.node.enc.assigned import AssignedRelease
 
-        return AssignedRelease(self.settings.state)
-
-    def assigned_serial(self) -> int:
-        """Return the serial of the assignment in force; 0 without one."""
-        assignment = self.assigned.read()
-        return 0 if assignment is None else assignment.serial
+        return AssignedRelease(self.settings.state).read()
 
     @cached_property
     def inputs(self) -> "InputReader":
@@ -243,7 +181,7 @@ class NodeWiring:
             documents=self.documents,
             fetch=Https(ca=self.settings.https_ca, timeout=self.settings.https_timeout),
             user_data=lambda: self.instance.input(),
-            assigned=lambda: self.assigned.read(),
+            assigned=self._assignment,
         )
 
     @cached_property
@@ -252,63 +190,6 @@ class NodeWiring:
         from localpuppet.node.wiring.instance import instance_source
 
         return instance_source(self.settings, lambda: self.processes.me().boot_id)
-
-    def holds(self, *, ask: bool) -> "Holds":
-        """Return the holds on this node; see `installation` for `ask`."""
-        from localpuppet.node.runs.holds import Holds
-
-        installation = self.installation(ask=ask)
-        return Holds(
-            self.settings.state / "holds",
-            installation.disable_file if installation else None,
-            self.clock,
-        )
-
-    def installation(self, *, ask: bool) -> "Installation | None":
-        """Return the installed Puppet.
-
-        Args:
-            ask: Ask Puppet if it is unknown; otherwise `None` means "unknown".
-
-        Raises:
-            PuppetMissingError: No Puppet was found, or it does not answer.
-        """
-        from localpuppet.node.puppet.probe import PuppetProbe
-
-        probe = PuppetProbe(
-            self.settings.state / "cache" / "puppet.json",
-            command=self.settings.puppet,
-            directories=self.settings.puppet_directories,
-            lean_start=shared_file("lean_start.rb"),
-            env=self.environment,
-        )
-        return probe.installation() if ask else probe.known()
-
-    def installed(self) -> "Installation":
-        """Return the installed Puppet, with the certname of runs: the setting `node`, if any.
-
-        Raises:
-            PuppetMissingError: No Puppet was found, or it does not answer.
-        """
-        installation = self.installation(ask=True)
-        if installation is None:
-            raise PuppetMissingError("Puppet was not found")
-        if not (name := self.neighbours.certname):
-            return installation
-        return replace(installation, settings={**installation.settings, "certname": name})
-
-    def find_input(self, name: "NodeName | None") -> str | None:
-        """Return a node's input in the directory `inputs/`; `None` for the one input of the root.
-
-        Raises:
-            InvalidInputError: The directory exists without the input.
-        """
-        if name is None or not self.settings.inputs.is_dir():
-            return None
-        path = self.settings.inputs / f"{name}.yaml"
-        if not path.exists():
-            raise InvalidInputError(f"there is not an input for {name}", where=str(path))
-        return str(path)
 
     def fork_server(self) -> "ForkServerClient":
         """Return the agent's fork server, whether it is running or not."""
@@ -324,15 +205,3 @@ class NodeWiring:
         """Return the memory of the agent's fork server in bytes; `None` if it is not running."""
         # Most nodes have none, and `status` does not pay for sockets then.
         return self.fork_server().memory() if self._fork_server_place.exists() else None
-
-    def detach(
-        self, announce: "Callable[[RunId], None]"
-    ) -> "Callable[[RunId], Callable[[], None]]":
-        """Return a function that moves a run to a separate process; see `Supervisor.apply`.
-
-        Args:
-            announce: Called in the calling process when the run's process is ready.
-        """
-        from localpuppet.base.machine.processes import detach
-
-        return lambda run: detach(lambda: announce(run))

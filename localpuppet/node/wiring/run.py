@@ -8,23 +8,32 @@ from localpuppet.base.errors import PuppetMissingError
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.settings.node import FILE, SYSTEM_ROOT
+from localpuppet.node.settings.node import SYSTEM_ROOT
+from localpuppet.node.wiring.compiling import (
+    catalog_compiler,
+    classifier,
+    compilation,
+    enc_command,
+)
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
+from localpuppet.node.wiring.releases import ReleaseWiring, elsewhere
+from localpuppet.node.wiring.state import (
+    open_good_runs,
+    open_records,
+    require_puppet,
+    rollback_in_force,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from localpuppet.base.formats.names import ReleasePath
+    from localpuppet.base.formats.names import ReleasePath, RunId
     from localpuppet.node.enc.assignment import Assignment
-    from localpuppet.node.enc.command import EncCommand
-    from localpuppet.node.puppet.command import ApplyCommand, Compilation
+    from localpuppet.node.puppet.command import ApplyCommand
     from localpuppet.node.puppet.compiled_ruby import CompiledRuby
     from localpuppet.node.puppet.environment import FacterConf, LeanStart
     from localpuppet.node.puppet.installation import Installation
     from localpuppet.node.puppet.launching import PuppetForkServer
-    from localpuppet.node.releases.catalogs import CatalogCompiler
-    from localpuppet.node.releases.classifier import Classifier
     from localpuppet.node.releases.ledger import AppliedElsewhere
     from localpuppet.node.releases.release import Release
     from localpuppet.node.runs.assigning import AssignmentService
@@ -63,16 +72,17 @@ class RunWiring:
 
     def preparation(self) -> "RunPreparation":
         """Return the preparation of runs."""
+        from localpuppet.node.releases.ledger import Ledger
         from localpuppet.node.runs.preparing import RunPreparation
 
         node = self._node
         return RunPreparation(
             node_input=self._node_input(),
-            ledger=node.ledger,
+            ledger=Ledger(node.settings.state),
             releases=self._releases.provider(),
             note=node.observe("").note,
-            applied_elsewhere=self.applied_elsewhere,
-            keep=self._releases.store.kept,
+            applied_elsewhere=partial(applied_elsewhere, node),
+            keep=self._releases.sources.store.kept,
         )
 
     def assigning(
@@ -85,20 +95,22 @@ class RunWiring:
                 confirmation.
             confirmed: Returns whether an assignment was confirmed.
         """
+        from localpuppet.node.enc.assigned import AssignedRelease
+        from localpuppet.node.releases.ledger import Ledger
         from localpuppet.node.runs.assigning import AssignmentService
 
-        node = self._node
+        node, state = self._node, self._node.settings.state
         return AssignmentService(
             own=node.settings.input,
             inputs=node.inputs,
-            assigned=node.assigned,
-            ledger=node.ledger,
-            records=node.records,
-            good_runs=node.good_runs,
+            assigned=AssignedRelease(state),
+            ledger=Ledger(state),
+            records=open_records(node),
+            good_runs=open_good_runs(node),
             releases=self._releases.provider(),
             reader=self._releases.reader(),
-            answer=lambda: self.classifier().answer(None),
-            keep=self._releases.store.kept,
+            answer=lambda: classifier(node).answer(None),
+            keep=self._releases.sources.store.kept,
             clock=node.clock,
             confirm=confirm,
             confirmed=confirmed,
@@ -115,14 +127,10 @@ class RunWiring:
             inputs=node.inputs,
             releases=self._releases.provider(),
             reader=self._releases.reader(),
-            compiler=self.catalog_compiler(),
-            answer=lambda: self.classifier().answer(None),
-            keep=self._releases.store.kept,
+            compiler=catalog_compiler(node),
+            answer=lambda: classifier(node).answer(None),
+            keep=self._releases.sources.store.kept,
         )
-
-    def applied_elsewhere(self, app: "ReleasePath") -> "AppliedElsewhere | None":
-        """Return the release that this node applied before its reinstallation; see `Neighbours`."""
-        return self._node.neighbours.applied_elsewhere(app, self._node.observe("").note)
 
     def trial(self) -> "TrialPreparation":
         """Return the preparation of work trees."""
@@ -131,43 +139,9 @@ class RunWiring:
         node = self._node
         return TrialPreparation(
             node_input=self._node_input(),
-            release=self._releases.work_trees().release,
+            release=self._releases.mutable.work_tree,
             immutable_only=node.settings.immutable_only,
             note=node.observe("").note,
-        )
-
-    def classifier(self) -> "Classifier":
-        """Return the classifier, which computes node documents without a run.
-
-        Raises:
-            InvalidInputError: The setting `enc` is not a command.
-        """
-        from localpuppet.node.releases.classifier import Classifier
-
-        node = self._node
-        return Classifier(
-            inputs=node.inputs,
-            documents=node.documents,
-            resolve=self._releases.resolve,
-            enc_command=enc_command(node),
-            certname=lambda: node.installed().settings["certname"],
-            processes=node.processes,
-        )
-
-    def catalog_compiler(self) -> "CatalogCompiler":
-        """Return the compiler of catalogs, which applies nothing."""
-        from localpuppet.node.releases.catalogs import CatalogCompiler
-
-        node, settings = self._node, self._node.settings
-        return CatalogCompiler(
-            state=settings.state,
-            compilation=self._compilation,
-            instance_facts=lambda: node.instance.facts(),
-            lookup_script=shared_file("lookup.rb"),
-            installed=node.installed,
-            env=node.environment,
-            processes=node.processes,
-            timeout=settings.run_timeout,
         )
 
     def supervisor(
@@ -182,11 +156,11 @@ class RunWiring:
         Raises:
             InvalidInputError: A setting is invalid.
         """
-        from localpuppet.node.releases.interfaces import check_kept
+        from localpuppet.node.releases.interfaces import Interfaces, check_kept
         from localpuppet.node.runs.supervisor import Node, Supervisor
 
         settings = self._node.settings
-        self.refuse_foreign()
+        refuse_foreign_files(settings)
         installation = self._installation_or_problem()
         lean = lean_start(self._node, installation)
         if lean.facter and not (lean.flags or isinstance(installation, PuppetMissingError)):
@@ -216,8 +190,8 @@ class RunWiring:
             keep_days=settings.keep_days,
             keep_releases=settings.keep_releases,
             metrics=settings.metrics,
-            rollback=self._node.rollback,
-            fits=partial(check_kept, self._releases.interfaces, partial(elsewhere, self._node)),
+            rollback=partial(rollback_in_force, self._node),
+            fits=partial(check_kept, Interfaces(settings.state), partial(elsewhere, self._node)),
             telling=self._node.neighbours.variables,
             after_run=after_run,
         )
@@ -228,18 +202,6 @@ class RunWiring:
             documents=self._node.documents,
             observer=observer,
         )
-
-    def refuse_foreign(self) -> None:
-        """Reject unsafe files of the site that a run executes, or that name what it executes.
-
-        Raises:
-            InvalidInputError: A file is missing, or others may write it.
-        """
-        settings = self._node.settings
-        # Facter's configuration can name directories of facts, which are programs.
-        for file in (settings.enc_script, settings.site_manifest, settings.facter_conf):
-            if file is not None:
-                refuse_foreign(file)
 
     def _compiled_ruby(self) -> "CompiledRuby | None":
         """Return the compiled Ruby; `None` if the site disables it."""
@@ -252,7 +214,7 @@ class RunWiring:
         return CompiledRuby(
             compiled_directory(node.settings),
             script=shared_file("compile_ruby.rb"),
-            command=lambda: Path(node.installed().command),
+            command=lambda: Path(require_puppet(node).command),
             start=partial(start_apart, env=node.environment),
             path=node.environment.get("PATH", ""),
             min_free=node.settings.min_free,
@@ -261,7 +223,7 @@ class RunWiring:
     def _installation_or_problem(self) -> "Installation | PuppetMissingError":
         """Return Puppet, or the reason why it cannot be used, for the record."""
         try:
-            return self._node.installed()
+            return require_puppet(self._node)
         except PuppetMissingError as error:
             return error
 
@@ -278,7 +240,9 @@ class RunWiring:
         settings = self._node.settings
         return ApplyCommand(
             command=installation.command,
-            compilation=self._compilation(release, environment, settings.state / "environments"),
+            compilation=compilation(
+                self._node, release, environment, settings.state / "environments"
+            ),
             node_document=settings.node_document,
             noop=options.noop,
             tags=options.tags,
@@ -288,25 +252,33 @@ class RunWiring:
             root=None if settings.root == SYSTEM_ROOT else settings.root,
         )
 
-    def _compilation(
-        self, release: "Release", environment: str, environments: "Path"
-    ) -> "Compilation":
-        """Return the compilation of a release."""
-        from localpuppet.node.puppet.command import Compilation
 
-        settings = self._node.settings
-        return Compilation(
-            own_directories=settings.puppet_directories,
-            certname=self._node.neighbours.certname,
-            enc_script=settings.enc_script,
-            environments=environments,
-            environment=environment,
-            environment_code=release.environment_code,
-            # localpuppet's modules come last: a site's module of the same name hides them.
-            modulepath=(*release.whole_modulepath, OWN_MODULES),
-            hiera_config=release.hiera_config,
-            site_manifest=release.site_manifest or settings.site_manifest,
-        )
+def applied_elsewhere(node: NodeWiring, app: "ReleasePath") -> "AppliedElsewhere | None":
+    """Return the release that a node applied before its reinstallation; see `Neighbours`."""
+    return node.neighbours.applied_elsewhere(app, node.observe("").note)
+
+
+def refuse_foreign_files(settings: "Settings") -> None:
+    """Reject unsafe files of the site that a run executes, or that name what it executes.
+
+    Raises:
+        InvalidInputError: A file is missing, or others may write it.
+    """
+    # Facter's configuration can name directories of facts, which are programs.
+    for file in (settings.enc_script, settings.site_manifest, settings.facter_conf):
+        if file is not None:
+            refuse_foreign(file)
+
+
+def detached(announce: "Callable[[RunId], None]") -> "Callable[[RunId], Callable[[], None]]":
+    """Return a function that moves a run to a separate process; see `Supervisor.apply`.
+
+    Args:
+        announce: Called in the calling process when the run's process is ready.
+    """
+    from localpuppet.base.machine.processes import detach
+
+    return lambda run: detach(lambda: announce(run))
 
 
 def compiled_directory(settings: "Settings") -> Path:
@@ -340,22 +312,3 @@ def _facter(settings: "Settings") -> "FacterConf | None":
     cache = settings.state / "cache" / "facts"
     make_private(cache)
     return FacterConf(file=settings.facter_conf, cache=cache)
-
-
-def enc_command(node: NodeWiring) -> "EncCommand | None":
-    """Return the site's ENC command, if it has one.
-
-    Raises:
-        InvalidInputError: The setting `enc` is not a command.
-    """
-    from localpuppet.node.enc.command import EncCommand
-
-    settings = node.settings
-    if settings.enc is None:
-        return None
-    return EncCommand.parse(
-        settings.enc,
-        timeout=settings.enc_timeout,
-        env=node.environment,
-        where=f"{settings.root / FILE}: enc",
-    )

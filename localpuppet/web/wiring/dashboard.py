@@ -11,6 +11,7 @@ from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,9 +178,9 @@ def _staged(node: NodeWiring) -> "StagedReleases":
     return LocalStagedReleases(
         StagedRecords(node.settings.state),
         wiring.resolve,
-        repository=wiring.git(),
+        repository=wiring.sources.git(),
         sources=node.settings.sources,
-        reader=wiring.files,
+        reader=wiring.sources.files,
         monotonic=node.clock.monotonic,
     )
 
@@ -243,7 +244,7 @@ def _tell(
 def _own(fleet: FleetWiring, action: str, run: "RunId") -> "Mapping[str, Json]":
     from localpuppet.node.runs.telling import told_log, told_report
 
-    records = fleet.node.records
+    records = open_records(fleet.node)
     directory = records.get(run)
     told = {"report": told_report, "log": told_log}[action]
     return told(directory, records.status(directory))

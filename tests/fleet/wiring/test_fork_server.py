@@ -23,6 +23,7 @@ from localpuppet.fleet.agent.fork_server_keeper import RECYCLED
 from localpuppet.fleet.wiring.warming import start_server
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import require_puppet
 from tests.rigs.node import PATIENCE, Node, make_node
 
 SECRET = "hunter2-" + "kGwq0Zc7"
@@ -85,7 +86,7 @@ class Served:
         return self.process.identity.pid
 
     def request(self, *arguments: str, **env: str) -> dict[str, Any]:
-        installation = self.wiring.installed()
+        installation = require_puppet(self.wiring)
         modules = str(self.node.root / "modules" / "foo" / "trunk")
         return {
             "argv": [installation.command, "apply", "--modulepath", modules, *arguments],
@@ -165,7 +166,7 @@ def test_another_user_is_sent_away_whatever_the_files_say(served: Served) -> Non
 
 
 def test_what_the_server_was_not_made_for_is_declined(served: Served) -> None:
-    installation = served.wiring.installed()
+    installation = require_puppet(served.wiring)
     env = served.wiring.environment
     before = served.pid
     assert "its environment has another PATH" in served.declines(env={**env, "PATH": "/bin"})

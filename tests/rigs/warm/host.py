@@ -21,6 +21,7 @@ from localpuppet.fleet.wiring.neighbours import FleetNeighbours
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.fleet.wiring.warming import start_server
 from localpuppet.node.wiring.node import NodePorts, NodeWiring
+from localpuppet.node.wiring.state import find_puppet
 
 
 def serving(node: NodeWiring, before: KeptProcess | None) -> KeptProcess:
@@ -40,7 +41,7 @@ def serving(node: NodeWiring, before: KeptProcess | None) -> KeptProcess:
 
 def main(root: str) -> None:
     node = NodeWiring(root, ports=NodePorts(neighbours=FleetNeighbours))
-    node.installation(ask=True)
+    find_puppet(node, ask=True)
     runner = ForkRunner(partial(run_order, node))
     server: KeptProcess | None = None
     for line in sys.stdin:

@@ -23,14 +23,15 @@ def enc_command(wiring: NodeWiring, node: str | None) -> None:
 
     The input is inputs/NODE.yaml if the root has a directory inputs/, else input.yaml.
     """
-    from localpuppet.node.wiring.run import RunWiring
+    from localpuppet.node.enc.input import find_input
+    from localpuppet.node.wiring.compiling import classifier
 
     name = None
     if node is not None:
         from localpuppet.base.formats.names import NodeName
 
         name = NodeName.parse(node)
-    source = wiring.find_input(name) or str(wiring.settings.input)
-    document = RunWiring(wiring).classifier().classify(source, node).document
+    source = find_input(wiring.settings.inputs, name) or str(wiring.settings.input)
+    document = classifier(wiring).classify(source, node).document
     wiring.documents.remember()
     render.emit(document.to_yaml().rstrip("\n"))

@@ -81,7 +81,7 @@ def lookup_command(
     """
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.releases.lookup import LookupRequest, look_up
-    from localpuppet.node.wiring.run import RunWiring
+    from localpuppet.node.wiring.compiling import catalog_compiler
 
     request = LookupRequest(
         key=key,
@@ -93,7 +93,7 @@ def lookup_command(
     release, document = _classify(node, name, given["directory"], given["document_file"])
     facts = _collect_facts(node, name, given["facts_file"])
     observer = render.observer(quiet=True, title="")
-    compiler = RunWiring(node).catalog_compiler()
+    compiler = catalog_compiler(node)
     found = look_up(request, release, document, facts=facts, compiler=compiler)
     observer.close()
     if as_json:
@@ -122,20 +122,24 @@ def _classify(
 ) -> "tuple[Release, NodeDocument]":
     """Return the release or work tree, and the node document."""
     from localpuppet.node.enc.classify import node_document
-    from localpuppet.node.wiring.releases import ReleaseWiring
-    from localpuppet.node.wiring.run import RunWiring
+    from localpuppet.node.enc.input import find_input
+    from localpuppet.node.wiring.compiling import classifier
 
-    wiring = RunWiring(node)
+    inputs = node.settings.inputs
     if directory is None:
-        source = node.find_input(name) or str(node.settings.input)
-        classified = wiring.classifier().classify(source, name)
+        source = find_input(inputs, name) or str(node.settings.input)
+        classified = classifier(node).classify(source, name)
         given = classified.document if document is None else _document(node, document)
         return classified.release, given
-    tree = ReleaseWiring(node).work_trees().release(directory)
+    from localpuppet.node.wiring.code_sources import CodeSources
+    from localpuppet.node.wiring.mutable_code import MutableCode
+    from localpuppet.node.wiring.run import RunWiring
+
+    tree = MutableCode(node, CodeSources(node)).work_tree(directory)
     if document is not None:
         return tree, _document(node, document)
-    loaded = wiring.trial().read_input(node.find_input(name))
-    return tree, node_document(loaded, tree.enc, answer=wiring.classifier().answer(name))
+    loaded = RunWiring(node).trial().read_input(find_input(inputs, name))
+    return tree, node_document(loaded, tree.enc, answer=classifier(node).answer(name))
 
 
 def _collect_facts(

@@ -16,6 +16,7 @@ from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_attempts, open_records
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.attempt import Attempt
@@ -47,8 +48,9 @@ def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
 
     A refused apply has no record and no id; its row shows the reason.
     """
-    runs = [status for status, _ in zip(node.records.history(), range(limit), strict=False)]
-    attempts = [found for found, _ in zip(node.attempts.history(), range(limit), strict=False)]
+    records, refused = open_records(node), open_attempts(node)
+    runs = [status for status, _ in zip(records.history(), range(limit), strict=False)]
+    attempts = [found for found, _ in zip(refused.history(), range(limit), strict=False)]
     if as_json:
         render.emit_json(
             {
@@ -66,7 +68,7 @@ def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
     rows.sort(key=lambda row: row[0], reverse=True)
     shown = [row for _, row in rows[:limit]]
     render.emit(_table(shown))
-    total = len(node.records.ids())
+    total = len(records.ids())
     listed = sum(1 for row in shown if row[0])
     if total > listed:
         render.emit(f"{listed} of {total} runs; --limit shows more")
@@ -138,7 +140,8 @@ def logs_command(
     only_here(nodes, __follow=follow)
     if nodes:
         return node.additions.ask(nodes, "log", as_json=as_json, run=run)
-    directory = node.records.get(run)
+    records = open_records(node)
+    directory = records.get(run)
     if as_json and follow:
         raise InvalidInputError("--json and --follow cannot go together")
     if as_json:
@@ -146,7 +149,7 @@ def logs_command(
         render.emit_json({"schema": 1, "id": directory.id, "lines": lines})
         return 0
     follow_log(
-        node.records,
+        records,
         directory,
         show=lambda text: render.emit(render.puppet_line(text)),
         sleep=node.processes.sleep if follow else None,
@@ -215,8 +218,9 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
     Also show its queries about other nodes with their answers; its exported and collected
     resources; the nodes that it kicked; and for a reaction, which node changed which answer.
     """
-    directory = node.records.get(run)
-    status = node.records.status(directory)
+    records = open_records(node)
+    directory = records.get(run)
+    status = records.status(directory)
     try:
         request = read_json(directory.request)
     except FileNotFoundError:

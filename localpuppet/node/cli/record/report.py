@@ -14,6 +14,7 @@ from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_records
 
 SLOWEST = 5
 
@@ -54,8 +55,9 @@ def report_command(
     """
     if nodes:
         return node.additions.ask(nodes, "report", as_json=as_json, run=run)
-    directory = node.records.get(run)
-    status = node.records.status(directory)
+    records = open_records(node)
+    directory = records.get(run)
+    status = records.status(directory)
     resources = _read(directory)
     asked = read_queries(directory)
     addition = node.additions.report(directory)

@@ -12,7 +12,6 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.node.releases.catalogs import FactOverrides
     from localpuppet.node.releases.making.checking import ReleaseCheck
-    from localpuppet.node.releases.making.compiling import CompiledNode
 
 REFUSED = InvalidInputError.exit_code
 
@@ -65,14 +64,13 @@ def check_command(
     """
     if facts and not inputs:
         raise click.UsageError("--facts goes with --compile: which input are they for?")
-    from localpuppet.node.wiring.makers import MakerWiring
-    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.node.releases.making.compiling import read_facts
+    from localpuppet.node.wiring.release_making import ReleaseMaking
 
-    node = node.for_makers()
-    releases = ReleaseWiring(node)
-    with releases.repository(f"checking {directory}") as repository:
-        checked = MakerWiring(node, releases).checker(repository).check(directory)
-    compiled = _compile(node, directory, inputs, facts) if inputs else ()
+    making = ReleaseMaking(node)
+    checked = making.check(directory)
+    machines: list[FactOverrides | None] = [*map(read_facts, facts)] or [None]
+    compiled = making.compile(directory, inputs, machines) if inputs else ()
     broken = [found for found in compiled if found.problem]
     if as_json:
         catalogs = [found.to_dict() for found in compiled]
@@ -90,21 +88,6 @@ def check_command(
     if not broken:
         render.emit(click.style("sound", fg="green"))
     return REFUSED if broken else 0
-
-
-def _compile(
-    node: NodeWiring, directory: Path, inputs: tuple[str, ...], facts: tuple[Path, ...]
-) -> "tuple[CompiledNode, ...]":
-    from localpuppet.node.releases.making.compiling import compile_nodes, read_facts
-    from localpuppet.node.wiring.releases import ReleaseWiring
-    from localpuppet.node.wiring.run import RunWiring
-
-    wiring = RunWiring(node)
-    loaded = [node.inputs.read(name) for name in inputs]
-    machines: list[FactOverrides | None] = [*map(read_facts, facts)] or [None]
-    release = ReleaseWiring(node).work_trees().release(directory)
-    compiler, answer = wiring.catalog_compiler(), wiring.classifier().answer
-    return compile_nodes(release, loaded, machines, compiler=compiler, answer=answer)
 
 
 def as_dict(checked: "ReleaseCheck") -> dict[str, object]:

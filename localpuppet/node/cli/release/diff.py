@@ -54,7 +54,7 @@ def diff_command(
     provider = wiring.provider()
     paths = [ReleasePath.parse(name, where="app") for name in (before, after)]
     releases = [provider.provide(path) for path in paths]
-    differences = compared(*releases, reader=wiring.files)
+    differences = compared(*releases, reader=wiring.sources.files)
     if catalog is not None:
         differences["resources"] = compare_catalogs(*_catalogs(node, catalog, releases))
     first, second = releases
@@ -77,10 +77,10 @@ def _catalogs(
     """Return an input's catalogs of both releases; note what only one of them accepts."""
     from localpuppet.node.enc.classify import node_document
     from localpuppet.node.releases.comparing import only_in_other
-    from localpuppet.node.wiring.run import RunWiring
+    from localpuppet.node.wiring.compiling import catalog_compiler
 
     read = node.inputs.read(name)
-    compiler = RunWiring(node).catalog_compiler()
+    compiler = catalog_compiler(node)
     reader = ReleaseWiring(node).reader()
     interfaces = [reader.interface_of(release) for release in releases]
     catalogs = []

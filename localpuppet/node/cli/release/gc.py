@@ -1,7 +1,5 @@
 """`localpuppet release gc`: remove unneeded releases."""
 
-from contextlib import ExitStack
-
 import click
 
 from localpuppet.node.cli import render
@@ -27,18 +25,9 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
     days) it also keeps unapplied releases, the modules of work trees and trunk, archives of the
     Forge, and mirrors of single modules.
     """
-    from localpuppet.node.wiring.makers import MakerWiring
-    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.node.wiring.staged_releases import remove_unneeded
 
-    releases = ReleaseWiring(node)
-    garbage = MakerWiring(node, releases).garbage()
-    with ExitStack() as locks:
-        locks.callback(releases.store.exclusively().release)
-        if not dry_run:
-            locks.callback(releases.store.unneeded().release)
-        removal = garbage.plan(releases.named_apps(), now=node.clock.now().timestamp())
-        if not dry_run:
-            garbage.remove(removal)
+    removal = remove_unneeded(node, dry_run=dry_run)
     if as_json:
         render.emit_json(
             {

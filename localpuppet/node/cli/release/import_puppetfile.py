@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.puppetfile.choosing import EntryChoice
     from localpuppet.node.releases.puppetfile.entry import Puppetfile
     from localpuppet.node.releases.puppetfile.importing import ImportResult
+    from localpuppet.node.wiring.release_making import ReleaseMaking
 
 PUPPETFILE = "Puppetfile"
 SOME_LEFT = 1
@@ -59,31 +60,31 @@ def import_command(
     """
     from localpuppet.node.releases.puppetfile.choosing import ImportRules
     from localpuppet.node.releases.puppetfile.importing import import_modules
-    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.node.wiring.release_making import ReleaseMaking
 
     file = puppetfile or Path(PUPPETFILE)
     if output is None and puppetfile is None:
         output = file.parent / "manifest.yaml"
-    said = _read(node, file, evaluate=options["evaluate"])
-    old = _existing(node, output or file.parent / "manifest.yaml")
+    making = ReleaseMaking(node)
+    said = _read(making, file, evaluate=options["evaluate"])
+    old = _existing(making, output or file.parent / "manifest.yaml")
     old, paths = _with_moduledir(old, said, file.parent)
     rules = ImportRules(
-        allow_file=node.settings.allow_file_urls,
-        use_tags=options["use_tags"] or node.settings.tags_only,
+        allow_file=making.settings.allow_file_urls,
+        use_tags=options["use_tags"] or making.settings.tags_only,
         paths=paths,
         asking=not options["check"],
     )
     if options["check"]:
         found = import_modules(said, rules=rules, old=old, repository=None)
     else:
-        releases = ReleaseWiring(node.for_makers())
-        with releases.repository(f"importing {file}") as repository:
+        with making.sources.repository(f"importing {file}") as repository:
             found = import_modules(
                 said,
                 rules=rules,
                 old=old,
                 repository=repository,
-                progress=releases.counted("repositories"),
+                progress=making.sources.counted("repositories"),
             )
         text = found.manifest.to_text(found.comments)
         if output is not None:
@@ -98,7 +99,7 @@ def import_command(
         raise click.exceptions.Exit(SOME_LEFT)
 
 
-def _read(node: NodeWiring, file: Path, *, evaluate: bool) -> "Puppetfile":
+def _read(making: "ReleaseMaking", file: Path, *, evaluate: bool) -> "Puppetfile":
     data = read_user_file(file)
     try:
         text = data.decode("utf-8")
@@ -108,19 +109,15 @@ def _read(node: NodeWiring, file: Path, *, evaluate: bool) -> "Puppetfile":
         from localpuppet.node.releases.puppetfile.parsing import parse
 
         return parse(text)
-    from localpuppet.node.wiring.evaluating import evaluate_puppetfile
-
     try:
-        return evaluate_puppetfile(node, data)
+        return making.evaluate_puppetfile(data)
     except LocalpuppetError as error:
         raise error.at(str(file)) from error
 
 
-def _existing(node: NodeWiring, file: Path) -> "Manifest":
-    from localpuppet.node.wiring.releases import ReleaseWiring
-
+def _existing(making: "ReleaseMaking", file: Path) -> "Manifest":
     data = read_user_file(file) if file.exists() else b""
-    return ReleaseWiring(node).files.parse_manifest(data, str(file))
+    return making.sources.files.parse_manifest(data, str(file))
 
 
 def _with_moduledir(

@@ -63,8 +63,7 @@ def lock_command(
     from localpuppet.node.releases.lockfile import EMPTY
     from localpuppet.node.releases.single.moves import moves
     from localpuppet.node.releases.single.outdated import outdated as find_outdated
-    from localpuppet.node.wiring.makers import MakerWiring
-    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.node.wiring.release_making import ReleaseMaking
 
     if (update or outdated) and not (directory / MANIFEST).exists() and not directory.is_dir():
         directory, names = Path(), (str(directory), *names)  # 'lock --update stdlib'
@@ -72,18 +71,16 @@ def lock_command(
         raise click.UsageError("names of modules go with --update")
     if update and outdated:
         raise click.UsageError("--update moves, --outdated only looks: choose one")
-    node = node.for_makers()
-    releases = ReleaseWiring(node)
-    with releases.repository("locking") as repository:
-        old = releases.files.lock(directory) or EMPTY
+    making = ReleaseMaking(node)
+    with making.sources.repository("locking") as repository:
+        old = making.sources.files.lock(directory) or EMPTY
         if outdated:
             _show_outdated(
-                find_outdated(old, repository=repository, forge=releases.forge),
+                find_outdated(old, repository=repository, forge=making.sources.forge),
                 as_json=options["as_json"],
             )
             return
-        locker = MakerWiring(node, releases).locker(repository)
-        lock = locker.lock(
+        lock = making.locker(repository).lock(
             directory,
             accept_moved=options["accept_moved"],
             update=names if update else None,

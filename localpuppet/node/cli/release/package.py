@@ -46,18 +46,11 @@ def package_command(
     The same release gives the same bytes. The package has everything that a node needs without git;
     installing it applies nothing.
     """
-    from localpuppet.node.wiring.makers import MakerWiring
-    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.node.wiring.staged_releases import build_package
 
-    releases = ReleaseWiring(node)
-    path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
-    with releases.repository(f"packaging {path}") as repository:
-        staged = releases.package_staging(repository).stage(path)
-        built = (
-            MakerWiring(node, releases)
-            .packager(repository)
-            .build(staged, form=form, directory=output, version=version)
-        )
+    own = node.settings.input
+    path = ReleasePath.parse(app, where="APP") if app else node.inputs.app(own)
+    built = build_package(node, path, form=form, directory=output, version=version)
     node.documents.remember()
     if as_json:
         render.emit_json(built.to_dict())

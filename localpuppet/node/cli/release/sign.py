@@ -36,10 +36,9 @@ def sign_command(
     """
     from localpuppet.node.releases.making.countersigning import countersign
     from localpuppet.node.releases.making.tagging import parse_release_tag
-    from localpuppet.node.wiring.makers import MakerWiring
-    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.node.wiring.release_making import ReleaseMaking
 
-    tree = MakerWiring(node, ReleaseWiring(node)).work_tree(directory)
+    tree = ReleaseMaking(node).work_tree(directory)
     made = countersign(tree, parse_release_tag(tag), source=source, push=push)
     if as_json:
         render.emit_json({"schema": 1, "directory": str(directory), **asdict(made), "pushed": push})

@@ -6,9 +6,11 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
 from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_good_runs, rollback_in_force
 
 
 @click.command(
@@ -26,7 +28,7 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
-    staged = releases.staging(releases.git()).all()
+    staged = releases.staging(releases.sources.git()).all()
     applied = _applied(node)
     if as_json:
         rows_of = [{**release.to_dict(), "applied": applied.get(release.app)} for release in staged]
@@ -59,12 +61,13 @@ def _applied(node: NodeWiring) -> dict[str, str]:
     """Return the current release of each source, and the target of a rollback."""
     from localpuppet.node.runs.rollback_service import RollbackService
 
-    going_back = RollbackService(node.good_runs, node.ledger)
+    ledger = Ledger(node.settings.state)
+    going_back = RollbackService(open_good_runs(node), ledger)
     marks: dict[str, str] = {}
-    rollback = node.rollback()
-    for source in node.ledger.sources():
+    rollback = rollback_in_force(node)
+    for source in ledger.sources():
         rolled_back = rollback is not None and rollback.app.source == source
-        current = rollback.app if rollback and rolled_back else node.ledger.current(source)
+        current = rollback.app if rollback and rolled_back else ledger.current(source)
         before = going_back.previous(current) if current else None
         marks.update({before: "previous"} if before else {})
         marks.update({current: "current"} if current else {})
@@ -96,11 +99,12 @@ def verify_command(
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
-    staging = releases.staging(releases.git())
+    staging = releases.staging(releases.sources.git())
     if everything:
         releases_to_verify = staging.all()
     else:
-        path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+        own = node.settings.input
+        path = ReleasePath.parse(app, where="APP") if app else node.inputs.app(own)
         releases_to_verify = [_one(staging, path)]
     problems = {
         release.app: staging.problems(release, full=not quick) for release in releases_to_verify

@@ -1,16 +1,13 @@
 """`localpuppet release tag`: tag a commit as a release."""
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.base.formats.text import parse_line
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
-
-if TYPE_CHECKING:
-    from localpuppet.node.releases.making.checking import ReleaseCheck
 
 
 @click.command(
@@ -59,21 +56,14 @@ def tag_command(
         source_of_tag,
         tag_release,
     )
-    from localpuppet.node.wiring.makers import MakerWiring
-    from localpuppet.node.wiring.releases import ReleaseWiring
+    from localpuppet.node.wiring.release_making import ReleaseMaking
 
     name = parse_release_tag(tag)
     text = parse_line(message, what="message") if message else f"release {name}"
-    node = node.for_makers()
-    releases = ReleaseWiring(node)
-    makers = MakerWiring(node, releases)
-
-    def check() -> "ReleaseCheck":
-        with releases.repository(f"checking {directory}") as repository:
-            return makers.checker(repository).check(directory)
-
-    tree = makers.work_tree(directory)
-    text = message_for(text, source_of_tag(tree, node.settings.sources, named=source, sign=sign))
+    making = ReleaseMaking(node)
+    tree = making.work_tree(directory)
+    text = message_for(text, source_of_tag(tree, making.settings.sources, named=source, sign=sign))
+    check = partial(making.check, directory)
     made = tag_release(tree, name, check=check, message=text, sign=sign, push=push)
     if as_json:
         tagged = {"tag": name, "commit": made.commit, "signed": made.signed, "pushed": push}

@@ -1,0 +1,105 @@
+"""Builds what computes a node's document or catalog and applies nothing."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.share.files import shared_file
+from localpuppet.node.settings.node import FILE
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.enc.command import EncCommand
+    from localpuppet.node.puppet.command import Compilation
+    from localpuppet.node.releases.catalogs import CatalogCompiler
+    from localpuppet.node.releases.classifier import Classifier
+    from localpuppet.node.releases.release import Release
+
+
+def classifier(node: NodeWiring) -> "Classifier":
+    """Return the classifier, which computes node documents without a run.
+
+    Raises:
+        InvalidInputError: The setting `enc` is not a command.
+    """
+    from localpuppet.node.releases.classifier import Classifier
+
+    return Classifier(
+        inputs=node.inputs,
+        documents=node.documents,
+        resolve=ReleaseWiring(node).resolve,
+        enc_command=enc_command(node),
+        certname=partial(_certname, node),
+        processes=node.processes,
+    )
+
+
+def _certname(node: NodeWiring) -> str:
+    from localpuppet.node.wiring.state import require_puppet
+
+    return require_puppet(node).settings["certname"]
+
+
+def catalog_compiler(node: NodeWiring) -> "CatalogCompiler":
+    """Return the compiler of catalogs, which applies nothing."""
+    from localpuppet.node.releases.catalogs import CatalogCompiler
+    from localpuppet.node.wiring.state import require_puppet
+
+    return CatalogCompiler(
+        state=node.settings.state,
+        compilation=partial(compilation, node),
+        instance_facts=lambda: node.instance.facts(),
+        lookup_script=shared_file("lookup.rb"),
+        installed=partial(require_puppet, node),
+        env=node.environment,
+        processes=node.processes,
+        timeout=node.settings.run_timeout,
+    )
+
+
+def compilation(
+    node: NodeWiring, release: "Release", environment: str, environments: Path
+) -> "Compilation":
+    """Return the compilation of a release.
+
+    Args:
+        node: The parts of the node.
+        release: The release.
+        environment: The name of the environment.
+        environments: The directory of environments.
+    """
+    from localpuppet.node.puppet.command import Compilation
+
+    settings = node.settings
+    return Compilation(
+        own_directories=settings.puppet_directories,
+        certname=node.neighbours.certname,
+        enc_script=settings.enc_script,
+        environments=environments,
+        environment=environment,
+        environment_code=release.environment_code,
+        # localpuppet's modules come last: a site's module of the same name hides them.
+        modulepath=(*release.whole_modulepath, OWN_MODULES),
+        hiera_config=release.hiera_config,
+        site_manifest=release.site_manifest or settings.site_manifest,
+    )
+
+
+def enc_command(node: NodeWiring) -> "EncCommand | None":
+    """Return the site's ENC command, if it has one.
+
+    Raises:
+        InvalidInputError: The setting `enc` is not a command.
+    """
+    from localpuppet.node.enc.command import EncCommand
+
+    settings = node.settings
+    if settings.enc is None:
+        return None
+    return EncCommand.parse(
+        settings.enc,
+        timeout=settings.enc_timeout,
+        env=node.environment,
+        where=f"{settings.root / FILE}: enc",
+    )

@@ -1,0 +1,94 @@
+"""Builds what prepares mutable code: branches, the directory `trunk`, work trees."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.wiring.code_sources import CodeSources
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import ReleasePath
+    from localpuppet.node.releases.mutable.branches import BranchStaging
+    from localpuppet.node.releases.mutable.modules import LockedModules
+    from localpuppet.node.releases.mutable.trunk import TrunkStaging
+    from localpuppet.node.releases.release import Release
+
+
+class MutableCode:
+    """Branches, `trunk` and work trees of a node.
+
+    Args:
+        node: The parts of the node.
+        sources: The places that their modules come from.
+    """
+
+    def __init__(self, node: NodeWiring, sources: CodeSources) -> None:
+        self._node = node
+        self._sources = sources
+
+    def is_branch(self, path: "ReleasePath") -> bool:
+        """Return whether a release is a branch of a source, and not a directory of that name.
+
+        Raises:
+            InvalidInputError: The release is a branch, and the site allows only tags.
+        """
+        settings = self._node.settings
+        declared = path.source in settings.sources
+        found = path.is_branch and (declared or not (settings.modules / path).is_dir())
+        if found and settings.immutable_only:
+            raise InvalidInputError(
+                f"{path} is mutable, and immutable_only is set", where="app", hint="name a tag"
+            )
+        return found
+
+    def stage(self, path: "ReleasePath") -> None:
+        """Stage the current commit of a branch, or the modules of trunk.
+
+        Raises:
+            LocalpuppetError: The code is invalid, or cannot be fetched.
+        """
+        if self.is_branch(path):
+            self.branch_staging().stage_or_stay(path, self._node.observe("").note)
+        else:
+            self.trunk_staging().stage(path)
+
+    def branch_staging(self) -> "BranchStaging":
+        """Return the staging of branches."""
+        from localpuppet.node.releases.mutable.branches import BranchStaging
+
+        return BranchStaging(
+            modules=self._node.settings.modules,
+            supply=self._sources.supply,
+            locked=self._locked_modules(),
+            repository=self._sources.repository,
+        )
+
+    def trunk_staging(self) -> "TrunkStaging":
+        """Return the staging of `trunk`'s modules."""
+        from localpuppet.node.releases.mutable.trunk import TrunkStaging
+
+        modules = self._node.settings.modules
+        return TrunkStaging(modules=modules, files=self._sources.files, locked=self._locked_modules)
+
+    def work_tree(self, directory: Path) -> "Release":
+        """Return the code of a work tree, with its modules; see `WorkTrees.release`.
+
+        Raises:
+            LocalpuppetError: The work tree is invalid, or a module cannot be fetched.
+        """
+        from localpuppet.node.releases.mutable.work_tree import WorkTrees
+
+        trees = WorkTrees(
+            state=self._node.settings.state,
+            files=self._sources.files,
+            modules=self._locked_modules(),
+            ignored=self._sources.ignored,
+            note=self._node.observe("").note,
+        )
+        return trees.release(directory)
+
+    def _locked_modules(self) -> "LockedModules":
+        from localpuppet.node.releases.mutable.modules import LockedModules
+
+        return LockedModules(supply=self._sources.supply, repository=self._sources.repository)

@@ -1,0 +1,113 @@
+"""Opens what a node keeps about itself: records, good runs, holds, the installed Puppet.
+
+Each function imports what it opens, because `status` needs only a few.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from localpuppet.base.errors import PuppetMissingError
+from localpuppet.base.share.files import shared_file
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.puppet.installation import Installation
+    from localpuppet.node.releases.ledger import Rollback
+    from localpuppet.node.runs.attempts import Attempts
+    from localpuppet.node.runs.good_runs import GoodRuns
+    from localpuppet.node.runs.holds import Holds
+    from localpuppet.node.runs.records import Records
+
+
+def open_records(node: NodeWiring) -> "Records":
+    """Return the records of a node."""
+    from localpuppet.node.runs.records import Records
+
+    return Records(node.settings.state / "runs", node.processes)
+
+
+def open_good_runs(node: NodeWiring) -> "GoodRuns":
+    """Return the good runs to which a node can return."""
+    from localpuppet.node.runs.good_runs import GoodRuns
+
+    settings = node.settings
+    return GoodRuns(
+        settings.state / "good_runs", records=open_records(node), releases=settings.keep_releases
+    )
+
+
+def open_attempts(node: NodeWiring) -> "Attempts":
+    """Return the refused applies of a node."""
+    from localpuppet.base.machine.system_log import write_system_log
+    from localpuppet.node.runs.attempts import Attempts
+
+    settings = node.settings
+    return Attempts(
+        settings.state / "attempts",
+        records=open_records(node),
+        metrics=settings.metrics,
+        clock=node.clock,
+        system_log=write_system_log,
+    )
+
+
+def rollback_in_force(node: NodeWiring) -> "Rollback | None":
+    """Return the rollback in force, or `None`."""
+    # Most nodes have none, and `status` does not pay for the ledger then.
+    settings = node.settings
+    if not (settings.state / "rollback.json").exists():
+        return None
+    from localpuppet.node.enc.assigned import AssignedRelease
+    from localpuppet.node.releases.ledger import Ledger
+
+    assignment = AssignedRelease(settings.state).read()
+    serial = 0 if assignment is None else assignment.serial
+    return Ledger(settings.state).in_force(settings.input, serial=serial)
+
+
+def open_holds(node: NodeWiring, *, ask: bool) -> "Holds":
+    """Return the holds on a node; see `find_puppet` for `ask`."""
+    from localpuppet.node.runs.holds import Holds
+
+    installation = find_puppet(node, ask=ask)
+    return Holds(
+        node.settings.state / "holds",
+        installation.disable_file if installation else None,
+        node.clock,
+    )
+
+
+def find_puppet(node: NodeWiring, *, ask: bool) -> "Installation | None":
+    """Return the installed Puppet.
+
+    Args:
+        node: The parts of the node.
+        ask: Ask Puppet if it is unknown; otherwise `None` means "unknown".
+
+    Raises:
+        PuppetMissingError: No Puppet was found, or it does not answer.
+    """
+    from localpuppet.node.puppet.probe import PuppetProbe
+
+    probe = PuppetProbe(
+        node.settings.state / "cache" / "puppet.json",
+        command=node.settings.puppet,
+        directories=node.settings.puppet_directories,
+        lean_start=shared_file("lean_start.rb"),
+        env=node.environment,
+    )
+    return probe.installation() if ask else probe.known()
+
+
+def require_puppet(node: NodeWiring) -> "Installation":
+    """Return the installed Puppet, with the certname of runs: the setting `node`, if any.
+
+    Raises:
+        PuppetMissingError: No Puppet was found, or it does not answer.
+    """
+    installation = find_puppet(node, ask=True)
+    if installation is None:
+        raise PuppetMissingError("Puppet was not found")
+    if not (name := node.neighbours.certname):
+        return installation
+    return replace(installation, settings={**installation.settings, "certname": name})
