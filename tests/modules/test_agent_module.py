@@ -246,7 +246,8 @@ def test_the_services_fit_the_form(bench: Bench) -> None:
     assert {name for name in changes if name.startswith("Service")} == {one}
 
     done = bench.apply(
-        agent_class(bench, "split => true", "group => 'root'", services=True), "--noop"
+        agent_class(bench, "split => true", "bus => nats", "group => 'root'", services=True),
+        "--noop",
     )
     assert done.code == 0, done.text
     changes = {
@@ -255,6 +256,13 @@ def test_the_services_fit_the_form(bench: Bench) -> None:
     assert {name for name in changes if name.startswith("Service")} == set(two)
     # Whoever runs the tests may have that user already.
     assert {"User[localpuppet]", "Group[localpuppet]"} <= set(done.report["resource_statuses"])
+
+
+def test_a_split_agent_with_a_bus_in_a_file_compiles_no_catalog(bench: Bench) -> None:
+    done = bench.apply(agent_class(bench, "split => true", "group => 'root'"))
+    assert done.code == 1
+    assert "split cannot use bus 'sqlite' (set bus to 'nats' or 'etcd')" in done.errors[0]
+    assert not (bench.directory / "agent.yaml").exists()
 
 
 def test_a_localpuppet_that_is_not_installed_is_said(bench: Bench) -> None:

@@ -71,5 +71,5 @@ def quorum_fleet(tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
 
 @pytest.fixture
 def split(puppet_probe: str) -> Iterator[Split]:
-    """Two nodes on one SQLite bus, one of them with two sides; nothing runs yet."""
+    """Yield two nodes on NATS, one of them with an agent in two processes; no agent runs."""
     yield from two_sides(puppet_probe)

@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.rigs.buses import Bus, nats
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, make_node
 
 NETWORK = pwd.getpwnam("daemon")
@@ -45,6 +47,7 @@ class Split:
 
     node: Node
     other: Node
+    bus: Bus
     services: list[Service] = field(default_factory=list)
 
     @property
@@ -54,10 +57,6 @@ class Split:
     @property
     def spool(self) -> Path:
         return self.node.root / "run" / "localpuppet-net" / "spool"
-
-    @property
-    def bus(self) -> Path:
-        return self.node.root.parent / "bus" / "bus.sqlite"
 
     def start(
         self,
@@ -93,7 +92,7 @@ class Split:
     def network_side(self) -> Service:
         words = [*COMMAND, "agent", "--side", "network", "--debug"]
         service = self.start(*words, user=NETWORK)
-        self.wait_for(service, "network side of a.example.com on sqlite")
+        self.wait_for(service, "network side of a.example.com on nats")
         return service
 
     def wait_for(self, service: Service, text: str, times: int = 1) -> None:
@@ -126,7 +125,7 @@ class Split:
 
 
 def two_sides(puppet_probe: str) -> Iterator[Split]:
-    """Two nodes on one SQLite bus, which belongs to the network side; nothing runs yet."""
+    """Yield two nodes on one NATS server; no agent runs."""
     assert os.geteuid() == 0, "these tests start processes of other users: run them as root"
     top = Path(tempfile.mkdtemp(prefix="lp-", dir="/tmp"))
     top.chmod(0o755)
@@ -138,33 +137,33 @@ def two_sides(puppet_probe: str) -> Iterator[Split]:
         check=False,
     )
     assert readable.returncode == 0, f"{NETWORK.pw_name} must be able to read {REPOSITORY}"
-    nodes = {}
-    for name in ("a", "b"):
-        root = top / name
-        root.mkdir()
-        nodes[name] = make_node(root, puppet_probe)
-        nodes[name].settings(
-            node=f"{name}.example.com",
-            bus="sqlite",
-            buses={"sqlite": {"path": str(top / "bus" / "bus.sqlite")}},
-            agent={"every": False, "network": {"user": NETWORK.pw_name}},
-        )
-        root.chmod(0o755)
-    made = Split(nodes["a"], nodes["b"])
-    made.bus.parent.mkdir(mode=0o700)
-    network = made.spool.parent
-    network.mkdir(mode=0o700, parents=True)
-    for path in (made.bus.parent, network):
-        os.chown(path, NETWORK.pw_uid, NETWORK.pw_gid)
-    _acquaint(made)
-    made.node.app("notify { 'hello': }")
-    yield made
-    for service in made.services:
-        if service.process.poll() is None:
-            service.end(signal.SIGKILL)
-    for node in nodes.values():
-        node.end()
+    with contextmanager(nats)(top) as bus:
+        node, other = (_member(top / name, bus, puppet_probe) for name in ("a", "b"))
+        made = Split(node, other, bus)
+        network = made.spool.parent
+        network.mkdir(mode=0o700, parents=True)
+        os.chown(network, NETWORK.pw_uid, NETWORK.pw_gid)
+        _acquaint(made)
+        made.node.app("notify { 'hello': }")
+        yield made
+        for service in made.services:
+            if service.process.poll() is None:
+                service.end(signal.SIGKILL)
+        for ended in (node, other):
+            ended.end()
     shutil.rmtree(top)
+
+
+def _member(root: Path, bus: Bus, puppet_probe: str) -> Node:
+    root.mkdir()
+    node = make_node(root, puppet_probe)
+    node.settings(
+        node=f"{root.name}.example.com",
+        **bus.settings,
+        agent={"every": False, "network": {"user": NETWORK.pw_name}},
+    )
+    root.chmod(0o755)
+    return node
 
 
 def _acquaint(split: Split) -> None:

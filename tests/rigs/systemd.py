@@ -35,7 +35,13 @@ SPLIT = (
 )
 FORMS = {"single": SINGLE, "split": SPLIT}
 RUNS_PUPPET = {"single": SINGLE[0], "split": SPLIT[1]}
-BUS = "/var/lib/localpuppet-net/bus.sqlite"
+BUS = {"bus": "nats", "buses": {"nats": {"servers": ["nats://127.0.0.1:4222"]}}}
+BUS_UNIT = """
+[Service]
+ExecStart=/usr/sbin/nats-server --addr 127.0.0.1 --jetstream --store_dir /var/lib/bus
+[Install]
+WantedBy=multi-user.target
+"""
 # Puppet goes no further until somebody opens the gate, and says when it is there.
 GATE = """
 file { '/run/passed': content => 'yes' }
@@ -197,8 +203,7 @@ class Machine:
         """Have the node's next runs apply class `localpuppet::agent`, and this code before it."""
         # A key stands in one of the two files, and the class writes these.
         self.write("/etc/puppet/localpuppet.yaml", "{}\n")
-        settings = {"buses": {"sqlite": {"path": BUS}}, **parameters}
-        self._site(code, {"site": {}, "localpuppet::agent": settings})
+        self._site(code, {"site": {}, "localpuppet::agent": {**BUS, **parameters}})
 
     def _site(self, code: str, classes: dict[str, dict[str, Any]]) -> None:
         release = "/etc/puppet/modules/site/trunk"
@@ -271,10 +276,9 @@ def acquaint(machine: Machine) -> None:
         f'#!/bin/sh\nPYTHONPATH=/opt/localpuppet exec {python} -m localpuppet "$@"\n',
         "0755",
     )
-    # As docs/agent.md has it, for a bus that is on the disk.
-    bus = "[Service]\nStateDirectory=localpuppet-net\nStateDirectoryMode=0700\n"
-    machine.write(f"{UNITS}/{SPLIT[2]}.d/bus.conf", bus)
-    peer = {"node": OTHER, "bus": "sqlite", "buses": {"sqlite": {"path": BUS}}}
+    machine.write(f"{UNITS}/bus.service", BUS_UNIT)
+    machine.run("sh", "-c", "systemctl daemon-reload && systemctl enable --now bus.service")
+    peer = {"node": OTHER, **BUS}
     machine.write(f"{PEER}/localpuppet.yaml", json.dumps(peer))
     # Without the timer: twice an hour a node's own second comes, and a test may be on by then.
     own = {**peer, "node": ME, "agent": {"every": False}}
@@ -289,3 +293,4 @@ def acquaint(machine: Machine) -> None:
         LOCALPUPPET_ROOT=/srv/lb01 localpuppet keys trust web01.example.com /root/web01.pem
     """
     machine.run("sh", "-c", script)
+    machine.until(lambda: machine.peer("nodes", code=None).code == 0)  # the server listens

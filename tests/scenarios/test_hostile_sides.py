@@ -3,11 +3,10 @@
 import asyncio
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from localpuppet.base.errors import BusyError, UnavailableError
 from localpuppet.base.machine.unix_socket import listen
 from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
-from localpuppet.fleet.bus.sqlite.file import APPLICATION, SCHEMA
 from tests.rigs.split_member import NETWORK, STRANGER, Split
 
 # Connects as often as it is let, and says nothing.
@@ -30,14 +28,6 @@ for _ in range(int(sys.argv[2])):
 print("connected", flush=True)
 sys.stdin.read()
 """
-# A database in the form of a bus that SQLite reads without an end.
-ENDLESS = f"""
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {SCHEMA};
-CREATE VIEW counter AS
-WITH RECURSIVE r(revision) AS (SELECT 1 UNION ALL SELECT 1 FROM r)
-SELECT max(revision) AS revision, 0 AS compacted, '' AS boot FROM r;
-"""  # noqa: S608 - constants
 DESCRIPTORS = 1000  # about what a service gets
 
 
@@ -72,36 +62,6 @@ def test_peers_that_say_nothing_cost_few_descriptors(split: Split) -> None:
     split.node.wait_until(lambda: answers(split))  # once it has let go of them
     assert "Too many open files" not in run_side.said()
     assert run_side.process.poll() is None
-
-
-@pytest.mark.parametrize("there", [False, True], ids=["not there", "empty"])
-def test_root_writes_no_bus_where_a_link_leads(split: Split, there: bool) -> None:
-    target = split.node.root / "secret"
-    if there:
-        target.touch(mode=0o600)
-    split.bus.symlink_to(target)
-    os.chown(split.bus, NETWORK.pw_uid, NETWORK.pw_gid, follow_symlinks=False)
-    done = split.node.run("nodes")
-    assert done.code == 69
-    assert "bus.sqlite: cannot be opened" in done.err
-    assert target.exists() == there
-    assert not there or target.stat().st_size == 0
-
-
-def test_a_bus_that_never_ends_costs_root_a_deadline_and_no_run(split: Split) -> None:
-    split.bus.touch()
-    with closing(sqlite3.connect(split.bus)) as file:
-        file.executescript(ENDLESS)
-    for path in split.bus.parent.iterdir():
-        os.chown(path, NETWORK.pw_uid, NETWORK.pw_gid)
-    settings = json.loads((split.node.root / "localpuppet.yaml").read_text())
-    settings["buses"]["timeout"] = 1
-    split.node.write("localpuppet.yaml", json.dumps(settings))
-    for words in (("nodes",), ("trigger", "b.example.com")):
-        done = split.node.run(*words)
-        assert done.code == 69, done
-        assert "bus.sqlite: did not" in done.err
-    assert split.node.run("apply").code == 0
 
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]

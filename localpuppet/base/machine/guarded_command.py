@@ -44,7 +44,7 @@ class GuardedProcess:
     def __init__(self, command: Sequence[str], *, own_group: bool) -> None:
         hear, self._tell = os.pipe2(os.O_CLOEXEC)
         self._hear, tell = os.pipe2(os.O_CLOEXEC)
-        control(_PR_SET_CHILD_SUBREAPER, 1)
+        _control(_PR_SET_CHILD_SUBREAPER, 1)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         self._pid = os.fork()
@@ -144,7 +144,7 @@ class _Guard:
                 signal.signal(number, signal.SIG_IGN)
             # If the caller's process group is killed, the command must end.
             os.setpgid(0, 0)
-            control(_PR_SET_CHILD_SUBREAPER, 1)
+            _control(_PR_SET_CHILD_SUBREAPER, 1)
             self._guard(ignored)
             code = 0
         finally:
@@ -206,7 +206,7 @@ class _Guard:
                 os.setpgid(0, 0 if self._own_group else self._callers)
                 for number in (*_OURS, signal.SIGPIPE, signal.SIGXFSZ):
                     signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
-                control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() == me:
                     os.execvpe(self._command[0], self._command, env)  # noqa: S606 - as is meant
             except OSError as error:
@@ -268,7 +268,7 @@ def _kill_all(processes: SystemProcesses, reap: Callable[[], None] = lambda: Non
     reap()
 
 
-def control(option: int, value: int) -> None:
+def _control(option: int, value: int) -> None:
     """Call prctl(2), for which Python has no binding."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:

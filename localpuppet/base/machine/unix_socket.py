@@ -167,7 +167,7 @@ async def _serve(
 
 
 async def ask(
-    path: Path, line: bytes, *, patience: float, owner: int | None = None, called: str = ""
+    path: Path, line: bytes, *, patience: float, owner: int | None = None
 ) -> AsyncGenerator[bytes, None]:
     """Send a line to a socket and yield the lines of the answer, at least one.
 
@@ -176,12 +176,11 @@ async def ask(
         line: The line, with its newline.
         patience: Seconds until the first answer must arrive.
         owner: The user whose process must listen; `None` for any. The path may lead elsewhere.
-        called: The socket's name in messages; its path if empty.
 
     Raises:
         UnavailableError: No process or another user's process listens, or the answer is late.
     """
-    where = called or str(path)
+    where = str(path)
     try:
         async with asyncio.timeout(patience):
             reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE)

@@ -3,6 +3,7 @@
 Imports are deferred: `status` loads nothing for a node that no other node affected.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -81,10 +82,20 @@ class FleetAdditions(CommandAdditions):
         return _resources(run)
 
     def check(self) -> CommandAddition:
-        """Return what the policies allow, and what collectors would take of other nodes now."""
+        """Return what the policies allow, and what collectors would take of other nodes now.
+
+        Raises:
+            InvalidInputError: The agent has two processes, and its bus is a file.
+        """
         from localpuppet.fleet.cli.policies import warnings, would_collect
         from localpuppet.fleet.cli.record.collected import would_take
+        from localpuppet.fleet.settings.fleet import require_server_bus
+        from localpuppet.fleet.wiring.settings import fleet_settings
 
+        settings = fleet_settings(self._node)
+        socket = settings.agent.sides.socket
+        if os.access(socket, os.F_OK):  # the run side or its socket unit made it
+            require_server_bus(settings.bus, where=str(socket))
         collected = would_collect(self._node)
         return CommandAddition(
             fields={"collectors": [one.to_dict() for one in collected]},

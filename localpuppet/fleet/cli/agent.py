@@ -15,7 +15,7 @@ Examples:
   localpuppet units --help            how to make it a service
 
 \b
-The two sides as separate services (docs/agent.md):
+The two sides as separate services, with bus nats or etcd (docs/agent.md):
   localpuppet agent --side network        as user localpuppet: the bus
   localpuppet agent --side run            as root: inbox, timer, Puppet
 
@@ -43,13 +43,17 @@ def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
     afterwards. Accepted triggers survive the agent: they stay on disk until their run is over.
     """
     from localpuppet.fleet.agent.log import AgentLog
+    from localpuppet.fleet.settings.fleet import require_server_bus
     from localpuppet.fleet.wiring import agent_service
     from localpuppet.fleet.wiring.agent_child import learn
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.settings import fleet_settings
 
     if side != "network":
         learn(node)
+    if side != "both":
+        require_server_bus(fleet_settings(node).bus, where=f"agent --side {side}")
     fleet, log = FleetWiring(node), AgentLog(node.clock, debug=debug)
 
     async def serve() -> None:

@@ -244,18 +244,41 @@ def fleet_settings_of(file: SettingsFile) -> FleetSettings:
             where=place("agent"),
         ),
     )
-    for path in (fleet.agent.sides.socket, fleet.agent.sides.relay):
-        if len(os.fsencode(path)) > MAX_SOCKET:
-            raise InvalidInputError(
-                f"the socket {path} has more than {MAX_SOCKET} bytes",
-                where=f"{place('agent')}: agent.network",
-                hint="name a shorter one",
-            )
+    network = f"{place('agent')}: agent.network"
+    if "network" in merged.get("agent", {}):
+        require_server_bus(fleet.bus, where=network)
+    _check_sockets(fleet.agent.sides, where=network)
     try:
         check_key(fleet.agent.keyprefix)
     except InvalidInputError as error:
         raise error.at(f"{place('agent')}: agent.keyprefix") from error
     return fleet
+
+
+def _check_sockets(sides: TwoSides, *, where: str) -> None:
+    for path in (sides.socket, sides.relay):
+        if len(os.fsencode(path)) > MAX_SOCKET:
+            raise InvalidInputError(
+                f"the socket {path} has more than {MAX_SOCKET} bytes",
+                where=where,
+                hint="name a shorter one",
+            )
+
+
+def require_server_bus(bus: BusSettings, *, where: str) -> None:
+    """Reject a bus in a file for an agent in two processes.
+
+    Args:
+        bus: The bus of the site.
+        where: What shows that the agent has two processes, for the message.
+    """
+    if bus.engine == "sqlite":
+        raise InvalidInputError(
+            "an agent in two processes cannot use a bus in a SQLite file",
+            where=where,
+            hint="set 'bus' to nats or etcd, or run 'localpuppet agent' as one process "
+            "without 'agent.network'",
+        )
 
 
 def require_engine(engine: str) -> None:

@@ -83,7 +83,9 @@ class FleetWiring:
         bus = fleet_settings(self.node).bus
         name = engine or bus.engine
         if name == "sqlite":
-            return await self._file(bus.sqlite, timeout=bus.timeout)
+            from localpuppet.fleet.bus.sqlite.store import open_sqlite
+
+            return await open_sqlite(bus.sqlite, timeout=bus.timeout)
         servers = bus.servers.get(name)
         if servers is None:
             raise InvalidInputError(
@@ -102,19 +104,6 @@ class FleetWiring:
 
         inbox = inbox_of(self.identity.name())
         return await open_nats(servers, timeout=bus.timeout, password=password, inbox=inbox)
-
-    async def _file(self, path: Path, *, timeout: float) -> "KeyValue":
-        """Return the bus in a file; root opens no file in another user's directory."""
-        from localpuppet.fleet.bus.sqlite.place import other_owner
-        from localpuppet.fleet.bus.sqlite.store import open_sqlite
-
-        owner = other_owner(path.parent)
-        if owner is None:
-            return await open_sqlite(path, timeout=timeout)
-        from localpuppet.fleet.wiring.owned_bus import open_as_owner
-
-        search = self.node.environment["PATH"]
-        return await open_as_owner(path, owner, timeout=timeout, search=search)
 
     @asynccontextmanager
     async def connected(self, engine: str | None = None) -> AsyncGenerator["KeyValue", None]:

@@ -126,13 +126,13 @@ def test_the_network_side_can_live_with_what_it_may_call(split: Split) -> None:
         allowed = allowed - named if value.startswith("~") else allowed | named
     split.node.app("cluster_lock { 'migrate': } -> notify { 'hello': }")
     run_side = split.run_side()
-    trace = split.bus.parent / "trace"
+    trace = split.spool.parent / "trace"
     service = split.start(
         *("strace", "-f", "-qq", "-o", str(trace), sys.executable, "-c", NO_NEW_CODE),
         *(*COMMAND, "agent", "--side", "network"),
         user=NETWORK,
     )
-    split.wait_for(service, "network side of a.example.com on sqlite")
+    split.wait_for(service, "network side of a.example.com on nats")
     done = split.other.run("trigger", "a.example.com", "--wait")
     assert done.code == 0, done.out + done.err + run_side.said()
     children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")

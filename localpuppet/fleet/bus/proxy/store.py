@@ -26,6 +26,7 @@ from localpuppet.fleet.bus.key_value import (
 )
 from localpuppet.fleet.bus.proxy.server import encode, entry_from, read
 
+_WHERE = "network side"  # in messages
 # Added to the network side's own deadline, so that calls that it forgot end too.
 MARGIN = 2.0
 # More than any listing that a run side requests: the holders of leases.
@@ -42,7 +43,6 @@ class ProxyKeyValue(CheckedStore):
         timeout: The deadline of each call in seconds.
         owner: The network side's user id. The socket is in its directory, where it could place a
             link to another user's socket. `None` accepts any process.
-        called: The name in messages; "network side" by default.
         margin: Seconds that the other side may take beyond the deadline.
     """
 
@@ -53,13 +53,10 @@ class ProxyKeyValue(CheckedStore):
         engine: str | None = None,
         timeout: float,
         owner: int | None = None,
-        called: str = "",
         margin: float = MARGIN,
     ) -> None:
         super().__init__(timeout)
-        self._called = called
         self._margin = margin
-        self._where = called or "network side"
         self._socket = socket
         self._owner = owner
         self._engine = engine
@@ -87,7 +84,7 @@ class ProxyKeyValue(CheckedStore):
                         return change
         except TimeoutError as error:
             raise UnavailableError(
-                f"did not list all within {deadline:g} s", where=self._where
+                f"did not list all within {deadline:g} s", where=_WHERE
             ) from error
         raise self._rubbish()
 
@@ -130,13 +127,7 @@ class ProxyKeyValue(CheckedStore):
             raise UnavailableError("was closed", where="bus")
         question = encode({"do": verb, "engine": self._engine, **fields})
         patience = self.timeout + self._margin
-        answers = ask(
-            self._socket,
-            question,
-            patience=patience,
-            owner=self._owner,
-            called=self._called,
-        )
+        answers = ask(self._socket, question, patience=patience, owner=self._owner)
         async with aclosing(answers) as lines:
             async for line in lines:
                 with self._understood():
@@ -160,7 +151,7 @@ class ProxyKeyValue(CheckedStore):
                         entry = entry_from(following.inner("put"))
                     size += len(entry.key) + len(entry.value)
                     if change > MAX_ENTRIES or size > MAX_BYTES:
-                        raise UnavailableError("lists more than there can be", where=self._where)
+                        raise UnavailableError("lists more than there can be", where=_WHERE)
                     entries.append(entry)
                 yield KeyListing(
                     entries=tuple(entries),
@@ -178,12 +169,12 @@ class ProxyKeyValue(CheckedStore):
         except InvalidInputError as error:
             raise UnavailableError(
                 f"sent an invalid answer: {error}",
-                where=self._where,
+                where=_WHERE,
                 hint="have both sides one version?",
             ) from error
 
     def _rubbish(self) -> UnavailableError:
-        return UnavailableError("sent an invalid answer", where=self._where)
+        return UnavailableError("sent an invalid answer", where=_WHERE)
 
 
 def _refusal(line: Fields) -> UnavailableError | InvalidInputError:

@@ -58,16 +58,13 @@ def make_file(path: Path) -> None:
         UnavailableError: The directory cannot be created.
         OSError: The file cannot be created.
     """
+    _refuse_replaceable(path)
     try:
         make_private(path.parent)
     except StateError as error:
         raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
     _refuse_writable(path.parent, path.parent.stat())
-    owner = other_owner(path.parent)
-    if owner is not None:
-        raise InvalidInputError(
-            f"can be exchanged by user id {owner}, and is not opened by root", where=str(path)
-        )
+    _refuse_replaceable(path)  # another user could have created a missing directory in /tmp
     with suppress(FileExistsError):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.close(fd)
@@ -81,6 +78,17 @@ def _refuse_writable(path: Path, status: os.stat_result) -> None:
             f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})",
             where=str(path),
             hint=f"chmod go-w {path}",
+        )
+
+
+def _refuse_replaceable(path: Path) -> None:
+    """Reject, as root, a file that another user can replace; see `other_owner`."""
+    owner = other_owner(path.parent)
+    if owner is not None:
+        raise InvalidInputError(
+            f"user id {owner} can replace this file, so root does not open it",
+            where=str(path),
+            hint="set 'buses.sqlite.path' to a path in directories of root",
         )
 
 

@@ -35,6 +35,7 @@
 # @param bus The engine.
 # @param buses Settings of the engines, as under `buses` of localpuppet.yaml.
 # @param split Two services: an unprivileged one for the network, one as root that runs Puppet.
+#   Requires `bus` `nats` or `etcd`.
 # @param manage_config Whether Puppet manages the configuration file.
 # @param config The path of the configuration file.
 # @param group A group that may read the configuration. Default: with `split` the network side's.
@@ -59,6 +60,9 @@ class localpuppet::agent (
   Pattern[/\A\/[\w.\/+-]+\z/] $unit_directory = '/etc/systemd/system',
   String[1] $command = 'localpuppet',
 ) {
+  if $split and $manage_config and $bus == 'sqlite' and $ensure != 'absent' {
+    fail("localpuppet::agent: split cannot use bus 'sqlite' (set bus to 'nats' or 'etcd')")
+  }
   $one = ['localpuppet-agent.service']
   $two = ['localpuppet-agent-run.socket', 'localpuppet-agent-run.service', 'localpuppet-agent-net.service']
   # Select the units of one form; the others are removed.

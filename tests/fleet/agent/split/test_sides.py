@@ -10,7 +10,6 @@ import subprocess
 from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
-from localpuppet.fleet.wiring.owned_bus import open_as_owner
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY
 from tests.rigs.split_member import NETWORK, Split
@@ -18,12 +17,8 @@ from tests.rigs.split_member import NETWORK, Split
 
 def on_the_bus(split: Split, prefix: str) -> tuple[KeyValueEntry, ...]:
     async def look() -> tuple[KeyValueEntry, ...]:
-        search = os.environ["PATH"]
-        kv = await open_as_owner(split.bus, NETWORK.pw_uid, timeout=5, search=search)
-        try:
+        async with split.bus.open() as kv:
             return (await kv.list(prefix)).entries
-        finally:
-            await kv.close()
 
     return asyncio.run(look())
 
@@ -171,14 +166,6 @@ def test_a_second_network_side_is_refused_and_takes_nothing_away(split: Split) -
     assert message.exists()
 
 
-def test_a_bus_that_root_makes_first_is_the_network_sides_all_the_same(split: Split) -> None:
-    assert split.other.run("trigger", "a.example.com").code == 0
-    assert split.bus.stat().st_uid == NETWORK.pw_uid
-    run_side = split.run_side()
-    split.network_side()
-    split.wait_for(run_side, " changed")
-
-
 def test_the_network_side_is_not_to_be_root(split: Split) -> None:
     done = split.node.run("agent", "--side", "network")
     assert done.code == 2
@@ -186,7 +173,9 @@ def test_the_network_side_is_not_to_be_root(split: Split) -> None:
 
 
 def test_the_run_side_needs_to_know_whom_it_answers(split: Split) -> None:
-    split.node.settings(node="a.example.com", agent={"network": {"user": "no-such-user"}})
+    split.node.settings(
+        node="a.example.com", **split.bus.settings, agent={"network": {"user": "no-such-user"}}
+    )
     done = split.node.run("agent", "--side", "run")
     assert done.code == 2
     assert "there is no user no-such-user" in done.err
