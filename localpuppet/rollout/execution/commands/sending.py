@@ -9,23 +9,19 @@ import asyncio
 import uuid
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.requests.exchange import Replies
 from localpuppet.fleet.requests.messages import LIFE, read_answer
-from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.commands.message import JournalExtent, SignedCommand
 from localpuppet.rollout.execution.state import RolloutState
-
-if TYPE_CHECKING:
-    from localpuppet.base.formats.names import RolloutId, SignerName
-    from localpuppet.base.machine.ports import Clock
-    from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 PATIENCE = 20.0  # seconds for a reply
 # Checkpoints lag behind: how often to look for a pause, and the seconds in between.
@@ -34,7 +30,7 @@ LOOKS, PACE = 5, 1.0
 
 async def look(
     heads: RolloutCheckpoints,
-    rollout: "RolloutId | None",
+    rollout: RolloutId | None,
     word: RolloutCommand,
     *,
     pace: float = PACE,
@@ -71,11 +67,11 @@ class CommandSender:
 
     def __init__(
         self,
-        kv: "KeyValue",
+        kv: KeyValue,
         *,
-        signer: "MessageSigner",
-        verifier: "Verifier",
-        clock: "Clock",
+        signer: MessageSigner,
+        verifier: Verifier,
+        clock: Clock,
         machine: str,
         patience: float = PATIENCE,
     ) -> None:
@@ -87,7 +83,7 @@ class CommandSender:
         self._patience = patience
 
     async def say(
-        self, word: RolloutCommand, *, owner: "SignerName", to: PublishedCheckpoint, about: str = ""
+        self, word: RolloutCommand, *, owner: SignerName, to: PublishedCheckpoint, about: str = ""
     ) -> None:
         """Send a command and wait until the rollout's journal has it.
 
@@ -131,7 +127,7 @@ class CommandSender:
             ) from None
 
     def _spoken(
-        self, word: RolloutCommand, owner: "SignerName", to: PublishedCheckpoint
+        self, word: RolloutCommand, owner: SignerName, to: PublishedCheckpoint
     ) -> SignedCommand:
         now = int(self._clock.now().timestamp())
         return SignedCommand(
