@@ -8,7 +8,7 @@
 import asyncio
 import uuid
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.formats.names import RolloutId, SignerName
@@ -58,29 +58,21 @@ async def look(
     raise InvalidInputError("is not paused", where=str(found.head.rollout))
 
 
+@dataclass(frozen=True, slots=True)
 class CommandSender:
     """Sends commands in the name of one signer.
 
-    Args:
+    Attributes:
         patience: Seconds to wait for a reply.
     """
 
-    def __init__(
-        self,
-        kv: KeyValue,
-        *,
-        signer: MessageSigner,
-        verifier: Verifier,
-        clock: Clock,
-        machine: str,
-        patience: float = PATIENCE,
-    ) -> None:
-        self._kv = kv
-        self._signer = signer
-        self._verifier = verifier
-        self._clock = clock
-        self._machine = machine
-        self._patience = patience
+    kv: KeyValue
+    _: KW_ONLY
+    signer: MessageSigner
+    verifier: Verifier
+    clock: Clock
+    machine: str
+    patience: float = PATIENCE
 
     async def say(
         self, word: RolloutCommand, *, owner: SignerName, to: PublishedCheckpoint, about: str = ""
@@ -98,20 +90,20 @@ class CommandSender:
             UnavailableError: No reply: the command may still be carried out.
         """
         spoken = replace(self._spoken(word, owner, to), about=about)
-        token = self._signer.sign(spoken.to_payload(), MessageKind.WORD)
-        place = layout.words_of(self._signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
-        problem = f"its controller did not reply within {self._patience:g} s"
+        token = self.signer.sign(spoken.to_payload(), MessageKind.WORD)
+        place = layout.words_of(self.signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
+        problem = f"its controller did not reply within {self.patience:g} s"
         try:
             async with (
-                asyncio.timeout(self._patience),
-                Replies(self._kv, self._signer.name, to.signer) as replies,
+                asyncio.timeout(self.patience),
+                Replies(self.kv, self.signer.name, to.signer) as replies,
                 aclosing(
                     replies.ask(token, at=place, node=to.signer, request=spoken.jti, ttl=LIFE)
                 ) as tokens,
             ):
                 async for found in tokens:
                     try:
-                        reply = read_answer(self._verifier, found, spoken, clock=self._clock)
+                        reply = read_answer(self.verifier, found, spoken, clock=self.clock)
                     except LocalpuppetError as error:
                         problem = f"rejected an untrusted reply: {error}"
                         continue
@@ -129,9 +121,9 @@ class CommandSender:
     def _spoken(
         self, word: RolloutCommand, owner: SignerName, to: PublishedCheckpoint
     ) -> SignedCommand:
-        now = int(self._clock.now().timestamp())
+        now = int(self.clock.now().timestamp())
         return SignedCommand(
-            caller=self._signer.name,
+            caller=self.signer.name,
             receiver=to.signer,
             iat=now,
             exp=now + LIFE,
@@ -141,5 +133,5 @@ class CommandSender:
             epoch=to.head.epoch,
             sight=JournalExtent.of(to.head.events),
             word=word,
-            machine=self._machine,
+            machine=self.machine,
         )
