@@ -8,6 +8,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from localpuppet.base.errors import LocalpuppetError
@@ -53,34 +54,28 @@ class RunActivity(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class ForkServerKeeper:
     """Keeps a fork server running.
 
-    Args:
+    Attributes:
         runs: Returns whether a run is in progress.
         start: Starts a server.
         log: The agent's log.
         first: The first pause in seconds after a failed start.
     """
 
-    def __init__(
-        self,
-        runs: RunActivity,
-        *,
-        start: Callable[[], StartedForkServer],
-        log: Log,
-        first: float = FIRST,
-    ) -> None:
-        self._runs = runs
-        self._start = start
-        self._log = log
-        self._first = first
+    runs: RunActivity
+    _: KW_ONLY
+    start: Callable[[], StartedForkServer]
+    log: Log
+    first: float = FIRST
 
     async def keep(self, leave: asyncio.Event) -> None:
         """Keep a server running until `leave` is set, and end it then."""
         leaving = asyncio.create_task(leave.wait())
-        changed = self._runs.subscribe()
-        pause = self._first
+        changed = self.runs.subscribe()
+        pause = self.first
         try:
             while not leaving.done():
                 await self._idle(changed, leaving)
@@ -88,9 +83,9 @@ class ForkServerKeeper:
                     return
                 problem = await self._serve(leaving)
                 if problem is None:
-                    pause = self._first
+                    pause = self.first
                 elif not leaving.done():
-                    self._log.warning(f"{problem}; runs start cold until it is running again")
+                    self.log.warning(f"{problem}; runs start cold until it is running again")
                     await asyncio.wait([leaving], timeout=pause)
                     pause = min(2 * pause, LONGEST)
         finally:
@@ -98,7 +93,7 @@ class ForkServerKeeper:
 
     async def _idle(self, changed: asyncio.Event, leaving: "asyncio.Task[bool]") -> None:
         """Wait until no run is in progress."""
-        while self._runs.running and not leaving.done():
+        while self.runs.running and not leaving.done():
             changed.clear()
             change = asyncio.create_task(changed.wait())
             await asyncio.wait([leaving, change], return_when=asyncio.FIRST_COMPLETED)
@@ -107,7 +102,7 @@ class ForkServerKeeper:
     async def _serve(self, leaving: "asyncio.Task[bool]") -> str | None:
         """Run a server until it ends or `leaving` is done; return the error, if any."""
         try:
-            server = self._start()
+            server = self.start()
         except LocalpuppetError as error:
             return f"the fork server: {error}"
         over = asyncio.create_task(ended(server.identity.pid))

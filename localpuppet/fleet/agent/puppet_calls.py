@@ -8,6 +8,7 @@
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
@@ -29,10 +30,11 @@ MAX_WAIT = 86400
 MAX_LEASE = 86400
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PuppetCalls:
     """Answers calls.
 
-    Args:
+    Attributes:
         triggers: Answers calls that send triggers.
         inventory: Answers queries about nodes.
         exports: Answers exports and collectors.
@@ -40,20 +42,11 @@ class PuppetCalls:
         name: The name that this node signs with.
     """
 
-    def __init__(
-        self,
-        *,
-        triggers: TriggerCalls,
-        inventory: InventoryCalls,
-        exports: ExportCalls,
-        keeper: Keeper | None,
-        name: str,
-    ) -> None:
-        self._triggers = triggers
-        self._inventory = inventory
-        self._exports = exports
-        self._keeper = keeper
-        self._name = name
+    triggers: TriggerCalls
+    inventory: InventoryCalls
+    exports: ExportCalls
+    keeper: Keeper | None
+    name: str
 
     async def answer(self, line: bytes, process: ProcessId | None = None) -> bytes:
         """Return the answer to a line, with its newline.
@@ -72,27 +65,27 @@ class PuppetCalls:
     async def _answer(self, fields: Fields, process: ProcessId | None) -> dict[str, Any]:
         verb = fields.text("verb")
         if verb == "trigger":
-            return await self._triggers.trigger(fields, _run(fields))
+            return await self.triggers.trigger(fields, _run(fields))
         if verb == "kick":
-            return await self._triggers.kick(fields, _run(fields))
+            return await self.triggers.kick(fields, _run(fields))
         if verb == "query":
-            return await self._inventory.answer(fields, _run(fields))
+            return await self.inventory.answer(fields, _run(fields))
         if verb == "export":
-            return await self._exports.export(_run(fields))
+            return await self.exports.export(_run(fields))
         if verb == "collect":
-            return await self._exports.collect(fields, _run(fields))
-        if self._keeper is None:
+            return await self.exports.collect(fields, _run(fields))
+        if self.keeper is None:
             raise InvalidInputError(
                 "no process on this node would renew the lease",
                 where=verb,
                 hint="start 'localpuppet agent'",
             )
         if verb == "leader":
-            return await self._leader(fields, self._keeper)
+            return await self._leader(fields, self.keeper)
         if verb == "lock":
-            return await self._lock(fields, self._keeper, process)
+            return await self._lock(fields, self.keeper, process)
         if verb == "unlock":
-            return await self._unlock(fields, self._keeper, process)
+            return await self._unlock(fields, self.keeper, process)
         raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="call")
 
     async def _leader(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
@@ -100,7 +93,7 @@ class PuppetCalls:
         ttl = fields.integer("ttl", minimum=1, maximum=MAX_LEASE)
         take = fields.boolean("take") if "take" in fields else True
         holder = await keeper.leader(name, ttl=ttl, take=take)
-        return {"ok": True, "holder": holder, "mine": holder == self._name}
+        return {"ok": True, "holder": holder, "mine": holder == self.name}
 
     async def _lock(
         self, fields: Fields, keeper: Keeper, process: ProcessId | None

@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
@@ -29,10 +30,11 @@ class _StaleLookError(LocalpuppetError):
     """The noop run that a step relies on is too old."""
 
 
+@dataclass(frozen=True, slots=True)
 class RolloutSteps:
     """Decides on the requests of rollouts.
 
-    Args:
+    Attributes:
         agent: Runs the steps.
         inbox: Remembers the steps.
         holds: Returns the holds on this node.
@@ -41,26 +43,17 @@ class RolloutSteps:
         awaits: Returns whether this node can wait for entries of other nodes.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        *,
-        inbox: Inbox,
-        holds: Callable[[], Holds],
-        clock: Clock,
-        entry: Callable[[], AwaitedEntry | None],
-        awaits: Callable[[], bool],
-    ) -> None:
-        self._agent = agent
-        self._inbox = inbox
-        self._holds = holds
-        self._clock = clock
-        self._entry = entry
-        self._awaits = awaits
+    agent: Agent
+    _: KW_ONLY
+    inbox: Inbox
+    holds: Callable[[], Holds]
+    clock: Clock
+    entry: Callable[[], AwaitedEntry | None]
+    awaits: Callable[[], bool]
 
     def awaits_entries(self) -> bool:
         """Return whether this node can wait for entries of other nodes."""
-        return self._awaits()
+        return self.awaits()
 
     def hear(self, caller: str, rollout: RolloutReference) -> None:
         """Record that a rollout sent a request, with its epoch and its current controller.
@@ -68,11 +61,11 @@ class RolloutSteps:
         Raises:
             BusyError: A newer epoch of the rollout is known, or another controller in this epoch.
         """
-        self._inbox.hear_rollout(_voice(caller, rollout))
+        self.inbox.hear_rollout(_voice(caller, rollout))
 
     def speaks(self, owner: str) -> dict[str, Json]:
         """Return the last recorded controller of a rollout and its epoch, empty without one."""
-        found = self._inbox.speaks(owner)
+        found = self.inbox.speaks(owner)
         if found is None:
             return {}
         voice, at = found
@@ -85,7 +78,7 @@ class RolloutSteps:
         Raises:
             OnHoldError: Another owner holds the node.
         """
-        holds = self._holds().active()
+        holds = self.holds().active()
         if holds and all(hold.owner != owner for hold in holds):
             raise OnHoldError(f"on hold: {holds[0]}")
 
@@ -105,7 +98,7 @@ class RolloutSteps:
             kind=CauseKind.ROLLOUT,
             sender=owner,
             uuid=step_uuid(owner, rollout.step),
-            timestamp=int(self._clock.now().timestamp()),
+            timestamp=int(self.clock.now().timestamp()),
             expires=None,
             noop=args.noop,
             puppet_tags=args.tags,
@@ -113,7 +106,7 @@ class RolloutSteps:
         )
         stale = _StaleLookError("its look was too long ago") if self._stale(owner, args) else None
         try:
-            step = self._inbox.step(
+            step = self.inbox.step(
                 cause,
                 rollout.step,
                 voice=_voice(caller, rollout),
@@ -122,13 +115,13 @@ class RolloutSteps:
         except _StaleLookError:
             return {"accepted": False, "look_again": True}
         if step.new:
-            self._agent.take_step(cause)
+            self.agent.take_step(cause)
         return {"accepted": True, "step": step.step.to_dict(), **self._left(step.step, args)}
 
     def _stale(self, owner: str, args: RunOnce) -> bool:
         if not args.looked:
             return False
-        ended, now = self._inbox.ended(owner, args.looked), self._clock.now().timestamp()
+        ended, now = self.inbox.ended(owner, args.looked), self.clock.now().timestamp()
         return ended is None or not 0 <= now - ended <= FRESH
 
     def _left(self, step: Step, args: RunOnce) -> Mapping[str, Json]:
@@ -136,11 +129,11 @@ class RolloutSteps:
         whole = not (args.noop or args.tags)
         if step.state is not StepState.OVER or not whole or not succeeded(step.outcome):
             return {}
-        entry = self._entry()
+        entry = self.entry()
         return {} if entry is None else {"entry": entry.to_dict()}
 
     def _problem(self, owner: str) -> LocalpuppetError | None:
-        holds = self._holds().active()
+        holds = self.holds().active()
         if all(hold.owner != owner for hold in holds):
             return BusyError("the rollout does not hold this node: its hold is over")
         others = [hold for hold in holds if hold.owner != owner]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -50,33 +50,32 @@ class NodeRecords:
     confirmation: Callable[[], Mapping[str, Json] | None]
 
 
+@dataclass(frozen=True, slots=True)
 class Describer:
     """Describes the node.
 
-    Args:
+    Attributes:
         agent: The node's agent.
         kept: The node's own records.
         signer: Signs the description.
         clock: The clock.
     """
 
-    def __init__(
-        self, agent: Agent, kept: NodeRecords, *, signer: MessageSigner, clock: Clock
-    ) -> None:
-        self._agent = agent
-        self._kept = kept
-        self._signer = signer
-        self._clock = clock
+    agent: Agent
+    kept: NodeRecords
+    _: KW_ONLY
+    signer: MessageSigner
+    clock: Clock
 
     def signed(self) -> bytes:
         """Return the presence entry as signed JSON."""
-        return self._signer.sign(json.dumps(self.status()).encode(), MessageKind.PRESENCE)
+        return self.signer.sign(json.dumps(self.status()).encode(), MessageKind.PRESENCE)
 
     def status(self) -> dict[str, Json]:
         """Return the state of the node; docs/agent.md describes the fields."""
-        agent = self._agent
+        agent = self.agent
         try:
-            holds: list[Json] = [hold.to_dict() for hold in self._kept.holds().active()]
+            holds: list[Json] = [hold.to_dict() for hold in self.kept.holds().active()]
         except LocalpuppetError as error:
             holds = [{"owner": "", "reason": str(error), "since": "", "until": None}]
         last = self._last()
@@ -86,10 +85,10 @@ class Describer:
         return {
             "schema": 1,
             "node": str(agent.me),
-            "at": show_time(self._clock.now()),
+            "at": show_time(self.clock.now()),
             "version": __version__,
             "state": state,
-            "every": self._kept.every,
+            "every": self.kept.every,
             "cause": str(running) if running else None,
             "waiting": len(agent.waiting or ()),
             "holds": holds,
@@ -103,20 +102,20 @@ class Describer:
 
     def _rolled_back(self) -> Json:
         try:
-            rollback = self._kept.rollback()
+            rollback = self.kept.rollback()
         except LocalpuppetError:
             return None  # the next run reports the damage
         return None if rollback is None else {**rollback.to_public()}
 
     def _assignment(self) -> Json:
         try:
-            assignment = self._kept.assigned()
+            assignment = self.kept.assigned()
         except LocalpuppetError:
             return None  # the next run reports the damage
         return None if assignment is None else assignment.to_public()
 
     def _confirmation(self) -> Json:
-        told = self._kept.confirmation()
+        told = self.kept.confirmation()
         return None if told is None else {**told}
 
     def last_run(self) -> Mapping[str, Json]:
@@ -126,7 +125,7 @@ class Describer:
 
     def durations(self) -> list[Json]:
         """Return the seconds that the last successful complete runs took, newest first."""
-        newest = islice(self._kept.records.history(), LOOKED_AT)
+        newest = islice(self.kept.records.history(), LOOKED_AT)
         good = (one.seconds for one in newest if one.good and one.seconds is not None)
         return [*islice(good, DURATIONS)]
 
@@ -136,16 +135,16 @@ class Describer:
         Raises:
             InvalidInputError: The run does not exist.
         """
-        directory = self._kept.records.get(run)
-        return told_report(directory, self._kept.records.status(directory))
+        directory = self.kept.records.get(run)
+        return told_report(directory, self.kept.records.status(directory))
 
     def log(self, run: RunId | None) -> Mapping[str, Json]:
         """Return the end of Puppet's log of a run; see `report` and `told_log`."""
-        directory = self._kept.records.get(run)
-        return told_log(directory, self._kept.records.status(directory))
+        directory = self.kept.records.get(run)
+        return told_log(directory, self.kept.records.status(directory))
 
     def _last(self) -> Status | None:
-        for status in self._kept.records.history():
+        for status in self.kept.records.history():
             if status.state is RunState.FINISHED:
                 return status
         return None
@@ -154,7 +153,7 @@ class Describer:
         """Return the digest of the last run's release if it is staged."""
         if last is None:
             return None
-        link = self._kept.modules / ReleasePath(last.app)
+        link = self.kept.modules / ReleasePath(last.app)
         try:
             return link.readlink().name
         except OSError:

@@ -7,7 +7,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import (
@@ -52,23 +52,22 @@ class RefusedEntry:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
 class EntryAdmission:
     """Decides which entries this node accepts.
 
-    Args:
+    Attributes:
         verifier: Verifies signatures.
         claims: The path of `policies/inventory.policy`.
         policy: The path of `policies/puppet.policy`, which says who may forget nodes.
         now: Returns seconds since 1970, UTC.
     """
 
-    def __init__(
-        self, verifier: Verifier, *, claims: Path, policy: Path, now: Callable[[], float]
-    ) -> None:
-        self._verifier = verifier
-        self._claims = claims
-        self._policy = policy
-        self._now = now
+    verifier: Verifier
+    _: KW_ONLY
+    claims: Path
+    policy: Path
+    now: Callable[[], float]
 
     def entry(self, name: str, token: bytes) -> InventoryEntry | EntryRefusal:
         """Return the entry in a message, or why it is rejected.
@@ -78,17 +77,17 @@ class EntryAdmission:
             token: The message.
         """
         try:
-            signed = self._verifier.verify(token, MessageKind.INVENTORY)
+            signed = self.verifier.verify(token, MessageKind.INVENTORY)
         except LocalpuppetError as error:
             return EntryRefusal(reason=one_line(str(error)))
         if signed.signer != name:
             return EntryRefusal(reason=f"signed by {signed.signer}, but found at the key of {name}")
         try:
             entry = InventoryEntry.parse(signed.payload)
-            problem = refusal(entry, signed.signer, read_claims(self._claims))
+            problem = refusal(entry, signed.signer, read_claims(self.claims))
         except LocalpuppetError as error:
             return EntryRefusal(reason=one_line(str(error)))
-        if entry.at > self._now() + AHEAD:
+        if entry.at > self.now() + AHEAD:
             problem = problem or "is from the future: is its node's clock right?"
         return entry if problem is None else EntryRefusal(reason=problem)
 
@@ -102,8 +101,8 @@ class EntryAdmission:
             token: The message.
         """
         try:
-            payload = self._verifier.verify(token, MessageKind.INVENTORY).payload
-            claims = read_claims(self._claims)
+            payload = self.verifier.verify(token, MessageKind.INVENTORY).payload
+            claims = read_claims(self.claims)
             return refusal(InventoryEntry.parse(payload), name, claims)
         except (NotInForceError, InvalidInputError):
             return None
@@ -118,14 +117,14 @@ class EntryAdmission:
             token: The message.
         """
         try:
-            signed = self._verifier.verify(token, MessageKind.FORGOTTEN)
+            signed = self.verifier.verify(token, MessageKind.FORGOTTEN)
             found = Tombstone.parse(signed.payload)
-            decision = decide(read_policy(self._policy), signed.signer.caller, "forget")
+            decision = decide(read_policy(self.policy), signed.signer.caller, "forget")
         except LocalpuppetError as error:
             return EntryRefusal(reason=one_line(str(error)))
         if found.node != name:
             return EntryRefusal(reason=f"is about {found.node}, but found at the key of {name}")
-        if found.at > self._now() + AHEAD:
+        if found.at > self.now() + AHEAD:
             return EntryRefusal(reason="is from the future: is its signer's clock right?")
         return (found, signed.signer) if decision.allowed else EntryRefusal(reason=decision.reason)
 

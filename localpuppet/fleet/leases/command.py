@@ -9,6 +9,7 @@ It renews the lease, and ends the command when the lease is lost. `leases.lease`
 import asyncio
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
@@ -49,10 +50,11 @@ class GuardedCommand(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class LeasedCommand:
     """Runs a command under a lease.
 
-    Args:
+    Attributes:
         leases: Renews and releases the lease.
         command: The command.
         program: The command's name in messages.
@@ -61,22 +63,13 @@ class LeasedCommand:
         note: Reports what a person should read.
     """
 
-    def __init__(
-        self,
-        leases: Leases,
-        command: GuardedCommand,
-        *,
-        program: str,
-        clock: Clock,
-        fail: Callable[[str], None],
-        note: Callable[[str], None],
-    ) -> None:
-        self._leases = leases
-        self._command = command
-        self._program = program
-        self._clock = clock
-        self._fail = fail
-        self._note = note
+    leases: Leases
+    command: GuardedCommand
+    _: KW_ONLY
+    program: str
+    clock: Clock
+    fail: Callable[[str], None]
+    note: Callable[[str], None]
 
     async def run(self, held: HeldLease) -> int:
         """Run the command; return its exit code, or 1 if the lease was lost meanwhile.
@@ -84,14 +77,14 @@ class LeasedCommand:
         Raises:
             InvalidInputError: The command cannot be started; the lease was released.
         """
-        command = self._command
+        command = self.command
         more = {"LOCALPUPPET_LEASE_REVISION": str(held.revision)}
         try:
             await command.start(until=held.until - RETRY, more=more)
         except OSError as error:
-            await self._leases.give_back(held)
+            await self.leases.give_back(held)
             raise InvalidInputError(
-                f"cannot be run: {error.strerror}", where=self._program
+                f"cannot be run: {error.strerror}", where=self.program
             ) from error
         ended = asyncio.create_task(command.wait())
         pause = held.ttl / 3
@@ -100,7 +93,7 @@ class LeasedCommand:
                 renewed = await self._renew(held)
             except UnavailableError as error:
                 problem, pause = str(error), RETRY
-                if self._clock.monotonic() < held.until - held.ttl * MARGIN:
+                if self.clock.monotonic() < held.until - held.ttl * MARGIN:
                     continue
             else:
                 problem, pause = "another node has it", held.ttl / 3
@@ -108,37 +101,37 @@ class LeasedCommand:
                     held = renewed
                     command.good_until(held.until - RETRY)
                     continue
-            self._fail(f"the lease {held.name} was lost: {problem}; ending the command")
-            await self._end(ended, held.until - RETRY - self._clock.monotonic())
+            self.fail(f"the lease {held.name} was lost: {problem}; ending the command")
+            await self._end(ended, held.until - RETRY - self.clock.monotonic())
             return 1
         if not await self._give_back(held):
-            self._fail(f"the lease {held.name} was lost before the command ended")
+            self.fail(f"the lease {held.name} was lost before the command ended")
             return 1
         code = ended.result()
         if code is None:
-            self._fail("what watches over the command was killed; the command was killed, too")
+            self.fail("what watches over the command was killed; the command was killed, too")
             return 1
         return code if code >= 0 else 128 - code
 
     async def _renew(self, held: HeldLease) -> HeldLease | None:
         """Renew the lease in the time that is left for it, but wait at least `RETRY` seconds."""
-        left = held.until - held.ttl * MARGIN - self._clock.monotonic()
+        left = held.until - held.ttl * MARGIN - self.clock.monotonic()
         try:
-            return await asyncio.wait_for(self._leases.renew(held), max(left, RETRY))
+            return await asyncio.wait_for(self.leases.renew(held), max(left, RETRY))
         except TimeoutError as error:
             raise UnavailableError("the bus does not answer", where="bus") from error
 
     async def _give_back(self, held: HeldLease) -> bool:
         """Release the lease; return whether this node held it to the end."""
         try:
-            return await self._leases.give_back(held)
+            return await self.leases.give_back(held)
         except UnavailableError as error:
-            self._note(f"the lease {held.name} expires by itself: {error}")
-            return self._clock.monotonic() < held.until
+            self.note(f"the lease {held.name} expires by itself: {error}")
+            return self.clock.monotonic() < held.until
 
     async def _end(self, ended: "asyncio.Task[int | None]", patience: float) -> None:
-        self._command.signal(signal.SIGTERM)
+        self.command.signal(signal.SIGTERM)
         done, _ = await asyncio.wait([ended], timeout=max(patience, 0))
         if not done:
-            self._command.kill()
+            self.command.kill()
             await ended

@@ -39,10 +39,11 @@ class RequestRefusal:
     request: Request | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAdmission:
     """Checks the requests to this node.
 
-    Args:
+    Attributes:
         me: This node.
         verifier: Verifies signatures.
         policy: The path of the policy file, read for each request; it may be missing.
@@ -50,14 +51,11 @@ class RequestAdmission:
         clock: The node's clock.
     """
 
-    def __init__(
-        self, *, me: NodeName, verifier: Verifier, policy: Path, seen: SeenIds, clock: Clock
-    ) -> None:
-        self._me = me
-        self._verifier = verifier
-        self._policy = policy
-        self._seen = seen
-        self._clock = clock
+    me: NodeName
+    verifier: Verifier
+    policy: Path
+    seen: SeenIds
+    clock: Clock
 
     def refusal(self, caller: SignerName, action: str) -> str:
         """Return why the policy denies a caller an action; empty if it allows it.
@@ -65,24 +63,24 @@ class RequestAdmission:
         Raises:
             InvalidInputError: The policy is invalid.
         """
-        return policy_file.refusal(self._policy, caller, action)
+        return policy_file.refusal(self.policy, caller, action)
 
     def receive(self, token: bytes) -> Request | RequestRefusal:
         """Return an accepted request, or why it is rejected. Blocks for a disk write."""
         try:
-            signed = self._verifier.verify(token, MessageKind.REQUEST)
+            signed = self.verifier.verify(token, MessageKind.REQUEST)
             request = Request.parse(signed.payload)
-            reason = requests.misdirection(request, signer=signed.signer, me=self._me)
+            reason = requests.misdirection(request, signer=signed.signer, me=self.me)
             if reason:
                 return RequestRefusal(reason=reason, request=None)
         except LocalpuppetError as error:
             return RequestRefusal(reason=one_line(str(error)), request=None)
         try:
-            now = int(self._clock.now().timestamp())
-            reason = requests.refusal(request, now=now, policy=read_policy(self._policy))
+            now = int(self.clock.now().timestamp())
+            reason = requests.refusal(request, now=now, policy=read_policy(self.policy))
             if reason:
                 return RequestRefusal(reason=reason, request=request)
-            if self._seen.add(request.caller, request.jti, request.exp + KEEP):
+            if self.seen.add(request.caller, request.jti, request.exp + KEEP):
                 return request
         except LocalpuppetError as error:
             return RequestRefusal(reason=one_line(str(error)), request=request)

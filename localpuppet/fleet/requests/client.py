@@ -5,24 +5,20 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.requests import exchange, messages
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from localpuppet.base.machine.ports import Clock
-    from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.requests.reply import NodeReply
-    from localpuppet.fleet.requests.request import Arguments
-    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
+from localpuppet.fleet.requests.reply import NodeReply
+from localpuppet.fleet.requests.request import Arguments
+from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 AT_ONCE = 200  # one watch receives the replies of all
 NO_ANSWER = "did not answer in time: is its agent running? ('localpuppet nodes')"
@@ -37,7 +33,7 @@ class NodeAnswer:
         problem: Why there is no reply, one line; empty with a reply.
     """
 
-    reply: "NodeReply | None"
+    reply: NodeReply | None
     problem: str = ""
 
     @property
@@ -69,7 +65,7 @@ class RequestClient:
     """
 
     def __init__(
-        self, kv: "KeyValue", *, signer: "MessageSigner", verifier: "Verifier", clock: "Clock"
+        self, kv: KeyValue, *, signer: MessageSigner, verifier: Verifier, clock: Clock
     ) -> None:
         self._kv = kv
         self._signer = signer
@@ -83,7 +79,7 @@ class RequestClient:
         """Return the caller id."""
         return self._signer.name.caller
 
-    def heed_refusals(self, heed: "Callable[[NodeName, Arguments], Awaitable[None]]") -> None:
+    def heed_refusals(self, heed: Callable[[NodeName, Arguments], Awaitable[None]]) -> None:
         """Call `heed` on each rejected reply before it is returned; `ask` raises its errors."""
         self._heed = heed
 
@@ -97,7 +93,7 @@ class RequestClient:
                 self._replies = None
 
     async def ask_all(
-        self, names: Sequence[NodeName], action: str, args: "Arguments", *, patience: float
+        self, names: Sequence[NodeName], action: str, args: Arguments, *, patience: float
     ) -> dict[str, NodeAnswer]:
         """Return each node's answer within `patience` seconds; see `ask`."""
         slots = asyncio.Semaphore(AT_ONCE)
@@ -115,7 +111,7 @@ class RequestClient:
         return {str(name): answer for name, answer in zip(names, answers, strict=True)}
 
     async def ask(
-        self, node: NodeName, action: str, args: "Arguments", *, patience: float
+        self, node: NodeName, action: str, args: Arguments, *, patience: float
     ) -> NodeAnswer:
         """Send a request to a node and return its answer.
 
@@ -134,7 +130,7 @@ class RequestClient:
         self,
         node: NodeName,
         action: str,
-        args: "Arguments",
+        args: Arguments,
         patience: float,
         replies: exchange.Replies,
     ) -> NodeAnswer:

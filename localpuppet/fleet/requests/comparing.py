@@ -8,17 +8,14 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.repeating import until_over
 from localpuppet.node.releases.difference import CatalogChanges
-
-if TYPE_CHECKING:
-    from localpuppet.base.formats.names import NodeName, ReleasePath
-    from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
 
 AT_ONCE = 50
 MOST_TOLD = 2_000  # resources of one node that are read
@@ -40,12 +37,12 @@ class CatalogComparison:
 
 
 async def compare_on(
-    client: "RequestClient",
-    nodes: Sequence["NodeName"],
-    release: "ReleasePath",
+    client: RequestClient,
+    nodes: Sequence[NodeName],
+    release: ReleasePath,
     *,
     patience: float,
-) -> dict["NodeName", CatalogComparison]:
+) -> dict[NodeName, CatalogComparison]:
     """Return the changes by a release on each node, in the order of the nodes.
 
     Args:
@@ -60,7 +57,7 @@ async def compare_on(
     slots = asyncio.Semaphore(AT_ONCE)
     args = Compile(release=release)
 
-    async def one(node: "NodeName") -> CatalogComparison:
+    async def one(node: NodeName) -> CatalogComparison:
         async with slots:
             return _understood(await until_over(client, node, "compile", args, patience=patience))
 
@@ -79,7 +76,7 @@ def _kept(found: Sequence[CatalogComparison]) -> list[CatalogComparison]:
     return kept
 
 
-def _understood(answer: "NodeAnswer") -> CatalogComparison:
+def _understood(answer: NodeAnswer) -> CatalogComparison:
     if answer.reply is None:
         return CatalogComparison(problem=answer.problem)
     if not answer.ok:
@@ -120,8 +117,8 @@ def _name(value: Json) -> str:
 
 
 def by_change(
-    found: Mapping["NodeName", CatalogComparison],
-) -> list[tuple[CatalogChanges, list["NodeName"]]]:
+    found: Mapping[NodeName, CatalogComparison],
+) -> list[tuple[CatalogChanges, list[NodeName]]]:
     """Group nodes with equal changes, the largest group first."""
     groups: dict[str, tuple[CatalogChanges, list[NodeName]]] = {}
     for node, one in found.items():

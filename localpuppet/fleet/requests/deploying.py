@@ -1,28 +1,21 @@
 """Send deployments to nodes and wait for their results."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from localpuppet.base.formats.values import mapping_of
-from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer
-from localpuppet.fleet.requests.deploy import MAX_SERIAL
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
+from localpuppet.fleet.requests.deploy import MAX_SERIAL, Deploy
 from localpuppet.fleet.requests.repeating import REPLY, until_over
 from localpuppet.fleet.requests.status import StatusRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from localpuppet.base.formats.names import NodeName
-    from localpuppet.base.formats.values import Json
-    from localpuppet.fleet.requests.client import RequestClient
-    from localpuppet.fleet.requests.deploy import Deploy
 
 TOO_OLD = "its localpuppet is too old to take a release by request: update it"
 
 
 async def deployed(
-    client: "RequestClient", node: "NodeName", args: "Deploy", *, patience: float
+    client: RequestClient, node: NodeName, args: Deploy, *, patience: float
 ) -> NodeAnswer:
     """Return a node's answer after its deployment has ended or was rejected.
 
@@ -36,7 +29,7 @@ async def deployed(
 
 
 async def next_serials(
-    client: "RequestClient", nodes: "Sequence[NodeName]", *, patience: float, rollout: str = ""
+    client: RequestClient, nodes: Sequence[NodeName], *, patience: float, rollout: str = ""
 ) -> tuple[dict[str, int], dict[str, NodeAnswer]]:
     """Return a new serial for each node, and the answers of nodes without one.
 
@@ -65,7 +58,7 @@ async def next_serials(
 
 
 async def deploy_to(
-    client: "RequestClient", nodes: "Sequence[NodeName]", args: "Deploy", *, patience: float
+    client: RequestClient, nodes: Sequence[NodeName], args: Deploy, *, patience: float
 ) -> dict[str, NodeAnswer]:
     """Return each node's answer after its deployment has ended.
 
@@ -78,7 +71,7 @@ async def deploy_to(
     slots = asyncio.Semaphore(AT_ONCE)
     serials, problems = await next_serials(client, nodes, patience=min(REPLY, patience))
 
-    async def one(node: "NodeName") -> NodeAnswer:
+    async def one(node: NodeName) -> NodeAnswer:
         if node in problems:
             return problems[node]
         async with slots:
@@ -102,7 +95,7 @@ class AssignmentReport:
     rollout: str = ""
 
 
-def assignment_told(status: "Mapping[str, Json]") -> AssignmentReport | None:
+def assignment_told(status: Mapping[str, Json]) -> AssignmentReport | None:
     """Return the assignment in a status; `None` if the node's version has no assignments."""
     if "assignment" not in status:
         return None

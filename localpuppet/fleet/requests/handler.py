@@ -89,10 +89,11 @@ class RolloutActions(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHandler:
     """Executes requests.
 
-    Args:
+    Attributes:
         reception: Accepts or rejects them.
         signer: Signs the replies.
         holds: Returns the holds on this node.
@@ -100,22 +101,12 @@ class RequestHandler:
         clock: The node's clock.
     """
 
-    def __init__(
-        self,
-        *,
-        reception: RequestAdmission,
-        signer: MessageSigner,
-        holds: Callable[[], Holds],
-        actions: Actions,
-        clock: Clock,
-        log: Log,
-    ) -> None:
-        self._reception = reception
-        self._signer = signer
-        self._holds = holds
-        self._actions = actions
-        self._clock = clock
-        self._log = log
+    reception: RequestAdmission
+    signer: MessageSigner
+    holds: Callable[[], Holds]
+    actions: Actions
+    clock: Clock
+    log: Log
 
     async def serve(self, token: bytes) -> tuple[str, str, bytes] | None:
         """Execute a request.
@@ -124,13 +115,13 @@ class RequestHandler:
             The caller's name, the request's id and the signed reply; `None` if no trusted caller
             waits for a reply.
         """
-        received = await asyncio.to_thread(self._reception.receive, token)
+        received = await asyncio.to_thread(self.reception.receive, token)
         if isinstance(received, RequestRefusal):
-            self._log.warning(f"refused a request: {received.reason}", kind=LineKind.STRANGER)
+            self.log.warning(f"refused a request: {received.reason}", kind=LineKind.STRANGER)
             if received.request is None:
                 return None
             return self._reply(received.request, received.reason)
-        self._log.info(
+        self.log.info(
             f"asked for {received.action} by {received.caller.caller}", kind=LineKind.REQUEST
         )
         try:
@@ -145,13 +136,13 @@ class RequestHandler:
             return self._reply(received, str(error))
 
     def _reply(self, request: Request, outcome: Mapping[str, Json] | str) -> tuple[str, str, bytes]:
-        token = answer(self._signer, request, outcome, clock=self._clock)
+        token = answer(self.signer, request, outcome, clock=self.clock)
         return request.caller, request.jti, token
 
     def _of_run(self, request: Request) -> Callable[[], Mapping[str, Json]] | None:
         """Return a function that reads a large record, which must not block the agent's thread."""
         args = request.args
-        tells = {"report": self._actions.report, "log": self._actions.log}.get(request.action)
+        tells = {"report": self.actions.report, "log": self.actions.log}.get(request.action)
         if tells is None or not isinstance(args, RunArguments):
             return None
         return partial(tells, args.run)
@@ -163,7 +154,7 @@ class RequestHandler:
 
         If the changes are unknown, the reply has the step's result and the reason.
         """
-        args, tell = request.args, self._actions.changes
+        args, tell = request.args, self.actions.changes
         if isinstance(done, str) or not isinstance(args, RunOnce) or not args.changes:
             return done
         if tell is None:
@@ -180,38 +171,38 @@ class RequestHandler:
 
     def _do(self, request: Request) -> Mapping[str, Json] | str:
         if request.action == "status":
-            return {**self._actions.status(), **self._denied(request), **self._speaks(request)}
+            return {**self.actions.status(), **self._denied(request), **self._speaks(request)}
         if request.action == "last_run_summary":
-            return self._actions.last_run()
+            return self.actions.last_run()
         if request.action == "runonce":
             return self._run(request)
         args = request.args
         if isinstance(args, Deploy):
             return self._deploy(request.caller.caller, args)
         if isinstance(args, Compile):
-            return self._actions.compile(request.caller.caller, args)
+            return self.actions.compile(request.caller.caller, args)
         owner = request.caller.caller
         if isinstance(args, Disable | Enable) and args.rollout is not None:
-            self._actions.rollout.hear(owner, args.rollout)
+            self.actions.rollout.hear(owner, args.rollout)
             owner = args.rollout.owner(owner)
         if isinstance(args, Disable):
             if args.rollout is not None:
-                self._actions.rollout.check_hold(owner)
+                self.actions.rollout.check_hold(owner)
             hold = self._renewed(self._hold(owner, args), args)
-            self._holds().add(hold)
-            self._actions.changed()
+            self.holds().add(hold)
+            self.actions.changed()
             return {"hold": hold.to_dict()}
-        ended = self._holds().remove(owner)
-        self._actions.changed()
+        ended = self.holds().remove(owner)
+        self.actions.changed()
         ended_now: list[Json] = [hold.to_dict() for hold in ended]
-        others: list[Json] = [hold.to_dict() for hold in self._holds().active()]
+        others: list[Json] = [hold.to_dict() for hold in self.holds().active()]
         return {"ended": ended_now, "holds": others}
 
     def _deploy(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
         if args.deed is not DeployAction.CONFIRM or args.rollout is None:
-            return self._actions.deploy(caller, args)
-        self._actions.rollout.hear(caller, args.rollout)
-        return self._actions.confirm(caller, args)
+            return self.actions.deploy(caller, args)
+        self.actions.rollout.hear(caller, args.rollout)
+        return self.actions.confirm(caller, args)
 
     def _denied(self, request: Request) -> Mapping[str, Json]:
         """Return the actions in a status request that the policy denies, with the reasons.
@@ -222,13 +213,13 @@ class RequestHandler:
             return {}
         denied: dict[str, Json] = {}
         for action in request.args.may:
-            if reason := self._reception.refusal(request.caller, action):
+            if reason := self.reception.refusal(request.caller, action):
                 denied[action] = reason
         return {
             "denied": denied,
-            "durations": self._actions.durations(),
-            "awaits_entries": self._actions.rollout.awaits_entries(),  # see `RunOnce.after`
-            "tells_changes": self._actions.changes is not None,  # see `RunOnce.changes`
+            "durations": self.actions.durations(),
+            "awaits_entries": self.actions.rollout.awaits_entries(),  # see `RunOnce.after`
+            "tells_changes": self.actions.changes is not None,  # see `RunOnce.changes`
         }
 
     def _speaks(self, request: Request) -> Mapping[str, Json]:
@@ -236,10 +227,10 @@ class RequestHandler:
         if not isinstance(request.args, StatusRequest) or request.args.rollout is None:
             return {}
         owner = request.args.rollout.owner(request.caller.caller)
-        return {"spoken_for": self._actions.rollout.speaks(owner)}
+        return {"spoken_for": self.actions.rollout.speaks(owner)}
 
     def _hold(self, owner: str, args: Disable) -> Hold:
-        now = self._clock.now()
+        now = self.clock.now()
         until = None if args.seconds is None else now + timedelta(seconds=args.seconds)
         return Hold(
             owner=owner,
@@ -252,13 +243,13 @@ class RequestHandler:
         """Return the hold; a renewed hold of a rollout keeps its start time."""
         if args.rollout is None:
             return hold
-        before = (one.since for one in self._holds().active() if one.owner == hold.owner)
+        before = (one.since for one in self.holds().active() if one.owner == hold.owner)
         return replace(hold, since=next(before, hold.since))
 
     def _run(self, request: Request) -> Mapping[str, Json] | str:
         args = request.args if isinstance(request.args, RunOnce) else RunOnce()
         caller = request.caller.caller
         if args.rollout is not None:
-            return self._actions.rollout.run(caller, args, args.rollout)
-        problem = self._actions.run(caller, args.noop, args.tags)
+            return self.actions.rollout.run(caller, args, args.rollout)
+        problem = self.actions.run(caller, args.noop, args.tags)
         return problem if problem else {"accepted": True}

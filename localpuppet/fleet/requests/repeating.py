@@ -1,21 +1,17 @@
 """Repeat a request for a long action until the action has ended."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
-from localpuppet.fleet.requests.client import NodeAnswer
-
-if TYPE_CHECKING:
-    from localpuppet.base.formats.names import NodeName
-    from localpuppet.fleet.requests.client import RequestClient
-    from localpuppet.fleet.requests.request import Arguments
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
+from localpuppet.fleet.requests.request import Arguments
 
 REPLY = 20.0  # seconds for each reply
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0  # seconds between two requests
 
 
 async def until_over(
-    client: "RequestClient", node: "NodeName", action: str, args: "Arguments", *, patience: float
+    client: RequestClient, node: NodeName, action: str, args: Arguments, *, patience: float
 ) -> NodeAnswer:
     """Return a node's answer after its action has ended or was rejected.
 

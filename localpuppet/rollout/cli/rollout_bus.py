@@ -1,7 +1,8 @@
 """`localpuppet rollout status|list --of NAME`: print the rollout checkpoints on the bus."""
 
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId, SignerName
@@ -9,14 +10,10 @@ from localpuppet.fleet.wiring.run_async import run
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_text import coloured, head, how_far, outcome
+from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.report import ELSEWHERE, INTERRUPTED, RolloutReport, show_counts
 from localpuppet.rollout.wiring.checkpoints import known_head, known_heads
 from localpuppet.rollout.wiring.rollout import RolloutWiring
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 
 SHOWN, MOST = 20, 500
 OVER = "over"
@@ -34,8 +31,8 @@ def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: b
 
 
 def newer_heads(
-    node: NodeWiring, reports: "Iterable[RolloutReport]"
-) -> "dict[RolloutId, RolloutCheckpoint]":
+    node: NodeWiring, reports: Iterable[RolloutReport]
+) -> dict[RolloutId, RolloutCheckpoint]:
     """Return the checkpoints of interrupted local rollouts that continued on other machines.
 
     If the bus is unreachable, print a note and return nothing.
@@ -55,7 +52,7 @@ def _note(text: str) -> None:
 
 
 def show_head(
-    found: "RolloutCheckpoint", *, as_json: bool, known: "Mapping[str, Any]" = MappingProxyType({})
+    found: RolloutCheckpoint, *, as_json: bool, known: Mapping[str, Any] = MappingProxyType({})
 ) -> int:
     """Print a checkpoint; as JSON, merged with what is `known` otherwise; see `show`."""
     if found.over and found.summary is None:
@@ -102,7 +99,7 @@ def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
         render.say(f"# {len(heads) - SHOWN} older ones: --json lists all", err=True)
 
 
-def summary(found: "RolloutCheckpoint") -> dict[str, Any]:
+def summary(found: RolloutCheckpoint) -> dict[str, Any]:
     """Return the JSON form of a checkpoint in a list, without unknown fields."""
     if found.summary is not None:
         return {

@@ -13,18 +13,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.key_value import RefusedError
-from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.fleet.bus.key_value import Change, KeyValue, KeyValueEntry, RefusedError
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
-
-if TYPE_CHECKING:
-    from localpuppet.fleet.bus.key_value import Change, KeyValue, KeyValueEntry
-    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 # Seconds; nodes remember their runs of a rollout for the same time.
 TTL = 30 * 86400.0
@@ -53,10 +48,10 @@ class RolloutCheckpoints:
 
     def __init__(
         self,
-        kv: "KeyValue",
+        kv: KeyValue,
         *,
-        signer: "MessageSigner",
-        verifier: "Verifier",
+        signer: MessageSigner,
+        verifier: Verifier,
         denied: Callable[[SignerName], str],
         owner: SignerName | None = None,
     ) -> None:
@@ -77,11 +72,11 @@ class RolloutCheckpoints:
         entry = await self._kv.get(self.key(rollout))
         return None if entry is None else self._verified(entry, rollout)
 
-    def watch(self) -> "AsyncGenerator[Change, None]":
+    def watch(self) -> AsyncGenerator[Change, None]:
         """Watch the checkpoints without an end; see `KeyValue.watch`."""
         return self._kv.watch(layout.rollouts_of(self.owner))
 
-    def believed(self, entry: "KeyValueEntry") -> PublishedCheckpoint:
+    def believed(self, entry: KeyValueEntry) -> PublishedCheckpoint:
         """Return the verified checkpoint in an entry of the bus; see `read`."""
         rollout = RolloutId.parse(entry.key.removeprefix(layout.rollouts_of(self.owner)))
         return self._verified(entry, rollout)
@@ -90,7 +85,7 @@ class RolloutCheckpoints:
         """Return the key of a rollout's checkpoint."""
         return layout.rollouts_of(self.owner) + rollout
 
-    def _verified(self, entry: "KeyValueEntry", rollout: RolloutId) -> PublishedCheckpoint:
+    def _verified(self, entry: KeyValueEntry, rollout: RolloutId) -> PublishedCheckpoint:
         signed = self._verifier.verify(entry.value, MessageKind.ROLLOUT)
         if signed.signer not in (self.owner, self._signer.name) and (
             why := self._denied(signed.signer)
@@ -147,7 +142,7 @@ class RolloutCheckpoints:
                 break
         return found
 
-    async def _entries(self) -> "list[KeyValueEntry]":
+    async def _entries(self) -> list[KeyValueEntry]:
         """Return all entries of the caller, the newest rollouts first."""
         listing = await self._kv.list(layout.rollouts_of(self.owner))
         return sorted(listing.entries, key=lambda entry: entry.key, reverse=True)

@@ -7,11 +7,11 @@ previous release. Its agreement to go back is not enough.
 import asyncio
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import mapping_of
-from localpuppet.fleet.requests.client import AT_ONCE
+from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.deploy import DeployAction
 from localpuppet.fleet.requests.deploying import (
     AssignmentReport,
@@ -23,14 +23,10 @@ from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.triggers.outcome import DROPPED
 from localpuppet.rollout.execution.confirmations import Confirmations, status_of
+from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan
 from localpuppet.rollout.execution.nodes import NodeRunAnswer, StagingResult
 from localpuppet.rollout.execution.replies import PATIENCE, line, problem_of
-
-if TYPE_CHECKING:
-    from localpuppet.base.formats.names import NodeName
-    from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
-    from localpuppet.rollout.execution.delivery import Delivery
 
 TRIES = 3  # how often an unresponsive node is asked to stage the release
 AGAIN = 2.0  # seconds between them
@@ -39,9 +35,7 @@ AGAIN = 2.0  # seconds between them
 class Deliveries:
     """Delivers the release of one rollout."""
 
-    def __init__(
-        self, client: "RequestClient", *, began: RolloutBegan, delivery: "Delivery"
-    ) -> None:
+    def __init__(self, client: RequestClient, *, began: RolloutBegan, delivery: Delivery) -> None:
         self._client = client
         self._began = began
         self._delivery = delivery
@@ -49,7 +43,7 @@ class Deliveries:
         self._confirmations = Confirmations(client, began=began, delivery=delivery)
         self._took: set[tuple[NodeName, DeployAction]] = set()
 
-    async def unready(self, nodes: Collection["NodeName"]) -> dict["NodeName", str]:
+    async def unready(self, nodes: Collection[NodeName]) -> dict[NodeName, str]:
         """Return the nodes whose policy or version rejects the release, each with the reason."""
         may = StatusRequest(may=self._delivery.rights)
         _, old = await next_serials(self._client, list(nodes), patience=PATIENCE)
@@ -61,7 +55,7 @@ class Deliveries:
                 problems[node] = why
         return problems
 
-    async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> StagingResult:
+    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
         """Stage the release on nodes; see `RolloutNodes.stage`."""
         try:
             serials, silent = await next_serials(
@@ -71,7 +65,7 @@ class Deliveries:
             return StagingResult(serials={}, problems=dict.fromkeys(nodes, str(error)))
         problems = {node: problem_of(silent[node]) for node in nodes if node in silent}
 
-        async def one(node: "NodeName") -> str:
+        async def one(node: NodeName) -> str:
             async with self._slots:
                 return await self._staged(node, epoch, serials[node])
 
@@ -81,7 +75,7 @@ class Deliveries:
         able = {node: serials[node] for node in others if node not in problems}
         return StagingResult(serials=able, problems=problems)
 
-    async def _staged(self, node: "NodeName", epoch: int, serial: int) -> str:
+    async def _staged(self, node: NodeName, epoch: int, serial: int) -> str:
         problem = ""
         for _ in range(TRIES):
             try:
@@ -154,23 +148,21 @@ class Deliveries:
             return None
         return NodeRunAnswer(heard=True, end=NodeRunEnded(turn=turn, fate=NodeResult.NOT_REACHED))
 
-    async def _ask(
-        self, node: "NodeName", deed: DeployAction, epoch: int, serial: int
-    ) -> "NodeAnswer":
+    async def _ask(self, node: NodeName, deed: DeployAction, epoch: int, serial: int) -> NodeAnswer:
         rollout = claim_of(self._began, self._client, epoch=epoch)
         args = self._delivery.ask(deed, serial=serial, rollout=rollout)
         return await deployed(self._client, node, args, patience=self._began.options.timeout)
 
 
 def claim_of(
-    began: RolloutBegan, client: "RequestClient", *, epoch: int, step: int = 0
+    began: RolloutBegan, client: RequestClient, *, epoch: int, step: int = 0
 ) -> RolloutReference:
     """Return the rollout's identity for requests, also if another caller began the rollout."""
     caller = "" if began.caller == client.caller else began.caller
     return RolloutReference(id=began.id, epoch=epoch, step=step, caller=caller)
 
 
-def _denied(answer: "NodeAnswer") -> str:
+def _denied(answer: NodeAnswer) -> str:
     if answer.reply is None or not answer.ok:
         return problem_of(answer)
     for why in mapping_of(answer.reply.result.get("denied")).values():

@@ -9,21 +9,22 @@ import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.bus import key_value, layout
+from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.inventory.presence import believe
-from localpuppet.fleet.requests.client import AT_ONCE
-from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
+from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
+from localpuppet.fleet.requests.request import Arguments, Disable, Enable, RunOnce
 from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.triggers.outcome import TriggerOutcome, succeeded
 from localpuppet.fleet.triggers.step_table import StepState
 from localpuppet.fleet.trust.policy import TAKEOVER
-from localpuppet.fleet.trust.signing import claimed_payload
+from localpuppet.fleet.trust.signing import Verifier, claimed_payload
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.node.runs.hold import rollout_owner
 from localpuppet.rollout.execution.deliveries import Deliveries, claim_of
@@ -36,13 +37,6 @@ from localpuppet.rollout.execution.nodes import (
     StagingResult,
 )
 from localpuppet.rollout.execution.replies import MAX_REASON, PATIENCE, line, problem_of
-
-if TYPE_CHECKING:
-    from localpuppet.base.formats.names import NodeName
-    from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
-    from localpuppet.fleet.requests.request import Arguments
-    from localpuppet.fleet.trust.signing import Verifier
 
 AGAIN = 0.5  # seconds between attempts to watch an unreachable bus
 NEEDED = ("disable", "enable", "runonce")
@@ -60,10 +54,10 @@ class FleetNodes:
 
     def __init__(
         self,
-        kv: "KeyValue",
+        kv: KeyValue,
         *,
-        client: "RequestClient",
-        verifier: "Verifier",
+        client: RequestClient,
+        verifier: Verifier,
         began: RolloutBegan,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -87,7 +81,7 @@ class FleetNodes:
             None if delivery is None else Deliveries(client, began=began, delivery=delivery)
         )
 
-    async def ready(self, nodes: Collection["NodeName"]) -> Problems:
+    async def ready(self, nodes: Collection[NodeName]) -> Problems:
         """Return the nodes that cannot take part, each with the reason."""
         found = await self._client.ask_all(
             list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
@@ -105,11 +99,11 @@ class FleetNodes:
             problems |= await self._deliveries.unready(able)
         return problems
 
-    def durations(self) -> Mapping["NodeName", tuple[float, ...]]:
+    def durations(self) -> Mapping[NodeName, tuple[float, ...]]:
         """Return the durations of the nodes' last good runs; see `RolloutNodes`."""
         return {node: seconds for node, seconds in self._durations.items() if seconds}
 
-    def _unready(self, answer: "NodeAnswer") -> str:
+    def _unready(self, answer: NodeAnswer) -> str:
         if answer.reply is None or not answer.ok:
             return problem_of(answer)
         told = answer.reply.result
@@ -126,7 +120,7 @@ class FleetNodes:
         return ""
 
     async def hold(
-        self, nodes: Collection["NodeName"], *, epoch: int, seconds: float | None = None
+        self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
     ) -> Problems:
         """Put nodes on hold; see `RolloutNodes`."""
         rollout = self._claim(epoch)
@@ -139,21 +133,19 @@ class FleetNodes:
     def _claim(self, epoch: int, step: int = 0) -> RolloutReference:
         return claim_of(self._began, self._client, epoch=epoch, step=step)
 
-    async def release(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:
+    async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
         """Release nodes; see `RolloutNodes`."""
         rollout = self._claim(epoch)
         return await self._ask_all(nodes, "enable", Enable(rollout=rollout))
 
-    async def _ask_all(
-        self, nodes: Collection["NodeName"], action: str, args: "Arguments"
-    ) -> Problems:
+    async def _ask_all(self, nodes: Collection[NodeName], action: str, args: Arguments) -> Problems:
         try:
             found = await self._client.ask_all(list(nodes), action, args, patience=PATIENCE)
         except UnavailableError as error:
             return dict.fromkeys(nodes, str(error))
         return {node: problem_of(found[str(node)]) for node in nodes if not found[str(node)].ok}
 
-    async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> StagingResult:
+    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
         """Stage the release on nodes; see `RolloutNodes`."""
         if self._deliveries is None:
             return StagingResult(serials={}, problems={})
@@ -269,7 +261,7 @@ class FleetNodes:
                 unreachable = True
                 await asyncio.sleep(AGAIN)
 
-    def _told(self, node: "NodeName", token: bytes) -> list[NodeRunReport]:
+    def _told(self, node: NodeName, token: bytes) -> list[NodeRunReport]:
         """Return the finished steps of this rollout that a presence reports."""
         if not self._names_a_step(token):
             return []
@@ -321,7 +313,7 @@ def _end(turn: NodeRun, step: Json) -> NodeRunEnded | None:
     )
 
 
-def _entry(node: "NodeName", told: Json) -> AwaitedEntry | None:
+def _entry(node: NodeName, told: Json) -> AwaitedEntry | None:
     """Return the inventory entry that a node reports; `None` if missing or malformed."""
     try:
         found = AwaitedEntry.from_dict(told) if isinstance(told, dict) else None
@@ -330,7 +322,7 @@ def _entry(node: "NodeName", told: Json) -> AwaitedEntry | None:
     return found if found is not None and found.node == node else None
 
 
-def _can(answer: "NodeAnswer", what: str) -> bool:
+def _can(answer: NodeAnswer, what: str) -> bool:
     """Return whether a node reports a capability; earlier versions do not."""
     return answer.reply is not None and answer.reply.result.get(what) is True
 
@@ -346,7 +338,7 @@ def _foreseen(told: Json) -> tuple[PredictedChanges | None, str]:
         return None, line(str(error))
 
 
-def _durations(answer: "NodeAnswer") -> tuple[float, ...]:
+def _durations(answer: NodeAnswer) -> tuple[float, ...]:
     """Return the run durations that a node reports, in seconds, without malformed ones."""
     told = answer.reply.result.get("durations") if answer.reply is not None and answer.ok else None
     found = [

@@ -12,10 +12,10 @@ import errno
 import os
 import signal
 import stat
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from localpuppet.base import http
 from localpuppet.base.errors import InvalidInputError, StateError
@@ -23,11 +23,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.confinement import mortal
 from localpuppet.rollout.execution.checking import AT_ONCE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from localpuppet.rollout.plans.check import Check
+from localpuppet.rollout.plans.check import Check
 
 
 class Probing:
@@ -41,7 +37,7 @@ class Probing:
         self._client = http.HttpClient(http.HttpRoute(ca=ca, proxy=http.DIRECT, plain=True))
         self._threads = ThreadPoolExecutor(AT_ONCE)
 
-    async def problem(self, check: "Check", *, seconds: float) -> str:
+    async def problem(self, check: Check, *, seconds: float) -> str:
         """Try a check; see `checking.Probe`."""
         if not isinstance(check, str):
             return await _run(check, seconds)
@@ -61,7 +57,7 @@ class Probing:
             return answer.status
 
 
-async def _run(words: "Sequence[str]", seconds: float) -> str:
+async def _run(words: Sequence[str], seconds: float) -> str:
     nothing = asyncio.subprocess.DEVNULL
     try:
         _refuse_no_program(Path(words[0]))

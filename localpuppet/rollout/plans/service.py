@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
@@ -95,32 +95,24 @@ def site_url(source: str, node: Callable[[], NodeName]) -> str:
     return f"https://{PUPPET}.{domain}/puppet/v3/environment/{environment}"
 
 
+@dataclass(frozen=True, slots=True)
 class ServiceFetch:
     """Fetches URLs from the servers of a service; other URLs directly.
 
-    Args:
+    Attributes:
         timeout: Seconds for all attempts.
         now: Returns monotonic seconds.
         draw: See `in_order`.
         default: The server, `HOST:PORT`, for a service without records; empty for none.
     """
 
-    def __init__(
-        self,
-        client: Callable[[float], Fetch],
-        *,
-        lookup: RecordResolver,
-        timeout: float,
-        now: Callable[[], float],
-        draw: Callable[[int], int],
-        default: str = "",
-    ) -> None:
-        self._client = client
-        self._lookup = lookup
-        self._timeout = timeout
-        self._now = now
-        self._draw = draw
-        self._default = default
+    client: Callable[[float], Fetch]
+    _: KW_ONLY
+    lookup: RecordResolver
+    timeout: float
+    now: Callable[[], float]
+    draw: Callable[[int], int]
+    default: str = ""
 
     def get(self, url: str, *, limit: int) -> bytes:
         """Return the body of a URL; see `node.enc.input.Fetch`.
@@ -133,21 +125,21 @@ class ServiceFetch:
         parts = urlsplit(url)
         name = parts.hostname or ""
         if not name.startswith("_"):
-            return self._client(self._timeout).get(url, limit=limit)
+            return self.client(self.timeout).get(url, limit=limit)
         if ":" in parts.netloc or "@" in parts.netloc:
             raise InvalidInputError("the records of a service name its port", where=f"site {name}")
-        until = self._now() + self._timeout
+        until = self.now() + self.timeout
         servers = [
-            f"{one.target}:{one.port}" for one in in_order(self._lookup.records(name), self._draw)
+            f"{one.target}:{one.port}" for one in in_order(self.lookup.records(name), self.draw)
         ]
-        servers = servers[:MOST] or ([self._default] if self._default else [])
+        servers = servers[:MOST] or ([self.default] if self.default else [])
         problem = "has no SRV records"
         for place, server in enumerate(servers):
             # The time that one server leaves is divided among the next ones.
-            seconds = max(until - self._now(), 1.0) / (len(servers) - place)
+            seconds = max(until - self.now(), 1.0) / (len(servers) - place)
             try:
                 one = urlunsplit(parts._replace(netloc=server))
-                return self._client(seconds).get(one, limit=limit)
+                return self.client(seconds).get(one, limit=limit)
             except UnavailableError as error:
                 problem = f"none of {len(servers)} servers can be asked; the last: {error}"
         raise UnavailableError(problem, where=name)

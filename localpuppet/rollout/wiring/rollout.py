@@ -6,7 +6,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from localpuppet.base.errors import (
     BusyError,
@@ -19,7 +19,7 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_time
-from localpuppet.fleet.bus.key_value import RefusedError
+from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.trust.policy import TAKEOVER
 from localpuppet.fleet.trust.policy_file import refusal
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
@@ -54,9 +54,6 @@ from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.resuming import head_of, take_up
 from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
-
-if TYPE_CHECKING:
-    from localpuppet.fleet.bus.key_value import KeyValue
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Events after which the metrics are updated; these then include the results of nodes, too.
@@ -249,7 +246,7 @@ class RolloutWiring:
                     found[rollout] = kept.head
         return found
 
-    async def _not_to_be_taken(self, kv: "KeyValue", state: RolloutState, *, commands: bool) -> str:
+    async def _not_to_be_taken(self, kv: KeyValue, state: RolloutState, *, commands: bool) -> str:
         """Return why this process or the nodes reject a takeover; empty if they do not."""
         if state.commands and not commands:
             return f"its checks would run {shown_names(state.commands)} as you (--run-checks)"
@@ -263,7 +260,7 @@ class RolloutWiring:
         problems = await nodes.ready(left)
         return "" if can_do_without(state, problems) else why_not_ready(state, problems)
 
-    def heads(self, kv: "KeyValue", owner: SignerName | None = None) -> RolloutCheckpoints:
+    def heads(self, kv: KeyValue, owner: SignerName | None = None) -> RolloutCheckpoints:
         """Return the checkpoints of a caller's rollouts; of this signer's for `None`."""
         return RolloutCheckpoints(
             kv,
@@ -311,7 +308,7 @@ class RolloutWiring:
     @asynccontextmanager
     async def _execution(
         self,
-        kv: "KeyValue",
+        kv: KeyValue,
         journal: RolloutJournal,
         told: Callable[[Event], None],
         revision: int | None = None,

@@ -1,19 +1,14 @@
 """Build the client for Puppet servers that sites are read from."""
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.enc.https import Https
+from localpuppet.node.enc.input import Fetch
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.plans.service import ServiceFetch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from localpuppet.node.enc.input import Fetch
-    from localpuppet.rollout.plans.service import Record
+from localpuppet.rollout.plans.service import Record, ServiceFetch
 
 
 def site_server(
@@ -23,7 +18,7 @@ def site_server(
     certificate: Path | None,
     key: Path | None,
     default: str = "",
-) -> "Fetch":
+) -> Fetch:
     """Return a client for Puppet servers, with the node's own certificate by default.
 
     Args:
@@ -53,7 +48,7 @@ def site_server(
 class _LazyDns:
     """Looks up SRV records; imports dnspython (100 ms or more) when first needed."""
 
-    def records(self, name: str) -> "Sequence[Record]":
+    def records(self, name: str) -> Sequence[Record]:
         """Return the records of a service; see `rollout.plans.service.RecordResolver`."""
         from localpuppet.rollout.plans.srv_records import Dns
 

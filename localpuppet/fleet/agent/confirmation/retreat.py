@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from itertools import takewhile
 from typing import Protocol
@@ -51,10 +51,11 @@ class RetreatRunner(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class RetreatService:
     """Rolls this node back.
 
-    Args:
+    Attributes:
         runner: Puts the rollback in force.
         agent: Runs the older release.
         inbox: Remembers that a run is to follow.
@@ -62,22 +63,13 @@ class RetreatService:
         holds: Returns the holds on this node.
     """
 
-    def __init__(
-        self,
-        runner: RetreatRunner,
-        *,
-        agent: Agent,
-        inbox: Inbox,
-        records: Records,
-        holds: Callable[[], Holds],
-        clock: Clock,
-    ) -> None:
-        self._runner = runner
-        self._agent = agent
-        self._inbox = inbox
-        self._records = records
-        self._holds = holds
-        self._clock = clock
+    runner: RetreatRunner
+    _: KW_ONLY
+    agent: Agent
+    inbox: Inbox
+    records: Records
+    holds: Callable[[], Holds]
+    clock: Clock
 
     async def put_in_force(self, found: Confirmation, left: Assignment) -> RunCompletion:
         """Put the rollback in force; repeating this is harmless.
@@ -86,15 +78,13 @@ class RetreatService:
             found: The confirmation that did not come.
             left: Its assignment.
         """
-        return await self._runner.run(
-            RetreatOrder(left=left, because=f"this node: {found.silence}")
-        )
+        return await self.runner.run(RetreatOrder(left=left, because=f"this node: {found.silence}"))
 
     def runs(self, found: Confirmation, rollback: Rollback) -> list[Status]:
         """Return the finished runs of the older release that are not counted yet, newest first."""
         return [
             status
-            for status in takewhile(lambda one: one.id > found.newest, self._records.history())
+            for status in takewhile(lambda one: one.id > found.newest, self.records.history())
             if status.state is RunState.FINISHED and not status.noop and status.app == rollback.app
         ]
 
@@ -108,9 +98,9 @@ class RetreatService:
             found: The confirmation that did not come.
         """
         owner = self.owner(found)
-        if found.rollout and any(one.owner == owner for one in self._holds().active()):
+        if found.rollout and any(one.owner == owner for one in self.holds().active()):
             self.hold(found, f"rollout {found.rollout}: goes back, {found.silence}")
-            now = int(self._clock.now().timestamp())
+            now = int(self.clock.now().timestamp())
             cause = RunCause(
                 kind=CauseKind.ROLLOUT,
                 sender=owner,
@@ -118,16 +108,16 @@ class RetreatService:
                 timestamp=now,
                 expires=None,
             )
-            self._inbox.accept([(cause, now)])
-            self._agent.take_step(cause)
-        elif self._agent.waiting is None:
-            self._agent.request_run(CauseKind.CONFIRMATION)
+            self.inbox.accept([(cause, now)])
+            self.agent.take_step(cause)
+        elif self.agent.waiting is None:
+            self.agent.request_run(CauseKind.CONFIRMATION)
 
     def waits(self, found: Confirmation) -> bool:
         """Return whether the requested run waits for a hold to end or for another run."""
         name = _name(found)
-        asked = any(cause.uuid == name for cause in self._inbox.causes())
-        return asked or self._agent.waiting is not None
+        asked = any(cause.uuid == name for cause in self.inbox.causes())
+        return asked or self.agent.waiting is not None
 
     def owner(self, found: Confirmation) -> str:
         """Return the owner of the hold for an unconfirmed release: its rollout, if it has one."""
@@ -137,20 +127,20 @@ class RetreatService:
 
     def hold(self, found: Confirmation, reason: str) -> None:
         """Hold this node for some minutes, unless a hold of the same owner lasts long enough."""
-        now, owner = self._clock.now(), self.owner(found)
-        mine = [one for one in self._holds().active() if one.owner == owner]
+        now, owner = self.clock.now(), self.owner(found)
+        mine = [one for one in self.holds().active() if one.owner == owner]
         half = now + timedelta(seconds=HOLD / 2)
         if any(one.until is None or parse_time(one.until) >= half for one in mine):
             return
         since = next((one.since for one in mine), show_time(now))
         until = show_time(now + timedelta(seconds=HOLD))
-        self._holds().add(Hold(owner=owner, reason=reason, since=since, until=until))
+        self.holds().add(Hold(owner=owner, reason=reason, since=since, until=until))
 
     def let_go(self, found: Confirmation) -> None:
         """Remove the hold of `hold`; only the rollout removes a rollout's hold."""
         owner = self.owner(found)
-        if not found.rollout and any(one.owner == owner for one in self._holds().active()):
-            self._holds().remove(owner)
+        if not found.rollout and any(one.owner == owner for one in self.holds().active()):
+            self.holds().remove(owner)
 
 
 def _name(found: Confirmation) -> str:

@@ -6,6 +6,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency
@@ -16,10 +17,11 @@ from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
 from localpuppet.node.runs.records import Records
 
 
+@dataclass(frozen=True, slots=True)
 class Collectors:
     """A `DependencySource` of collectors.
 
-    Args:
+    Attributes:
         reader: The entries and their age.
         collecting: Answers collectors.
         records: The records of runs.
@@ -29,20 +31,12 @@ class Collectors:
 
     name = "collector"
 
-    def __init__(
-        self,
-        reader: InventoryReader,
-        collecting: CollectorService,
-        records: Records,
-        *,
-        now: Callable[[], float],
-        max_stale: float,
-    ) -> None:
-        self._reader = reader
-        self._collecting = collecting
-        self._records = records
-        self._now = now
-        self._max_stale = max_stale
+    reader: InventoryReader
+    collecting: CollectorService
+    records: Records
+    _: KW_ONLY
+    now: Callable[[], float]
+    max_stale: float
 
     def told(self, run: str) -> Sequence[Dependency]:
         """Return what the collectors of a run received; see `DependencySource`."""
@@ -53,7 +47,7 @@ class Collectors:
                 text=one.text,
                 told=AnswerDigest(digest=one.digest, revision=one.revision or 0, parts=one.parts),
             )
-            for one in read_collected(self._records.get(run))
+            for one in read_collected(self.records.get(run))
             if one.digest is not None
         ]
 
@@ -62,10 +56,10 @@ class Collectors:
         kind, condition = loads_again(key.encode())
         search = Search.parse(condition)
         found = must_ask(
-            self._reader,
-            lambda _: self._collecting.collect(kind, search),
-            now=self._now(),
-            max_stale=self._max_stale,
+            self.reader,
+            lambda _: self.collecting.collect(kind, search),
+            now=self.now(),
+            max_stale=self.max_stale,
         )
         choice = found.answer
         return AnswerDigest(

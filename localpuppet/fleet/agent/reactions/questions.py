@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency
@@ -14,10 +15,11 @@ from localpuppet.node.runs.query_record import RecordedQuery, read_queries
 from localpuppet.node.runs.records import Records
 
 
+@dataclass(frozen=True, slots=True)
 class Questions:
     """A `DependencySource` of queries.
 
-    Args:
+    Attributes:
         reader: The entries.
         records: The records of runs.
         now: Returns seconds since 1970, UTC.
@@ -26,22 +28,15 @@ class Questions:
 
     name = "query"
 
-    def __init__(
-        self,
-        reader: InventoryReader,
-        records: Records,
-        *,
-        now: Callable[[], float],
-        max_stale: float,
-    ) -> None:
-        self._reader = reader
-        self._records = records
-        self._now = now
-        self._max_stale = max_stale
+    reader: InventoryReader
+    records: Records
+    _: KW_ONLY
+    now: Callable[[], float]
+    max_stale: float
 
     def told(self, run: str) -> Sequence[Dependency]:
         """Return the answers that a run received; see `DependencySource`."""
-        asked = read_queries(self._records.get(run))
+        asked = read_queries(self.records.get(run))
         return [
             Dependency(
                 source=self.name,
@@ -57,7 +52,7 @@ class Questions:
         """Return the answer that a run would receive now; see `DependencySource`."""
         function, *arguments = loads_again(key.encode())
         question = FunctionCall.of(function, arguments)
-        found = must_ask(self._reader, question.answer, now=self._now(), max_stale=self._max_stale)
+        found = must_ask(self.reader, question.answer, now=self.now(), max_stale=self.max_stale)
         reply: FunctionReply = found.answer
         return AnswerDigest(digest=reply.digest, revision=found.revision, parts=reply.parts)
 

@@ -12,6 +12,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
@@ -30,23 +31,21 @@ from localpuppet.fleet.bus.key_value import (
 MAX_LINE = 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
 class ProxyServer:
     """Executes the run side's calls to the bus.
 
-    Args:
+    Attributes:
         store: Returns a connected store for the name of an engine; `None` means the site's.
     """
 
-    def __init__(
-        self, store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
-    ) -> None:
-        self._store = store
+    store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
 
     async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
         """Yield the answer to a line, as lines."""
         try:
             fields = read(line)
-            lent = self._store(fields.text_or_none("engine"))
+            lent = self.store(fields.text_or_none("engine"))
             async with lent as kv, aclosing(_said(kv, fields)) as lines:
                 async for said in lines:
                     yield encode(said)

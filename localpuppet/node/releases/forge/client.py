@@ -8,6 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -32,28 +33,21 @@ _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forge:
     """A forge.
 
-    Args:
+    Attributes:
         url: Its URL, without a slash at the end.
         transfer: HTTPS to it.
         cache: The directory of archives.
         progress: Called with the number of finished documents or archives, and of all.
     """
 
-    def __init__(
-        self,
-        *,
-        url: str,
-        transfer: Transfer,
-        cache: Path,
-        progress: Callable[[int, int], None] = lambda _done, _all: None,
-    ) -> None:
-        self._url = url
-        self._transfer = transfer
-        self._cache = cache
-        self._progress = progress
+    url: str
+    transfer: Transfer
+    cache: Path
+    progress: Callable[[int, int], None] = lambda _done, _all: None
 
     def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[ModuleVersion]]:
         """Return the versions of modules; see `node.releases.forge.ports.ModuleForge`."""
@@ -68,7 +62,7 @@ class Forge:
         self, wanted: Mapping[ForgeRelease, str]
     ) -> Generator[tuple[ForgeRelease, Path, str], None, None]:
         """Download archives; see `node.releases.forge.ports.ModuleForge`."""
-        make_private(self._cache)
+        make_private(self.cache)
 
         def one(release: ForgeRelease) -> str:
             return self._archive(release, wanted[release])
@@ -90,7 +84,7 @@ class Forge:
                 for done in range(1, len(items) + 1):
                     item, job = jobs.popleft()
                     found = job.result()
-                    self._progress(done, len(items))
+                    self.progress(done, len(items))
                     yield item, found
                     jobs.extend((item, pool.submit(work, item)) for item in islice(left, 1))
             finally:
@@ -98,9 +92,9 @@ class Forge:
                     job.cancel()
 
     def _document(self, path: str, what: str) -> dict[str, Json]:
-        url = f"{self._url}{path}"
+        url = f"{self.url}{path}"
         try:
-            data = self._transfer.document(url)
+            data = self.transfer.document(url)
         except MissingError as error:
             raise InvalidInputError(
                 f"the forge has no {what}",
@@ -139,7 +133,7 @@ class Forge:
         if sha256:
             parse_digest(sha256, where=str(release))
         # As r10k does: a path is the API's own, a whole URL may be elsewhere.
-        url = uri if "://" in uri else f"{self._url}/{uri.lstrip('/')}"
+        url = uri if "://" in uri else f"{self.url}/{uri.lstrip('/')}"
         return sha256, url
 
     def _archive(self, release: ForgeRelease, pinned: str) -> str:
@@ -152,11 +146,11 @@ class Forge:
         expected = pinned or said
         if expected and self._sound(expected):
             return expected
-        part = self._cache / f".{release.file}.{(expected or 'unknown')[:16]}.part"
+        part = self.cache / f".{release.file}.{(expected or 'unknown')[:16]}.part"
         try:
             if not expected:  # without a digest, an earlier part may be of another file
                 part.unlink(missing_ok=True)
-            self._transfer.file(url, part)
+            self.transfer.file(url, part)
             found = sha256_of(part)
             if expected and found != expected:
                 part.unlink()
@@ -173,7 +167,7 @@ class Forge:
         return found
 
     def _place(self, sha256: str) -> Path:
-        return self._cache / f"{sha256}.tar.gz"
+        return self.cache / f"{sha256}.tar.gz"
 
     def _sound(self, sha256: str) -> bool:
         place = self._place(sha256)

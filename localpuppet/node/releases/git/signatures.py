@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, StateError, UnavailableError
@@ -43,10 +44,11 @@ _REFUSES = "/bin/false"
 _KEYS = "signers"
 
 
+@dataclass(frozen=True, slots=True)
 class PinnedKeys:
     """Pinned keys, ready to verify with; made by `pinned`.
 
-    Args:
+    Attributes:
         program: Starts git.
         file: The file of keys, for messages.
         kind: The kind of the keys: `OPENSSH` or `OPENPGP`.
@@ -54,20 +56,12 @@ class PinnedKeys:
         names: The names of the keys; see `releases.git.signer`.
     """
 
-    def __init__(
-        self,
-        program: GitProgram,
-        file: Path,
-        *,
-        kind: str,
-        home: Path,
-        names: Mapping[str, frozenset[str]],
-    ) -> None:
-        self._program = program
-        self._file = file
-        self._kind = kind
-        self._home = home
-        self._names = names
+    program: GitProgram
+    file: Path
+    _: KW_ONLY
+    kind: str
+    home: Path
+    names: Mapping[str, frozenset[str]]
 
     def verify(self, mirror: Path, tag_object: str, *, where: str) -> TagSigner:
         """Verify the signature of a tag object with the keys; return the signer.
@@ -81,24 +75,24 @@ class PinnedKeys:
             IntegrityError: The tag is unsigned, signed twice, signed with another kind of key or by
                 another key, or has text that no signature covers.
         """
-        body = self._program.run(mirror, "cat-file", "tag", tag_object)
+        body = self.program.run(mirror, "cat-file", "tag", tag_object)
         kind = signature_kind(body, where=where)
-        if kind != self._kind:
+        if kind != self.kind:
             raise IntegrityError(
                 f"is signed with {_NAMES[kind]}, and the source's signers are"
-                f" {_NAMES[self._kind]} keys",
+                f" {_NAMES[self.kind]} keys",
                 where=where,
-                hint=f"tag the release again, with a key of {self._file}",
+                hint=f"tag the release again, with a key of {self.file}",
             )
         if kind == OPENPGP:
             # The temporary home has exactly the trusted keys.
             settings = ["gpg.openpgp.program=gpg", "gpg.minTrustLevel=undefined"]
             signer = openpgp_signer
         else:
-            allowed = f"gpg.ssh.allowedSignersFile={self._home / _KEYS}"
+            allowed = f"gpg.ssh.allowedSignersFile={self.home / _KEYS}"
             settings = ["gpg.ssh.program=ssh-keygen", allowed]
             signer = ssh_signer
-        found = signer(self._said(mirror, tag_object, where, settings), self._names)
+        found = signer(self._said(mirror, tag_object, where, settings), self.names)
         if found is None:
             raise IntegrityError("has a signature without a signer", where=where)
         return found
@@ -106,13 +100,13 @@ class PinnedKeys:
     def _said(self, mirror: Path, tag_object: str, where: str, settings: Sequence[str]) -> str:
         """Have git verify a tag with the program that `settings` name, in the temporary home."""
         config = [f"{name}={_REFUSES}" for name in _PROGRAMS] + list(settings)
-        done = self._program.start(
+        done = self.program.start(
             mirror,
             *[word for setting in config for word in ("-c", setting)],
             "verify-tag",
             "--raw",
             tag_object,
-            env=_at_home(self._home),
+            env=_at_home(self.home),
         )
         if done.code != 0:
             raise IntegrityError(

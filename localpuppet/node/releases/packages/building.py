@@ -60,10 +60,11 @@ class BuiltPackage:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Packager:
     """Builds packages.
 
-    Args:
+    Attributes:
         staging: The releases on this machine.
         store: Trees.
         repository: Git, for the time of a commit.
@@ -72,20 +73,11 @@ class Packager:
             not.
     """
 
-    def __init__(
-        self,
-        *,
-        staging: ReleaseStaging,
-        store: Store,
-        repository: Repository,
-        tools: PackageTools,
-        directories: Sequence[Path],
-    ) -> None:
-        self._staging = staging
-        self._store = store
-        self._repository = repository
-        self._tools = tools
-        self._directories = directories
+    staging: ReleaseStaging
+    store: Store
+    repository: Repository
+    tools: PackageTools
+    directories: Sequence[Path]
 
     def build(
         self, staged: StagedRelease, *, form: str, directory: Path, version: str | None
@@ -123,7 +115,7 @@ class Packager:
     def _time(self, staged: StagedRelease) -> int:
         """Return the time of the release's commit, from git or from its package."""
         try:
-            package = packages.find(self._directories, staged.app)
+            package = packages.find(self.directories, staged.app)
         except LocalpuppetError:
             package = None  # a broken package of anything must not stop who has git
         if package is not None:
@@ -131,8 +123,8 @@ class Packager:
             time = record.get("time")
             if record.get("pin") == asdict(staged.pin) and isinstance(time, int):
                 return time
-        self._repository.fetch([(staged.pin.url, staged.pin.tag)], refresh=False)
-        return self._repository.commit_time(staged.pin.url, staged.pin.commit)
+        self.repository.fetch([(staged.pin.url, staged.pin.tag)], refresh=False)
+        return self.repository.commit_time(staged.pin.url, staged.pin.commit)
 
     def _lay_out(
         self, staged: StagedRelease, record: bytes, root: Path, version: str | None
@@ -147,7 +139,7 @@ class Packager:
             self._copy(sha256, top / "objects" / sha256)
         composed = top / "releases" / staged.composition
         composed.mkdir(parents=True)
-        for link, target in self._staging.links(staged).items():
+        for link, target in self.staging.links(staged).items():
             (composed / link).parent.mkdir(parents=True, exist_ok=True)
             (composed / link).symlink_to(target)
         _copy_licences(staged, top / "objects", root / naming.DOCUMENTATION / name)
@@ -164,12 +156,12 @@ class Packager:
         )
 
     def _copy(self, sha256: str, target: Path) -> None:
-        packages.copy_tree(self._store.path(sha256), target, link=False)
+        packages.copy_tree(self.store.path(sha256), target, link=False)
         found = tree_digest(target, where=sha256)
         if found != sha256:
             raise IntegrityError(
                 f"has the bytes of {found[:16]}…",
-                where=str(self._store.path(sha256)),
+                where=str(self.store.path(sha256)),
                 hint="'localpuppet release verify' says more, 'localpuppet stage' repairs it",
             )
 
@@ -178,10 +170,10 @@ class Packager:
     ) -> BuiltPackage:
         target = directory / naming.file_name(about, form)
         if form == "deb":
-            self._tools.build_deb(root, naming.control(about), target, time=time)
+            self.tools.build_deb(root, naming.control(about), target, time=time)
         elif form == "rpm":
             spec = naming.spec(about)
-            self._tools.build_rpm(root, spec, naming.RPM_MACROS, target, time=time)
+            self.tools.build_rpm(root, spec, naming.RPM_MACROS, target, time=time)
         else:
             pack = root.parent / target.name
             packs.write(root / about.directory, pack, time=time)

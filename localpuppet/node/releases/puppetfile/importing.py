@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from localpuppet.node.releases.git.repository import Repository
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.module import Module
 from localpuppet.node.releases.puppetfile.asking import RepositoryAnswer, ask
 from localpuppet.node.releases.puppetfile.choosing import EntryChoice, ImportRules, choose, must_ask
 from localpuppet.node.releases.puppetfile.entry import Puppetfile
-
-if TYPE_CHECKING:
-    from localpuppet.node.releases.git.repository import Repository
 
 NOBODY = RepositoryAnswer(refs=None)
 
@@ -43,7 +40,7 @@ def import_modules(
     *,
     rules: ImportRules,
     old: Manifest,
-    repository: "Repository | None",
+    repository: Repository | None,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> ImportResult:
     """Return the manifest of a Puppetfile, with the choice for each entry.

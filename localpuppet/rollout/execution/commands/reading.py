@@ -10,26 +10,22 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.base.formats.names import SignerName
+from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.key_value import RefusedError, entries
+from localpuppet.fleet.bus.key_value import KeyValue, RefusedError, entries
 from localpuppet.fleet.requests import exchange
 from localpuppet.fleet.requests.lifetime import MAX_LIFETIME
 from localpuppet.fleet.requests.messages import answer
 from localpuppet.fleet.trust.quota import Quota
-from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
 from localpuppet.rollout.execution.commands.message import SignedCommand, stale
 from localpuppet.rollout.execution.events import Event, RolloutBegan
 from localpuppet.rollout.execution.state import RolloutState
-
-if TYPE_CHECKING:
-    from localpuppet.base.machine.ports import Clock
-    from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 LOOK = 1.0  # seconds between two looks at the journal
 AGAIN = 5.0  # seconds until the next attempt to watch an unreachable bus
@@ -84,13 +80,13 @@ class BusCommandReader:
 
     def __init__(
         self,
-        kv: "KeyValue",
+        kv: KeyValue,
         *,
-        signer: "MessageSigner",
-        verifier: "Verifier",
+        signer: MessageSigner,
+        verifier: Verifier,
         journal: CommandReaderJournal,
         denied: Callable[[SignerName], str],
-        clock: "Clock",
+        clock: Clock,
     ) -> None:
         self._kv = kv
         self._signer = signer

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -20,33 +21,27 @@ class EventWriterJournal(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class TimestampedJournal:
     """A journal whose events have the time of their writing."""
 
-    def __init__(
-        self,
-        journal: EventWriterJournal,
-        clock: Clock,
-        *,
-        changed: Callable[[], None],
-        ears: Sequence[JournalCommandReader | BusCommandReader],
-    ) -> None:
-        self._journal = journal
-        self._clock = clock
-        self._changed = changed
-        self._ears = ears
+    journal: EventWriterJournal
+    clock: Clock
+    _: KW_ONLY
+    changed: Callable[[], None]
+    ears: Sequence[JournalCommandReader | BusCommandReader]
 
     def append(self, *events: Event) -> None:
         """Append events; see `notes.EventRecorder`."""
-        self._journal.append(*events, at=show_time(self._clock.now()))
-        self._changed()
+        self.journal.append(*events, at=show_time(self.clock.now()))
+        self.changed()
 
     def now(self) -> datetime:
         """Return the time; see `notes.EventRecorder`."""
-        return self._clock.now()
+        return self.clock.now()
 
     async def hear(self, take: Callable[[SentCommand], str]) -> None:
         """Deliver commands; see `notes.EventRecorder`."""
         async with asyncio.TaskGroup() as group:
-            for one in self._ears:
+            for one in self.ears:
                 group.create_task(one.hear(take))

@@ -8,24 +8,20 @@
 import asyncio
 import uuid
 from contextlib import aclosing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass, replace
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.requests.exchange import Replies
 from localpuppet.fleet.requests.messages import LIFE, read_answer
-from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.commands.message import JournalExtent, SignedCommand
 from localpuppet.rollout.execution.state import RolloutState
-
-if TYPE_CHECKING:
-    from localpuppet.base.formats.names import RolloutId, SignerName
-    from localpuppet.base.machine.ports import Clock
-    from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 PATIENCE = 20.0  # seconds for a reply
 # Checkpoints lag behind: how often to look for a pause, and the seconds in between.
@@ -34,7 +30,7 @@ LOOKS, PACE = 5, 1.0
 
 async def look(
     heads: RolloutCheckpoints,
-    rollout: "RolloutId | None",
+    rollout: RolloutId | None,
     word: RolloutCommand,
     *,
     pace: float = PACE,
@@ -62,32 +58,24 @@ async def look(
     raise InvalidInputError("is not paused", where=str(found.head.rollout))
 
 
+@dataclass(frozen=True, slots=True)
 class CommandSender:
     """Sends commands in the name of one signer.
 
-    Args:
+    Attributes:
         patience: Seconds to wait for a reply.
     """
 
-    def __init__(
-        self,
-        kv: "KeyValue",
-        *,
-        signer: "MessageSigner",
-        verifier: "Verifier",
-        clock: "Clock",
-        machine: str,
-        patience: float = PATIENCE,
-    ) -> None:
-        self._kv = kv
-        self._signer = signer
-        self._verifier = verifier
-        self._clock = clock
-        self._machine = machine
-        self._patience = patience
+    kv: KeyValue
+    _: KW_ONLY
+    signer: MessageSigner
+    verifier: Verifier
+    clock: Clock
+    machine: str
+    patience: float = PATIENCE
 
     async def say(
-        self, word: RolloutCommand, *, owner: "SignerName", to: PublishedCheckpoint, about: str = ""
+        self, word: RolloutCommand, *, owner: SignerName, to: PublishedCheckpoint, about: str = ""
     ) -> None:
         """Send a command and wait until the rollout's journal has it.
 
@@ -102,20 +90,20 @@ class CommandSender:
             UnavailableError: No reply: the command may still be carried out.
         """
         spoken = replace(self._spoken(word, owner, to), about=about)
-        token = self._signer.sign(spoken.to_payload(), MessageKind.WORD)
-        place = layout.words_of(self._signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
-        problem = f"its controller did not reply within {self._patience:g} s"
+        token = self.signer.sign(spoken.to_payload(), MessageKind.WORD)
+        place = layout.words_of(self.signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
+        problem = f"its controller did not reply within {self.patience:g} s"
         try:
             async with (
-                asyncio.timeout(self._patience),
-                Replies(self._kv, self._signer.name, to.signer) as replies,
+                asyncio.timeout(self.patience),
+                Replies(self.kv, self.signer.name, to.signer) as replies,
                 aclosing(
                     replies.ask(token, at=place, node=to.signer, request=spoken.jti, ttl=LIFE)
                 ) as tokens,
             ):
                 async for found in tokens:
                     try:
-                        reply = read_answer(self._verifier, found, spoken, clock=self._clock)
+                        reply = read_answer(self.verifier, found, spoken, clock=self.clock)
                     except LocalpuppetError as error:
                         problem = f"rejected an untrusted reply: {error}"
                         continue
@@ -131,11 +119,11 @@ class CommandSender:
             ) from None
 
     def _spoken(
-        self, word: RolloutCommand, owner: "SignerName", to: PublishedCheckpoint
+        self, word: RolloutCommand, owner: SignerName, to: PublishedCheckpoint
     ) -> SignedCommand:
-        now = int(self._clock.now().timestamp())
+        now = int(self.clock.now().timestamp())
         return SignedCommand(
-            caller=self._signer.name,
+            caller=self.signer.name,
             receiver=to.signer,
             iat=now,
             exp=now + LIFE,
@@ -145,5 +133,5 @@ class CommandSender:
             epoch=to.head.epoch,
             sight=JournalExtent.of(to.head.events),
             word=word,
-            machine=self._machine,
+            machine=self.machine,
         )
