@@ -27,6 +27,7 @@ from localpuppet.fleet.wiring.agent_child import run_order, warm
 from localpuppet.fleet.wiring.neighbours import FleetNeighbours
 from localpuppet.fleet.wiring.warming import start_server
 from localpuppet.node.wiring.node import NodePorts, NodeWiring
+from localpuppet.node.wiring.state import open_fork_server
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -36,7 +37,7 @@ class Host:
 
     def __init__(self, root: str) -> None:
         self._node = NodeWiring(root, ports=NodePorts(neighbours=FleetNeighbours))
-        self._place = self._node.fork_server()
+        self._place = open_fork_server(self._node)
         self._server: KeptProcess | None = None
         warm(self._node)
         self._runner = ForkRunner(partial(run_order, self._node))

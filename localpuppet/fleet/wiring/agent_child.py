@@ -21,7 +21,7 @@ from localpuppet.node.runs.reason import public_reason
 from localpuppet.node.runs.run import Status
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.run import RunWiring
-from localpuppet.node.wiring.state import find_puppet, open_attempts
+from localpuppet.node.wiring.state import find_puppet, open_attempts, open_fork_server
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.assigning import AssignmentService
@@ -148,7 +148,7 @@ def _run(
 ) -> Status:
     wiring = RunWiring(node)
     prepared = wiring.preparation().prepare(options, named=named)
-    server = node.fork_server() if fleet_settings(node).agent.warm else None
+    server = open_fork_server(node) if fleet_settings(node).agent.warm else None
     supervisor = wiring.supervisor(_Begins(begun), fork_server=server)
     node.processes.watch_signals()
     return supervisor.apply(prepared)

@@ -52,7 +52,7 @@ from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.runs.hold import HoldStatus
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.noop_report import NoopReporter
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import open_holds, open_records, rollback_in_force
 
 # Lends the connected store of an engine; `None` means the site's engine.
@@ -177,7 +177,7 @@ def _runner(node: NodeWiring) -> Runner:
     if command is not None:
         return CommandRunner(
             command,
-            {**node.environment, **own_variables(node)},
+            {**program_environment(), **own_variables(node)},
             lock=settings.state / "agent" / "run_cmd.lock",
             timeout=settings.run_timeout,
             grace=settings.grace,

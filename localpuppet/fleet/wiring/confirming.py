@@ -21,7 +21,7 @@ from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.runs import metrics
 from localpuppet.node.runs.holds import Holds
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import open_records, rollback_in_force
 
 COMMAND_TIMEOUT = 60.0  # seconds for a `confirm_command`
@@ -89,7 +89,7 @@ def _command(node: NodeWiring, log: Log) -> Callable[[], Awaitable[bool]] | None
     command = fleet_settings(node).agent.confirm_command
     if command is None:
         return None
-    env = {**node.environment, **own_variables(node)}
+    env = {**program_environment(), **own_variables(node)}
     run = partial(
         node.processes.capture, command, env=env, timeout=COMMAND_TIMEOUT, limit=MAX_OUTPUT
     )

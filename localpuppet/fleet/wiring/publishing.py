@@ -10,7 +10,7 @@ from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring, NoteLog, lent
 from localpuppet.fleet.wiring.kicks import CycleWatch, kick_sending, kick_texts, warn_of_cycles
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
@@ -146,7 +146,7 @@ class PublishingWiring:
         from localpuppet.fleet.wiring.puppet_environment import own_words
 
         start_apart(
-            [*own_words(), "--root", str(node.settings.root), "publish"], env=node.environment
+            [*own_words(), "--root", str(node.settings.root), "publish"], env=program_environment()
         )
 
     def _offer(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:

@@ -31,7 +31,7 @@ from localpuppet.fleet.wiring.puppet_environment import module_words
 from localpuppet.fleet.wiring.run_async import run
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.releases.ledger import AppliedElsewhere
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 
 if TYPE_CHECKING:
     from localpuppet.fleet.inventory.entry import InventoryEntry
@@ -208,7 +208,7 @@ def _ask_process(node: NodeWiring, what: str, *, most: float) -> dict[str, Any] 
     """
     done = node.processes.capture(
         [*module_words(__name__), str(node.settings.root), what],
-        env={**node.environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**program_environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         timeout=most,
         limit=MAX_TOLD,
     )

@@ -11,9 +11,9 @@ from localpuppet.base.share.files import shared_file
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.fork_server_keeper import ForkServerKeeper
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.run import lean_start
-from localpuppet.node.wiring.state import find_puppet
+from localpuppet.node.wiring.state import find_puppet, open_fork_server
 
 
 def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess:
@@ -26,7 +26,7 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
     Raises:
         LocalpuppetError: The server cannot be started.
     """
-    server = node.fork_server()
+    server = open_fork_server(node)
     installation = find_puppet(node, ask=False)
     if installation is None:
         raise UnavailableError("Puppet is new here, and the next run asks it about itself")
@@ -35,7 +35,7 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
     make_private(server.path.parent)
     command, env = server_command(
         installation,
-        base=node.environment,
+        base=program_environment(),
         lean=lean_start(node, installation),
         script=shared_file("fork_server.rb"),
         socket=server.path,

@@ -8,7 +8,7 @@ import click
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.cli import render
 from localpuppet.node.puppet.installation import find_command
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import rollback_in_force
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
         f"{name} is mutable: the same input may give another result later"
         for name in release.mutable
     ]
-    puppet = find_command(node.settings.puppet, node.environment["PATH"])
+    puppet = find_command(node.settings.puppet, program_environment()["PATH"])
     if puppet is None:
         warnings.append(
             "Puppet was not found (see puppet.command): classes and parameters were not checked"

@@ -7,6 +7,7 @@ from localpuppet.node.cli.apply import user
 from localpuppet.node.cli.completion import complete_tag
 from localpuppet.node.cli.hold import refresh_metrics
 from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_good_runs
 
@@ -49,7 +50,7 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     kept = releases.sources.store.kept()
     try:
         rollback, left, ended = RollbackService(open_good_runs(node), ledger).go_back(
-            node.inputs.read(str(node.settings.input)),
+            NodeInputs(node).reader.read(str(node.settings.input)),
             tag=tag,
             user=user(),
             now=node.clock.now(),

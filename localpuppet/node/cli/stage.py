@@ -8,6 +8,7 @@ import click
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
 from localpuppet.node.cli.completion import complete_release
+from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def stage_command(
 
     releases = ReleaseWiring(node)
     own = node.settings.input
-    path = ReleasePath.parse(app, where="APP") if app else node.inputs.app(own)
+    path = ReleasePath.parse(app, where="APP") if app else NodeInputs(node).reader.app(own)
     if not path.is_tag and pack is None:
         _stage_mutable(releases, path, as_json=as_json)
         return

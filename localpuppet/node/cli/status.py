@@ -13,7 +13,13 @@ from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import open_attempts, open_holds, open_records, rollback_in_force
+from localpuppet.node.wiring.state import (
+    fork_server_memory,
+    open_attempts,
+    open_holds,
+    open_records,
+    rollback_in_force,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +84,7 @@ def status_command(
     rollback = rollback_in_force(node)
     addition = node.additions.status(directory, rolled_back=rollback is not None)
     attempt = None if run is not None else _later(node, status)
-    memory = node.fork_server_memory()
+    memory = fork_server_memory(node)
     if as_json:
         render.emit_json(
             {

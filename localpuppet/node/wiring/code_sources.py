@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,7 +84,7 @@ class CodeSources:
         return Git(
             settings.state / PLACE,
             GitProgram(
-                env=self._node.environment,
+                env=program_environment(),
                 allow_file=settings.allow_file_urls,
                 timeout=settings.git_timeout,
                 address=lambda url: rewrite_url(url, settings.rewrite),
@@ -131,7 +131,7 @@ class CodeSources:
         from localpuppet.node.releases.git.program import GitProgram
 
         timeout = self._node.settings.git_timeout
-        return GitProgram(env=self._node.environment, allow_file=False, timeout=timeout)
+        return GitProgram(env=program_environment(), allow_file=False, timeout=timeout)
 
     def ignored(self, directory: Path) -> "Ignored":
         """Return what git ignores in a work tree.

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.settings.node import FILE
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.inputs import NodeInputs
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def classifier(node: NodeWiring) -> "Classifier":
     from localpuppet.node.releases.classifier import Classifier
 
     return Classifier(
-        inputs=node.inputs,
+        inputs=NodeInputs(node).reader,
         documents=node.documents,
         resolve=ReleaseWiring(node).resolve,
         enc_command=enc_command(node),
@@ -49,10 +50,10 @@ def catalog_compiler(node: NodeWiring) -> "CatalogCompiler":
     return CatalogCompiler(
         state=node.settings.state,
         compilation=partial(compilation, node),
-        instance_facts=lambda: node.instance.facts(),
+        instance_facts=lambda: NodeInputs(node).instance.facts(),
         lookup_script=shared_file("lookup.rb"),
         installed=partial(require_puppet, node),
-        env=node.environment,
+        env=program_environment(),
         processes=node.processes,
         timeout=node.settings.run_timeout,
     )
@@ -100,6 +101,6 @@ def enc_command(node: NodeWiring) -> "EncCommand | None":
     return EncCommand.parse(
         settings.enc,
         timeout=settings.enc_timeout,
-        env=node.environment,
+        env=program_environment(),
         where=f"{settings.root / FILE}: enc",
     )

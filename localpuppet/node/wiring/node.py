@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from localpuppet.base.machine.clock import SystemClock
-    from localpuppet.base.machine.fork_server import ForkServerClient
     from localpuppet.base.machine.ports import Progress
     from localpuppet.base.machine.processes import SystemProcesses
-    from localpuppet.node.enc.assignment import Assignment
-    from localpuppet.node.enc.input import InputReader
-    from localpuppet.node.enc.instance.source import InstanceSource
 
     T = TypeVar("T")
 
@@ -71,7 +67,7 @@ class NodeWiring:
         observe: "Callable[[str], Progress]" = SilentObserver,
         ports: NodePorts = ALONE,
     ) -> None:
-        self.root_option = root
+        self._root_option = root
         self.observe = observe
         self._ports = ports
         self._sections: dict[SectionReader, Any] = {}
@@ -106,7 +102,7 @@ class NodeWiring:
 
     @cached_property
     def _root(self) -> Path:
-        return node_settings.find_root(self.root_option, os.environ)
+        return node_settings.find_root(self._root_option, os.environ)
 
     @cached_property
     def documents(self) -> Documents:
@@ -127,7 +123,7 @@ class NodeWiring:
 
     def for_makers(self) -> "NodeWiring":
         """Return the parts with a state directory that the maker of a release can write to."""
-        wiring = NodeWiring(self.root_option, observe=self.observe, ports=self._ports)
+        wiring = NodeWiring(self._root_option, observe=self.observe, ports=self._ports)
         state = node_settings.makers_state(self.settings.state, os.environ)
         wiring.settings = replace(self.settings, state=state)
         return wiring
@@ -137,7 +133,7 @@ class NodeWiring:
         return node_settings.settings_of(self._root, self._raw_settings)
 
     @cached_property
-    def settings_file(self) -> SettingsFile:
+    def _settings_file(self) -> SettingsFile:
         """The settings file of the root, in which each layer has its section."""
         return SettingsFile(
             root=self._root,
@@ -157,51 +153,11 @@ class NodeWiring:
             InvalidInputError: A setting is invalid.
         """
         if read not in self._sections:
-            self._sections[read] = read(self.settings_file)
+            self._sections[read] = read(self._settings_file)
         section: T = self._sections[read]
         return section
 
-    @cached_property
-    def environment(self) -> dict[str, str]:
-        """The environment for Puppet and the ENC: this process's, with a PATH even under cron."""
-        return {"PATH": DEFAULT_PATH, **os.environ}
 
-    def _assignment(self) -> "Assignment | None":
-        from localpuppet.node.enc.assigned import AssignedRelease
-
-        return AssignedRelease(self.settings.state).read()
-
-    @cached_property
-    def inputs(self) -> "InputReader":
-        """The reader of inputs."""
-        from localpuppet.node.enc.https import Https
-        from localpuppet.node.enc.input import InputReader
-
-        return InputReader(
-            documents=self.documents,
-            fetch=Https(ca=self.settings.https_ca, timeout=self.settings.https_timeout),
-            user_data=lambda: self.instance.input(),
-            assigned=self._assignment,
-        )
-
-    @cached_property
-    def instance(self) -> "InstanceSource":
-        """The instance data of this machine."""
-        from localpuppet.node.wiring.instance import instance_source
-
-        return instance_source(self.settings, lambda: self.processes.me().boot_id)
-
-    def fork_server(self) -> "ForkServerClient":
-        """Return the agent's fork server, whether it is running or not."""
-        from localpuppet.base.machine.fork_server import ForkServerClient
-
-        return ForkServerClient(self._fork_server_place, self.processes)
-
-    @property
-    def _fork_server_place(self) -> Path:
-        return self.settings.state / "agent" / "fork_server.sock"
-
-    def fork_server_memory(self) -> int | None:
-        """Return the memory of the agent's fork server in bytes; `None` if it is not running."""
-        # Most nodes have none, and `status` does not pay for sockets then.
-        return self.fork_server().memory() if self._fork_server_place.exists() else None
+def program_environment() -> dict[str, str]:
+    """Return this process's environment for Puppet and the ENC, with a PATH even under cron."""
+    return {"PATH": DEFAULT_PATH, **os.environ}

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.inputs import NodeInputs
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.releases import ReleaseWiring
 from localpuppet.node.wiring.state import require_puppet
 
@@ -51,7 +52,7 @@ class ReleaseMaking:
         """
         from localpuppet.node.releases.puppetfile.evaluating import evaluate
 
-        return evaluate(text, path=self._node.environment["PATH"])
+        return evaluate(text, path=program_environment()["PATH"])
 
     def locker(self, repository: "Repository") -> "LockWriter":
         """Return the writer of locks."""
@@ -94,7 +95,7 @@ class ReleaseMaking:
         from localpuppet.node.wiring.compiling import catalog_compiler, classifier
 
         node = self._node
-        loaded = [node.inputs.read(name) for name in inputs]
+        loaded = [NodeInputs(node).reader.read(name) for name in inputs]
         release = self._releases.mutable.work_tree(directory)
         compiler, answer = catalog_compiler(node), classifier(node).answer
         return compile_nodes(release, loaded, facts, compiler=compiler, answer=answer)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import PuppetMissingError
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.wiring.code_sources import CodeSources
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -136,7 +136,7 @@ class ReleaseWiring:
         from localpuppet.node.releases.packages.tools import SystemPackageTools
 
         return SystemPackageTools(
-            env=self._node.environment, timeout=self._node.settings.git_timeout
+            env=program_environment(), timeout=self._node.settings.git_timeout
         )
 
     def provider(self) -> "ReleaseProvider":
@@ -161,7 +161,7 @@ class ReleaseWiring:
         from localpuppet.node.puppet.installation import find_ruby
         from localpuppet.node.releases.interfaces import Parser
 
-        env = self._node.environment
+        env = program_environment()
         ruby = find_ruby(Path(installation.command), env["PATH"])
         if ruby is None:
             raise PuppetMissingError(

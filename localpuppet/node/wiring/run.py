@@ -15,7 +15,8 @@ from localpuppet.node.wiring.compiling import (
     compilation,
     enc_command,
 )
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.inputs import NodeInputs
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.releases import ReleaseWiring, elsewhere
 from localpuppet.node.wiring.state import (
     open_good_runs,
@@ -57,6 +58,7 @@ class RunWiring:
 
     def __init__(self, node: NodeWiring) -> None:
         self._node = node
+        self._inputs = NodeInputs(node)
         self._releases = ReleaseWiring(node)
 
     def _node_input(self) -> "NodeInput":
@@ -65,8 +67,8 @@ class RunWiring:
         node = self._node
         return NodeInput(
             own=node.settings.input,
-            reader=node.inputs,
-            instance_facts=lambda: node.instance.facts(),
+            reader=self._inputs.reader,
+            instance_facts=lambda: self._inputs.instance.facts(),
             asks_enc=node.settings.enc is not None,
         )
 
@@ -102,7 +104,7 @@ class RunWiring:
         node, state = self._node, self._node.settings.state
         return AssignmentService(
             own=node.settings.input,
-            inputs=node.inputs,
+            inputs=self._inputs.reader,
             assigned=AssignedRelease(state),
             ledger=Ledger(state),
             records=open_records(node),
@@ -124,7 +126,7 @@ class RunWiring:
         node = self._node
         return Candidate(
             own=node.settings.input,
-            inputs=node.inputs,
+            inputs=self._inputs.reader,
             releases=self._releases.provider(),
             reader=self._releases.reader(),
             compiler=catalog_compiler(node),
@@ -182,7 +184,7 @@ class RunWiring:
             lean_start=lean,
             fork_server=fork_server,
             route_file=shared_file("routes.yaml"),
-            env=self._node.environment,
+            env=program_environment(),
             enc_command=enc_command(self._node),
             grace=settings.grace,
             min_free=settings.min_free,
@@ -215,8 +217,8 @@ class RunWiring:
             compiled_directory(node.settings),
             script=shared_file("compile_ruby.rb"),
             command=lambda: Path(require_puppet(node).command),
-            start=partial(start_apart, env=node.environment),
-            path=node.environment.get("PATH", ""),
+            start=partial(start_apart, env=program_environment()),
+            path=program_environment().get("PATH", ""),
             min_free=node.settings.min_free,
         )
 

@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
 from localpuppet.node.wiring.state import open_good_runs, open_records
@@ -67,7 +68,7 @@ def _named_apps(node: NodeWiring) -> "list[ReleasePath]":
     settings = node.settings
     inputs = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]
     assigned = AssignedRelease(settings.state).read()
-    named = [node.inputs.app(path) for path in inputs if path.exists()]
+    named = [NodeInputs(node).reader.app(path) for path in inputs if path.exists()]
     return named if assigned is None else [*named, assigned.release]
 
 

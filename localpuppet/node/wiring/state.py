@@ -4,13 +4,15 @@ Each function imports what it opens, because `status` needs only a few.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import PuppetMissingError
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 
 if TYPE_CHECKING:
+    from localpuppet.base.machine.fork_server import ForkServerClient
     from localpuppet.node.puppet.installation import Installation
     from localpuppet.node.releases.ledger import Rollback
     from localpuppet.node.runs.attempts import Attempts
@@ -77,6 +79,23 @@ def open_holds(node: NodeWiring, *, ask: bool) -> "Holds":
     )
 
 
+def open_fork_server(node: NodeWiring) -> "ForkServerClient":
+    """Return the agent's fork server, whether it is running or not."""
+    from localpuppet.base.machine.fork_server import ForkServerClient
+
+    return ForkServerClient(_fork_server_socket(node), node.processes)
+
+
+def fork_server_memory(node: NodeWiring) -> int | None:
+    """Return the memory of the agent's fork server in bytes; `None` if it is not running."""
+    # Most nodes have none, and `status` does not pay for sockets then.
+    return open_fork_server(node).memory() if _fork_server_socket(node).exists() else None
+
+
+def _fork_server_socket(node: NodeWiring) -> Path:
+    return node.settings.state / "agent" / "fork_server.sock"
+
+
 def find_puppet(node: NodeWiring, *, ask: bool) -> "Installation | None":
     """Return the installed Puppet.
 
@@ -94,7 +113,7 @@ def find_puppet(node: NodeWiring, *, ask: bool) -> "Installation | None":
         command=node.settings.puppet,
         directories=node.settings.puppet_directories,
         lean_start=shared_file("lean_start.rb"),
-        env=node.environment,
+        env=program_environment(),
     )
     return probe.installation() if ask else probe.known()
 

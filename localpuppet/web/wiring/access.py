@@ -1,12 +1,12 @@
 """Builds the access to the dashboard: a link on loopback, certificates over TLS elsewhere."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.settings import peers
-from localpuppet.node.settings.files import read_settings
+from localpuppet.node.settings.node import FILE
 from localpuppet.web.access.certificates import PeopleDoor
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
 from localpuppet.web.access.sessions import Sessions, host_name
@@ -91,7 +91,7 @@ def _for_people(
             "--actions is for loopback only", where="--listen", hint="leave one of them out"
         )
     node = fleet.node
-    file = node.settings_file.path
+    file = node.settings.root / FILE
     ca, certificate, key = _files(fleet)
     names = server_names(read_certificate(certificate))
     if not names:
@@ -102,8 +102,7 @@ def _for_people(
         )
 
     def people() -> "frozenset[SignerName]":
-        raw = read_settings(file, schema="settings", documents=node.documents)
-        return web_settings(replace(node.settings_file, raw=raw)).people
+        return node.again().section(web_settings).people
 
     renewed = ReloadedFiles([file], people)
     context = ReloadedFiles(
@@ -130,7 +129,7 @@ def _files(fleet: FleetWiring) -> "tuple[Path, Path, Path]":
         InvalidInputError: A setting is missing, or the list of people is empty.
     """
     node = fleet.node
-    file = node.settings_file.path
+    file = node.settings.root / FILE
     web, identity = node.section(web_settings), peers(node).identity
     if not web.people:
         raise InvalidInputError(

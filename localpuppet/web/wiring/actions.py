@@ -14,6 +14,7 @@ from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
 from localpuppet.fleet.wiring.puppet_environment import own_words
 from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.node.wiring.node import program_environment
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand, refusal
 from localpuppet.rollout.execution.journal import RolloutJournal, resumable
 from localpuppet.rollout.execution.journals import Journals
@@ -146,7 +147,7 @@ class SigningActor:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            env=node.environment,
+            env=program_environment(),
             start_new_session=True,
         )
         # Reaps the process without delaying the dashboard's end.

@@ -2,6 +2,7 @@
 
 from localpuppet.base.machine.ports import NOBODY
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_fork_server
 from tests.rigs.node import Node
 
 
@@ -9,7 +10,7 @@ def test_an_agent_makes_warm_runs_and_takes_its_server_with_it(node: Node) -> No
     node.settings(agent={"warm": True, "every": "2s"}, socket=str(node.root / "a.sock"))
     node.app("warning('as it is')")
     agent = node.start("agent")
-    server = NodeWiring(str(node.root)).fork_server()
+    server = open_fork_server(NodeWiring(str(node.root)))
     metrics = node.state / "metrics.prom"
     node.wait_until(
         lambda: metrics.exists() and "\nlocalpuppet_last_run_warm 1\n" in metrics.read_text()

@@ -22,8 +22,8 @@ from localpuppet.base.machine.ports import Child, ProcessEnd
 from localpuppet.fleet.agent.fork_server_keeper import RECYCLED
 from localpuppet.fleet.wiring.warming import start_server
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits
-from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.state import require_puppet
+from localpuppet.node.wiring.node import NodeWiring, program_environment
+from localpuppet.node.wiring.state import open_fork_server, require_puppet
 from tests.rigs.node import PATIENCE, Node, make_node
 
 SECRET = "hunter2-" + "kGwq0Zc7"
@@ -50,7 +50,7 @@ class Served:
     def __init__(self, node: Node) -> None:
         self.wiring = NodeWiring(str(node.root))
         self.node = node
-        self.server: ForkServerClient = self.wiring.fork_server()
+        self.server: ForkServerClient = open_fork_server(self.wiring)
         self.process: KeptProcess | None = None
 
     def begin(self, limits: ServerLimits = LIMITS) -> None:
@@ -90,7 +90,7 @@ class Served:
         modules = str(self.node.root / "modules" / "foo" / "trunk")
         return {
             "argv": [installation.command, "apply", "--modulepath", modules, *arguments],
-            "env": {**self.wiring.environment, **env},
+            "env": {**program_environment(), **env},
             "version": installation.version,
             "libdir": installation.settings["libdir"],
             "facter": None,
@@ -167,7 +167,7 @@ def test_another_user_is_sent_away_whatever_the_files_say(served: Served) -> Non
 
 def test_what_the_server_was_not_made_for_is_declined(served: Served) -> None:
     installation = require_puppet(served.wiring)
-    env = served.wiring.environment
+    env = program_environment()
     before = served.pid
     assert "its environment has another PATH" in served.declines(env={**env, "PATH": "/bin"})
     assert "its environment has another RUBYLIB" in served.declines(env={**env, "RUBYLIB": "/x"})

@@ -21,12 +21,12 @@ from localpuppet.fleet.wiring.neighbours import FleetNeighbours
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.fleet.wiring.warming import start_server
 from localpuppet.node.wiring.node import NodePorts, NodeWiring
-from localpuppet.node.wiring.state import find_puppet
+from localpuppet.node.wiring.state import find_puppet, open_fork_server
 
 
 def serving(node: NodeWiring, before: KeptProcess | None) -> KeptProcess:
     """Return a server that listens."""
-    place = node.fork_server()
+    place = open_fork_server(node)
     if before is not None:
         if node.processes.alive(before.identity):
             return before

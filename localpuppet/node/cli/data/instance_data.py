@@ -3,6 +3,7 @@
 import click
 
 from localpuppet.node.cli import render
+from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
 
@@ -28,9 +29,10 @@ def instance_data_command(node: NodeWiring, ask_again: bool, as_json: bool) -> N
     """
     from localpuppet.node.enc.instance.facts import facts_of
 
+    instance = NodeInputs(node).instance
     if ask_again:
-        node.instance.forget()
-    data = node.instance.data
+        instance.forget()
+    data = instance.data
     found = None if data is None else facts_of(data)
     if as_json:
         render.emit_json(

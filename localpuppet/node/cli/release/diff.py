@@ -8,6 +8,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.difference import NameDifference, compare_catalogs
+from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
 
@@ -79,7 +80,7 @@ def _catalogs(
     from localpuppet.node.releases.comparing import only_in_other
     from localpuppet.node.wiring.compiling import catalog_compiler
 
-    read = node.inputs.read(name)
+    read = NodeInputs(node).reader.read(name)
     compiler = catalog_compiler(node)
     reader = ReleaseWiring(node).reader()
     interfaces = [reader.interface_of(release) for release in releases]

@@ -6,6 +6,7 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
+from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
 
@@ -49,7 +50,7 @@ def package_command(
     from localpuppet.node.wiring.staged_releases import build_package
 
     own = node.settings.input
-    path = ReleasePath.parse(app, where="APP") if app else node.inputs.app(own)
+    path = ReleasePath.parse(app, where="APP") if app else NodeInputs(node).reader.app(own)
     built = build_package(node, path, form=form, directory=output, version=version)
     node.documents.remember()
     if as_json:

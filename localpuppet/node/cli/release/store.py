@@ -9,6 +9,7 @@ from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
+from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_good_runs, rollback_in_force
 
@@ -104,7 +105,7 @@ def verify_command(
         releases_to_verify = staging.all()
     else:
         own = node.settings.input
-        path = ReleasePath.parse(app, where="APP") if app else node.inputs.app(own)
+        path = ReleasePath.parse(app, where="APP") if app else NodeInputs(node).reader.app(own)
         releases_to_verify = [_one(staging, path)]
     problems = {
         release.app: staging.problems(release, full=not quick) for release in releases_to_verify
