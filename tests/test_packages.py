@@ -68,8 +68,6 @@ def test_the_name_of_a_public_class_is_unique() -> None:
 
 
 MOST_MEMBERS = 10
-# These build parts for many commands; the numbers only fall.
-RECORDED = {"FleetWiring": 13, "RolloutWiring": 13}
 
 
 def _public_members(class_: ast.ClassDef) -> set[str]:
@@ -97,4 +95,4 @@ def test_a_class_that_builds_parts_has_few_members() -> None:
         if isinstance(statement, ast.ClassDef)
     ]
     members = {class_.name: len(_public_members(class_)) for class_ in classes}
-    assert {name: many for name, many in members.items() if many > MOST_MEMBERS} == RECORDED
+    assert {name: many for name, many in members.items() if many > MOST_MEMBERS} == {}

@@ -1,6 +1,7 @@
 """`localpuppet call`: answers Puppet code on a node without an agent."""
 
 import sys
+from functools import partial
 
 import click
 
@@ -16,7 +17,7 @@ def call_command(node: NodeWiring) -> None:
     For the Puppet modules (docs/puppet-module.md). Leases need the agent, which renews them.
     """
     from localpuppet.fleet.agent.puppet_calls import MAX_LINE
-    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.fleet import FleetWiring, paths_of_run
     from localpuppet.fleet.wiring.inventory import InventoryWiring
     from localpuppet.fleet.wiring.puppet_calls import puppet_calls
     from localpuppet.fleet.wiring.run_async import run
@@ -28,7 +29,7 @@ def call_command(node: NodeWiring) -> None:
         inventory.calls(note),
         inventory.export_calls(note),
         store=fleet.connected,
-        paths=fleet.paths,
+        paths=partial(paths_of_run, node),
     )
     line = sys.stdin.buffer.readline(MAX_LINE)
     render.emit(run(calls.answer(line)).decode().rstrip("\n"))

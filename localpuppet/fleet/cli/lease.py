@@ -45,7 +45,7 @@ def lease_command(node: NodeWiring, name: str, wait: str | None, command: tuple[
     ended before the lease can have another holder.
     """
     from localpuppet.fleet.bus.layout import parse_lease_name
-    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.fleet import FleetWiring, guarded
     from localpuppet.fleet.wiring.run_async import run
 
     patience = 0.0 if wait is None else parse_duration(wait, what="wait")
@@ -53,11 +53,11 @@ def lease_command(node: NodeWiring, name: str, wait: str | None, command: tuple[
     # A separate process group lets a signal reach the command's children; on a terminal, it would
     # keep the command from reading input.
     fleet = FleetWiring(node)
-    guarded = fleet.guarded(command, own_group=not sys.stdin.isatty())
+    command_guard = guarded(command, own_group=not sys.stdin.isatty())
     try:
-        return run(_with_lease(fleet, lease, patience, guarded, program=command[0]))
+        return run(_with_lease(fleet, lease, patience, command_guard, program=command[0]))
     finally:
-        guarded.close()
+        command_guard.close()
 
 
 async def _with_lease(

@@ -138,16 +138,17 @@ async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "Send
     run = os.environ.get("LOCALPUPPET_RUN")
     socket = os.environ.get("LOCALPUPPET_SOCKET")
     if run is None and socket is not None and Path(socket).is_socket():
-        return await _through_agent(fleet, Path(socket), call)
+        return await _through_agent(Path(socket), call)
     return await fleet.send(call, kv, run=run)
 
 
-async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Outgoing") -> "SendResult":
+async def _through_agent(socket: Path, call: "Outgoing") -> "SendResult":
     """Send a trigger through the agent, which knows the causes of its `run_cmd` command."""
     from localpuppet.fleet.agent.puppet_calls import trigger_line
     from localpuppet.fleet.triggers.sending import SendResult
+    from localpuppet.fleet.wiring.fleet import ask_agent
 
-    async with aclosing(fleet.ask_agent(socket, trigger_line(call), patience=PATIENCE)) as lines:
+    async with aclosing(ask_agent(socket, trigger_line(call), patience=PATIENCE)) as lines:
         answer = loads(await anext(lines))
     if not answer["ok"]:
         raise UnavailableError(str(answer["error"]), where=str(socket))

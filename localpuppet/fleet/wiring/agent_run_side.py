@@ -42,7 +42,7 @@ from localpuppet.fleet.trust.policy_file import trigger_refusal
 from localpuppet.fleet.wiring.agent_child import compile_candidate, deploy, run_order, warm
 from localpuppet.fleet.wiring.confirming import confirming
 from localpuppet.fleet.wiring.exports import ExportsWiring
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.fleet import FleetWiring, paths_of_run
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.fleet.wiring.publishing import PublishingWiring
 from localpuppet.fleet.wiring.puppet_calls import puppet_calls
@@ -94,7 +94,7 @@ def run_parts(
     def paths(run: str | None) -> Iterable[tuple[NodeName, ...]]:
         # A call without a run's id counts for the current run: a `run_cmd` may have lost its
         # environment, and must not begin a new chain each time.
-        return agent.paths() if run is None else fleet.paths(run)
+        return agent.paths() if run is None else paths_of_run(node, run)
 
     confirmation = confirming(fleet, agent, inbox, holds=holds, store=store, log=log)
     kept = NodeRecords(

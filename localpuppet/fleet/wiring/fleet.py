@@ -60,14 +60,6 @@ class FleetWiring:
         """Verifies signatures of trusted signers."""
         return self.identity.verifier()
 
-    @cached_property
-    def held_kicks(self) -> "HeldKicks":
-        """The kicks that wait until their run is over."""
-        from localpuppet.fleet.triggers.held_kicks import HeldKicks
-
-        node = self.node
-        return HeldKicks(node.settings.state, open_records(node), node.clock)
-
     async def connect(self, engine: str | None = None) -> "KeyValue":
         """Return the store, connected.
 
@@ -134,30 +126,38 @@ class FleetWiring:
             call,
             kv=kv,
             signer=self.signer,
-            paths=self.paths(run),
+            paths=paths_of_run(self.node, run),
             clock=self.node.clock,
             uuid=str(uuid.uuid4()),
         )
 
-    def paths(self, run: str | None) -> "Iterable[tuple[NodeName, ...]]":
-        """Return the paths along which a run may send triggers; see `paths_of`."""
-        from localpuppet.fleet.triggers.sending import paths_of
 
-        return paths_of(open_records(self.node), run)
+def open_held_kicks(node: NodeWiring) -> "HeldKicks":
+    """Return the kicks that wait until their run is over."""
+    from localpuppet.fleet.triggers.held_kicks import HeldKicks
 
-    def ask_agent(
-        self, socket: Path, line: bytes, *, patience: float
-    ) -> "AsyncGenerator[bytes, None]":
-        """Send a line to the agent on this machine, and yield its reply."""
-        from localpuppet.base.machine.unix_socket import ask
+    return HeldKicks(node.settings.state, open_records(node), node.clock)
 
-        return ask(socket, line, patience=patience)
 
-    def guarded(self, command: "Sequence[str]", *, own_group: bool) -> "GuardedProcess":
-        """Return a command that ends when this process dies or hangs; see `GuardedProcess`."""
-        from localpuppet.base.machine.guarded_command import GuardedProcess
+def paths_of_run(node: NodeWiring, run: str | None) -> "Iterable[tuple[NodeName, ...]]":
+    """Return the paths along which a run may send triggers; see `paths_of`."""
+    from localpuppet.fleet.triggers.sending import paths_of
 
-        return GuardedProcess(command, own_group=own_group)
+    return paths_of(open_records(node), run)
+
+
+def ask_agent(socket: Path, line: bytes, *, patience: float) -> "AsyncGenerator[bytes, None]":
+    """Send a line to the agent on this machine, and yield its reply."""
+    from localpuppet.base.machine.unix_socket import ask
+
+    return ask(socket, line, patience=patience)
+
+
+def guarded(command: "Sequence[str]", *, own_group: bool) -> "GuardedProcess":
+    """Return a command that ends when this process dies or hangs; see `GuardedProcess`."""
+    from localpuppet.base.machine.guarded_command import GuardedProcess
+
+    return GuardedProcess(command, own_group=own_group)
 
 
 def machine_name() -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.ports import LineKind
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.fleet import FleetWiring, open_held_kicks
 
 if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Log
@@ -34,7 +34,8 @@ def kick_sending(
     from localpuppet.fleet.triggers.kick_sending import KickSending
 
     clock = fleet.node.clock
-    return KickSending(fleet.held_kicks, signer=fleet.signer, store=store, clock=clock, log=log)
+    held = open_held_kicks(fleet.node)
+    return KickSending(held, signer=fleet.signer, store=store, clock=clock, log=log)
 
 
 def kick_texts(public: Path) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.fleet.wiring.exports import ExportsWiring
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.fleet import FleetWiring, open_held_kicks
 from localpuppet.fleet.wiring.inventory import InventoryWiring, NoteLog, lent
 from localpuppet.fleet.wiring.kicks import CycleWatch, kick_sending, kick_texts, warn_of_cycles
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
@@ -57,7 +57,7 @@ class PublishingWiring:
         except LocalpuppetError as error:
             note(f"the inventory does not hear of this run: {error}")
         try:
-            kicks = self._fleet.held_kicks.release(run.id)
+            kicks = open_held_kicks(self._fleet.node).release(run.id)
             if status.good or kicks:
                 self._publish_apart(kicks=kicks)
         except LocalpuppetError as error:
@@ -105,7 +105,7 @@ class PublishingWiring:
 
         outbox = self.outbox()
         payload = outbox.payload()
-        if payload is None and not self._fleet.held_kicks.are_there:
+        if payload is None and not open_held_kicks(self._fleet.node).are_there:
             return None
         news = None
         try:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.fleet import FleetWiring, open_held_kicks
 from localpuppet.fleet.wiring.settings import fleet_settings
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def puppet_calls(
         clock=fleet.node.clock,
     )
     return PuppetCalls(
-        triggers=TriggerCalls(sender, inventory=inventory, held=fleet.held_kicks),
+        triggers=TriggerCalls(sender, inventory=inventory, held=open_held_kicks(fleet.node)),
         inventory=inventory,
         exports=exports,
         keeper=keeper,

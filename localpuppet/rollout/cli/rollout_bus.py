@@ -12,8 +12,7 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_text import coloured, head, how_far, outcome
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.report import ELSEWHERE, INTERRUPTED, RolloutReport, show_counts
-from localpuppet.rollout.wiring.checkpoints import known_head, known_heads
-from localpuppet.rollout.wiring.rollout import RolloutWiring
+from localpuppet.rollout.wiring.checkpoints import FleetRollouts, known_head, known_heads
 
 SHOWN, MOST = 20, 500
 OVER = "over"
@@ -27,7 +26,7 @@ def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: b
         IntegrityError: The checkpoint is not trusted.
     """
     wanted = None if rollout is None else RolloutId.parse(rollout)
-    return show_head(run(known_head(RolloutWiring(node), wanted, owner)), as_json=as_json)
+    return show_head(run(known_head(FleetRollouts(node), wanted, owner)), as_json=as_json)
 
 
 def newer_heads(
@@ -41,7 +40,7 @@ def newer_heads(
     if not states:
         return {}
     try:
-        return run(RolloutWiring(node).newer_heads(states, _note))
+        return run(FleetRollouts(node).newer_heads(states, _note))
     except LocalpuppetError as error:
         _note(f"cannot tell whether interrupted rollouts continued elsewhere: {error}")
         return {}
@@ -85,7 +84,7 @@ def show_head(
 
 def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
     """List the rollouts that have a checkpoint."""
-    heads = run(known_heads(RolloutWiring(node), owner, most=MOST))
+    heads = run(known_heads(FleetRollouts(node), owner, most=MOST))
     told = [summary(one) for one in (heads if as_json else heads[:SHOWN])]
     if as_json:
         render.emit_json({"schema": 1, "of_the_bus": True, "rollouts": told})

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
     from localpuppet.rollout.execution.journal import RolloutJournal
     from localpuppet.rollout.execution.state import RolloutState
-    from localpuppet.rollout.wiring.rollout import RolloutWiring
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
 of_option = click.option(
     "--of",
@@ -24,7 +24,7 @@ of_option = click.option(
 
 
 def journal_here(
-    wiring: "RolloutWiring",
+    rollouts: "FleetRollouts",
     rollout: str | None,
     owner: str | None,
     *,
@@ -33,7 +33,7 @@ def journal_here(
     """Return the journal of a rollout of this machine; `None` if it has none.
 
     Args:
-        wiring: The parts of a rollout.
+        rollouts: The rollouts of this signer.
         rollout: Its id; the newest that matches `wanted` for `None`.
         owner: Its caller; `None` for this signer.
         wanted: Returns whether a rollout can be meant without an id.
@@ -42,12 +42,12 @@ def journal_here(
         InvalidInputError: The id or the name is invalid.
         StateError: A journal cannot be read.
     """
-    caller = wiring.caller if owner is None else SignerName.parse(owner).caller
+    caller = rollouts.caller if owner is None else SignerName.parse(owner).caller
     only = None if rollout is None else RolloutId.parse(rollout)
-    for one in wiring.journals.ids():
+    for one in rollouts.journals.ids():
         if only not in (None, one):
             continue
-        journal = wiring.journals.open(one)
+        journal = rollouts.journals.open(one)
         state = journal.state()
         if state.began.caller == caller and (only is not None or wanted(state)):
             return journal
@@ -72,12 +72,12 @@ def say_where_it_goes_on(
     from localpuppet.base.errors import InvalidInputError
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.execution.commands.command import RolloutCommand
-    from localpuppet.rollout.wiring.rollout import RolloutWiring
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
-    wiring = RolloutWiring(node)
+    rollouts = FleetRollouts(node)
     waits = word is RolloutCommand.CONTINUE
     journal = journal_here(
-        wiring,
+        rollouts,
         rollout,
         owner,
         wanted=lambda state: state.waits if waits else state.over is None,
@@ -86,7 +86,7 @@ def say_where_it_goes_on(
         state = journal.state()
         if state.over is not None:
             raise InvalidInputError(f"is over: {state.over.ending}", where=str(state.began.id))
-        if not run(wiring.elsewhere(journal)):
+        if not run(rollouts.elsewhere(journal)):
             raise InvalidInputError(
                 "no process controls it",
                 where=str(state.began.id),
@@ -94,11 +94,11 @@ def say_where_it_goes_on(
             )
         journal.close()
         rollout, journal = str(state.began.id), None
-    say(wiring, word, rollout, owner, journal=journal, about=about)
+    say(rollouts, word, rollout, owner, journal=journal, about=about)
 
 
 def say(
-    wiring: "RolloutWiring",
+    rollouts: "FleetRollouts",
     word: "RolloutCommand",
     rollout: str | None,
     owner: str | None,
@@ -109,7 +109,7 @@ def say(
     """Send a command to a rollout, and return the rollout's id.
 
     Args:
-        wiring: The parts of a rollout.
+        rollouts: The rollouts of this signer.
         word: The command.
         rollout: Its id; the newest for `None`.
         owner: Its caller; `None` for this signer.
@@ -127,10 +127,10 @@ def say(
     if journal is None:
         wanted = None if rollout is None else RolloutId.parse(rollout)
         whose = None if owner is None else SignerName.parse(owner)
-        return run(wiring.say(word, wanted, whose, about=about)).rollout
+        return run(rollouts.say(word, wanted, whose, about=about)).rollout
     state = journal.state()
     text = about(state)
-    said = SentCommand(word=word, caller=wiring.caller, machine=machine_name(), about=text)
+    said = SentCommand(word=word, caller=rollouts.caller, machine=machine_name(), about=text)
     run(_say_here(journal, said))
     journal.close()
     return state.began.id

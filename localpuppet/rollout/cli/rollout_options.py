@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from localpuppet.rollout.execution.events import RolloutBegan
     from localpuppet.rollout.execution.options import RolloutOptions
     from localpuppet.rollout.plans.check import Check
-    from localpuppet.rollout.wiring.rollout import RolloutWiring
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
 # The options that --failed-of takes from the earlier rollout.
 _TAKEN = (
@@ -208,7 +208,7 @@ def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
 
 
 def options_of_parent(
-    node: NodeWiring, wiring: "RolloutWiring", given: dict[str, Any]
+    node: NodeWiring, rollouts: "FleetRollouts", given: dict[str, Any]
 ) -> "tuple[RolloutOptions, RolloutBegan, frozenset[NodeName]]":
     """Return the options and first event of the `--failed-of` rollout, and the nodes to repeat.
 
@@ -221,7 +221,7 @@ def options_of_parent(
     if any(given[name] for name in _TAKEN):
         raise click.UsageError("--failed-of takes the options of the earlier rollout")
     parent = RolloutId.parse(given["parent"])
-    journal = wiring.journals.open(parent)
+    journal = rollouts.journals.open(parent)
     report = RolloutReport.of(journal.events(), taken=journal.taken)
     journal.close()
     if report.state.over is None:

@@ -196,9 +196,9 @@ def _row(
 
 
 def _journals(node: NodeWiring) -> "Journals":
-    from localpuppet.rollout.wiring.rollout import RolloutWiring
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
-    return RolloutWiring(node).journals
+    return FleetRollouts(node).journals
 
 
 def _journal(node: NodeWiring, rollout: str | None) -> "RolloutJournal":

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from localpuppet.rollout.execution.journal import RolloutJournal
     from localpuppet.rollout.execution.options import RolloutOptions
     from localpuppet.rollout.execution.selecting import Groups
-    from localpuppet.rollout.wiring.rollout import RolloutWiring
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
+    from localpuppet.rollout.wiring.rollout import RolloutController
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 _EXITS = """
@@ -77,22 +78,24 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.execution.events import RolloutBegan
-    from localpuppet.rollout.wiring.rollout import RolloutWiring
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
+    from localpuppet.rollout.wiring.rollout import RolloutController
 
-    wiring = RolloutWiring(node)
+    rollouts = FleetRollouts(node)
+    controller = RolloutController(node, rollouts)
     parent, nodes = None, None
     if given["parent"] is None:
         options = new_options(node, given)
     else:
-        options, parent, nodes = options_of_parent(node, wiring, given)
+        options, parent, nodes = options_of_parent(node, rollouts, given)
     with without_collector():
         found = selected(node, given, nodes)
-    approval = _approval(wiring, given["approve"], found.groups, options)
+    approval = _approval(rollouts, given["approve"], found.groups, options)
     if parent is not None and approval is None:
         approval = parent.approval  # the approved changes are one of its options
     began = RolloutBegan(
-        id=wiring.new_id(),
-        caller=wiring.caller,
+        id=rollouts.new_id(),
+        caller=rollouts.caller,
         groups=found.groups,
         options=options,
         title=found.title,
@@ -106,19 +109,19 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
         places=places(node, options.one_at_a_time_by, found.groups),
     )
     if parent is not None:
-        run(_give_back(wiring, parent.id))
-    return run(_begin(wiring, began, as_json=as_json))
+        run(_give_back(controller, rollouts, parent.id))
+    return run(_begin(controller, began, as_json=as_json))
 
 
 def _approval(
-    wiring: "RolloutWiring", digest: str | None, groups: "Groups", options: "RolloutOptions"
+    rollouts: "FleetRollouts", digest: str | None, groups: "Groups", options: "RolloutOptions"
 ) -> "Approval | None":
     """Return the approval that a digest names, if one is given, for the same plan."""
     from localpuppet.rollout.execution.approving import find, refuse_other
 
     if digest is None:
         return None
-    approval, approved = find(wiring.journals.states(), digest)
+    approval, approved = find(rollouts.journals.states(), digest)
     refuse_other(approved, groups, options)
     return approval
 
@@ -162,35 +165,38 @@ def resume_command(
     nodes must allow you `takeover`.
     """
     from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.rollout.wiring.rollout import RolloutWiring
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
+    from localpuppet.rollout.wiring.rollout import RolloutController
 
     wanted = None if rollout is None else RolloutId.parse(rollout)
     whose = None if owner is None else SignerName.parse(owner)
-    wiring = RolloutWiring(node)
-    return run(_resume(wiring, wanted, whose, commands=run_checks, as_json=as_json))
+    controller = RolloutController(node, FleetRollouts(node))
+    return run(_resume(controller, wanted, whose, commands=run_checks, as_json=as_json))
 
 
-async def _give_back(wiring: "RolloutWiring", parent: "RolloutId") -> None:
+async def _give_back(
+    controller: "RolloutController", rollouts: "FleetRollouts", parent: "RolloutId"
+) -> None:
     """Release the failed nodes that an earlier rollout kept on hold, as they will run again."""
-    journal = wiring.journals.open(parent)
+    journal = rollouts.journals.open(parent)
     over = journal.state().over
     if over is not None and over.kept:
-        await wiring.give_back(journal, lambda _: None)
+        await controller.give_back(journal, lambda _: None)
     journal.close()
 
 
-async def _begin(wiring: "RolloutWiring", began: "RolloutBegan", *, as_json: bool) -> int:
+async def _begin(controller: "RolloutController", began: "RolloutBegan", *, as_json: bool) -> int:
     from localpuppet.fleet.cli.progress import shown
     from localpuppet.rollout.cli.rollout_text import RolloutProgress
 
     observer = render.observer(quiet=as_json, title="asking whether all are ready")
     async with shown(observer):
-        journal = await wiring.begin(began, RolloutProgress(observer, time.monotonic).take)
+        journal = await controller.begin(began, RolloutProgress(observer, time.monotonic).take)
     return told(journal, as_json=as_json)
 
 
 async def _resume(
-    wiring: "RolloutWiring",
+    controller: "RolloutController",
     rollout: RolloutId | None,
     owner: SignerName | None,
     *,
@@ -203,7 +209,7 @@ async def _resume(
     observer = render.observer(quiet=as_json, title="asking whether all are ready")
     progress = RolloutProgress(observer, time.monotonic)
     async with shown(observer):
-        journal = await wiring.resume(
+        journal = await controller.resume(
             rollout, progress.take, replay=progress.replay, owner=owner, commands=commands
         )
     return told(journal, as_json=as_json)

@@ -37,26 +37,28 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
     from localpuppet.rollout.cli.rollout_text import outcome
     from localpuppet.rollout.execution.commands.command import RolloutCommand
     from localpuppet.rollout.execution.report import RolloutReport
-    from localpuppet.rollout.wiring.rollout import RolloutWiring
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
+    from localpuppet.rollout.wiring.rollout import RolloutController
 
-    wiring = RolloutWiring(node)
+    rollouts = FleetRollouts(node)
     journal = journal_here(
-        wiring,
+        rollouts,
         rollout,
         owner,
         wanted=lambda state: state.over is None or bool(state.over.kept),
     )
     here = journal
-    if journal is not None and not journal.taken and run(wiring.elsewhere(journal)):
+    if journal is not None and not journal.taken and run(rollouts.elsewhere(journal)):
         rollout, here = str(journal.state().began.id), None
     if journal is None or here is None or here.taken:
-        say(wiring, RolloutCommand.STOP, rollout, owner, journal=here)
+        say(rollouts, RolloutCommand.STOP, rollout, owner, journal=here)
         render.emit("stop requested: running nodes finish first")
         return 0
     over = here.state().over
     if over is not None and not (over.kept or over.left):
         raise InvalidInputError(f"is over: {over.ending}", where=str(here.state().began.id))
-    end = wiring.give_up if over is None else wiring.give_back
+    controller = RolloutController(node, rollouts)
+    end = controller.give_up if over is None else controller.give_back
     run(end(here, lambda _: None))
     report = RolloutReport.of(here.events(), taken=False)
     here.close()

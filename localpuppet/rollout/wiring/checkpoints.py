@@ -1,14 +1,137 @@
-"""Read the checkpoints of a caller's rollouts from the bus."""
+"""The rollouts of a signer: their journals on this machine, their checkpoints on the bus."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 
+from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
+from localpuppet.fleet.trust.policy import TAKEOVER
+from localpuppet.fleet.trust.policy_file import refusal
+from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
+from localpuppet.fleet.wiring.settings import peers
+from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
-from localpuppet.rollout.wiring.rollout import RolloutWiring
+from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
+from localpuppet.rollout.execution.commands.command import RolloutCommand
+from localpuppet.rollout.execution.commands.sending import CommandSender, look
+from localpuppet.rollout.execution.journal import RolloutJournal
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.state import RolloutState
+
+
+class FleetRollouts:
+    """The rollouts of this root's signer, and those of others that it may take over.
+
+    Args:
+        node: The settings of the root.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+        self.fleet = FleetWiring(node)
+
+    @cached_property
+    def journals(self) -> Journals:
+        """The journals of this machine."""
+        return Journals(self._node.settings.state / "rollouts")
+
+    @property
+    def caller(self) -> str:
+        """The caller id of this root's signer."""
+        return self.fleet.signer.name.caller
+
+    def new_id(self) -> RolloutId:
+        """Return the id of a rollout that begins now."""
+        newest = next(iter(self.journals.ids()), None)
+        return RolloutId.of(self._node.clock.now(), os.urandom(2).hex(), newest)
+
+    def heads(self, kv: KeyValue, owner: SignerName | None = None) -> RolloutCheckpoints:
+        """Return the checkpoints of a caller's rollouts; of this signer's for `None`."""
+        return RolloutCheckpoints(
+            kv,
+            signer=self.fleet.signer,
+            verifier=self.fleet.verifier,
+            denied=self.denied,
+            owner=owner,
+        )
+
+    def denied(self, caller: SignerName) -> str:
+        """Return why a signer may not take rollouts over here; empty if they may."""
+        try:
+            return refusal(peers(self._node).policy, caller, TAKEOVER)
+        except LocalpuppetError as error:
+            return str(error)
+
+    async def say(
+        self,
+        word: RolloutCommand,
+        rollout: RolloutId | None,
+        owner: SignerName | None,
+        *,
+        about: Callable[[RolloutState], str],
+    ) -> RolloutCheckpoint:
+        """Send a command to the controller of a rollout on another machine.
+
+        Args:
+            word: The command.
+            rollout: The rollout; the newest that is running for `None`.
+            owner: The caller of the rollout; `None` for this signer.
+            about: Returns what the command refers to, from the state in the checkpoint.
+
+        Returns:
+            The checkpoint that named the controller.
+
+        Raises:
+            InvalidInputError: There is no such rollout, or the controller rejected the command.
+            UnavailableError: The bus is unreachable, or the controller did not reply.
+            IntegrityError: The checkpoint is not trusted.
+        """
+        async with self.fleet.connected() as kv:
+            heads = self.heads(kv, owner)
+            found = await look(heads, rollout, word)
+            speaker = CommandSender(
+                kv,
+                signer=self.fleet.signer,
+                verifier=self.fleet.verifier,
+                clock=self._node.clock,
+                machine=machine_name(),
+            )
+            events = [event for _, event in found.head.events]
+            text = about(RolloutState.of(events)) if events else ""
+            await speaker.say(word, owner=heads.owner, to=found, about=text)
+        return found.head
+
+    async def elsewhere(self, journal: RolloutJournal) -> bool:
+        """Return whether a rollout with a journal here continued on another machine."""
+        return bool(await self.newer_heads([journal.state()], lambda _: None))
+
+    async def newer_heads(
+        self, states: Iterable[RolloutState], note: Callable[[str], None]
+    ) -> dict[RolloutId, RolloutCheckpoint]:
+        """Return the checkpoints of rollouts that continued on other machines.
+
+        Args:
+            states: The states of these rollouts by the journals of this machine.
+            note: Receives why a checkpoint is rejected.
+        """
+        found = {}
+        async with self.fleet.connected() as kv:
+            for state in states:
+                rollout, owner = state.began.id, SignerName.parse_caller(state.began.caller)
+                try:
+                    kept = await self.heads(kv, owner).read(rollout)
+                except (RefusedError, IntegrityError, InvalidInputError) as error:
+                    note(f"rollout {rollout}: cannot tell whether it continued elsewhere: {error}")
+                    continue
+                if kept is not None and kept.head.epoch > state.epoch:
+                    found[rollout] = kept.head
+        return found
 
 
 async def known_head(
-    wiring: RolloutWiring, rollout: RolloutId | None, owner: SignerName
+    rollouts: FleetRollouts, rollout: RolloutId | None, owner: SignerName
 ) -> RolloutCheckpoint:
     """Return the checkpoint of a rollout; of the newest that can be resumed for `None`.
 
@@ -16,15 +139,15 @@ async def known_head(
         InvalidInputError: The bus does not have it.
         IntegrityError: The checkpoint is not trusted.
     """
-    async with wiring.fleet.connected() as kv:
-        heads = wiring.heads(kv, owner)
+    async with rollouts.fleet.connected() as kv:
+        heads = rollouts.heads(kv, owner)
         found = None if rollout is None else await heads.read(rollout)
         return (found or await heads.find(rollout)).head
 
 
 async def known_heads(
-    wiring: RolloutWiring, owner: SignerName, *, most: int
+    rollouts: FleetRollouts, owner: SignerName, *, most: int
 ) -> Sequence[RolloutCheckpoint]:
     """Return the trusted checkpoints of a caller, the newest rollouts first, up to `most`."""
-    async with wiring.fleet.connected() as kv:
-        return await wiring.heads(kv, owner).all(most=most)
+    async with rollouts.fleet.connected() as kv:
+        return await rollouts.heads(kv, owner).all(most=most)

@@ -187,11 +187,11 @@ def _staged(node: NodeWiring) -> "StagedReleases":
 
 def _rollouts(node: NodeWiring) -> "tuple[Journals, RemoteRollouts]":
     """Return the journals of the rollouts of this machine, and the rollouts on other machines."""
-    from localpuppet.rollout.wiring.rollout import RolloutWiring
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
     from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
 
-    wiring = RolloutWiring(node)
-    return wiring.journals, RemoteRollouts(wiring.heads)
+    rollouts = FleetRollouts(node)
+    return rollouts.journals, RemoteRollouts(rollouts.heads)
 
 
 @contextmanager
