@@ -5,4 +5,5 @@ one that uses the bus raises `UnavailableError` if the bus does not answer in ti
 
 packages: `agent`, `bus`, `cli`, `exports`, `inventory`, `leases`, `requests`, `roles`, `settings`,
     `triggers`, `trust`, `wiring`.
+converts: `records`.
 """
