@@ -64,7 +64,7 @@ class Told:
         return public_pem(self._key.public_key())
 
     async def present(self, number: int, **more: Any) -> None:  # noqa: ANN401 - fields of presence
-        """Have a node say how it is; one in ten failed, by one of twenty mistakes."""
+        """Have a node say how it is; one in ten failed, by one of twenty failure causes."""
         node = self.nodes[number]
         fault = {"error": f"Could not find {number % 20}", "resource": "", "place": "init.pp:3"}
         failed = {"outcome": "failed", "category": "no_report", "fault": fault}

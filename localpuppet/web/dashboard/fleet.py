@@ -24,7 +24,7 @@ from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyV
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, told_of
-from localpuppet.web.dashboard.row import NOT_TRUSTED, SILENT, NodeRow
+from localpuppet.web.dashboard.row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.web.dashboard.run_results import KEPT, RunResult
 
 # Nodes of a dashboard; else a client with write access to presence could fill the memory.
@@ -47,14 +47,14 @@ class FleetUpdate:
         rows: Changed nodes.
         ended: Ends of runs.
         gone: Nodes that were forgotten.
-        as_of: When the bus last answered.
+        last_updated: When the bus last answered.
         told: Changed reports of nodes about rollouts.
     """
 
     rows: tuple[NodeRow, ...]
     ended: tuple[RunResult, ...]
     gone: tuple[str, ...]
-    as_of: float | None
+    last_updated: float | None
     told: Mapping[str, tuple[NodeRolloutReport, ...]]
 
 
@@ -63,7 +63,7 @@ class Fleet:
 
     Args:
         rows: The rows from the memory.
-        as_of: When the bus last answered, from the memory.
+        last_updated: When the bus last answered, from the memory.
         believe: Verifies and returns a signed presence entry.
         now: Seconds since 1970, UTC.
         holding: Reports of nodes about rollouts that hold them, from the memory.
@@ -76,7 +76,7 @@ class Fleet:
         self,
         rows: Iterable[NodeRow],
         *,
-        as_of: float | None,
+        last_updated: float | None,
         believe: Believe,
         now: Callable[[], float],
         holding: Mapping[str, tuple[NodeRolloutReport, ...]] = MappingProxyType({}),
@@ -97,7 +97,7 @@ class Fleet:
         self._waiting: dict[str, KeyValueEntry] = {}
         self._behind = asyncio.Event()
         self.revision = 0
-        self.as_of = as_of
+        self.last_updated = last_updated
         self.away = "the bus was not asked yet"
 
     @property
@@ -123,9 +123,9 @@ class Fleet:
         if isinstance(change, KeyListing):
             there = {entry.key.removeprefix(PRESENCE) for entry in change.entries}
             for name in self._rows.keys() - there:
-                self._silent(name)
+                self._mark_unresponsive(name)
         elif isinstance(change, KeyRemoval):
-            self._silent(change.key.removeprefix(PRESENCE))
+            self._mark_unresponsive(change.key.removeprefix(PRESENCE))
         if not self._behind.is_set():
             self._catch_up()
 
@@ -137,7 +137,7 @@ class Fleet:
             waiting = self._waiting.get(name)
             newest = waiting.revision if waiting else self._revisions.get(name, 0)
             if newest <= listing.revision:
-                self._silent(name)
+                self._mark_unresponsive(name)
 
     async def keep_up(self) -> None:
         """Verify waiting entries for ever, with pauses for other tasks."""
@@ -157,7 +157,7 @@ class Fleet:
 
     def answered(self) -> None:
         """Note that the bus answered."""
-        self.as_of = self._now()
+        self.last_updated = self._now()
         if self.away:
             self.away = ""
             self._wake("")
@@ -183,14 +183,16 @@ class Fleet:
         for name, found in roles.items():
             if name in self._rows or len(self._rows) < MAX_NODES:
                 row = self._rows.get(name, NodeRow(node=name))
-                self._put(replace(row, roles=found, listed=True))
+                self._put(replace(row, roles=found, in_inventory=True))
         oldest = self._now() - KEPT
         for name in [name for name in self._rows if name not in all_]:
             row = self._rows[name]
-            if row.state == SILENT and (row.listed or (row.heard or 0.0) < oldest):
+            if row.state == UNRESPONSIVE and (
+                row.in_inventory or (row.received_at or 0.0) < oldest
+            ):
                 self._forget(name)
-            elif row.listed:
-                self._put(replace(row, roles=(), listed=False))
+            elif row.in_inventory:
+                self._put(replace(row, roles=(), in_inventory=False))
 
     def news(self) -> FleetUpdate:
         """Return the changes since `written`."""
@@ -198,7 +200,7 @@ class Fleet:
             rows=tuple(self._rows[name] for name in self._dirty),
             ended=tuple(self._ended.values()),
             gone=tuple(self._gone),
-            as_of=self.as_of,
+            last_updated=self.last_updated,
             told={name: self._rollouts.get(name, ()) for name in self._told_anew},
         )
 
@@ -268,7 +270,7 @@ class Fleet:
         strangers = (
             name
             for name, other in self._rows.items()
-            if other.state == NOT_TRUSTED and not other.listed
+            if other.state == NOT_TRUSTED and not other.in_inventory
         )
         stranger = next(strangers, None)
         if stranger is None:
@@ -277,16 +279,16 @@ class Fleet:
         self._forget(stranger)
         return True
 
-    def _silent(self, name: str) -> None:
+    def _mark_unresponsive(self, name: str) -> None:
         self._revisions.pop(name, None)
         self._waiting.pop(name, None)
         row = self._rows.get(name)
-        if row is None or row.state == SILENT:
+        if row is None or row.state == UNRESPONSIVE:
             return
-        if row.state == NOT_TRUSTED and not row.listed:
+        if row.state == NOT_TRUSTED and not row.in_inventory:
             self._forget(name)  # the entry was never verified
         else:
-            self._put(replace(row, state=SILENT, cause=""))
+            self._put(replace(row, state=UNRESPONSIVE, cause=""))
 
     def _forget(self, name: str) -> None:
         self.standing.forget(name)

@@ -187,7 +187,7 @@ class FleetFeeder:
                 news.rows,
                 news.ended,
                 gone=news.gone,
-                as_of=news.as_of,
+                last_updated=news.last_updated,
                 told=news.told,
             )
         except StateError as error:

@@ -130,9 +130,9 @@ class NodeLists:
         names = await self._kept.inventory.names(asked.q)
         media, written = exporting.FORMS[form]
         rows = await list_.rows(asked, names)
-        as_of = self._kept.fleet.as_of
+        last_updated = self._kept.fleet.last_updated
         # Ten thousand rows take long to write: others have their turn meanwhile.
-        text = await asyncio.to_thread(lambda: written(list_.table(rows), as_of))
+        text = await asyncio.to_thread(lambda: written(list_.table(rows), last_updated))
         headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 

@@ -42,7 +42,7 @@ SPARE, PAGES = 16_384, 1_000
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
-_VERSION = 3
+_VERSION = 4
 _DAMAGED = "move it away: the memory starts again"
 _TABLES = (
     run_table.TABLES
@@ -134,7 +134,7 @@ class DashboardStore:
                 f"holds a damaged row: {error}", where=str(self._database.path), hint=_DAMAGED
             ) from error
 
-    def as_of(self) -> float | None:
+    def last_updated(self) -> float | None:
         """Return when the bus last answered: seconds since 1970; `None` if never."""
         with self._database.snapshot() as connection:
             row = connection.execute("SELECT as_of FROM state").fetchone()
@@ -146,7 +146,7 @@ class DashboardStore:
         ended: Iterable[RunResult],
         *,
         gone: Iterable[str] = (),
-        as_of: float | None = None,
+        last_updated: float | None = None,
         told: Mapping[str, Sequence[NodeRolloutReport]] = MappingProxyType({}),
     ) -> None:
         """Write changes in one transaction.
@@ -155,7 +155,7 @@ class DashboardStore:
             rows: Changed nodes.
             ended: Ends of runs; known and very old ones are ignored.
             gone: Nodes to forget; their runs stay.
-            as_of: When the bus last answered; `None` keeps the old value.
+            last_updated: When the bus last answered; `None` keeps the old value.
             told: Changed reports of nodes about rollouts.
         """
         days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)
@@ -171,8 +171,8 @@ class DashboardStore:
                     _count(connection, one)
             for node, all_told in told.items():
                 reported_table.write(connection, node, all_told, now=self._now())
-            if as_of is not None:
-                connection.execute("UPDATE state SET as_of = ?", (as_of,))
+            if last_updated is not None:
+                connection.execute("UPDATE state SET as_of = ?", (last_updated,))
             while _bytes(connection) > self._most_bytes:
                 if not run_table.take_away(connection, most=self._together):
                     break
@@ -212,7 +212,11 @@ class DashboardStore:
             return {(hour, Kind(kind)): runs for hour, kind, runs in found}
 
     def faults(self) -> Mapping[str, tuple[float, float]]:
-        """Return when each failure was first and last seen: Unix times by `NodeRow.fault`."""
+        """Return when each failure cause was first and last seen.
+
+        Returns:
+            `NodeRow.failure_cause` → two times, seconds since 1970.
+        """
         with self._database.snapshot() as connection:
             found = connection.execute("SELECT fault, first, last FROM faults")
             return {fault: (first, last) for fault, first, last in found}

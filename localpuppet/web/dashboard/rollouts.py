@@ -161,11 +161,11 @@ class Rollouts:
             journal = self._journals.open(rollout)
             stamp = _stamp(journal)
             known = self._known.get(rollout)
-            if known is not None and known[0] == stamp and known[1].ended is not None:
+            if known is not None and known[0] == stamp and known[1].finished_at is not None:
                 return known[1]
             row = RolloutRow.of(_report(journal))
         except LocalpuppetError as error:
-            return RolloutRow(id=str(rollout), state=DAMAGED, why=str(error))
+            return RolloutRow(id=str(rollout), state=DAMAGED, reason=str(error))
         self._known[rollout] = stamp, row
         return row
 
@@ -181,7 +181,7 @@ class Rollouts:
         if (theirs := report_of(head)) is not None:
             mine = RolloutRow.of(theirs)
         row = mine or RolloutRow(id=str(head.rollout), state=ELSEWHERE)
-        return replace(row, state=ELSEWHERE, why=_told(head))
+        return replace(row, state=ELSEWHERE, reason=_told(head))
 
 
 def _told(head: RolloutCheckpoint) -> str:

@@ -25,7 +25,7 @@ class RunResult:
         kind: The result.
         app: The release.
         why: The reason, one line, or empty.
-        fault: The failure key, see `NodeRow.fault`, or empty.
+        fault: The failure key, see `NodeRow.failure_cause`, or empty.
     """
 
     node: str
@@ -39,16 +39,16 @@ class RunResult:
     @classmethod
     def of(cls, row: NodeRow) -> "RunResult | None":
         """Return the end of a node's last run, or `None`."""
-        if row.ended is None or not row.run:
+        if row.finished_at is None or not row.run:
             return None
         return cls(
             node=row.node,
             run=row.run,
-            at=row.ended,
-            kind=row.kind,
+            at=row.finished_at,
+            kind=row.outcome,
             app=row.app,
-            why=row.why,
-            fault=row.fault,
+            why=row.reason,
+            fault=row.failure_cause,
         )
 
 

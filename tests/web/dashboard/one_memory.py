@@ -24,7 +24,9 @@ def memory_of(directory: Path, *, now: float = NOW) -> DashboardStore:
 
 
 def rows(second: int) -> list[NodeRow]:
-    return [NodeRow(node=node, why=f"in second {second}", ended=NOW + second) for node in NODES]
+    return [
+        NodeRow(node=node, reason=f"in second {second}", finished_at=NOW + second) for node in NODES
+    ]
 
 
 def ends(second: int) -> list[RunResult]:
@@ -42,7 +44,7 @@ def main() -> None:
     memory = memory_of(Path(sys.argv[1]))
     memory.begin()
     for second in range(SECONDS):
-        memory.write(rows(second), ends(second), as_of=NOW + second)
+        memory.write(rows(second), ends(second), last_updated=NOW + second)
         tell(str(second))
     later = memory_of(Path(sys.argv[1]), now=NOW + 92 * DAY)
     while later.prune():

@@ -166,7 +166,7 @@ class Site:
         self.memory = DashboardStore(self.directory / "web" / "fleet.sqlite", now=self.now)
         self.fleet = Fleet(
             [],
-            as_of=None,
+            last_updated=None,
             holding=self.memory.holding(),
             believe=lambda _, token: json.loads(token),
             now=self.now,
@@ -206,7 +206,9 @@ class Site:
     def remember(self) -> None:
         """Write down what is new."""
         news = self.fleet.news()
-        self.memory.write(news.rows, news.ended, gone=news.gone, as_of=news.as_of, told=news.told)
+        self.memory.write(
+            news.rows, news.ended, gone=news.gone, last_updated=news.last_updated, told=news.told
+        )
         self.fleet.written(news)
 
     def list_(self, *entries: InventoryEntry) -> None:

@@ -24,18 +24,18 @@ def rows(site: Site) -> dict[str, str]:
     return {row.node: row.state for row in site.fleet.rows}
 
 
-def test_a_node_that_is_gone_is_silent_and_keeps_its_last_run(site: Site) -> None:
+def test_a_node_that_is_gone_is_unresponsive_and_keeps_its_last_run(site: Site) -> None:
     site.tell(status("a", site.now(), last={"outcome": "changed"}))
     site.leave("a")
     row = site.fleet.row("a")
     assert row is not None
-    assert (row.state, row.kind) == ("silent", Kind.CHANGED)
+    assert (row.state, row.outcome) == ("unresponsive", Kind.CHANGED)
 
 
 def test_a_listing_misses_who_is_not_in_it_unless_he_came_after(site: Site) -> None:
     site.tell(status("a", site.now()), status("b", site.now()))
     site.fleet.miss(KeyListing(entries=(), revision=1))
-    assert rows(site) == {"a": "silent", "b": "idle"}
+    assert rows(site) == {"a": "unresponsive", "b": "idle"}
 
 
 def test_another_store_with_lower_revisions_is_believed(site: Site) -> None:
@@ -43,7 +43,7 @@ def test_another_store_with_lower_revisions_is_believed(site: Site) -> None:
     site.tell(status("a", site.now()), status("b", site.now()))
     site.revision = 1
     site.listing(status("a", site.now(), state="applying"))
-    assert rows(site) == {"a": "applying", "b": "silent"}
+    assert rows(site) == {"a": "applying", "b": "unresponsive"}
 
 
 def test_an_end_is_news_once_and_until_it_was_written(site: Site) -> None:
@@ -76,10 +76,13 @@ def test_while_the_disk_refuses_no_node_fills_the_memory(
 def test_a_fleet_that_comes_back_remembers_how_it_was(site: Site) -> None:
     site.tell(status("a", site.now(), last={"outcome": "failed"}))
     again = Fleet(
-        site.memory.rows(), as_of=site.memory.as_of(), believe=lambda *_: {}, now=site.now
+        site.memory.rows(),
+        last_updated=site.memory.last_updated(),
+        believe=lambda *_: {},
+        now=site.now,
     )
-    assert [(row.node, row.kind) for row in again.rows] == [("a", Kind.FAILED)]
-    assert again.as_of == site.now()
+    assert [(row.node, row.outcome) for row in again.rows] == [("a", Kind.FAILED)]
+    assert again.last_updated == site.now()
     assert again.away
 
 
@@ -143,12 +146,12 @@ def test_the_inventory_adds_roles_and_takes_away_who_was_forgotten(site: Site) -
     assert {row.node: row.roles for row in site.fleet.rows} == {"a": ()}
 
 
-def test_a_node_that_was_silent_for_long_is_forgotten(site: Site) -> None:
+def test_a_node_that_was_unresponsive_for_long_is_forgotten(site: Site) -> None:
     site.tell(status("a", site.now()))
     site.leave("a")
     site.clock.advance(KEPT - 1)
     site.list_()
-    assert rows(site) == {"a": "silent"}
+    assert rows(site) == {"a": "unresponsive"}
     site.clock.advance(2)
     site.list_()
     assert rows(site) == {}
@@ -186,7 +189,7 @@ async def test_what_waits_of_a_store_is_forgotten_with_it(
     for _ in range(3):
         await asyncio.sleep(0)
     keeping.cancel()
-    assert rows(site) == {"a": "silent"}
+    assert rows(site) == {"a": "unresponsive"}
 
 
 async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Site) -> None:
@@ -200,7 +203,7 @@ async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Sit
 
 def test_who_is_far_behind_looks_at_everything(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 3)
-    fleet = Fleet([], as_of=None, believe=lambda *_: {}, now=site.now)
+    fleet = Fleet([], last_updated=None, believe=lambda *_: {}, now=site.now)
     fleet.answered()
     for number in range(4):
         fleet.listed({f"n{number}": ()}, all_=[f"n{other}" for other in range(4)])

@@ -41,7 +41,7 @@ class Hearing:
         self.memory = DashboardStore(directory / "fleet.sqlite", now=self.now)
         self.fleet = Fleet(
             [],
-            as_of=None,
+            last_updated=None,
             believe=lambda name, token: believe(self.verifier, name, token),
             now=self.now,
         )
@@ -147,9 +147,9 @@ async def test_roles_come_from_the_view_whoever_writes_it(hearing: Hearing, tmp_
         token = signed(WEB, said)
         arrived = ReceivedEntry(node=said.node, token=token, found=said, revision=3)
         agents.take([arrived], revision=3)
-        await hearing.until("silent")
+        await hearing.until("unresponsive")
     (row,) = hearing.memory.rows()
-    assert (row.roles, row.listed) == (("web",), True)
+    assert (row.roles, row.in_inventory) == (("web",), True)
     agents.close()
 
 

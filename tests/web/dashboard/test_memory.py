@@ -21,7 +21,9 @@ from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
 HOLD = HoldView(owner="alice", reason="x", until=None)
-ROW = NodeRow(node="a.example.com", kind=Kind.FAILED, ended=NOW, holds=(HOLD,), roles=("web",))
+ROW = NodeRow(
+    node="a.example.com", outcome=Kind.FAILED, finished_at=NOW, holds=(HOLD,), roles=("web",)
+)
 
 
 def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunResult:
@@ -49,12 +51,12 @@ def test_what_was_written_is_there_for_the_next_one(
     memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
-    memory.write([ROW, NodeRow(node="b")], [ended(NOW)], as_of=NOW)
+    memory.write([ROW, NodeRow(node="b")], [ended(NOW)], last_updated=NOW)
     memory.write([], [], gone=["b"])
     assert file.stat().st_mode & 0o777 == 0o600
     # Not closed: as after a kill -9.
     again = DashboardStore(file, now=now)
-    assert (again.rows(), again.as_of()) == ([ROW], NOW)
+    assert (again.rows(), again.last_updated()) == ([ROW], NOW)
     assert again.run("a", run_id(NOW)) == ended(NOW)
 
 

@@ -82,7 +82,7 @@ def test_a_change_is_there_without_a_reload(browser: Browser, site: Site) -> Non
     # The overview counts it, and so does the node's own page.
     browser.go("/nodes/new01")
     browser.served.do(site.leave, "new01")
-    browser.until("return document.querySelector('#node .state').textContent === 'silent'")
+    browser.until("return document.querySelector('#node .state').textContent === 'unresponsive'")
     assert browser.problems() == []
 
 
