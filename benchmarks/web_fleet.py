@@ -126,13 +126,15 @@ def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
                 node=node,
                 run=run_id(at),
                 at=at,
-                kind=kind,
+                outcome=kind,
                 app=f"{ROLES[number % 5]}/tags/r{step // 300}",
-                why="",
+                reason="",
             )
             if kind is Kind.FAILED:
                 one = replace(
-                    one, why=f"{number % 7} resources failed", fault=f"{number % 20:016x}"
+                    one,
+                    reason=f"{number % 7} resources failed",
+                    failure_cause=f"{number % 20:016x}",
                 )
             yield one
 

@@ -147,7 +147,7 @@ class NodeLists:
         return chosen(self._kept.fleet.standing, asked, names=names, now=self._now())
 
     async def _failures(self, asked: ListQuery, names: Names) -> Sequence[Any]:
-        seen = await asyncio.to_thread(self._kept.memory.faults)
+        seen = await asyncio.to_thread(self._kept.memory.failures)
         return failures(self._kept.fleet.standing, asked, names=names, seen=seen)
 
     async def _releases(self, asked: ListQuery, names: Names) -> Sequence[Any]:

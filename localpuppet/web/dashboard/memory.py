@@ -2,8 +2,8 @@
 
 The file is `web/fleet.sqlite` in the state directory.
 
-- A failure is kept as long as its runs; at most `MOST_FAULTS` in total (the last seen), and
-  `MOST_FAULTS_OF_ONE` that one node was the first to report.
+- A failure is kept as long as its runs; at most `MOST_FAILURES` in total (the last seen), and
+  `MOST_FAILURES_OF_NODE` that one node was the first to report.
 - A run is kept once, as first reported, until `KEPT` seconds after its day.
 - A node has at most `run_table.MOST_A_DAY` runs a day. If more than `MOST_BYTES` are in use, the
   oldest runs of all nodes are deleted first.
@@ -31,8 +31,8 @@ from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 
 FILE = Path("web", "fleet.sqlite")
-MOST_FAULTS = 5_000
-MOST_FAULTS_OF_ONE = 100
+MOST_FAILURES = 5_000
+MOST_FAILURES_OF_NODE = 100
 MOST_BYTES = 4 * 2**30
 # Runs that are taken away together: a writer waits for that.
 TOGETHER = 10_000
@@ -50,13 +50,13 @@ _TABLES = (
     + """
 CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS hours (
-    hour INTEGER NOT NULL, kind TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, kind)
+    hour INTEGER NOT NULL, outcome TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, outcome)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS faults (
-    fault TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL, node TEXT NOT NULL
+CREATE TABLE IF NOT EXISTS failures (
+    failure_cause TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL, node TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS faults_of_one ON faults (node, last);
-CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, as_of REAL) STRICT;
+CREATE INDEX IF NOT EXISTS failures_of_node ON failures (node, last);
+CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, last_updated REAL) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL);
 """
 )
@@ -137,7 +137,7 @@ class DashboardStore:
     def last_updated(self) -> float | None:
         """Return when the bus last answered: seconds since 1970; `None` if never."""
         with self._database.snapshot() as connection:
-            row = connection.execute("SELECT as_of FROM state").fetchone()
+            row = connection.execute("SELECT last_updated FROM state").fetchone()
         return None if row[0] is None else float(row[0])
 
     def write(
@@ -172,7 +172,7 @@ class DashboardStore:
             for node, all_told in told.items():
                 reported_table.write(connection, node, all_told, now=self._now())
             if last_updated is not None:
-                connection.execute("UPDATE state SET as_of = ?", (last_updated,))
+                connection.execute("UPDATE state SET last_updated = ?", (last_updated,))
             while _bytes(connection) > self._most_bytes:
                 if not run_table.take_away(connection, most=self._together):
                     break
@@ -207,26 +207,26 @@ class DashboardStore:
         """
         with self._database.snapshot() as connection:
             found = connection.execute(
-                "SELECT hour, kind, runs FROM hours WHERE hour >= ?", (int(since // HOUR),)
+                "SELECT hour, outcome, runs FROM hours WHERE hour >= ?", (int(since // HOUR),)
             )
-            return {(hour, Kind(kind)): runs for hour, kind, runs in found}
+            return {(hour, Kind(outcome)): runs for hour, outcome, runs in found}
 
-    def faults(self) -> Mapping[str, tuple[float, float]]:
+    def failures(self) -> Mapping[str, tuple[float, float]]:
         """Return when each failure cause was first and last seen.
 
         Returns:
             `NodeRow.failure_cause` → two times, seconds since 1970.
         """
         with self._database.snapshot() as connection:
-            found = connection.execute("SELECT fault, first, last FROM faults")
-            return {fault: (first, last) for fault, first, last in found}
+            found = connection.execute("SELECT failure_cause, first, last FROM failures")
+            return {cause: (first, last) for cause, first, last in found}
 
-    def told(self) -> list[ReportedRollout]:
+    def reported_rollouts(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported, newest first."""
         with self._database.snapshot() as connection:
             return reported_table.all_(connection, now=self._now())
 
-    def told_of(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
+    def rollout_reports(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
         """Return the reports about a rollout by node; see `reported_table.of_rollout`."""
         with self._database.snapshot() as connection:
             return reported_table.of_rollout(connection, rollout)
@@ -250,11 +250,11 @@ class DashboardStore:
                 oldest = min(oldest, left * DAY)
             connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
             reported_table.take_away(connection, oldest=oldest)
-            connection.execute("DELETE FROM faults WHERE last < ?", (oldest,))
+            connection.execute("DELETE FROM failures WHERE last < ?", (oldest,))
             connection.execute(
-                "DELETE FROM faults WHERE fault NOT IN"
-                " (SELECT fault FROM faults ORDER BY last DESC LIMIT ?)",
-                (MOST_FAULTS,),
+                "DELETE FROM failures WHERE failure_cause NOT IN"
+                " (SELECT failure_cause FROM failures ORDER BY last DESC LIMIT ?)",
+                (MOST_FAILURES,),
             )
         return (away > 0 and left == first) or self._give_back()
 
@@ -274,19 +274,20 @@ class DashboardStore:
 
 def _count(connection: Connection, one: RunResult) -> None:
     connection.execute(
-        "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, kind) DO UPDATE SET runs = runs + 1",
-        (int(one.at // HOUR), str(one.kind)),
+        "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, outcome) DO UPDATE"
+        " SET runs = runs + 1",
+        (int(one.at // HOUR), str(one.outcome)),
     )
-    if one.fault:
+    if one.failure_cause:
         connection.execute(
-            "INSERT INTO faults VALUES (?1, ?2, ?2, ?3) ON CONFLICT (fault) DO UPDATE"
+            "INSERT INTO failures VALUES (?1, ?2, ?2, ?3) ON CONFLICT (failure_cause) DO UPDATE"
             " SET first = min(first, ?2), last = max(last, ?2)",
-            (one.fault, one.at, one.node),
+            (one.failure_cause, one.at, one.node),
         )
         connection.execute(
-            "DELETE FROM faults WHERE fault IN (SELECT fault FROM faults WHERE node = ?"
-            " ORDER BY last DESC LIMIT -1 OFFSET ?)",
-            (one.node, MOST_FAULTS_OF_ONE),
+            "DELETE FROM failures WHERE failure_cause IN (SELECT failure_cause FROM failures"
+            " WHERE node = ? ORDER BY last DESC LIMIT -1 OFFSET ?)",
+            (one.node, MOST_FAILURES_OF_NODE),
         )
 
 

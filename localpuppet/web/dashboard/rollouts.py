@@ -37,11 +37,11 @@ _Stamp = tuple[float, ...]
 class NodeReports(Protocol):
     """Reports of nodes about rollouts."""
 
-    def told(self) -> list[ReportedRollout]:
+    def reported_rollouts(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported."""
         ...
 
-    def told_of(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
+    def rollout_reports(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
         """Return the reports about a rollout, each with the node's name."""
         ...
 
@@ -89,7 +89,9 @@ class Rollouts:
         known = [
             self._overtaken(rows.get(one), heads[one]) if one in heads else rows[one] for one in ids
         ]
-        theirs = (one for one in self._nodes.told() if one.rollout not in here | heads.keys())
+        theirs = (
+            one for one in self._nodes.reported_rollouts() if one.rollout not in here | heads.keys()
+        )
         return [*known, *map(RolloutRow.of_nodes, theirs)]
 
     def shown(self, rollout: RolloutId) -> RolloutView:
@@ -102,9 +104,13 @@ class Rollouts:
         head = self._elsewhere.heads.get(rollout)
         here = rollout in self._journals.ids()
         if head is None and not here:
-            told = next((one for one in self._nodes.told() if one.rollout == rollout), None)
+            told = next(
+                (one for one in self._nodes.reported_rollouts() if one.rollout == rollout), None
+            )
             if told is not None:
-                return RolloutView(row=RolloutRow.of_nodes(told), told=self._nodes.told_of(told))
+                return RolloutView(
+                    row=RolloutRow.of_nodes(told), told=self._nodes.rollout_reports(told)
+                )
         mine = self._row(rollout) if here else None
         if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
             return RolloutView(row=self._overtaken(mine, head))

@@ -22,19 +22,19 @@ class RunResult:
         node: The node.
         run: Its id.
         at: The time, seconds since 1970, UTC.
-        kind: The result.
+        outcome: The result.
         app: The release.
-        why: The reason, one line, or empty.
-        fault: The failure key, see `NodeRow.failure_cause`, or empty.
+        reason: The reason, one line, or empty.
+        failure_cause: The key of its failure cause, see `NodeRow.failure_cause`, or empty.
     """
 
     node: str
     run: str
     at: float
-    kind: Kind
+    outcome: Kind
     app: str
-    why: str
-    fault: str = ""
+    reason: str
+    failure_cause: str = ""
 
     @classmethod
     def of(cls, row: NodeRow) -> "RunResult | None":
@@ -45,10 +45,10 @@ class RunResult:
             node=row.node,
             run=row.run,
             at=row.finished_at,
-            kind=row.outcome,
+            outcome=row.outcome,
             app=row.app,
-            why=row.reason,
-            fault=row.failure_cause,
+            reason=row.reason,
+            failure_cause=row.failure_cause,
         )
 
 

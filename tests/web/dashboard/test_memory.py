@@ -27,7 +27,7 @@ ROW = NodeRow(
 
 
 def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunResult:
-    return RunResult(node=node, run=run_id(at), at=at, kind=kind, app="web/tags/r1", why="")
+    return RunResult(node=node, run=run_id(at), at=at, outcome=kind, app="web/tags/r1", reason="")
 
 
 class Clock:
@@ -81,7 +81,7 @@ def test_a_run_is_found_by_its_id_alone(memory: DashboardStore) -> None:
 def test_a_run_is_kept_once_as_it_was_told_first(memory: DashboardStore) -> None:
     one = ended(NOW)
     for kind in (Kind.CHANGED, Kind.FAILED):
-        memory.write([], [replace(one, kind=kind)])
+        memory.write([], [replace(one, outcome=kind)])
     assert memory.runs("a", limit=9) == [one]
     assert memory.hours(NOW) == {(int(NOW // HOUR), Kind.CHANGED): 1}
 
@@ -108,14 +108,14 @@ def test_what_is_too_old_goes_and_never_comes_back(tmp_path: Path, now: Clock) -
 def test_a_clock_that_is_wrong_for_an_hour_does_not_cost_everything(
     memory: DashboardStore, now: Clock
 ) -> None:
-    ends = [replace(ended(NOW - day * DAY), fault=f"{day}") for day in range(20)]
+    ends = [replace(ended(NOW - day * DAY), failure_cause=f"{day}") for day in range(20)]
     memory.write([], ends)
     now.seconds += 365 * DAY
     for _ in range(6):
         assert not memory.prune()
     now.seconds = NOW
-    assert memory.runs("a", limit=99) == [replace(one, fault="") for one in ends[:14]]
-    assert len(memory.faults()) == len(memory.hours(0)) == 14
+    assert memory.runs("a", limit=99) == [replace(one, failure_cause="") for one in ends[:14]]
+    assert len(memory.failures()) == len(memory.hours(0)) == 14
 
 
 def test_a_run_of_a_time_to_come_is_not_kept(memory: DashboardStore) -> None:
@@ -206,32 +206,34 @@ def test_who_comes_second_says_that_it_waits_and_not_for_ever(tmp_path: Path, no
     assert said == ["waits"]
 
 
-def test_a_mistake_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
+def test_a_failure_cause_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
     memory: DashboardStore, now: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends = [replace(ended(NOW - age, kind=Kind.FAILED), fault="x") for age in (50, 0, 99)]
+    ends = [replace(ended(NOW - age, kind=Kind.FAILED), failure_cause="x") for age in (50, 0, 99)]
     memory.write([], ends)
-    memory.write([], [replace(ended(NOW, node="b"), fault="y"), *ends, ended(NOW, node="c")])
-    assert memory.faults() == {"x": (NOW - 99, NOW), "y": (NOW, NOW)}
-    monkeypatch.setattr(module, "MOST_FAULTS", 1)
-    memory.write([], [replace(ended(NOW + 1, node="b"), fault="z")])
+    memory.write(
+        [], [replace(ended(NOW, node="b"), failure_cause="y"), *ends, ended(NOW, node="c")]
+    )
+    assert memory.failures() == {"x": (NOW - 99, NOW), "y": (NOW, NOW)}
+    monkeypatch.setattr(module, "MOST_FAILURES", 1)
+    memory.write([], [replace(ended(NOW + 1, node="b"), failure_cause="z")])
     memory.prune()
-    assert memory.faults() == {"z": (NOW + 1, NOW + 1)}
+    assert memory.failures() == {"z": (NOW + 1, NOW + 1)}
     now.seconds += KEPT + DAY
     memory.prune()
-    assert memory.faults() == {}
+    assert memory.failures() == {}
 
 
-def test_a_node_does_not_push_out_the_mistakes_of_others(
+def test_a_node_does_not_push_out_the_failure_causes_of_others(
     memory: DashboardStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_FAULTS", 9)
-    monkeypatch.setattr(module, "MOST_FAULTS_OF_ONE", 3)
-    memory.write([], [replace(ended(NOW), fault="x")])
-    lies = [replace(ended(NOW + 1 + at, node="eve"), fault=f"{at}") for at in range(20)]
+    monkeypatch.setattr(module, "MOST_FAILURES", 9)
+    monkeypatch.setattr(module, "MOST_FAILURES_OF_NODE", 3)
+    memory.write([], [replace(ended(NOW), failure_cause="x")])
+    lies = [replace(ended(NOW + 1 + at, node="eve"), failure_cause=f"{at}") for at in range(20)]
     memory.write([], lies)
     memory.prune()
-    assert sorted(memory.faults()) == ["17", "18", "19", "x"]
+    assert sorted(memory.failures()) == ["17", "18", "19", "x"]
 
 
 def test_a_damaged_memory_is_an_error_and_never_empty(
