@@ -98,7 +98,7 @@ class Fleet:
         self._behind = asyncio.Event()
         self.revision = 0
         self.last_updated = last_updated
-        self.away = "the bus was not asked yet"
+        self.away = "not connected yet"
 
     @property
     def rows(self) -> Collection[NodeRow]:

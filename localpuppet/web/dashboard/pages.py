@@ -151,14 +151,14 @@ class Pages:
         standing = NodeStandings() if problem else parts.fleet.standing
         found = overview(standing, names=names, now=now)
         newest = ListQuery.parse({"sort": "-last"}, FAILURES)
-        mistakes = failures(standing, newest, names=names, seen={})
+        found_failures = failures(standing, newest, names=names, seen={})
         bars = strip(await asyncio.to_thread(parts.memory.hours, now - HOUR * (HOURS - 1)), now=now)
         return self._showing.page(
             "overview.html",
             asked=asked,
             found=found,
-            mistakes=mistakes,
-            most_mistakes=MOST,
+            failures=found_failures,
+            most_failures=MOST,
             bars=bars,
             most=max((bar.total for bar in bars), default=0),
             problem=problem,

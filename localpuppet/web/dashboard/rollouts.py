@@ -196,7 +196,7 @@ def _told(head: RolloutCheckpoint) -> str:
         return "it was continued on another machine, and is over"
     if any(isinstance(event, RolloutEnded) for _, event in head.events[-1:]):
         return f"it was stopped on another machine at {head.events[-1][0]}, and can be resumed"
-    at = f", last heard of at {head.events[-1][0]}" if head.events else ""
+    at = f", last checkpoint at {head.events[-1][0]}" if head.events else ""
     return f"it is running on another machine, if a process exists{at}"
 
 

@@ -90,7 +90,7 @@ def test_failures_have_a_row_for_each_cause_with_all_its_nodes_behind_it(
     assert text(visitor, "/failures.txt?name=web") == "web02\n"
     assert other["nodes"] == ["web02"]
     assert "could not parse" in text(visitor, "/failures?q=role%3D")
-    assert "No last run went wrong" in text(visitor, "/failures?name=db01")
+    assert "No last run failed" in text(visitor, "/failures?name=db01")
     assert "Could not find class …" in text(visitor, "/nodes/n001")
     assert ">120 nodes</a>" in text(visitor, "/")
 
@@ -147,7 +147,7 @@ def rolled_out(site: Site, *events: Event) -> None:
 
 
 def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> None:
-    assert "Nothing was rolled out" in text(visitor, "/rollouts")
+    assert "No rollout has started on this machine" in text(visitor, "/rollouts")
     first, second = NodeRun(1, NODES[0]), NodeRun(1, NODES[1])
     run = str(run_id(site.now()))
     rolled_out(
@@ -161,7 +161,7 @@ def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> N
     assert "interrupted" in page  # no process goes on with it
     page = text(visitor, f"/rollouts/{ROLLOUT}")
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
-    assert "Group 1 1 of 2 ended, 1 went wrong" in words
+    assert "Group 1 1 of 2 ended, 1 failed" in words
     assert "Group 2 0 of 2 ended waits" in words
     assert f'href="/nodes/{NODES[0]}/runs/{run}"' in page
     for one in (page, text(visitor, "/rollouts")):

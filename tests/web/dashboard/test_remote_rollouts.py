@@ -111,7 +111,7 @@ async def test_one_that_goes_on_elsewhere_is_shown_as_the_bus_has_it(bus: Bus) -
         await bus.heard()
         (row,) = bus.rollouts.rows()
         assert (row.id, row.state, row.counts) == (ID, "elsewhere", (("succeeded", 1), ("open", 1)))
-        assert f"last heard of at {LATER}" in row.reason
+        assert f"last checkpoint at {LATER}" in row.reason
         assert bus.rollouts.report(ID).word == "elsewhere"
         await bus.heads(bus.alice).write(head(over=True), written)
         await bus.heard()
@@ -219,6 +219,6 @@ async def test_nothing_is_done_to_it_from_here(tmp_path: Path) -> None:
         bus.elsewhere.heads = {ID: head_}
         site.fleet.stir()
         page = visitor.get(f"/rollouts/{ID}").text
-        assert "Its end is here as the bus tells it" in page
+        assert "This is its last checkpoint on the bus" in page
         assert ("/do/" in page, "json" in page) == (False, False)
         assert visitor.get(f"/rollouts/{ID}.json").status_code == 404

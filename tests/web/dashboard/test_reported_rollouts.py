@@ -68,7 +68,7 @@ def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -
     )
     with site.visitor() as visitor:
         page = text(visitor, "/rollouts")
-        assert "as the nodes tell" in page
+        assert "reported by nodes" in page
         assert f'<a href="/rollouts/{began}">{BOB}/rollout/' in text(visitor, "/nodes/web02")
         assert "2 nodes are held by it" in page
         for count in ("1 succeeded", "1 failed", "1 open"):
@@ -80,7 +80,7 @@ def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -
         assert "/do/" not in page
         assert visitor.get(f"/rollouts/{began}.json").status_code == 404
         site.tell(status("web01", now + 1), status("web02", now + 1))
-        assert _state(visitor, began) == "let go"
+        assert _state(visitor, began) == "released"
 
 
 def _state(visitor: TestClient, rollout: str) -> str:

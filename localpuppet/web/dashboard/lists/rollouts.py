@@ -16,9 +16,9 @@ from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 
 DAMAGED = "damaged"
-# Of a rollout of which only nodes tell: whether it holds one of them.
-HOLDING, LET_GO = "holding", "let go"
-NODES = "as the nodes tell"
+# The state of a rollout that only nodes report: whether it holds one of them.
+HOLDING, RELEASED = "holding", "released"
+NODES = "reported by nodes"
 RUNNING, CHECKING = "running", "being checked"
 # Nodes that a page names of all groups together, and of one at least.
 MOST_NODES, FEWEST = 200, 8
@@ -103,7 +103,7 @@ class RolloutRow:
         held = f"{told.held} {'node is' if told.held == 1 else 'nodes are'} held by it"
         return cls(
             id=str(told.rollout),
-            state=HOLDING if told.held else LET_GO,
+            state=HOLDING if told.held else RELEASED,
             caller=told.caller,
             reason=held if told.held else "",
             started_at=told.rollout.began().timestamp(),

@@ -92,7 +92,9 @@ def test_outages_are_said_and_end(browser: Browser, site: Site) -> None:
     browser.until("return document.querySelector('#bus.away') !== null")
     assert len(site.asked) == 1  # the node is not asked again because something changed
     browser.go("/")
-    assert "14:00 UTC, the bus is away: connection refused" in browser.text("#bus")
+    assert "Last updated 14:00 UTC, the bus is unreachable: connection refused" in browser.text(
+        "#bus"
+    )
     browser.served.do(site.fleet.answered)
     browser.until("return document.querySelector('#bus.away') === null")
     browser.served.do(browser.served.leave.set)
