@@ -5,8 +5,8 @@
 - Signatures are verified in limited batches, so that other tasks continue; for each node only the
   newest entry waits.
 - If the limit of nodes is reached, trusted nodes replace untrusted ones.
-- Changes stay in `news` until they are written: if the disk refuses, only up to `MOST_ENDED` ends
-  of runs (`MOST_ENDED_OF_ONE` of a node) are kept for later.
+- Changes stay in `news` until they are written: if the disk refuses, only some ends of runs are
+  kept for later, see `FleetLimits`.
 """
 
 import asyncio
@@ -27,16 +27,26 @@ from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, told_
 from localpuppet.web.dashboard.row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.web.dashboard.run_results import KEPT, RunResult
 
-# Nodes of a dashboard; else a client with write access to presence could fill the memory.
-MAX_NODES = 20_000
-# Entries that are verified in one go: some 100 microseconds each.
-TOGETHER = 50
-# Changes of which it is known which node they were of; who is further behind looks at everything.
-REMEMBERED = 1000
-# Ends of runs that wait to be written down.
-MOST_ENDED, MOST_ENDED_OF_ONE = 50_000, 100
-
 Believe = Callable[[str, bytes], Mapping[str, Json]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetLimits:
+    """Limits of a fleet: a client with write access to presence must not fill the memory.
+
+    Attributes:
+        nodes: Maximum number of nodes.
+        together: Entries that are verified in one go, some 100 microseconds each.
+        changes: Changes whose nodes are known; a reader further behind loads everything.
+        ended: Ends of runs that wait to be written.
+        ended_of_node: The same for one node.
+    """
+
+    nodes: int = 20_000
+    together: int = 50
+    changes: int = 1000
+    ended: int = 50_000
+    ended_of_node: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +77,7 @@ class Fleet:
         believe: Verifies and returns a signed presence entry.
         now: Seconds since 1970, UTC.
         holding: Reports of nodes about rollouts that hold them, from the memory.
+        limits: The limits.
 
     Attributes:
         standing: The same nodes, indexed for lists.
@@ -80,7 +91,9 @@ class Fleet:
         believe: Believe,
         now: Callable[[], float],
         holding: Mapping[str, tuple[NodeRolloutReport, ...]] = MappingProxyType({}),
+        limits: FleetLimits = FleetLimits(),
     ) -> None:
+        self._limits = limits
         self.standing = NodeStandings(rows)
         self._rows = self.standing.rows
         self._believe = believe
@@ -92,7 +105,7 @@ class Fleet:
         self._gone: set[str] = set()
         self._rollouts = dict(holding)
         self._told_anew: set[str] = set()
-        self._log: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
+        self._log: deque[tuple[int, str]] = deque(maxlen=limits.changes)
         self._woken = asyncio.Event()
         self._waiting: dict[str, KeyValueEntry] = {}
         self._behind = asyncio.Event()
@@ -118,7 +131,7 @@ class Fleet:
             self._waiting.clear()
         for entry in key_value.entries(change):
             name = entry.key.removeprefix(PRESENCE)
-            if name in self._waiting or len(self._waiting) < MAX_NODES:
+            if name in self._waiting or len(self._waiting) < self._limits.nodes:
                 self._waiting[name] = entry
         if isinstance(change, KeyListing):
             there = {entry.key.removeprefix(PRESENCE) for entry in change.entries}
@@ -147,7 +160,7 @@ class Fleet:
             await asyncio.sleep(0)
 
     def _catch_up(self) -> None:
-        for name in list(islice(self._waiting, TOGETHER)):
+        for name in list(islice(self._waiting, self._limits.together)):
             entry = self._waiting.pop(name)
             self._told(name, entry.value, entry.revision)
         if self._waiting:
@@ -181,7 +194,7 @@ class Fleet:
                 `KEPT` seconds, is forgotten.
         """
         for name, found in roles.items():
-            if name in self._rows or len(self._rows) < MAX_NODES:
+            if name in self._rows or len(self._rows) < self._limits.nodes:
                 row = self._rows.get(name, NodeRow(node=name))
                 self._put(replace(row, roles=found, in_inventory=True))
         oldest = self._now() - KEPT
@@ -256,14 +269,15 @@ class Fleet:
         """Queue an end of a run for the memory, if the limit allows it."""
         key = ended.node, ended.run
         if key not in self._ended:
-            if len(self._ended) >= MOST_ENDED or self._ended_of[ended.node] >= MOST_ENDED_OF_ONE:
+            of_node = self._ended_of[ended.node]
+            if len(self._ended) >= self._limits.ended or of_node >= self._limits.ended_of_node:
                 return
             self._ended_of[ended.node] += 1
         self._ended[key] = ended
 
     def _has_room(self, row: NodeRow) -> bool:
         """Return whether a new node fits; forget an untrusted node for a trusted one."""
-        if len(self._rows) < MAX_NODES:
+        if len(self._rows) < self._limits.nodes:
             return True
         if row.state == NOT_TRUSTED:
             return False

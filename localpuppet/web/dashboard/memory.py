@@ -2,10 +2,9 @@
 
 The file is `web/fleet.sqlite` in the state directory.
 
-- A failure is kept as long as its runs; at most `MOST_FAILURES` in total (the last seen), and
-  `MOST_FAILURES_OF_NODE` that one node was the first to report.
+- A failure cause is kept as long as its runs, see also `MemoryLimits`.
 - A run is kept once, as first reported, until `KEPT` seconds after its day.
-- A node has at most `run_table.MOST_A_DAY` runs a day. If more than `MOST_BYTES` are in use, the
+- A node has at most `run_table.MOST_A_DAY` runs a day. If too many bytes are in use, the
   oldest runs of all nodes are deleted first.
 - Committed data survive a kill -9; an unreadable file is an error and never looks empty.
 - If several dashboards start together, one creates the file and the others wait.
@@ -13,6 +12,7 @@ The file is `web/fleet.sqlite` in the state directory.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
 from types import MappingProxyType
@@ -31,13 +31,6 @@ from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 
 FILE = Path("web", "fleet.sqlite")
-MOST_FAILURES = 5_000
-MOST_FAILURES_OF_NODE = 100
-MOST_BYTES = 4 * 2**30
-# Runs that are taken away together: a writer waits for that.
-TOGETHER = 10_000
-# Free pages of the file that are kept for later, and those that are released together.
-SPARE, PAGES = 16_384, 1_000
 # Days by which the id of a run may be of later: such a one would never become too old.
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
@@ -62,14 +55,34 @@ INSERT OR IGNORE INTO state VALUES (1, NULL);
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimits:
+    """Limits of the memory.
+
+    Attributes:
+        size: Maximum bytes in use in the file.
+        together: Runs that are deleted together, while a writer waits.
+        failures: Maximum number of failure causes, the last seen.
+        failures_of_node: The same for those that one node was the first to report.
+        free_pages: Free pages of the file that are kept for later.
+        released_pages: Pages that are released together.
+    """
+
+    size: int = 4 * 2**30
+    together: int = 10_000
+    failures: int = 5_000
+    failures_of_node: int = 100
+    free_pages: int = 16_384
+    released_pages: int = 1_000
+
+
 class DashboardStore:
     """The memory.
 
     Args:
         path: The SQLite file; created at first use, mode 0600.
         now: Seconds since 1970, UTC.
-        most_bytes: Maximum bytes in use in the file.
-        together: Number of runs that are deleted together.
+        limits: The limits.
     """
 
     def __init__(
@@ -77,15 +90,13 @@ class DashboardStore:
         path: Path,
         *,
         now: Callable[[], float],
-        most_bytes: int = MOST_BYTES,
-        together: int = TOGETHER,
+        limits: MemoryLimits = MemoryLimits(),
     ) -> None:
         self._database = Database(
             path, Format(tables=_TABLES, version=_VERSION), damaged=_DAMAGED, shrinks=True
         )
         self._now = now
-        self._most_bytes = most_bytes
-        self._together = together
+        self._limits = limits
 
     def begin(
         self, waits: Callable[[], None] = lambda: None, *, patience: float = PATIENCE
@@ -168,13 +179,13 @@ class DashboardStore:
             writing = run_table.RunTableWriter(connection)
             for one in ended:
                 if parts_of(RunId(one.run))[0] in days and writing.add(one):
-                    _count(connection, one)
+                    _count(connection, one, most=self._limits.failures_of_node)
             for node, all_told in told.items():
                 reported_table.write(connection, node, all_told, now=self._now())
             if last_updated is not None:
                 connection.execute("UPDATE state SET last_updated = ?", (last_updated,))
-            while _bytes(connection) > self._most_bytes:
-                if not run_table.take_away(connection, most=self._together):
+            while _bytes(connection) > self._limits.size:
+                if not run_table.take_away(connection, most=self._limits.together):
                     break
 
     def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[RunResult]:
@@ -244,7 +255,7 @@ class DashboardStore:
         oldest = self._now() - KEPT
         with self._database.transaction() as connection:
             first = run_table.first_day(connection)
-            away = run_table.take_away(connection, until=day_of(oldest), most=self._together)
+            away = run_table.take_away(connection, until=day_of(oldest), most=self._limits.together)
             left = run_table.first_day(connection)
             if left is not None:
                 oldest = min(oldest, left * DAY)
@@ -254,17 +265,18 @@ class DashboardStore:
             connection.execute(
                 "DELETE FROM failures WHERE failure_cause NOT IN"
                 " (SELECT failure_cause FROM failures ORDER BY last DESC LIMIT ?)",
-                (MOST_FAILURES,),
+                (self._limits.failures,),
             )
         return (away > 0 and left == first) or self._give_back()
 
     def _give_back(self) -> bool:
         """Return long unused pages of the file to the disk; return whether it had any."""
+        limits = self._limits
         with self._database.use() as connection:
-            spare = _pragma(connection, "freelist_count") > SPARE
+            spare = _pragma(connection, "freelist_count") > limits.free_pages
             if spare:
-                # As a script, which is gone through to its end: one page is a step of it.
-                connection.executescript(f"PRAGMA incremental_vacuum({PAGES})")
+                # A script runs to its end: each page is a step of the statement.
+                connection.executescript(f"PRAGMA incremental_vacuum({limits.released_pages})")
         return spare
 
     def close(self) -> None:
@@ -272,7 +284,7 @@ class DashboardStore:
         self._database.close()
 
 
-def _count(connection: Connection, one: RunResult) -> None:
+def _count(connection: Connection, one: RunResult, *, most: int) -> None:
     connection.execute(
         "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, outcome) DO UPDATE"
         " SET runs = runs + 1",
@@ -287,7 +299,7 @@ def _count(connection: Connection, one: RunResult) -> None:
         connection.execute(
             "DELETE FROM failures WHERE failure_cause IN (SELECT failure_cause FROM failures"
             " WHERE node = ? ORDER BY last DESC LIMIT -1 OFFSET ?)",
-            (one.node, MOST_FAILURES_OF_NODE),
+            (one.node, most),
         )
 
 

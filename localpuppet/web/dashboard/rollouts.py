@@ -142,10 +142,17 @@ class Rollouts:
         """Return when each journal was last written."""
         return {one: _stamp(self._journals.open(one)) for one in self._journals.ids()[:MOST]}
 
-    async def watch(self, changed: Callable[[], None], leave: asyncio.Event) -> None:
+    async def watch(
+        self, changed: Callable[[], None], leave: asyncio.Event, *, interval: float = LOOK
+    ) -> None:
         """Call `changed` at the start and for each change, until `leave` is set.
 
         An unreadable journal does not count as a change.
+
+        Args:
+            changed: Called for each change.
+            leave: Ends the watch.
+            interval: Seconds between two looks.
         """
         before: Mapping[RolloutId, _Stamp] | None = None
         while not leave.is_set():
@@ -154,7 +161,7 @@ class Rollouts:
                 before = now
                 changed()
             with suppress(TimeoutError):
-                await asyncio.wait_for(leave.wait(), LOOK)
+                await asyncio.wait_for(leave.wait(), interval)
 
     def _stamps_or_none(self) -> Mapping[RolloutId, _Stamp] | None:
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from localpuppet.web.dashboard.dated import DAY
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import RunResult
 from tests.web.dashboard.site import run_id
@@ -20,7 +20,9 @@ NODES = ("a", "b", "c")
 
 
 def memory_of(directory: Path, *, now: float = NOW) -> DashboardStore:
-    return DashboardStore(directory / "web" / "fleet.sqlite", now=lambda: now, together=2)
+    return DashboardStore(
+        directory / "web" / "fleet.sqlite", now=lambda: now, limits=MemoryLimits(together=2)
+    )
 
 
 def rows(second: int) -> list[NodeRow]:

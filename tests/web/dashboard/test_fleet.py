@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.fleet.bus.key_value import KeyListing
-from localpuppet.web.dashboard import fleet as module
-from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import KEPT
@@ -57,11 +56,8 @@ def test_an_end_is_news_once_and_until_it_was_written(site: Site) -> None:
     assert site.fleet.news().ended == ()
 
 
-def test_while_the_disk_refuses_no_node_fills_the_memory(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_ENDED", 4)
-    monkeypatch.setattr(module, "MOST_ENDED_OF_ONE", 3)
+def test_while_the_disk_refuses_no_node_fills_the_memory(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits=FleetLimits(ended=4, ended_of_node=3))
     site.fleet.take(KeyListing(entries=(), revision=0))
     for age in range(9, 0, -1):
         site.listing(status("eve", site.now() - age))
@@ -107,8 +103,8 @@ def test_an_outage_is_said_once_and_its_end(site: Site) -> None:
     assert site.fleet.since(before) is None
 
 
-def test_strangers_do_not_fill_the_memory(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_NODES", 2)
+def test_strangers_do_not_fill_the_memory(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits=FleetLimits(nodes=2))
     site.tell(*(status(f"n{number}", site.now()) for number in range(5)))
     site.tell(status("Not A Name", site.now()))
     assert sorted(rows(site)) == ["n0", "n1"]
@@ -116,10 +112,8 @@ def test_strangers_do_not_fill_the_memory(site: Site, monkeypatch: pytest.Monkey
     assert "n9" not in rows(site)
 
 
-def test_strangers_keep_out_nobody_who_is_trusted(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_NODES", 2)
+def test_strangers_keep_out_nobody_who_is_trusted(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits=FleetLimits(nodes=2))
     eve = {"state": "not trusted", "why": "nobody knows her"}
     site.tell(*({"node": f"a{number}", **eve} for number in range(3)))
     site.tell(status("web01", site.now()), {"node": "a9", **eve})
@@ -157,10 +151,8 @@ def test_a_node_that_was_unresponsive_for_long_is_forgotten(site: Site) -> None:
     assert rows(site) == {}
 
 
-async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "TOGETHER", 10)
+async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits=FleetLimits(together=10))
     site.listing(*(status(f"n{number:02}", site.now()) for number in range(100)))
     assert len(rows(site)) == 10
     site.tell(status("n99", site.now(), state="applying"))  # newer than what waits
@@ -179,10 +171,8 @@ async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(
     keeping.cancel()
 
 
-async def test_what_waits_of_a_store_is_forgotten_with_it(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "TOGETHER", 1)
+async def test_what_waits_of_a_store_is_forgotten_with_it(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits=FleetLimits(together=1))
     site.listing(status("a", site.now()), status("old", site.now()))
     site.fleet.take(KeyListing(entries=(), revision=1))
     keeping = asyncio.create_task(site.fleet.keep_up())
@@ -201,9 +191,9 @@ async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Sit
     await site.fleet.changed(0)
 
 
-def test_who_is_far_behind_looks_at_everything(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED", 3)
-    fleet = Fleet([], last_updated=None, believe=lambda *_: {}, now=site.now)
+def test_a_reader_far_behind_loads_everything(site: Site) -> None:
+    limits = FleetLimits(changes=3)
+    fleet = Fleet([], last_updated=None, believe=lambda *_: {}, now=site.now, limits=limits)
     fleet.answered()
     for number in range(4):
         fleet.listed({f"n{number}": ()}, all_=[f"n{other}" for other in range(4)])

@@ -11,10 +11,9 @@ import pytest
 from localpuppet.base.errors import BusyError, StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
-from localpuppet.web.dashboard import memory as module
 from localpuppet.web.dashboard.dated import DAY
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.row import HoldView, NodeRow
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult, strip
 from tests.web.dashboard.site import run_id
@@ -94,7 +93,7 @@ def test_runs_come_newest_first_and_go_on_from_one(memory: DashboardStore) -> No
 
 
 def test_what_is_too_old_goes_and_never_comes_back(tmp_path: Path, now: Clock) -> None:
-    memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, together=2)
+    memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, limits=MemoryLimits(together=2))
     old = [ended(NOW - number) for number in range(3)]
     memory.write([], [*old, ended(NOW, node="b")])
     now.seconds += KEPT + DAY
@@ -125,7 +124,9 @@ def test_a_run_of_a_time_to_come_is_not_kept(memory: DashboardStore) -> None:
 
 
 def test_the_oldest_runs_of_all_give_way_where_there_is_no_room(tmp_path: Path, now: Clock) -> None:
-    memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, most_bytes=200_000, together=100)
+    memory = DashboardStore(
+        tmp_path / "fleet.sqlite", now=now, limits=MemoryLimits(size=200_000, together=100)
+    )
     for day in range(30, -1, -1):
         at = NOW - day * DAY
         memory.write([ROW], [ended(at + number, f"n{number:03}") for number in range(300)])
@@ -137,13 +138,9 @@ def test_the_oldest_runs_of_all_give_way_where_there_is_no_room(tmp_path: Path, 
     assert memory.rows() == [ROW]
 
 
-def test_a_file_gives_back_what_it_has_no_use_for(
-    tmp_path: Path, now: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SPARE", 5)
-    monkeypatch.setattr(module, "PAGES", 20)
+def test_a_file_releases_unused_pages(tmp_path: Path, now: Clock) -> None:
     file = tmp_path / "fleet.sqlite"
-    memory = DashboardStore(file, now=now)
+    memory = DashboardStore(file, now=now, limits=MemoryLimits(free_pages=5, released_pages=20))
     memory.write([], [ended(NOW, f"{number}" * 40) for number in range(4000)])
     memory.close()
     pages = file.stat().st_size // 4096
@@ -207,7 +204,7 @@ def test_who_comes_second_says_that_it_waits_and_not_for_ever(tmp_path: Path, no
 
 
 def test_a_failure_cause_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
-    memory: DashboardStore, now: Clock, monkeypatch: pytest.MonkeyPatch
+    memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
     ends = [replace(ended(NOW - age, kind=Kind.FAILED), failure_cause="x") for age in (50, 0, 99)]
     memory.write([], ends)
@@ -215,7 +212,8 @@ def test_a_failure_cause_is_known_since_it_was_seen_first_and_as_long_as_its_run
         [], [replace(ended(NOW, node="b"), failure_cause="y"), *ends, ended(NOW, node="c")]
     )
     assert memory.failures() == {"x": (NOW - 99, NOW), "y": (NOW, NOW)}
-    monkeypatch.setattr(module, "MOST_FAILURES", 1)
+    few = MemoryLimits(failures=1)
+    memory = DashboardStore(tmp_path / "web" / "fleet.sqlite", now=now, limits=few)
     memory.write([], [replace(ended(NOW + 1, node="b"), failure_cause="z")])
     memory.prune()
     assert memory.failures() == {"z": (NOW + 1, NOW + 1)}
@@ -224,11 +222,9 @@ def test_a_failure_cause_is_known_since_it_was_seen_first_and_as_long_as_its_run
     assert memory.failures() == {}
 
 
-def test_a_node_does_not_push_out_the_failure_causes_of_others(
-    memory: DashboardStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_FAILURES", 9)
-    monkeypatch.setattr(module, "MOST_FAILURES_OF_NODE", 3)
+def test_a_node_does_not_push_out_the_failure_causes_of_others(tmp_path: Path, now: Clock) -> None:
+    few = MemoryLimits(failures=9, failures_of_node=3)
+    memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, limits=few)
     memory.write([], [replace(ended(NOW), failure_cause="x")])
     lies = [replace(ended(NOW + 1 + at, node="eve"), failure_cause=f"{at}") for at in range(20)]
     memory.write([], lies)
