@@ -54,7 +54,7 @@ def views(nodes: Sequence[str]) -> dict[str, str]:
         "older": f"{node}?before=20261101T000000.000000Z-0000",
         **lists,
         "by outcome": "/nodes?sort=-outcome",
-        "by end": "/nodes?sort=-ended",
+        "by end": "/nodes?sort=-finished_at",
         "failures": "/failures",
         "releases": "/releases",
         "csv": "/nodes.csv",

@@ -64,7 +64,7 @@ class Told:
         return public_pem(self._key.public_key())
 
     async def present(self, number: int, **more: Any) -> None:  # noqa: ANN401 - fields of presence
-        """Have a node say how it is; one in ten failed, by one of twenty mistakes."""
+        """Have a node say how it is; one in ten failed, by one of twenty failure causes."""
         node = self.nodes[number]
         fault = {"error": f"Could not find {number % 20}", "resource": "", "place": "init.pp:3"}
         failed = {"outcome": "failed", "category": "no_report", "fault": fault}
@@ -126,13 +126,15 @@ def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
                 node=node,
                 run=run_id(at),
                 at=at,
-                kind=kind,
+                outcome=kind,
                 app=f"{ROLES[number % 5]}/tags/r{step // 300}",
-                why="",
+                reason="",
             )
             if kind is Kind.FAILED:
                 one = replace(
-                    one, why=f"{number % 7} resources failed", fault=f"{number % 20:016x}"
+                    one,
+                    reason=f"{number % 7} resources failed",
+                    failure_cause=f"{number % 20:016x}",
                 )
             yield one
 

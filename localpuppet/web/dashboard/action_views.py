@@ -38,7 +38,7 @@ from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 MAX_FORM = 8 * 1024
 MAX_FIELDS = 8
 # Seconds within which a form must arrive.
-PATIENCE = 10.0
+FORM_PATIENCE = 10.0
 # Actions that run at the same time.
 AT_ONCE = 4
 # The result of an action that the dashboard's end or an internal error cut off.
@@ -100,41 +100,45 @@ class _Proposal:
     about: str = ""  # what is confirmed is about this, and about nothing that comes later
 
 
-class ActionViews:
-    """The views of actions.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionContext:
+    """The data and services of the views of actions.
 
-    Args:
+    Attributes:
         actor: Sends requests.
         fleet: The nodes.
         rollouts: The rollouts of this machine.
         door: Knows sessions, and gives tokens.
-        showing: Shows templates.
         log: Takes a line for each action.
+        patience: Seconds within which a form must arrive.
     """
 
-    def __init__(
-        self,
-        actor: Actor,
-        fleet: Fleet,
-        rollouts: Rollouts,
-        door: LoopbackDoor,
-        *,
-        showing: TemplateRenderer,
-        log: Log,
-    ) -> None:
-        self._actor = actor
-        self._fleet = fleet
-        self._rollouts = rollouts
-        self._door = door
+    actor: Actor
+    fleet: Fleet
+    rollouts: Rollouts
+    door: LoopbackDoor
+    log: Log
+    patience: float
+
+
+class ActionViews:
+    """The views of actions.
+
+    Args:
+        context: The data and services.
+        showing: Shows templates.
+    """
+
+    def __init__(self, context: ActionContext, showing: TemplateRenderer) -> None:
+        self._context = context
         self._showing = showing
-        self._log = log
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def node(self, request: Request) -> Response:
         """Show the consequences of an action for a node; for a POST, do it and show the result."""
         action = Action.parse(request.path_params["action"])
         name = NodeName.parse(request.path_params["node"])
-        row = self._fleet.row(name)
+        row = self._context.fleet.row(name)
         if row is None:
             raise NotThereError(
                 f"nothing is known of {name}", hint="the list of nodes has the known ones"
@@ -142,7 +146,7 @@ class ActionViews:
 
         def read(form: Mapping[str, str]) -> tuple[str, Callable[[], Awaitable[str]]]:
             deed = NodeAction.read(action, name, form)
-            return str(deed), lambda: self._actor.act(deed)
+            return str(deed), lambda: self._context.actor.act(deed)
 
         return await self._answer(
             request,
@@ -161,7 +165,7 @@ class ActionViews:
         course = RolloutAction.parse(request.path_params["action"])
         rollout = RolloutId.parse(request.path_params["rollout"])
         try:
-            report = await asyncio.to_thread(self._rollouts.report, rollout)
+            report = await asyncio.to_thread(self._context.rollouts.report, rollout)
         except InvalidInputError as error:
             raise NotThereError(error.what) from error
         return await self._answer(
@@ -184,15 +188,15 @@ class ActionViews:
         if report.word == ELSEWHERE:
             raise InvalidInputError("is continued on another machine", where=str(rollout))
         if course is RolloutAction.RESUME:
-            return await self._actor.resume(rollout)
-        return await self._actor.say(rollout, RolloutCommand(course), about)
+            return await self._context.actor.resume(rollout)
+        return await self._context.actor.say(rollout, RolloutCommand(course), about)
 
     async def _answer(self, request: Request, proposal: _Proposal) -> Response:
         if request.method != "POST":
             return self._confirm(request, proposal)
-        form = await _form(request)
+        form = await _form(request, patience=self._context.patience)
         subject = self._subject(request, form.get("about", ""))
-        if not self._door.tokens.take(form.get("token", ""), subject):
+        if not self._context.door.tokens.take(form.get("token", ""), subject):
             problem = "Nothing was done: this was confirmed before, or too long ago."
             return self._confirm(request, proposal, problem=problem, code=403)
         try:
@@ -206,8 +210,8 @@ class ActionViews:
         except LocalpuppetError as error:
             refused = str(error)
         finally:
-            line = f"{self._actor.name}: {proposal.subject}: {asked}: {refused or came}"
-            self._log.info(line, kind=LineKind.REQUEST)
+            line = f"{self._context.actor.name}: {proposal.subject}: {asked}: {refused or came}"
+            self._context.log.info(line, kind=LineKind.REQUEST)
         code, here = 409 if refused else 200, request.url.path
         return self._showing.page(
             "acted.html", code=code, proposal=proposal, here=here, came=came, refused=refused
@@ -221,17 +225,17 @@ class ActionViews:
             code=code,
             proposal=proposal,
             here=request.url.path,
-            me=self._actor.name,
-            token=self._door.tokens.give(self._subject(request, proposal.about)),
+            me=self._context.actor.name,
+            token=self._context.door.tokens.give(self._subject(request, proposal.about)),
             problem=problem,
         )
 
     def _subject(self, request: Request, about: str) -> str:
-        session = self._door.session(request.headers.get("cookie", ""))
+        session = self._context.door.session(request.headers.get("cookie", ""))
         return f"{session} {request.url.path} {about}"
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def _form(request: Request, *, patience: float) -> dict[str, str]:
     """Return the fields of a form.
 
     Raises:
@@ -241,7 +245,7 @@ async def _form(request: Request) -> dict[str, str]:
         raise InvalidInputError("is not a form", where="request")
     body = b""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > MAX_FORM:

@@ -15,7 +15,7 @@ from localpuppet.base.formats.text import parse_line, shown_names
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.rollout.execution.report import ELSEWHERE, PAUSED, RUNNING, RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.web.dashboard.row import SILENT, NodeRow
+from localpuppet.web.dashboard.row import UNRESPONSIVE, NodeRow
 
 
 class _Word(StrEnum):
@@ -123,8 +123,8 @@ def consequences(action: Action, row: NodeRow) -> tuple[str, ...]:
     """
     found = [_WILL[action]]
     runs = action in (Action.TRIGGER, Action.NOOP)
-    if row.state == SILENT:
-        found.append("It is silent: it may not hear of this.")
+    if row.state == UNRESPONSIVE:
+        found.append("It is unresponsive: it may not receive this.")
     if runs and row.holds:
         found.append("It is on hold: nothing runs before the hold ends.")
     elif runs and row.cause:

@@ -122,7 +122,7 @@ class DifferenceViews:
             raise InvalidInputError("are needed, both", where="from and to")
         media, written = exporting.FORMS[form]
         table = exporting.changes_table(await self._rows(asked))
-        text = await asyncio.to_thread(written, table, self._fleet.as_of)
+        text = await asyncio.to_thread(written, table, self._fleet.last_updated)
         headers = {"content-disposition": f'attachment; filename="difference.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 

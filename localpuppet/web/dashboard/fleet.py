@@ -5,8 +5,8 @@
 - Signatures are verified in limited batches, so that other tasks continue; for each node only the
   newest entry waits.
 - If the limit of nodes is reached, trusted nodes replace untrusted ones.
-- Changes stay in `news` until they are written: if the disk refuses, only up to `MOST_ENDED` ends
-  of runs (`MOST_ENDED_OF_ONE` of a node) are kept for later.
+- Changes stay in `news` until they are written: if the disk refuses, only some ends of runs are
+  kept for later, see `FleetLimits`.
 """
 
 import asyncio
@@ -24,19 +24,29 @@ from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyV
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, told_of
-from localpuppet.web.dashboard.row import NOT_TRUSTED, SILENT, NodeRow
+from localpuppet.web.dashboard.row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.web.dashboard.run_results import KEPT, RunResult
 
-# Nodes of a dashboard; else a client with write access to presence could fill the memory.
-MAX_NODES = 20_000
-# Entries that are verified in one go: some 100 microseconds each.
-TOGETHER = 50
-# Changes of which it is known which node they were of; who is further behind looks at everything.
-REMEMBERED = 1000
-# Ends of runs that wait to be written down.
-MOST_ENDED, MOST_ENDED_OF_ONE = 50_000, 100
-
 Believe = Callable[[str, bytes], Mapping[str, Json]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetLimits:
+    """Limits of a fleet: a client with write access to presence must not fill the memory.
+
+    Attributes:
+        nodes: Maximum number of nodes.
+        together: Entries that are verified in one go, some 100 microseconds each.
+        changes: Changes whose nodes are known; a reader further behind loads everything.
+        ended: Ends of runs that wait to be written.
+        ended_of_node: The same for one node.
+    """
+
+    nodes: int = 20_000
+    together: int = 50
+    changes: int = 1000
+    ended: int = 50_000
+    ended_of_node: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +57,14 @@ class FleetUpdate:
         rows: Changed nodes.
         ended: Ends of runs.
         gone: Nodes that were forgotten.
-        as_of: When the bus last answered.
+        last_updated: When the bus last answered.
         told: Changed reports of nodes about rollouts.
     """
 
     rows: tuple[NodeRow, ...]
     ended: tuple[RunResult, ...]
     gone: tuple[str, ...]
-    as_of: float | None
+    last_updated: float | None
     told: Mapping[str, tuple[NodeRolloutReport, ...]]
 
 
@@ -63,10 +73,11 @@ class Fleet:
 
     Args:
         rows: The rows from the memory.
-        as_of: When the bus last answered, from the memory.
+        last_updated: When the bus last answered, from the memory.
         believe: Verifies and returns a signed presence entry.
         now: Seconds since 1970, UTC.
         holding: Reports of nodes about rollouts that hold them, from the memory.
+        limits: The limits.
 
     Attributes:
         standing: The same nodes, indexed for lists.
@@ -76,11 +87,13 @@ class Fleet:
         self,
         rows: Iterable[NodeRow],
         *,
-        as_of: float | None,
+        last_updated: float | None,
         believe: Believe,
         now: Callable[[], float],
         holding: Mapping[str, tuple[NodeRolloutReport, ...]] = MappingProxyType({}),
+        limits: FleetLimits = FleetLimits(),
     ) -> None:
+        self._limits = limits
         self.standing = NodeStandings(rows)
         self._rows = self.standing.rows
         self._believe = believe
@@ -92,13 +105,13 @@ class Fleet:
         self._gone: set[str] = set()
         self._rollouts = dict(holding)
         self._told_anew: set[str] = set()
-        self._log: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
+        self._log: deque[tuple[int, str]] = deque(maxlen=limits.changes)
         self._woken = asyncio.Event()
         self._waiting: dict[str, KeyValueEntry] = {}
         self._behind = asyncio.Event()
         self.revision = 0
-        self.as_of = as_of
-        self.away = "the bus was not asked yet"
+        self.last_updated = last_updated
+        self.away = "not connected yet"
 
     @property
     def rows(self) -> Collection[NodeRow]:
@@ -118,14 +131,14 @@ class Fleet:
             self._waiting.clear()
         for entry in key_value.entries(change):
             name = entry.key.removeprefix(PRESENCE)
-            if name in self._waiting or len(self._waiting) < MAX_NODES:
+            if name in self._waiting or len(self._waiting) < self._limits.nodes:
                 self._waiting[name] = entry
         if isinstance(change, KeyListing):
             there = {entry.key.removeprefix(PRESENCE) for entry in change.entries}
             for name in self._rows.keys() - there:
-                self._silent(name)
+                self._mark_unresponsive(name)
         elif isinstance(change, KeyRemoval):
-            self._silent(change.key.removeprefix(PRESENCE))
+            self._mark_unresponsive(change.key.removeprefix(PRESENCE))
         if not self._behind.is_set():
             self._catch_up()
 
@@ -137,7 +150,7 @@ class Fleet:
             waiting = self._waiting.get(name)
             newest = waiting.revision if waiting else self._revisions.get(name, 0)
             if newest <= listing.revision:
-                self._silent(name)
+                self._mark_unresponsive(name)
 
     async def keep_up(self) -> None:
         """Verify waiting entries for ever, with pauses for other tasks."""
@@ -147,7 +160,7 @@ class Fleet:
             await asyncio.sleep(0)
 
     def _catch_up(self) -> None:
-        for name in list(islice(self._waiting, TOGETHER)):
+        for name in list(islice(self._waiting, self._limits.together)):
             entry = self._waiting.pop(name)
             self._told(name, entry.value, entry.revision)
         if self._waiting:
@@ -157,7 +170,7 @@ class Fleet:
 
     def answered(self) -> None:
         """Note that the bus answered."""
-        self.as_of = self._now()
+        self.last_updated = self._now()
         if self.away:
             self.away = ""
             self._wake("")
@@ -181,16 +194,18 @@ class Fleet:
                 `KEPT` seconds, is forgotten.
         """
         for name, found in roles.items():
-            if name in self._rows or len(self._rows) < MAX_NODES:
+            if name in self._rows or len(self._rows) < self._limits.nodes:
                 row = self._rows.get(name, NodeRow(node=name))
-                self._put(replace(row, roles=found, listed=True))
+                self._put(replace(row, roles=found, in_inventory=True))
         oldest = self._now() - KEPT
         for name in [name for name in self._rows if name not in all_]:
             row = self._rows[name]
-            if row.state == SILENT and (row.listed or (row.heard or 0.0) < oldest):
+            if row.state == UNRESPONSIVE and (
+                row.in_inventory or (row.received_at or 0.0) < oldest
+            ):
                 self._forget(name)
-            elif row.listed:
-                self._put(replace(row, roles=(), listed=False))
+            elif row.in_inventory:
+                self._put(replace(row, roles=(), in_inventory=False))
 
     def news(self) -> FleetUpdate:
         """Return the changes since `written`."""
@@ -198,7 +213,7 @@ class Fleet:
             rows=tuple(self._rows[name] for name in self._dirty),
             ended=tuple(self._ended.values()),
             gone=tuple(self._gone),
-            as_of=self.as_of,
+            last_updated=self.last_updated,
             told={name: self._rollouts.get(name, ()) for name in self._told_anew},
         )
 
@@ -254,21 +269,22 @@ class Fleet:
         """Queue an end of a run for the memory, if the limit allows it."""
         key = ended.node, ended.run
         if key not in self._ended:
-            if len(self._ended) >= MOST_ENDED or self._ended_of[ended.node] >= MOST_ENDED_OF_ONE:
+            of_node = self._ended_of[ended.node]
+            if len(self._ended) >= self._limits.ended or of_node >= self._limits.ended_of_node:
                 return
             self._ended_of[ended.node] += 1
         self._ended[key] = ended
 
     def _has_room(self, row: NodeRow) -> bool:
         """Return whether a new node fits; forget an untrusted node for a trusted one."""
-        if len(self._rows) < MAX_NODES:
+        if len(self._rows) < self._limits.nodes:
             return True
         if row.state == NOT_TRUSTED:
             return False
         strangers = (
             name
             for name, other in self._rows.items()
-            if other.state == NOT_TRUSTED and not other.listed
+            if other.state == NOT_TRUSTED and not other.in_inventory
         )
         stranger = next(strangers, None)
         if stranger is None:
@@ -277,16 +293,16 @@ class Fleet:
         self._forget(stranger)
         return True
 
-    def _silent(self, name: str) -> None:
+    def _mark_unresponsive(self, name: str) -> None:
         self._revisions.pop(name, None)
         self._waiting.pop(name, None)
         row = self._rows.get(name)
-        if row is None or row.state == SILENT:
+        if row is None or row.state == UNRESPONSIVE:
             return
-        if row.state == NOT_TRUSTED and not row.listed:
+        if row.state == NOT_TRUSTED and not row.in_inventory:
             self._forget(name)  # the entry was never verified
         else:
-            self._put(replace(row, state=SILENT, cause=""))
+            self._put(replace(row, state=UNRESPONSIVE, cause=""))
 
     def _forget(self, name: str) -> None:
         self.standing.forget(name)

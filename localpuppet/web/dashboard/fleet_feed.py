@@ -28,14 +28,6 @@ from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.row import MAX_ROLES, cut
 
-# Seconds between writes: so much is lost with a kill -9, and heard again from the bus.
-WRITE = 1.0
-# Seconds between looks whether the view has changed, and between looks at all its names.
-LOOK = 0.5
-NAMES = 30.0
-# Seconds between looks whether an agent has come or gone.
-AGENT = 5.0
-PRUNE = 600.0
 # Entries that are read in one go; others have their turn then.
 TOGETHER = 50
 
@@ -77,6 +69,25 @@ class FleetFeed:
     log: Log
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedIntervals:
+    """Seconds between two looks or writes.
+
+    Attributes:
+        write: Between two writes to the memory: a kill -9 loses the changes since the last one.
+        view: Between two looks whether the view has changed.
+        names: Between two looks at all names of the view.
+        agent: Between two looks whether an agent runs on this machine.
+        prune: Between two deletions of outdated data.
+    """
+
+    write: float = 1.0
+    view: float = 0.5
+    names: float = 30.0
+    agent: float = 5.0
+    prune: float = 600.0
+
+
 class FleetFeeder:
     """Feeds a fleet, and writes changes to the memory.
 
@@ -84,9 +95,18 @@ class FleetFeeder:
         fleet: The rows.
         memory: The memory.
         feed: The sources.
+        intervals: The seconds between two looks or writes.
     """
 
-    def __init__(self, fleet: Fleet, memory: DashboardStore, feed: FleetFeed) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        memory: DashboardStore,
+        feed: FleetFeed,
+        *,
+        intervals: FeedIntervals = FeedIntervals(),
+    ) -> None:
+        self._intervals = intervals
         self._fleet = fleet
         self._memory = memory
         self._feed = feed
@@ -141,27 +161,27 @@ class FleetFeeder:
                 following = asyncio.ensure_future(self._feed.follow(self.store, leave))
                 try:
                     while not self._feed.agent_is_there() and not following.done():
-                        await asyncio.wait([following], timeout=AGENT)
+                        await asyncio.wait([following], timeout=self._intervals.agent)
                     leave.set()
                     await following
                 finally:
                     following.cancel()
-            await asyncio.sleep(AGENT)
+            await asyncio.sleep(self._intervals.agent)
 
     async def _look(self) -> None:
         """Read the nodes and their roles from the view."""
         loop = asyncio.get_running_loop()
-        looked = -NAMES
+        looked = -self._intervals.names
         while True:
             try:
                 revision = await asyncio.to_thread(lambda: self._feed.view.revision)
-                if revision != self._revision or loop.time() - looked >= NAMES:
+                if revision != self._revision or loop.time() - looked >= self._intervals.names:
                     await self._take(revision)
                     looked = loop.time()
                 self._well("view")
             except StateError as error:
                 self._wrong("view", f"the inventory cannot be read: {error}")
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(self._intervals.view)
 
     async def _take(self, revision: int) -> None:
         view = self._feed.view
@@ -176,7 +196,7 @@ class FleetFeeder:
 
     async def _write(self) -> None:
         while True:
-            await asyncio.sleep(WRITE)
+            await asyncio.sleep(self._intervals.write)
             await self._write_once()
 
     async def _write_once(self) -> None:
@@ -187,7 +207,7 @@ class FleetFeeder:
                 news.rows,
                 news.ended,
                 gone=news.gone,
-                as_of=news.as_of,
+                last_updated=news.last_updated,
                 told=news.told,
             )
         except StateError as error:
@@ -203,7 +223,7 @@ class FleetFeeder:
             except StateError as error:
                 self._wrong("memory", f"the page forgets what it hears: {error}")
                 more = False
-            await asyncio.sleep(WRITE if more else PRUNE)
+            await asyncio.sleep(self._intervals.write if more else self._intervals.prune)
 
     def _wrong(self, part: str, text: str) -> None:
         """Log a problem of a part once."""

@@ -130,9 +130,9 @@ class NodeLists:
         names = await self._kept.inventory.names(asked.q)
         media, written = exporting.FORMS[form]
         rows = await list_.rows(asked, names)
-        as_of = self._kept.fleet.as_of
+        last_updated = self._kept.fleet.last_updated
         # Ten thousand rows take long to write: others have their turn meanwhile.
-        text = await asyncio.to_thread(lambda: written(list_.table(rows), as_of))
+        text = await asyncio.to_thread(lambda: written(list_.table(rows), last_updated))
         headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 
@@ -147,7 +147,7 @@ class NodeLists:
         return chosen(self._kept.fleet.standing, asked, names=names, now=self._now())
 
     async def _failures(self, asked: ListQuery, names: Names) -> Sequence[Any]:
-        seen = await asyncio.to_thread(self._kept.memory.faults)
+        seen = await asyncio.to_thread(self._kept.memory.failures)
         return failures(self._kept.fleet.standing, asked, names=names, seen=seen)
 
     async def _releases(self, asked: ListQuery, names: Names) -> Sequence[Any]:

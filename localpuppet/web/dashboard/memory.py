@@ -2,10 +2,9 @@
 
 The file is `web/fleet.sqlite` in the state directory.
 
-- A failure is kept as long as its runs; at most `MOST_FAULTS` in total (the last seen), and
-  `MOST_FAULTS_OF_ONE` that one node was the first to report.
+- A failure cause is kept as long as its runs, see also `MemoryLimits`.
 - A run is kept once, as first reported, until `KEPT` seconds after its day.
-- A node has at most `run_table.MOST_A_DAY` runs a day. If more than `MOST_BYTES` are in use, the
+- A node has at most `run_table.MOST_A_DAY` runs a day. If too many bytes are in use, the
   oldest runs of all nodes are deleted first.
 - Committed data survive a kill -9; an unreadable file is an error and never looks empty.
 - If several dashboards start together, one creates the file and the others wait.
@@ -13,6 +12,7 @@ The file is `web/fleet.sqlite` in the state directory.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
 from types import MappingProxyType
@@ -31,18 +31,11 @@ from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 
 FILE = Path("web", "fleet.sqlite")
-MOST_FAULTS = 5_000
-MOST_FAULTS_OF_ONE = 100
-MOST_BYTES = 4 * 2**30
-# Runs that are taken away together: a writer waits for that.
-TOGETHER = 10_000
-# Free pages of the file that are kept for later, and those that are released together.
-SPARE, PAGES = 16_384, 1_000
 # Days by which the id of a run may be of later: such a one would never become too old.
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
-_VERSION = 3
+_VERSION = 4
 _DAMAGED = "move it away: the memory starts again"
 _TABLES = (
     run_table.TABLES
@@ -50,16 +43,37 @@ _TABLES = (
     + """
 CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS hours (
-    hour INTEGER NOT NULL, kind TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, kind)
+    hour INTEGER NOT NULL, outcome TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, outcome)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS faults (
-    fault TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL, node TEXT NOT NULL
+CREATE TABLE IF NOT EXISTS failures (
+    failure_cause TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL, node TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS faults_of_one ON faults (node, last);
-CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, as_of REAL) STRICT;
+CREATE INDEX IF NOT EXISTS failures_of_node ON failures (node, last);
+CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, last_updated REAL) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL);
 """
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimits:
+    """Limits of the memory.
+
+    Attributes:
+        size: Maximum bytes in use in the file.
+        together: Runs that are deleted together, while a writer waits.
+        failures: Maximum number of failure causes, the last seen.
+        failures_of_node: The same for those that one node was the first to report.
+        free_pages: Free pages of the file that are kept for later.
+        released_pages: Pages that are released together.
+    """
+
+    size: int = 4 * 2**30
+    together: int = 10_000
+    failures: int = 5_000
+    failures_of_node: int = 100
+    free_pages: int = 16_384
+    released_pages: int = 1_000
 
 
 class DashboardStore:
@@ -68,8 +82,7 @@ class DashboardStore:
     Args:
         path: The SQLite file; created at first use, mode 0600.
         now: Seconds since 1970, UTC.
-        most_bytes: Maximum bytes in use in the file.
-        together: Number of runs that are deleted together.
+        limits: The limits.
     """
 
     def __init__(
@@ -77,15 +90,13 @@ class DashboardStore:
         path: Path,
         *,
         now: Callable[[], float],
-        most_bytes: int = MOST_BYTES,
-        together: int = TOGETHER,
+        limits: MemoryLimits = MemoryLimits(),
     ) -> None:
         self._database = Database(
             path, Format(tables=_TABLES, version=_VERSION), damaged=_DAMAGED, shrinks=True
         )
         self._now = now
-        self._most_bytes = most_bytes
-        self._together = together
+        self._limits = limits
 
     def begin(
         self, waits: Callable[[], None] = lambda: None, *, patience: float = PATIENCE
@@ -134,10 +145,10 @@ class DashboardStore:
                 f"holds a damaged row: {error}", where=str(self._database.path), hint=_DAMAGED
             ) from error
 
-    def as_of(self) -> float | None:
+    def last_updated(self) -> float | None:
         """Return when the bus last answered: seconds since 1970; `None` if never."""
         with self._database.snapshot() as connection:
-            row = connection.execute("SELECT as_of FROM state").fetchone()
+            row = connection.execute("SELECT last_updated FROM state").fetchone()
         return None if row[0] is None else float(row[0])
 
     def write(
@@ -146,7 +157,7 @@ class DashboardStore:
         ended: Iterable[RunResult],
         *,
         gone: Iterable[str] = (),
-        as_of: float | None = None,
+        last_updated: float | None = None,
         told: Mapping[str, Sequence[NodeRolloutReport]] = MappingProxyType({}),
     ) -> None:
         """Write changes in one transaction.
@@ -155,7 +166,7 @@ class DashboardStore:
             rows: Changed nodes.
             ended: Ends of runs; known and very old ones are ignored.
             gone: Nodes to forget; their runs stay.
-            as_of: When the bus last answered; `None` keeps the old value.
+            last_updated: When the bus last answered; `None` keeps the old value.
             told: Changed reports of nodes about rollouts.
         """
         days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)
@@ -168,13 +179,13 @@ class DashboardStore:
             writing = run_table.RunTableWriter(connection)
             for one in ended:
                 if parts_of(RunId(one.run))[0] in days and writing.add(one):
-                    _count(connection, one)
+                    _count(connection, one, most=self._limits.failures_of_node)
             for node, all_told in told.items():
                 reported_table.write(connection, node, all_told, now=self._now())
-            if as_of is not None:
-                connection.execute("UPDATE state SET as_of = ?", (as_of,))
-            while _bytes(connection) > self._most_bytes:
-                if not run_table.take_away(connection, most=self._together):
+            if last_updated is not None:
+                connection.execute("UPDATE state SET last_updated = ?", (last_updated,))
+            while _bytes(connection) > self._limits.size:
+                if not run_table.take_away(connection, most=self._limits.together):
                     break
 
     def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[RunResult]:
@@ -207,22 +218,26 @@ class DashboardStore:
         """
         with self._database.snapshot() as connection:
             found = connection.execute(
-                "SELECT hour, kind, runs FROM hours WHERE hour >= ?", (int(since // HOUR),)
+                "SELECT hour, outcome, runs FROM hours WHERE hour >= ?", (int(since // HOUR),)
             )
-            return {(hour, Kind(kind)): runs for hour, kind, runs in found}
+            return {(hour, Kind(outcome)): runs for hour, outcome, runs in found}
 
-    def faults(self) -> Mapping[str, tuple[float, float]]:
-        """Return when each failure was first and last seen: Unix times by `NodeRow.fault`."""
+    def failures(self) -> Mapping[str, tuple[float, float]]:
+        """Return when each failure cause was first and last seen.
+
+        Returns:
+            `NodeRow.failure_cause` → two times, seconds since 1970.
+        """
         with self._database.snapshot() as connection:
-            found = connection.execute("SELECT fault, first, last FROM faults")
-            return {fault: (first, last) for fault, first, last in found}
+            found = connection.execute("SELECT failure_cause, first, last FROM failures")
+            return {cause: (first, last) for cause, first, last in found}
 
-    def told(self) -> list[ReportedRollout]:
+    def reported_rollouts(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported, newest first."""
         with self._database.snapshot() as connection:
             return reported_table.all_(connection, now=self._now())
 
-    def told_of(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
+    def rollout_reports(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
         """Return the reports about a rollout by node; see `reported_table.of_rollout`."""
         with self._database.snapshot() as connection:
             return reported_table.of_rollout(connection, rollout)
@@ -240,27 +255,28 @@ class DashboardStore:
         oldest = self._now() - KEPT
         with self._database.transaction() as connection:
             first = run_table.first_day(connection)
-            away = run_table.take_away(connection, until=day_of(oldest), most=self._together)
+            away = run_table.take_away(connection, until=day_of(oldest), most=self._limits.together)
             left = run_table.first_day(connection)
             if left is not None:
                 oldest = min(oldest, left * DAY)
             connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
             reported_table.take_away(connection, oldest=oldest)
-            connection.execute("DELETE FROM faults WHERE last < ?", (oldest,))
+            connection.execute("DELETE FROM failures WHERE last < ?", (oldest,))
             connection.execute(
-                "DELETE FROM faults WHERE fault NOT IN"
-                " (SELECT fault FROM faults ORDER BY last DESC LIMIT ?)",
-                (MOST_FAULTS,),
+                "DELETE FROM failures WHERE failure_cause NOT IN"
+                " (SELECT failure_cause FROM failures ORDER BY last DESC LIMIT ?)",
+                (self._limits.failures,),
             )
         return (away > 0 and left == first) or self._give_back()
 
     def _give_back(self) -> bool:
         """Return long unused pages of the file to the disk; return whether it had any."""
+        limits = self._limits
         with self._database.use() as connection:
-            spare = _pragma(connection, "freelist_count") > SPARE
+            spare = _pragma(connection, "freelist_count") > limits.free_pages
             if spare:
-                # As a script, which is gone through to its end: one page is a step of it.
-                connection.executescript(f"PRAGMA incremental_vacuum({PAGES})")
+                # A script runs to its end: each page is a step of the statement.
+                connection.executescript(f"PRAGMA incremental_vacuum({limits.released_pages})")
         return spare
 
     def close(self) -> None:
@@ -268,21 +284,22 @@ class DashboardStore:
         self._database.close()
 
 
-def _count(connection: Connection, one: RunResult) -> None:
+def _count(connection: Connection, one: RunResult, *, most: int) -> None:
     connection.execute(
-        "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, kind) DO UPDATE SET runs = runs + 1",
-        (int(one.at // HOUR), str(one.kind)),
+        "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, outcome) DO UPDATE"
+        " SET runs = runs + 1",
+        (int(one.at // HOUR), str(one.outcome)),
     )
-    if one.fault:
+    if one.failure_cause:
         connection.execute(
-            "INSERT INTO faults VALUES (?1, ?2, ?2, ?3) ON CONFLICT (fault) DO UPDATE"
+            "INSERT INTO failures VALUES (?1, ?2, ?2, ?3) ON CONFLICT (failure_cause) DO UPDATE"
             " SET first = min(first, ?2), last = max(last, ?2)",
-            (one.fault, one.at, one.node),
+            (one.failure_cause, one.at, one.node),
         )
         connection.execute(
-            "DELETE FROM faults WHERE fault IN (SELECT fault FROM faults WHERE node = ?"
-            " ORDER BY last DESC LIMIT -1 OFFSET ?)",
-            (one.node, MOST_FAULTS_OF_ONE),
+            "DELETE FROM failures WHERE failure_cause IN (SELECT failure_cause FROM failures"
+            " WHERE node = ? ORDER BY last DESC LIMIT -1 OFFSET ?)",
+            (one.node, most),
         )
 
 

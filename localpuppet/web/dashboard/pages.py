@@ -24,7 +24,7 @@ from localpuppet.rollout.plans.plan import Plan
 from localpuppet.rollout.plans.plan_diagram import plan_diagram
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.rules import AccessRefusal, AccessRule, Visitor
-from localpuppet.web.dashboard.action_views import ActionViews, Actor
+from localpuppet.web.dashboard.action_views import FORM_PATIENCE, ActionContext, ActionViews, Actor
 from localpuppet.web.dashboard.actions import courses
 from localpuppet.web.dashboard.difference_views import DifferenceViews
 from localpuppet.web.dashboard.facts_tree import tree_of
@@ -86,6 +86,8 @@ class ViewContext:
         entrance: The same access rule, if it has a login link, with tokens for actions; `None` over
             TLS, which has no actions.
         actor: Sends actions to nodes; `None` for a dashboard without actions.
+        patience: Seconds that a node's view waits for its links; `None` for no limit.
+        form_patience: Seconds within which a form must arrive.
     """
 
     fleet: Fleet
@@ -101,6 +103,8 @@ class ViewContext:
     draw: Draw
     entrance: LoopbackDoor | None = None
     actor: Actor | None = None
+    patience: float | None = PATIENCE
+    form_patience: float = FORM_PATIENCE
 
 
 class Pages:
@@ -119,14 +123,15 @@ class Pages:
         if parts.entrance is not None:
             self.entering = LoginView(parts.entrance, self._showing)
         if parts.actor is not None and parts.entrance is not None:
-            self.acting = ActionViews(
-                parts.actor,
-                parts.fleet,
-                parts.rollouts,
-                parts.entrance,
-                showing=self._showing,
+            acting = ActionContext(
+                actor=parts.actor,
+                fleet=parts.fleet,
+                rollouts=parts.rollouts,
+                door=parts.entrance,
                 log=parts.log,
+                patience=parts.form_patience,
             )
+            self.acting = ActionViews(acting, self._showing)
         self._together = SharedAnswers(parts.fleet, parts.clock)
         kept = ListData(
             fleet=parts.fleet,
@@ -151,14 +156,14 @@ class Pages:
         standing = NodeStandings() if problem else parts.fleet.standing
         found = overview(standing, names=names, now=now)
         newest = ListQuery.parse({"sort": "-last"}, FAILURES)
-        mistakes = failures(standing, newest, names=names, seen={})
+        found_failures = failures(standing, newest, names=names, seen={})
         bars = strip(await asyncio.to_thread(parts.memory.hours, now - HOUR * (HOURS - 1)), now=now)
         return self._showing.page(
             "overview.html",
             asked=asked,
             found=found,
-            mistakes=mistakes,
-            most_mistakes=MOST,
+            failures=found_failures,
+            most_failures=MOST,
             bars=bars,
             most=max((bar.total for bar in bars), default=0),
             problem=problem,
@@ -350,7 +355,7 @@ class Pages:
 
     async def _links(self, name: NodeName) -> tuple[Sequence[str], Sequence[str], str]:
         try:
-            links = await self._parts.inventory.links(patience=PATIENCE)
+            links = await self._parts.inventory.links(patience=self._parts.patience)
         except LocalpuppetError as error:
             return (), (), str(error)
         return _around(links, name)

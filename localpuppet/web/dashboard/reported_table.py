@@ -16,38 +16,39 @@ MOST = 200_000
 # Rollouts that are listed, the newest, and nodes that are named of one.
 MOST_LISTED, MOST_NAMED = 2_000, 200
 TABLES = """
-CREATE TABLE IF NOT EXISTS told (
+CREATE TABLE IF NOT EXISTS rollout_reports (
     rollout TEXT NOT NULL, caller TEXT NOT NULL, node TEXT NOT NULL, outcome TEXT NOT NULL,
     run TEXT NOT NULL, until REAL, first REAL NOT NULL, last REAL NOT NULL,
     PRIMARY KEY (rollout, caller, node)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS told_of_node ON told (node, last);
-CREATE INDEX IF NOT EXISTS told_last ON told (last);
+CREATE INDEX IF NOT EXISTS rollout_reports_of_node ON rollout_reports (node, last);
+CREATE INDEX IF NOT EXISTS rollout_reports_last ON rollout_reports (last);
 """
 
 
 def write(
-    connection: Connection, node: str, told: Iterable[NodeRolloutReport], *, now: float
+    connection: Connection, node: str, reports: Iterable[NodeRolloutReport], *, now: float
 ) -> None:
     """Write the current reports of a node, and end its other rollouts' holds.
 
     Args:
         connection: The connection.
         node: The node.
-        told: The reports, one a rollout.
+        reports: The reports, one for each rollout.
         now: Seconds since 1970, UTC.
     """
-    free = "UPDATE told SET until = NULL WHERE node = ? AND until IS NOT NULL"
+    free = "UPDATE rollout_reports SET until = NULL WHERE node = ? AND until IS NOT NULL"
     connection.execute(free, (node,))
     connection.executemany(
-        "INSERT INTO told VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT DO UPDATE SET"
-        " until = ?6, outcome = iif(?4 = '', outcome, ?4), run = iif(?4 = '', run, ?5),"
+        "INSERT INTO rollout_reports VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT DO UPDATE"
+        " SET until = ?6, outcome = iif(?4 = '', outcome, ?4), run = iif(?4 = '', run, ?5),"
         " last = iif(?4 = '' OR (outcome = ?4 AND run = ?5), last, ?7)",
-        [(one.rollout, one.caller, node, one.outcome, one.run, one.until, now) for one in told],
+        [(one.rollout, one.caller, node, one.outcome, one.run, one.until, now) for one in reports],
     )
     connection.execute(
-        "DELETE FROM told WHERE (rollout, caller, node) IN (SELECT rollout, caller, node FROM told"
-        " WHERE node = ? ORDER BY last DESC, rollout DESC LIMIT -1 OFFSET ?)",
+        "DELETE FROM rollout_reports WHERE (rollout, caller, node) IN"
+        " (SELECT rollout, caller, node FROM rollout_reports WHERE node = ?"
+        " ORDER BY last DESC, rollout DESC LIMIT -1 OFFSET ?)",
         (node, MOST_OF_ONE),
     )
 
@@ -57,7 +58,7 @@ def all_(connection: Connection, *, now: float) -> list[ReportedRollout]:
     found: dict[tuple[str, str], ReportedRollout] = {}
     for rollout, caller, outcome, nodes, held, first, last in connection.execute(
         "SELECT rollout, caller, outcome, count(*), count(*) FILTER (WHERE until > ?), min(first),"
-        " max(last) FROM told GROUP BY rollout, caller, outcome",
+        " max(last) FROM rollout_reports GROUP BY rollout, caller, outcome",
         (now,),
     ):
         new = ReportedRollout(
@@ -77,7 +78,7 @@ def all_(connection: Connection, *, now: float) -> list[ReportedRollout]:
 
 
 def of_rollout(
-    connection: Connection, told: ReportedRollout
+    connection: Connection, reported: ReportedRollout
 ) -> list[tuple[str, NodeRolloutReport]]:
     """Return the reports about a rollout with the nodes' names, at most `MOST_NAMED`.
 
@@ -87,13 +88,17 @@ def of_rollout(
         (
             node,
             NodeRolloutReport(
-                rollout=told.rollout, caller=told.caller, outcome=outcome, run=run, until=until
+                rollout=reported.rollout,
+                caller=reported.caller,
+                outcome=outcome,
+                run=run,
+                until=until,
             ),
         )
         for node, outcome, run, until in connection.execute(
-            "SELECT node, outcome, run, until FROM told WHERE rollout = ? AND caller = ?"
+            "SELECT node, outcome, run, until FROM rollout_reports WHERE rollout = ? AND caller = ?"
             " ORDER BY until IS NULL, last DESC, node LIMIT ?",
-            (told.rollout, told.caller, MOST_NAMED),
+            (reported.rollout, reported.caller, MOST_NAMED),
         )
     ]
 
@@ -102,7 +107,8 @@ def holding(connection: Connection, *, now: float) -> Mapping[str, tuple[NodeRol
     """Return the reports of nodes about rollouts that hold them, by node."""
     found: dict[str, tuple[NodeRolloutReport, ...]] = {}
     for node, rollout, caller, outcome, run, until in connection.execute(
-        "SELECT node, rollout, caller, outcome, run, until FROM told WHERE until > ?", (now,)
+        "SELECT node, rollout, caller, outcome, run, until FROM rollout_reports WHERE until > ?",
+        (now,),
     ):
         one = NodeRolloutReport(
             rollout=RolloutId(rollout), caller=caller, outcome=outcome, run=run, until=until
@@ -113,9 +119,10 @@ def holding(connection: Connection, *, now: float) -> Mapping[str, tuple[NodeRol
 
 def take_away(connection: Connection, *, oldest: float, most: int = MOST) -> None:
     """Delete reports before a time, and those beyond a number, oldest first."""
-    connection.execute("DELETE FROM told WHERE last < ?", (oldest,))
+    connection.execute("DELETE FROM rollout_reports WHERE last < ?", (oldest,))
     connection.execute(
-        "DELETE FROM told WHERE (rollout, caller, node) IN (SELECT rollout, caller, node FROM told"
+        "DELETE FROM rollout_reports WHERE (rollout, caller, node) IN"
+        " (SELECT rollout, caller, node FROM rollout_reports"
         " ORDER BY last DESC, rollout DESC LIMIT -1 OFFSET ?)",
         (most,),
     )

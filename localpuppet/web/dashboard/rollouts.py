@@ -37,11 +37,11 @@ _Stamp = tuple[float, ...]
 class NodeReports(Protocol):
     """Reports of nodes about rollouts."""
 
-    def told(self) -> list[ReportedRollout]:
+    def reported_rollouts(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported."""
         ...
 
-    def told_of(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
+    def rollout_reports(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
         """Return the reports about a rollout, each with the node's name."""
         ...
 
@@ -89,7 +89,9 @@ class Rollouts:
         known = [
             self._overtaken(rows.get(one), heads[one]) if one in heads else rows[one] for one in ids
         ]
-        theirs = (one for one in self._nodes.told() if one.rollout not in here | heads.keys())
+        theirs = (
+            one for one in self._nodes.reported_rollouts() if one.rollout not in here | heads.keys()
+        )
         return [*known, *map(RolloutRow.of_nodes, theirs)]
 
     def shown(self, rollout: RolloutId) -> RolloutView:
@@ -102,9 +104,13 @@ class Rollouts:
         head = self._elsewhere.heads.get(rollout)
         here = rollout in self._journals.ids()
         if head is None and not here:
-            told = next((one for one in self._nodes.told() if one.rollout == rollout), None)
+            told = next(
+                (one for one in self._nodes.reported_rollouts() if one.rollout == rollout), None
+            )
             if told is not None:
-                return RolloutView(row=RolloutRow.of_nodes(told), told=self._nodes.told_of(told))
+                return RolloutView(
+                    row=RolloutRow.of_nodes(told), told=self._nodes.rollout_reports(told)
+                )
         mine = self._row(rollout) if here else None
         if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
             return RolloutView(row=self._overtaken(mine, head))
@@ -136,10 +142,17 @@ class Rollouts:
         """Return when each journal was last written."""
         return {one: _stamp(self._journals.open(one)) for one in self._journals.ids()[:MOST]}
 
-    async def watch(self, changed: Callable[[], None], leave: asyncio.Event) -> None:
+    async def watch(
+        self, changed: Callable[[], None], leave: asyncio.Event, *, interval: float = LOOK
+    ) -> None:
         """Call `changed` at the start and for each change, until `leave` is set.
 
         An unreadable journal does not count as a change.
+
+        Args:
+            changed: Called for each change.
+            leave: Ends the watch.
+            interval: Seconds between two looks.
         """
         before: Mapping[RolloutId, _Stamp] | None = None
         while not leave.is_set():
@@ -148,7 +161,7 @@ class Rollouts:
                 before = now
                 changed()
             with suppress(TimeoutError):
-                await asyncio.wait_for(leave.wait(), LOOK)
+                await asyncio.wait_for(leave.wait(), interval)
 
     def _stamps_or_none(self) -> Mapping[RolloutId, _Stamp] | None:
         try:
@@ -161,11 +174,11 @@ class Rollouts:
             journal = self._journals.open(rollout)
             stamp = _stamp(journal)
             known = self._known.get(rollout)
-            if known is not None and known[0] == stamp and known[1].ended is not None:
+            if known is not None and known[0] == stamp and known[1].finished_at is not None:
                 return known[1]
             row = RolloutRow.of(_report(journal))
         except LocalpuppetError as error:
-            return RolloutRow(id=str(rollout), state=DAMAGED, why=str(error))
+            return RolloutRow(id=str(rollout), state=DAMAGED, reason=str(error))
         self._known[rollout] = stamp, row
         return row
 
@@ -181,7 +194,7 @@ class Rollouts:
         if (theirs := report_of(head)) is not None:
             mine = RolloutRow.of(theirs)
         row = mine or RolloutRow(id=str(head.rollout), state=ELSEWHERE)
-        return replace(row, state=ELSEWHERE, why=_told(head))
+        return replace(row, state=ELSEWHERE, reason=_told(head))
 
 
 def _told(head: RolloutCheckpoint) -> str:
@@ -190,7 +203,7 @@ def _told(head: RolloutCheckpoint) -> str:
         return "it was continued on another machine, and is over"
     if any(isinstance(event, RolloutEnded) for _, event in head.events[-1:]):
         return f"it was stopped on another machine at {head.events[-1][0]}, and can be resumed"
-    at = f", last heard of at {head.events[-1][0]}" if head.events else ""
+    at = f", last checkpoint at {head.events[-1][0]}" if head.events else ""
     return f"it is running on another machine, if a process exists{at}"
 
 

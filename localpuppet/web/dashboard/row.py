@@ -21,14 +21,14 @@ from localpuppet.web.dashboard.kinds import Kind, due, kind_of
 MAX_TEXT = 300
 MAX_HOLDS = 8
 MAX_ROLES = 16
-# Digits of the name of a fault.
-FAULT = 16
+# Digits of the key of a failure cause.
+FAILURE_CAUSE_DIGITS = 16
 _NUMBER = re.compile(r"\d+")
 # Seconds by which the clock of a node may be ahead of this machine's.
 AHEAD = 300.0
-SILENT, NOT_TRUSTED, ON_HOLD = "silent", "not trusted", "on hold"
-LATE, DISAGREES = "late", "disagrees"
-STATES = ("applying", "idle", ON_HOLD, NOT_TRUSTED, SILENT)
+UNRESPONSIVE, NOT_TRUSTED, ON_HOLD = "unresponsive", "not trusted", "on hold"
+LATE, WRONG_RELEASE = "late", "wrong release"
+STATES = ("applying", "idle", ON_HOLD, NOT_TRUSTED, UNRESPONSIVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,45 +59,46 @@ class NodeRow:
     Attributes:
         node: Its name.
         state: One of `STATES`.
-        kind: The result of its last run.
+        outcome: The result of its last run.
         error: The first error without parts that differ between nodes; empty without one, or for an
             older node.
         resource: Type and title of the first failed resource, or empty.
         place: Its file and line; empty if unknown.
-        why: The reason of the result, or why the node is not trusted; one line.
+        reason: The reason of the result, or why the node is not trusted; one line.
         cause: The cause of the current run.
         app: The release of the last run.
-        digest: The digest of its bytes on the node, if staged; empty if unknown.
-        assigned: The user who assigned its release; empty if its input names one.
-        wanted: The release that the node's input names, while a rollback is in force; else empty.
+        release_digest: The digest of its bytes on the node, if staged; empty if unknown.
+        assigned_by: The user who assigned its release; empty if its input names one.
+        input_release: The release that the node's input names, while a rollback is in force; else
+            empty.
         run: The id of the last run, or empty.
-        ended: When the last run ended: seconds since 1970, UTC.
-        every: Seconds between runs of the node's timer.
+        finished_at: When the last run ended: seconds since 1970, UTC.
+        run_interval: Seconds between runs of the node's timer.
         holds: The holds on the node.
         roles: The roles in its inventory entry.
-        heard: When its last presence arrived: seconds since 1970.
-        listed: Whether the inventory has an entry of it.
+        received_at: When its last presence arrived: seconds since 1970.
+        in_inventory: Whether the inventory has an entry of it.
     """
 
     node: str
-    state: str = SILENT
-    kind: Kind = Kind.NONE
+    state: str = UNRESPONSIVE
+    outcome: Kind = Kind.NONE
     error: str = ""
     resource: str = ""
     place: str = ""
-    why: str = ""
+    reason: str = ""
     cause: str = ""
     app: str = ""
-    digest: str = ""
-    assigned: str = ""
-    wanted: str = ""
+    release_digest: str = ""
+    assigned_by: str = ""
+    input_release: str = ""
     run: str = ""
-    ended: float | None = None
-    every: float | None = None
+    finished_at: float | None = None
+    run_interval: float | None = None
     holds: tuple[HoldView, ...] = ()
     roles: tuple[str, ...] = ()
-    heard: float | None = None
-    listed: bool = False
+    received_at: float | None = None
+    in_inventory: bool = False
 
     @classmethod
     def told(cls, name: str, status: Mapping[str, Json], *, now: float) -> "NodeRow":
@@ -110,7 +111,7 @@ class NodeRow:
         """
         state = _text(status.get("state"))
         if state == NOT_TRUSTED:
-            return cls(node=name, state=state, why=_text(status.get("why")), heard=now)
+            return cls(node=name, state=state, reason=_text(status.get("why")), received_at=now)
         last = status.get("last")
         last = last if isinstance(last, dict) else {}
         kind = kind_of(last)
@@ -121,26 +122,26 @@ class NodeRow:
         return cls(
             node=name,
             state=state if state in STATES else "idle",
-            kind=kind,
+            outcome=kind,
             error=_text(fault.get("error")),
             resource=_text(fault.get("resource")),
             place=_text(fault.get("place")),
-            why=_text(last.get("reason")),
+            reason=_text(last.get("reason")),
             cause=_text(status.get("cause")),
             app=_text(last.get("app")),
-            digest=_text(status.get("release")),
-            assigned=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
-            wanted=_text(rollback.get("wanted")) if isinstance(rollback, dict) else "",
+            release_digest=_text(status.get("release")),
+            assigned_by=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
+            input_release=_text(rollback.get("wanted")) if isinstance(rollback, dict) else "",
             run=_run(last.get("run")),
-            ended=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),
-            every=_seconds(status.get("every")),
+            finished_at=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),
+            run_interval=_seconds(status.get("every")),
             holds=_holds(holds if isinstance(holds, list) else []),
-            heard=now,
+            received_at=now,
         )
 
     def beside(self, other: "NodeRow") -> "NodeRow":
         """Return this row with the inventory fields of another row."""
-        return replace(self, roles=other.roles, listed=other.listed)
+        return replace(self, roles=other.roles, in_inventory=other.in_inventory)
 
     def late(self, now: float) -> bool:
         """Return whether the node should have run by now, by its own timer."""
@@ -149,23 +150,25 @@ class NodeRow:
     @property
     def late_from(self) -> float | None:
         """The time from which the node is late, seconds since 1970; `None` for never."""
-        if self.every is None or self.ended is None or self.holds:
+        if self.run_interval is None or self.finished_at is None or self.holds:
             return None
-        return self.ended + due(NodeName(self.node), self.every)
+        return self.finished_at + due(NodeName(self.node), self.run_interval)
 
     @property
-    def mistake(self) -> str:
+    def failure(self) -> str:
         """Return the failure in the same words for each node, or empty."""
-        if not self.kind.bad:
+        if not self.outcome.bad:
             return ""
-        return self.error or _NUMBER.sub("…", self.why) or self.kind.value
+        return self.error or _NUMBER.sub("…", self.reason) or self.outcome.value
 
     @property
-    def fault(self) -> str:
+    def failure_cause(self) -> str:
         """Return a short key of the failure and its place, or empty."""
-        if not self.kind.bad:
+        if not self.outcome.bad:
             return ""
-        return hashlib.sha256(f"{self.mistake}\n{self.place}".encode()).hexdigest()[:FAULT]
+        return hashlib.sha256(f"{self.failure}\n{self.place}".encode()).hexdigest()[
+            :FAILURE_CAUSE_DIGITS
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -180,7 +183,7 @@ class NodeRow:
         """
         try:
             holds = tuple(HoldView(**hold) for hold in raw["holds"])
-            known = {**raw, "kind": Kind(raw["kind"]), "roles": tuple(raw["roles"])}
+            known = {**raw, "outcome": Kind(raw["outcome"]), "roles": tuple(raw["roles"])}
             return cls(**{**known, "holds": holds})
         except (KeyError, TypeError) as error:
             raise ValueError(f"is not a row: {error!r}") from error

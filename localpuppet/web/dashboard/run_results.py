@@ -22,33 +22,33 @@ class RunResult:
         node: The node.
         run: Its id.
         at: The time, seconds since 1970, UTC.
-        kind: The result.
+        outcome: The result.
         app: The release.
-        why: The reason, one line, or empty.
-        fault: The failure key, see `NodeRow.fault`, or empty.
+        reason: The reason, one line, or empty.
+        failure_cause: The key of its failure cause, see `NodeRow.failure_cause`, or empty.
     """
 
     node: str
     run: str
     at: float
-    kind: Kind
+    outcome: Kind
     app: str
-    why: str
-    fault: str = ""
+    reason: str
+    failure_cause: str = ""
 
     @classmethod
     def of(cls, row: NodeRow) -> "RunResult | None":
         """Return the end of a node's last run, or `None`."""
-        if row.ended is None or not row.run:
+        if row.finished_at is None or not row.run:
             return None
         return cls(
             node=row.node,
             run=row.run,
-            at=row.ended,
-            kind=row.kind,
+            at=row.finished_at,
+            outcome=row.outcome,
             app=row.app,
-            why=row.why,
-            fault=row.fault,
+            reason=row.reason,
+            failure_cause=row.failure_cause,
         )
 
 

@@ -1,9 +1,9 @@
 """The tables of runs in the dashboard's memory.
 
-- Each word (a node's name, an outcome, a release, a reason) is stored once. Runs are clustered by
-  day, so that a day is written and deleted together; a word is deleted with the last day that uses
+- Each text (a node's name, an outcome, a release, a reason) is stored once. Runs are clustered by
+  day, so that a day is written and deleted together; a text is deleted with the last day that uses
   it.
-- A node whose day is full adds no words, nor does a run that is known: a node that sends a thousand
+- A node whose day is full adds no texts, nor does a run that is known: a node that sends a thousand
   new entries a second does not fill the file.
 - Every function takes a connection in a transaction.
 """
@@ -18,23 +18,23 @@ from localpuppet.web.dashboard.run_results import RunResult
 
 # Runs of a node and a day, the newest.
 MOST_A_DAY = 500
-# Bytes of a word; one that is longer would have pages of the file for itself.
-MAX_WORD = 400
+# Bytes of a text; a longer one would have pages of the file for itself.
+MAX_TEXT_BYTES = 400
 TABLES = """
-CREATE TABLE IF NOT EXISTS words (
-    id INTEGER PRIMARY KEY, word TEXT NOT NULL UNIQUE, day INTEGER NOT NULL
+CREATE TABLE IF NOT EXISTS texts (
+    id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, day INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX IF NOT EXISTS words_by_day ON words (day);
+CREATE INDEX IF NOT EXISTS texts_by_day ON texts (day);
 CREATE TABLE IF NOT EXISTS runs (
     day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, at REAL NOT NULL,
-    kind INTEGER NOT NULL, app INTEGER NOT NULL, why INTEGER NOT NULL,
+    outcome INTEGER NOT NULL, release INTEGER NOT NULL, reason INTEGER NOT NULL,
     PRIMARY KEY (day, node, moment)
 ) STRICT, WITHOUT ROWID;
 """
 _FOUND = """
-SELECT node.word, runs.day, moment, at, kind.word, app.word, why.word FROM runs
-JOIN words AS node ON node.id = runs.node JOIN words AS kind ON kind.id = runs.kind
-JOIN words AS app ON app.id = runs.app JOIN words AS why ON why.id = runs.why
+SELECT node.text, runs.day, moment, at, outcome.text, release.text, reason.text FROM runs
+JOIN texts AS node ON node.id = runs.node JOIN texts AS outcome ON outcome.id = runs.outcome
+JOIN texts AS release ON release.id = runs.release JOIN texts AS reason ON reason.id = runs.reason
 """
 
 _Found = tuple[str, int, int, float, str, str, str]
@@ -62,11 +62,11 @@ class RunTableWriter:
         oldest = self._oldest_of_full(day, node)
         if oldest is not None and moment < oldest:
             return False
-        kind = self._number(str(one.kind), day)
+        outcome = self._number(str(one.outcome), day)
         number = self._number if oldest is None else self._known_number
         self._connection.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (day, node, moment, one.at, kind, number(one.app, day), number(one.why, day)),
+            (day, node, moment, one.at, outcome, number(one.app, day), number(one.reason, day)),
         )
         if oldest is None:
             return True
@@ -90,30 +90,30 @@ class RunTableWriter:
         ).fetchone()
         return None if found is None else found[0]
 
-    def _known_number(self, word: str, day: int) -> int:
-        """Return the number of a word that this or a later day uses, else of the empty word."""
+    def _known_number(self, text: str, day: int) -> int:
+        """Return the number of a text that this or a later day uses, else of the empty text."""
         found: tuple[int] | None = self._connection.execute(
-            "SELECT id FROM words WHERE word = ? AND day >= ?", (_cut(word), day)
+            "SELECT id FROM texts WHERE text = ? AND day >= ?", (_cut(text), day)
         ).fetchone()
         return self._number("", day) if found is None else found[0]
 
-    def _number(self, word: str, day: int) -> int:
-        """Return the number of a word; add it if unknown, and extend its use to the day."""
-        word = _cut(word)
-        number, until = self._known.get(word, (0, -1))
+    def _number(self, text: str, day: int) -> int:
+        """Return the number of a text; add it if unknown, and extend its use to the day."""
+        text = _cut(text)
+        number, until = self._known.get(text, (0, -1))
         if until >= day:
             return number
         found: tuple[int] = self._connection.execute(
-            "INSERT INTO words (word, day) VALUES (?, ?) ON CONFLICT (word) DO UPDATE"
+            "INSERT INTO texts (text, day) VALUES (?, ?) ON CONFLICT (text) DO UPDATE"
             " SET day = max(day, excluded.day) RETURNING id",
-            (word, day),
+            (text, day),
         ).fetchone()
-        self._known[word] = found[0], day
+        self._known[text] = found[0], day
         return found[0]
 
 
-def _cut(word: str) -> str:
-    return word.encode()[:MAX_WORD].decode(errors="ignore")
+def _cut(text: str) -> str:
+    return text.encode()[:MAX_TEXT_BYTES].decode(errors="ignore")
 
 
 def of_node(
@@ -127,7 +127,7 @@ def of_node(
         limit: Maximum number.
         before: Only older ones than this run; `None` for all.
     """
-    number = connection.execute("SELECT id FROM words WHERE word = ?", (node,)).fetchone()
+    number = connection.execute("SELECT id FROM texts WHERE text = ?", (node,)).fetchone()
     # Each by itself: SQLite looks at the index for one, and at every run for both.
     days = "SELECT (SELECT min(day) FROM runs), (SELECT max(day) FROM runs)"
     first, last = connection.execute(days).fetchone()
@@ -153,7 +153,7 @@ def of_id(connection: Connection, run: RunId, nodes: Iterable[str]) -> RunResult
     for node in nodes:
         found = connection.execute(
             f"{_FOUND} WHERE runs.day = ? AND moment = ?"  # noqa: S608
-            " AND node = (SELECT id FROM words WHERE word = ?)",
+            " AND node = (SELECT id FROM texts WHERE text = ?)",
             (day, moment, node),
         ).fetchone()
         if found is not None:
@@ -187,10 +187,12 @@ def take_away(connection: Connection, *, until: int | None = None, most: int) ->
         away = connection.execute(some, (day, *beyond))
     else:
         away = connection.execute("DELETE FROM runs WHERE day = ?", (day,))
-        connection.execute("DELETE FROM words WHERE day <= ?", (day,))
+        connection.execute("DELETE FROM texts WHERE day <= ?", (day,))
     return int(away.rowcount)
 
 
 def _ended(found: _Found) -> RunResult:
-    node, day, moment, at, kind, app, why = found
-    return RunResult(node=node, run=run_of(day, moment), at=at, kind=Kind(kind), app=app, why=why)
+    node, day, moment, at, outcome, release, reason = found
+    return RunResult(
+        node=node, run=run_of(day, moment), at=at, outcome=Kind(outcome), app=release, reason=reason
+    )

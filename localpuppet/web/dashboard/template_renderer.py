@@ -61,7 +61,7 @@ class TemplateRenderer:
             code: The HTTP status.
             values: The values of the template.
         """
-        bus = {"as_of": self._fleet.as_of, "away": self._fleet.away}
+        bus = {"last_updated": self._fleet.last_updated, "away": self._fleet.away}
         now = self._clock.now().timestamp()
         text = self._templates.get_template(template).render(bus=bus, now=now, code=code, **values)
         return HTMLResponse(text, status_code=code)

@@ -146,7 +146,7 @@ def _rows(memory: "DashboardStore", verifier: "Verifier", now: Callable[[], floa
 
     return Fleet(
         memory.rows(),
-        as_of=memory.as_of(),
+        last_updated=memory.last_updated(),
         holding=memory.holding(),
         believe=lambda node, token: believe(verifier, node, token),
         now=now,

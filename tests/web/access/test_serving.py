@@ -51,11 +51,8 @@ def test_who_is_one_too_many_is_let_go_and_who_is_there_is_answered(tmp_path: Pa
         assert there[0].recv(4096).startswith(b"HTTP/1.1 403 ")
 
 
-def test_a_form_that_does_not_come_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(action_views, "PATIENCE", 0.1)
-    site = Site(tmp_path, actor=PlayedActor())
+def test_a_form_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+    site = Site(tmp_path, actor=PlayedActor(), form_patience=0.1)
     site.tell(status("web01", site.now() - 60))
     with Served(site) as served:
         entrance = served.way.entrance

@@ -9,14 +9,12 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.inventory.entry import CatalogQuery
-from localpuppet.web.dashboard import pages
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.site import Site, status
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(pages, "PATIENCE", None)  # however busy this machine is
+def site(tmp_path: Path) -> Site:
     site = Site(tmp_path)
     now = site.now()
     until = show_time(datetime.fromtimestamp(now + 3600, UTC))

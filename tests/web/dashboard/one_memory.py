@@ -9,7 +9,7 @@ from pathlib import Path
 
 from localpuppet.web.dashboard.dated import DAY
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import RunResult
 from tests.web.dashboard.site import run_id
@@ -20,16 +20,22 @@ NODES = ("a", "b", "c")
 
 
 def memory_of(directory: Path, *, now: float = NOW) -> DashboardStore:
-    return DashboardStore(directory / "web" / "fleet.sqlite", now=lambda: now, together=2)
+    return DashboardStore(
+        directory / "web" / "fleet.sqlite", now=lambda: now, limits=MemoryLimits(together=2)
+    )
 
 
 def rows(second: int) -> list[NodeRow]:
-    return [NodeRow(node=node, why=f"in second {second}", ended=NOW + second) for node in NODES]
+    return [
+        NodeRow(node=node, reason=f"in second {second}", finished_at=NOW + second) for node in NODES
+    ]
 
 
 def ends(second: int) -> list[RunResult]:
     at = NOW + second - DAY
-    one = RunResult(node="", run=run_id(at), at=at, kind=Kind.FAILED, app="a", why="b", fault="f")
+    one = RunResult(
+        node="", run=run_id(at), at=at, outcome=Kind.FAILED, app="a", reason="b", failure_cause="f"
+    )
     return [replace(one, node=node) for node in NODES]
 
 
@@ -42,7 +48,7 @@ def main() -> None:
     memory = memory_of(Path(sys.argv[1]))
     memory.begin()
     for second in range(SECONDS):
-        memory.write(rows(second), ends(second), as_of=NOW + second)
+        memory.write(rows(second), ends(second), last_updated=NOW + second)
         tell(str(second))
     later = memory_of(Path(sys.argv[1]), now=NOW + 92 * DAY)
     while later.prune():

@@ -42,7 +42,7 @@ from localpuppet.web.access.sessions import Sessions
 from localpuppet.web.dashboard.action_views import Actor
 from localpuppet.web.dashboard.actions import NodeAction
 from localpuppet.web.dashboard.app import application
-from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.inventory_questions import Inventory, Reports, SiteInventory
 from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
@@ -104,9 +104,12 @@ class PlayedActor:
         self.deeds: list[NodeAction] = []
         self.words: list[str] = []
         self.refuses = ""
+        self.cut: type[BaseException] | None = None
 
     async def act(self, deed: NodeAction) -> str:
         self.deeds.append(deed)
+        if self.cut is not None:
+            raise self.cut
         if self.refuses:
             raise LocalpuppetError(self.refuses, where=str(deed.node))
         return f"{deed.node} accepted"
@@ -160,16 +163,19 @@ class Site:
     draw: Draw = draw_svg
     port: int = 80
     revision: int = 0
+    limits: FleetLimits = field(default_factory=FleetLimits)
+    form_patience: float = 60.0
 
     def __post_init__(self) -> None:
         self.view = MemoryInventory(self.entries, current=self.now())
         self.memory = DashboardStore(self.directory / "web" / "fleet.sqlite", now=self.now)
         self.fleet = Fleet(
             [],
-            as_of=None,
+            last_updated=None,
             holding=self.memory.holding(),
             believe=lambda _, token: json.loads(token),
             now=self.now,
+            limits=self.limits,
         )
         self.asked: list[str] = []
         self.elsewhere = RemoteRollouts(nobodys_heads)
@@ -206,7 +212,9 @@ class Site:
     def remember(self) -> None:
         """Write down what is new."""
         news = self.fleet.news()
-        self.memory.write(news.rows, news.ended, gone=news.gone, as_of=news.as_of, told=news.told)
+        self.memory.write(
+            news.rows, news.ended, gone=news.gone, last_updated=news.last_updated, told=news.told
+        )
         self.fleet.written(news)
 
     def list_(self, *entries: InventoryEntry) -> None:
@@ -254,6 +262,8 @@ class Site:
             log=self.log,
             draw=self.draw,
             actor=self.actor,
+            patience=None,  # however busy this machine is
+            form_patience=self.form_patience,
         )
 
     @contextmanager

@@ -15,7 +15,6 @@ from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued,
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.web.access.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
-from localpuppet.web.dashboard.actions import NodeAction
 from tests.doubles.ports import FakeClock
 from tests.web.dashboard.site import EVIL, NAME, PlayedActor, Site, text
 
@@ -109,14 +108,10 @@ def test_a_deed_that_is_cut_off_is_in_the_log(
     site: Site,
     visitor: TestClient,
     actor: PlayedActor,
-    monkeypatch: pytest.MonkeyPatch,
     cut: type[BaseException],
 ) -> None:
-    async def act(_: NodeAction) -> str:
-        raise cut
-
     given = token(visitor)
-    monkeypatch.setattr(actor, "act", act)
+    actor.cut = cut
     with pytest.raises((cut, CancelledError)):
         sent(visitor, token=given)
     line = ("info", "choria=alice: web01: noop: what came of it is not known")

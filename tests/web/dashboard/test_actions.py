@@ -119,7 +119,7 @@ def test_what_will_happen_depends_on_how_the_node_is() -> None:
     def said(action: Action, row: NodeRow) -> str:
         return " ".join(consequences(action, row))
 
-    assert "may not hear" in said(Action.HOLD, NodeRow(node="a"))
+    assert "may not receive" in said(Action.HOLD, NodeRow(node="a"))
     held = NodeRow(node="a", state="on hold", holds=(HELD,))
     assert "nothing runs before the hold ends" in said(Action.NOOP, held)
     assert "nothing holds it" in said(Action.ENABLE, NodeRow(node="a", state="idle"))

@@ -106,9 +106,9 @@ def test_the_page_hears_the_fleet_and_remembers_it_over_a_kill_and_an_outage(
     fleet.bus.server.kill()
     page = Page(a)
     assert page.states() == {a.name: "idle", b.name: "on hold"}
-    assert re.search("As of <time.*the bus is away", page.get("/"))
+    assert re.search("Last updated <time.*the bus is unreachable", page.get("/"))
     fleet.bus.server.start()
-    wait_until(lambda: "the bus is away" not in page.get("/"), str)
+    wait_until(lambda: "the bus is unreachable" not in page.get("/"), str)
     assert page.end(signal.SIGINT) == 0
     # The agents have not noticed.
     assert a.run("nodes").code == 0

@@ -49,8 +49,8 @@ def check(directory: Path, told: list[str]) -> None:
     memory = memory_of(directory)
     memory.begin()
     known = {row.node: row for row in memory.rows()}
-    as_of = memory.as_of()
-    written = -1 if as_of is None else int(as_of - NOW)
+    last_updated = memory.last_updated()
+    written = -1 if last_updated is None else int(last_updated - NOW)
     # One that was not confirmed may be there, whole.
     assert written in (len(seconds) - 1, len(seconds))
     assert list(known.values()) == (rows(written) if written >= 0 else [])
@@ -59,7 +59,7 @@ def check(directory: Path, told: list[str]) -> None:
         assert counted == [written + 1] * len(NODES)
         assert sum(memory.hours(0).values()) == sum(counted)
         for second in range(SECONDS):
-            memory.write(rows(second), ends(second), as_of=NOW + second)
+            memory.write(rows(second), ends(second), last_updated=NOW + second)
         assert sum(memory.hours(0).values()) == SECONDS * len(NODES)
         assert len(memory.runs("b", limit=9)) == SECONDS
     memory.close()

@@ -83,22 +83,21 @@ def test_without_a_release_the_view_says_so(site: Site, visitor: TestClient) -> 
     assert "No release is staged on this machine." in text(visitor, "/releases/difference")
 
 
-def test_who_waits_for_a_difference_keeps_no_thread_from_others(
-    two: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_for_a_difference_keeps_no_thread_from_others(two: Site) -> None:
     at_once: list[int] = []
     begun, going_on = threading.Event(), threading.Event()
 
-    def slow(releases: PlayedReleases, *_: ReleasePath) -> dict[str, NameDifference]:
-        at_once.append(1)
-        begun.set()
-        assert going_on.wait(60)
-        return {}
+    class SlowReleases(PlayedReleases):
+        def differences(self, *_: ReleasePath) -> dict[str, NameDifference]:
+            at_once.append(1)
+            begun.set()
+            assert going_on.wait(60)
+            return {}
 
     async def main() -> None:
-        parts = two.parts(asyncio.Event(), two.way())
-        monkeypatch.setattr(PlayedReleases, "differences", slow)
-        views = DifferenceViews(parts.staged, two.fleet, TemplateRenderer(two.fleet, two.clock))
+        views = DifferenceViews(
+            SlowReleases(two), two.fleet, TemplateRenderer(two.fleet, two.clock)
+        )
         request = Request(
             {"type": "http", "query_string": DIFFERENCE.partition("?")[2].encode(), "headers": []}
         )

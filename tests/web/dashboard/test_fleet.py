@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.fleet.bus.key_value import KeyListing
-from localpuppet.web.dashboard import fleet as module
-from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import KEPT
@@ -24,18 +23,18 @@ def rows(site: Site) -> dict[str, str]:
     return {row.node: row.state for row in site.fleet.rows}
 
 
-def test_a_node_that_is_gone_is_silent_and_keeps_its_last_run(site: Site) -> None:
+def test_a_node_that_is_gone_is_unresponsive_and_keeps_its_last_run(site: Site) -> None:
     site.tell(status("a", site.now(), last={"outcome": "changed"}))
     site.leave("a")
     row = site.fleet.row("a")
     assert row is not None
-    assert (row.state, row.kind) == ("silent", Kind.CHANGED)
+    assert (row.state, row.outcome) == ("unresponsive", Kind.CHANGED)
 
 
 def test_a_listing_misses_who_is_not_in_it_unless_he_came_after(site: Site) -> None:
     site.tell(status("a", site.now()), status("b", site.now()))
     site.fleet.miss(KeyListing(entries=(), revision=1))
-    assert rows(site) == {"a": "silent", "b": "idle"}
+    assert rows(site) == {"a": "unresponsive", "b": "idle"}
 
 
 def test_another_store_with_lower_revisions_is_believed(site: Site) -> None:
@@ -43,7 +42,7 @@ def test_another_store_with_lower_revisions_is_believed(site: Site) -> None:
     site.tell(status("a", site.now()), status("b", site.now()))
     site.revision = 1
     site.listing(status("a", site.now(), state="applying"))
-    assert rows(site) == {"a": "applying", "b": "silent"}
+    assert rows(site) == {"a": "applying", "b": "unresponsive"}
 
 
 def test_an_end_is_news_once_and_until_it_was_written(site: Site) -> None:
@@ -57,11 +56,8 @@ def test_an_end_is_news_once_and_until_it_was_written(site: Site) -> None:
     assert site.fleet.news().ended == ()
 
 
-def test_while_the_disk_refuses_no_node_fills_the_memory(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_ENDED", 4)
-    monkeypatch.setattr(module, "MOST_ENDED_OF_ONE", 3)
+def test_while_the_disk_refuses_no_node_fills_the_memory(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits=FleetLimits(ended=4, ended_of_node=3))
     site.fleet.take(KeyListing(entries=(), revision=0))
     for age in range(9, 0, -1):
         site.listing(status("eve", site.now() - age))
@@ -76,10 +72,13 @@ def test_while_the_disk_refuses_no_node_fills_the_memory(
 def test_a_fleet_that_comes_back_remembers_how_it_was(site: Site) -> None:
     site.tell(status("a", site.now(), last={"outcome": "failed"}))
     again = Fleet(
-        site.memory.rows(), as_of=site.memory.as_of(), believe=lambda *_: {}, now=site.now
+        site.memory.rows(),
+        last_updated=site.memory.last_updated(),
+        believe=lambda *_: {},
+        now=site.now,
     )
-    assert [(row.node, row.kind) for row in again.rows] == [("a", Kind.FAILED)]
-    assert again.as_of == site.now()
+    assert [(row.node, row.outcome) for row in again.rows] == [("a", Kind.FAILED)]
+    assert again.last_updated == site.now()
     assert again.away
 
 
@@ -104,8 +103,8 @@ def test_an_outage_is_said_once_and_its_end(site: Site) -> None:
     assert site.fleet.since(before) is None
 
 
-def test_strangers_do_not_fill_the_memory(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_NODES", 2)
+def test_strangers_do_not_fill_the_memory(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits=FleetLimits(nodes=2))
     site.tell(*(status(f"n{number}", site.now()) for number in range(5)))
     site.tell(status("Not A Name", site.now()))
     assert sorted(rows(site)) == ["n0", "n1"]
@@ -113,10 +112,8 @@ def test_strangers_do_not_fill_the_memory(site: Site, monkeypatch: pytest.Monkey
     assert "n9" not in rows(site)
 
 
-def test_strangers_keep_out_nobody_who_is_trusted(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_NODES", 2)
+def test_strangers_keep_out_nobody_who_is_trusted(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits=FleetLimits(nodes=2))
     eve = {"state": "not trusted", "why": "nobody knows her"}
     site.tell(*({"node": f"a{number}", **eve} for number in range(3)))
     site.tell(status("web01", site.now()), {"node": "a9", **eve})
@@ -143,21 +140,19 @@ def test_the_inventory_adds_roles_and_takes_away_who_was_forgotten(site: Site) -
     assert {row.node: row.roles for row in site.fleet.rows} == {"a": ()}
 
 
-def test_a_node_that_was_silent_for_long_is_forgotten(site: Site) -> None:
+def test_a_node_that_was_unresponsive_for_long_is_forgotten(site: Site) -> None:
     site.tell(status("a", site.now()))
     site.leave("a")
     site.clock.advance(KEPT - 1)
     site.list_()
-    assert rows(site) == {"a": "silent"}
+    assert rows(site) == {"a": "unresponsive"}
     site.clock.advance(2)
     site.list_()
     assert rows(site) == {}
 
 
-async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "TOGETHER", 10)
+async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits=FleetLimits(together=10))
     site.listing(*(status(f"n{number:02}", site.now()) for number in range(100)))
     assert len(rows(site)) == 10
     site.tell(status("n99", site.now(), state="applying"))  # newer than what waits
@@ -176,17 +171,15 @@ async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(
     keeping.cancel()
 
 
-async def test_what_waits_of_a_store_is_forgotten_with_it(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "TOGETHER", 1)
+async def test_what_waits_of_a_store_is_forgotten_with_it(tmp_path: Path) -> None:
+    site = Site(tmp_path, limits=FleetLimits(together=1))
     site.listing(status("a", site.now()), status("old", site.now()))
     site.fleet.take(KeyListing(entries=(), revision=1))
     keeping = asyncio.create_task(site.fleet.keep_up())
     for _ in range(3):
         await asyncio.sleep(0)
     keeping.cancel()
-    assert rows(site) == {"a": "silent"}
+    assert rows(site) == {"a": "unresponsive"}
 
 
 async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Site) -> None:
@@ -198,9 +191,9 @@ async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Sit
     await site.fleet.changed(0)
 
 
-def test_who_is_far_behind_looks_at_everything(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED", 3)
-    fleet = Fleet([], as_of=None, believe=lambda *_: {}, now=site.now)
+def test_a_reader_far_behind_loads_everything(site: Site) -> None:
+    limits = FleetLimits(changes=3)
+    fleet = Fleet([], last_updated=None, believe=lambda *_: {}, now=site.now, limits=limits)
     fleet.answered()
     for number in range(4):
         fleet.listed({f"n{number}": ()}, all_=[f"n{other}" for other in range(4)])

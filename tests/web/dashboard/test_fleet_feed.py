@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,9 +16,8 @@ from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.web.dashboard import fleet_feed as module
 from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.fleet_feed import FleetFeed, FleetFeeder
+from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeed, FleetFeeder
 from localpuppet.web.dashboard.memory import DashboardStore
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -27,10 +26,11 @@ from tests.fleet.inventory.entries import entry, signed
 from tests.web.dashboard.site import status
 
 WEB, EVE = person("web01.example.com"), person("eve.example.com")
+OFTEN = FeedIntervals(write=0.01, view=0.01, agent=0.01)
 
 
 class Hearing:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, store: type[DashboardStore] = DashboardStore) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore()
         self.log = FakeLog()
@@ -38,10 +38,10 @@ class Hearing:
         self.follows = 0
         self.verifier = verifier(directory, WEB)
         self.view = View(directory / "view.sqlite", now=self.now)
-        self.memory = DashboardStore(directory / "fleet.sqlite", now=self.now)
+        self.memory = store(directory / "fleet.sqlite", now=self.now)
         self.fleet = Fleet(
             [],
-            as_of=None,
+            last_updated=None,
             believe=lambda name, token: believe(self.verifier, name, token),
             now=self.now,
         )
@@ -52,7 +52,7 @@ class Hearing:
             agent_is_there=lambda: self.agent,
             log=self.log,
         )
-        self.feeding = FleetFeeder(self.fleet, self.memory, feed)
+        self.feeding = FleetFeeder(self.fleet, self.memory, feed, intervals=OFTEN)
 
     def now(self) -> float:
         return self.clock.now().timestamp()
@@ -90,9 +90,7 @@ class Hearing:
 
 
 @pytest.fixture
-def hearing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hearing:
-    for name in ("WRITE", "LOOK", "AGENT"):
-        monkeypatch.setattr(module, name, 0.01)
+def hearing(tmp_path: Path) -> Hearing:
     return Hearing(tmp_path)
 
 
@@ -147,30 +145,30 @@ async def test_roles_come_from_the_view_whoever_writes_it(hearing: Hearing, tmp_
         token = signed(WEB, said)
         arrived = ReceivedEntry(node=said.node, token=token, found=said, revision=3)
         agents.take([arrived], revision=3)
-        await hearing.until("silent")
+        await hearing.until("unresponsive")
     (row,) = hearing.memory.rows()
-    assert (row.roles, row.listed) == (("web",), True)
+    assert (row.roles, row.in_inventory) == (("web",), True)
     agents.close()
 
 
-async def test_a_disk_that_refuses_is_said_once_and_loses_nothing(
-    hearing: Hearing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class FullDiskStore(DashboardStore):
+    """Refuses the first three writes."""
+
     tries = 0
-    write = DashboardStore.write
 
-    def refusing(self: DashboardStore, *args: Any, **named: Any) -> None:
-        nonlocal tries
-        tries += 1
-        if tries < 4:
+    def write(self, *args: Any, **named: Any) -> None:
+        self.tries += 1
+        if self.tries < 4:
             raise StateError("no space left on device", where="fleet.sqlite")
-        write(self, *args, **named)
+        super().write(*args, **named)
 
-    monkeypatch.setattr(DashboardStore, "write", refusing)
+
+async def test_a_disk_that_refuses_is_said_once_and_loses_nothing(tmp_path: Path) -> None:
+    hearing = Hearing(tmp_path, FullDiskStore)
     async with hearing.going_on():
         await hearing.announce(WEB)
         await hearing.until("idle")
-        while tries < 5:
+        while cast("FullDiskStore", hearing.memory).tries < 5:
             await asyncio.sleep(0.01)
     assert hearing.log.text.count("no space left") == 1
     assert len(hearing.memory.runs("web01.example.com", limit=9)) == 1

@@ -46,7 +46,7 @@ def test_what_could_not_be_asked_is_not_empty(site: Site, visitor: TestClient) -
 
 
 def test_lists_are_sorted_by_the_server_and_the_same_url_is_a_file(visitor: TestClient) -> None:
-    url = "?sort=-ended&outcome=unchanged"
+    url = "?sort=-finished_at&outcome=unchanged"
     assert listed(text(visitor, f"/nodes{url}")) == ["lb01", "db01"]
     (head, *rows) = csv.reader(io.StringIO(text(visitor, f"/nodes.csv{url}")))
     assert [row[head.index("node")] for row in rows] == ["lb01", "db01"]
@@ -73,7 +73,7 @@ def test_the_list_of_nodes_is_filtered_by_choices_that_say_what_is_chosen(
     ]
 
 
-def test_failures_are_a_row_a_mistake_with_all_its_nodes_behind_it(
+def test_failures_have_a_row_for_each_cause_with_all_its_nodes_behind_it(
     site: Site, visitor: TestClient
 ) -> None:
     fault = {"error": "Could not find class …", "resource": "", "place": "web/init.pp:7"}
@@ -82,7 +82,7 @@ def test_failures_are_a_row_a_mistake_with_all_its_nodes_behind_it(
     page = text(visitor, "/failures")
     assert len(listed(page)) == 2  # and web02, of which nothing more is known
     assert page.index("<b>120</b>") < page.index("<b>1</b>")
-    (url,) = re.findall(r'href="(/nodes\?fault=[0-9a-f]+)"><b>120</b>', page)
+    (url,) = re.findall(r'href="(/nodes\?failure_cause=[0-9a-f]+)"><b>120</b>', page)
     assert "1 to 100 of 120" in text(visitor, url)
     assert len(text(visitor, url.replace("/nodes", "/nodes.txt")).splitlines()) == 120
     (one, other) = json.loads(text(visitor, "/failures.json"))["failures"]
@@ -90,7 +90,7 @@ def test_failures_are_a_row_a_mistake_with_all_its_nodes_behind_it(
     assert text(visitor, "/failures.txt?name=web") == "web02\n"
     assert other["nodes"] == ["web02"]
     assert "could not parse" in text(visitor, "/failures?q=role%3D")
-    assert "No last run went wrong" in text(visitor, "/failures?name=db01")
+    assert "No last run failed" in text(visitor, "/failures?name=db01")
     assert "Could not find class …" in text(visitor, "/nodes/n001")
     assert ">120 nodes</a>" in text(visitor, "/")
 
@@ -105,15 +105,20 @@ def test_releases_say_who_runs_what_and_whose_bytes_differ(site: Site, visitor: 
     site.staged = [staged("web/tags/r7", "aa" * 32), staged("web/tags/r9", "dd" * 32)]
     page = text(visitor, "/releases")
     assert listed(page) == ["web/tags/r7", "web/tags/r9"]
-    for words in ("r7 bbbbbbbbbbbb", "4, as here", "2 disagree", "https://git.example.com/web.git"):
+    for words in (
+        "r7 bbbbbbbbbbbb",
+        "4, as here",
+        "2 with wrong release",
+        "https://git.example.com/web.git",
+    ):
         assert words in re.sub(r"<[^>]+>", "", page), words
-    (url,) = re.findall(r'href="(/nodes\?is=disagrees[^"]*)"', page)
+    (url,) = re.findall(r'href="(/nodes\?is=wrong\+release[^"]*)"', page)
     assert listed(text(visitor, url.replace("&amp;", "&"))) == ["back", "odd"]
     overview = text(visitor, "/")
     assert "its web/tags/r7 is bbbbbbbbbbbb; most nodes have aaaaaaaaaaaa" in overview
     assert "a rollback is in force; its input names web/tags/r8" in overview
     (record, other) = json.loads(text(visitor, "/releases.json"))["releases"]
-    assert (record["count"], record["disagree"], other["count"]) == (9, 2, 0)
+    assert (record["count"], record["wrong_release"], other["count"]) == (9, 2, 0)
     assert text(visitor, "/releases.txt?name=r9") == ""
     assert listed(text(visitor, "/releases?q=role%3Dweb")) == ["web/tags/r7"]
 
@@ -142,7 +147,7 @@ def rolled_out(site: Site, *events: Event) -> None:
 
 
 def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> None:
-    assert "Nothing was rolled out" in text(visitor, "/rollouts")
+    assert "No rollout has started on this machine" in text(visitor, "/rollouts")
     first, second = NodeRun(1, NODES[0]), NodeRun(1, NODES[1])
     run = str(run_id(site.now()))
     rolled_out(
@@ -156,7 +161,7 @@ def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> N
     assert "interrupted" in page  # no process goes on with it
     page = text(visitor, f"/rollouts/{ROLLOUT}")
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
-    assert "Group 1 1 of 2 ended, 1 went wrong" in words
+    assert "Group 1 1 of 2 ended, 1 failed" in words
     assert "Group 2 0 of 2 ended waits" in words
     assert f'href="/nodes/{NODES[0]}/runs/{run}"' in page
     for one in (page, text(visitor, "/rollouts")):

@@ -11,21 +11,22 @@ import pytest
 from localpuppet.base.errors import BusyError, StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
-from localpuppet.web.dashboard import memory as module
 from localpuppet.web.dashboard.dated import DAY
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.row import HoldView, NodeRow
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult, strip
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
 HOLD = HoldView(owner="alice", reason="x", until=None)
-ROW = NodeRow(node="a.example.com", kind=Kind.FAILED, ended=NOW, holds=(HOLD,), roles=("web",))
+ROW = NodeRow(
+    node="a.example.com", outcome=Kind.FAILED, finished_at=NOW, holds=(HOLD,), roles=("web",)
+)
 
 
 def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunResult:
-    return RunResult(node=node, run=run_id(at), at=at, kind=kind, app="web/tags/r1", why="")
+    return RunResult(node=node, run=run_id(at), at=at, outcome=kind, app="web/tags/r1", reason="")
 
 
 class Clock:
@@ -49,12 +50,12 @@ def test_what_was_written_is_there_for_the_next_one(
     memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
-    memory.write([ROW, NodeRow(node="b")], [ended(NOW)], as_of=NOW)
+    memory.write([ROW, NodeRow(node="b")], [ended(NOW)], last_updated=NOW)
     memory.write([], [], gone=["b"])
     assert file.stat().st_mode & 0o777 == 0o600
     # Not closed: as after a kill -9.
     again = DashboardStore(file, now=now)
-    assert (again.rows(), again.as_of()) == ([ROW], NOW)
+    assert (again.rows(), again.last_updated()) == ([ROW], NOW)
     assert again.run("a", run_id(NOW)) == ended(NOW)
 
 
@@ -79,7 +80,7 @@ def test_a_run_is_found_by_its_id_alone(memory: DashboardStore) -> None:
 def test_a_run_is_kept_once_as_it_was_told_first(memory: DashboardStore) -> None:
     one = ended(NOW)
     for kind in (Kind.CHANGED, Kind.FAILED):
-        memory.write([], [replace(one, kind=kind)])
+        memory.write([], [replace(one, outcome=kind)])
     assert memory.runs("a", limit=9) == [one]
     assert memory.hours(NOW) == {(int(NOW // HOUR), Kind.CHANGED): 1}
 
@@ -92,7 +93,7 @@ def test_runs_come_newest_first_and_go_on_from_one(memory: DashboardStore) -> No
 
 
 def test_what_is_too_old_goes_and_never_comes_back(tmp_path: Path, now: Clock) -> None:
-    memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, together=2)
+    memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, limits=MemoryLimits(together=2))
     old = [ended(NOW - number) for number in range(3)]
     memory.write([], [*old, ended(NOW, node="b")])
     now.seconds += KEPT + DAY
@@ -106,14 +107,14 @@ def test_what_is_too_old_goes_and_never_comes_back(tmp_path: Path, now: Clock) -
 def test_a_clock_that_is_wrong_for_an_hour_does_not_cost_everything(
     memory: DashboardStore, now: Clock
 ) -> None:
-    ends = [replace(ended(NOW - day * DAY), fault=f"{day}") for day in range(20)]
+    ends = [replace(ended(NOW - day * DAY), failure_cause=f"{day}") for day in range(20)]
     memory.write([], ends)
     now.seconds += 365 * DAY
     for _ in range(6):
         assert not memory.prune()
     now.seconds = NOW
-    assert memory.runs("a", limit=99) == [replace(one, fault="") for one in ends[:14]]
-    assert len(memory.faults()) == len(memory.hours(0)) == 14
+    assert memory.runs("a", limit=99) == [replace(one, failure_cause="") for one in ends[:14]]
+    assert len(memory.failures()) == len(memory.hours(0)) == 14
 
 
 def test_a_run_of_a_time_to_come_is_not_kept(memory: DashboardStore) -> None:
@@ -123,7 +124,9 @@ def test_a_run_of_a_time_to_come_is_not_kept(memory: DashboardStore) -> None:
 
 
 def test_the_oldest_runs_of_all_give_way_where_there_is_no_room(tmp_path: Path, now: Clock) -> None:
-    memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, most_bytes=200_000, together=100)
+    memory = DashboardStore(
+        tmp_path / "fleet.sqlite", now=now, limits=MemoryLimits(size=200_000, together=100)
+    )
     for day in range(30, -1, -1):
         at = NOW - day * DAY
         memory.write([ROW], [ended(at + number, f"n{number:03}") for number in range(300)])
@@ -135,13 +138,9 @@ def test_the_oldest_runs_of_all_give_way_where_there_is_no_room(tmp_path: Path, 
     assert memory.rows() == [ROW]
 
 
-def test_a_file_gives_back_what_it_has_no_use_for(
-    tmp_path: Path, now: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SPARE", 5)
-    monkeypatch.setattr(module, "PAGES", 20)
+def test_a_file_releases_unused_pages(tmp_path: Path, now: Clock) -> None:
     file = tmp_path / "fleet.sqlite"
-    memory = DashboardStore(file, now=now)
+    memory = DashboardStore(file, now=now, limits=MemoryLimits(free_pages=5, released_pages=20))
     memory.write([], [ended(NOW, f"{number}" * 40) for number in range(4000)])
     memory.close()
     pages = file.stat().st_size // 4096
@@ -204,32 +203,33 @@ def test_who_comes_second_says_that_it_waits_and_not_for_ever(tmp_path: Path, no
     assert said == ["waits"]
 
 
-def test_a_mistake_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
-    memory: DashboardStore, now: Clock, monkeypatch: pytest.MonkeyPatch
+def test_a_failure_cause_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
+    memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
-    ends = [replace(ended(NOW - age, kind=Kind.FAILED), fault="x") for age in (50, 0, 99)]
+    ends = [replace(ended(NOW - age, kind=Kind.FAILED), failure_cause="x") for age in (50, 0, 99)]
     memory.write([], ends)
-    memory.write([], [replace(ended(NOW, node="b"), fault="y"), *ends, ended(NOW, node="c")])
-    assert memory.faults() == {"x": (NOW - 99, NOW), "y": (NOW, NOW)}
-    monkeypatch.setattr(module, "MOST_FAULTS", 1)
-    memory.write([], [replace(ended(NOW + 1, node="b"), fault="z")])
+    memory.write(
+        [], [replace(ended(NOW, node="b"), failure_cause="y"), *ends, ended(NOW, node="c")]
+    )
+    assert memory.failures() == {"x": (NOW - 99, NOW), "y": (NOW, NOW)}
+    few = MemoryLimits(failures=1)
+    memory = DashboardStore(tmp_path / "web" / "fleet.sqlite", now=now, limits=few)
+    memory.write([], [replace(ended(NOW + 1, node="b"), failure_cause="z")])
     memory.prune()
-    assert memory.faults() == {"z": (NOW + 1, NOW + 1)}
+    assert memory.failures() == {"z": (NOW + 1, NOW + 1)}
     now.seconds += KEPT + DAY
     memory.prune()
-    assert memory.faults() == {}
+    assert memory.failures() == {}
 
 
-def test_a_node_does_not_push_out_the_mistakes_of_others(
-    memory: DashboardStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_FAULTS", 9)
-    monkeypatch.setattr(module, "MOST_FAULTS_OF_ONE", 3)
-    memory.write([], [replace(ended(NOW), fault="x")])
-    lies = [replace(ended(NOW + 1 + at, node="eve"), fault=f"{at}") for at in range(20)]
+def test_a_node_does_not_push_out_the_failure_causes_of_others(tmp_path: Path, now: Clock) -> None:
+    few = MemoryLimits(failures=9, failures_of_node=3)
+    memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, limits=few)
+    memory.write([], [replace(ended(NOW), failure_cause="x")])
+    lies = [replace(ended(NOW + 1 + at, node="eve"), failure_cause=f"{at}") for at in range(20)]
     memory.write([], lies)
     memory.prune()
-    assert sorted(memory.faults()) == ["17", "18", "19", "x"]
+    assert sorted(memory.failures()) == ["17", "18", "19", "x"]
 
 
 def test_a_damaged_memory_is_an_error_and_never_empty(

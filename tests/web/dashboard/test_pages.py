@@ -68,7 +68,7 @@ def test_a_run_asks_its_node_only_when_told_to(site: Site, visitor: TestClient) 
     site.reports["web01"] = {}
 
 
-ORIGIN = "Input/etc/puppet/input.yaml abababababab, the release given by &lt;script&gt;"
+ORIGIN = "Input/etc/puppet/input.yaml abababababab, the release assigned by &lt;script&gt;"
 
 
 def test_a_run_tells_why_it_ran_what_it_asked_and_what_was_slow(
@@ -100,13 +100,13 @@ def test_the_log_of_a_run_is_asked_for_by_itself(site: Site, visitor: TestClient
     site.reports["web01"] = {}
     site.logs["web01"] = {"lines": ["Notice: a", f"Error: {EVIL}"], "before": 7, "left_out": 2}
     page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?log=1")
-    assert "7 lines before these" in page
+    assert "7 earlier lines" in page
     assert "2 lines of diffs" in page
     assert '<div class="error">Error: &lt;script&gt;' in page
     assert [line.split()[0] for line in site.asked] == ["log"]
     site.reports["web02"], site.logs["web02"] = {}, {"lines": "no list"}
     page = text(visitor, f"/nodes/web02/runs/{run_id(site.now() - 90)}?log=1")
-    assert "did not tell" in page
+    assert "did not send it" in page
 
 
 def test_the_picture_is_that_of_the_command_line(visitor: TestClient) -> None:
@@ -283,11 +283,13 @@ def test_who_has_no_session_is_told_what_to_do(site: Site) -> None:
         assert client.post("/").status_code == 405
 
 
-def test_a_bus_that_is_away_is_said_with_the_time(site: Site, visitor: TestClient) -> None:
+def test_an_unreachable_bus_is_shown_with_the_time_of_the_last_update(
+    site: Site, visitor: TestClient
+) -> None:
     site.fleet.lost("connection refused")
     site.clock.advance(3600)
     page = text(visitor, "/nodes")
-    assert re.search(r"As of <time [^>]*>14:00 UTC</time>, the bus is away", page)
+    assert re.search(r"Last updated <time [^>]*>14:00 UTC</time>, the bus is unreachable", page)
     assert "connection refused" in page
     assert len(listed(page)) == 5
 
@@ -295,12 +297,12 @@ def test_a_bus_that_is_away_is_said_with_the_time(site: Site, visitor: TestClien
 def test_an_empty_fleet_says_how_it_begins(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with site.visitor() as client:
-        assert "The bus was not heard yet" in text(client, "/")
-        assert "The bus is away" in text(client, "/bus")
+        assert "The bus has not answered yet" in text(client, "/")
+        assert "The bus is unreachable" in text(client, "/bus")
         site.fleet.answered()
-        assert "Nobody has said anything yet" in text(client, "/")
-        assert "Nobody has said anything yet" in text(client, "/nodes")
-        assert "Nobody kicks" in text(client, "/kicks")
+        assert "No node has published anything yet" in text(client, "/")
+        assert "No node has published anything yet" in text(client, "/nodes")
+        assert "No node kicks" in text(client, "/kicks")
 
 
 @pytest.mark.parametrize("at", [1e18, -1e15, 1e300])

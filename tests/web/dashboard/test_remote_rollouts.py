@@ -111,13 +111,13 @@ async def test_one_that_goes_on_elsewhere_is_shown_as_the_bus_has_it(bus: Bus) -
         await bus.heard()
         (row,) = bus.rollouts.rows()
         assert (row.id, row.state, row.counts) == (ID, "elsewhere", (("succeeded", 1), ("open", 1)))
-        assert f"last heard of at {LATER}" in row.why
+        assert f"last checkpoint at {LATER}" in row.reason
         assert bus.rollouts.report(ID).word == "elsewhere"
         await bus.heads(bus.alice).write(head(over=True), written)
         await bus.heard()
         (row,) = bus.rollouts.rows()
         assert (row.state, row.counts) == ("elsewhere", ())
-        assert row.why == "it was continued on another machine, and is over"
+        assert row.reason == "it was continued on another machine, and is over"
 
 
 async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
@@ -132,8 +132,8 @@ async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
         (row,) = bus.rollouts.rows()
         assert (row.state, row.caller) == ("failures", "choria=alice")
         assert row.counts == (("succeeded", 1), ("not reached", 1))
-        assert row.why == "it ended on another machine: 1 node failed"
-        assert None not in (row.began, row.ended)
+        assert row.reason == "it ended on another machine: 1 node failed"
+        assert None not in (row.started_at, row.finished_at)
         assert bus.rollouts.shown(ID) == RolloutView(row=row)
 
 
@@ -142,7 +142,7 @@ async def test_one_that_was_stopped_elsewhere_can_go_on(bus: Bus) -> None:
     await bus.heads(bus.alice).write(stopped, None)
     async with bus.followed():
         (row,) = bus.rollouts.rows()
-        assert row.why == f"it was stopped on another machine at {LATER}, and can be resumed"
+        assert row.reason == f"it was stopped on another machine at {LATER}, and can be resumed"
 
 
 async def test_of_a_journal_and_a_head_the_newer_epoch_counts(bus: Bus) -> None:
@@ -164,7 +164,7 @@ async def test_what_is_over_elsewhere_is_as_far_as_it_came_here(bus: Bus) -> Non
     async with bus.followed():
         (row,) = bus.rollouts.rows()
         assert (row.state, row.counts) == ("elsewhere", (("open", 2),))
-        assert "and is over" in row.why
+        assert "and is over" in row.reason
         assert bus.rollouts.report(ID).word == "elsewhere"
 
 
@@ -219,6 +219,6 @@ async def test_nothing_is_done_to_it_from_here(tmp_path: Path) -> None:
         bus.elsewhere.heads = {ID: head_}
         site.fleet.stir()
         page = visitor.get(f"/rollouts/{ID}").text
-        assert "Its end is here as the bus tells it" in page
+        assert "This is its last checkpoint on the bus" in page
         assert ("/do/" in page, "json" in page) == (False, False)
         assert visitor.get(f"/rollouts/{ID}.json").status_code == 404

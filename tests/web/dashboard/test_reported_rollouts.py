@@ -68,7 +68,7 @@ def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -
     )
     with site.visitor() as visitor:
         page = text(visitor, "/rollouts")
-        assert "as the nodes tell" in page
+        assert "reported by nodes" in page
         assert f'<a href="/rollouts/{began}">{BOB}/rollout/' in text(visitor, "/nodes/web02")
         assert "2 nodes are held by it" in page
         for count in ("1 succeeded", "1 failed", "1 open"):
@@ -80,7 +80,7 @@ def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -
         assert "/do/" not in page
         assert visitor.get(f"/rollouts/{began}.json").status_code == 404
         site.tell(status("web01", now + 1), status("web02", now + 1))
-        assert _state(visitor, began) == "let go"
+        assert _state(visitor, began) == "released"
 
 
 def _state(visitor: TestClient, rollout: str) -> str:
@@ -96,7 +96,7 @@ def test_a_node_that_lies_pushes_out_its_own_only(tmp_path: Any) -> None:
     for beginning in range(0, reported_table.MOST_OF_ONE + 60, 32):
         lies = [settled("changed", of=f"{began}{beginning + one:04x}") for one in range(32)]
         site.tell(status("eve", site.now(), settled=lies))
-    found = site.memory.told()
+    found = site.memory.reported_rollouts()
     assert len(found) == reported_table.MOST_OF_ONE + 1
     assert found[0].rollout == f"{began}ffff"
 
@@ -108,27 +108,30 @@ def test_of_two_who_are_named_as_the_caller_most_nodes_are_believed(tmp_path: An
     for node, end in (("a", settled("changed", of=began)), ("b", settled("changed", of=began))):
         site.tell(status(node, site.now(), settled=[end]))
     site.tell(status("eve", site.now(), settled=[lie]))
-    (one,) = site.memory.told()
+    (one,) = site.memory.reported_rollouts()
     assert (one.caller, one.ends) == (BOB, {"changed": 2})
     canary = f"{began[:-4]}ffff"
     site.tell(status("a", site.now(), settled=[settled("changed", of=canary)]))
     site.clock.advance(1)
     lie["sender"] = rollout_owner("choria=mallory", canary)
     site.tell(status("eve", site.now(), settled=[lie]))  # as many, and later
-    assert site.memory.told()[0].caller == BOB
+    assert site.memory.reported_rollouts()[0].caller == BOB
 
 
 def test_what_was_told_long_ago_goes(tmp_path: Any) -> None:
     site = Site(tmp_path)
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
     site.tell(status("a", site.now(), settled=[settled("changed", of=began)]))
-    first = site.memory.told()[0].first
+    first = site.memory.reported_rollouts()[0].first
     site.clock.advance(86400.0 * 50)
     site.tell(status("a", site.now(), settled=[settled("changed", of=began)]))
-    assert (site.memory.told()[0].first, site.memory.told()[0].last) == (first, first)
+    assert (site.memory.reported_rollouts()[0].first, site.memory.reported_rollouts()[0].last) == (
+        first,
+        first,
+    )
     site.clock.advance(86400.0 * 50)
     site.memory.prune()
-    assert site.memory.told() == []
+    assert site.memory.reported_rollouts() == []
 
 
 def test_a_node_that_was_let_go_while_no_page_was_there_is_not_held(tmp_path: Any) -> None:
@@ -138,12 +141,12 @@ def test_a_node_that_was_let_go_while_no_page_was_there_is_not_held(tmp_path: An
     site = Site(tmp_path)
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
     site.tell(held_by_one("a"), held_by_one("b"))
-    assert site.memory.told()[0].held == 2
+    assert site.memory.reported_rollouts()[0].held == 2
     site = Site(tmp_path)  # another process
     site.tell(status("a", site.now()), held_by_one("b"))
-    assert site.memory.told()[0].held == 1
+    assert site.memory.reported_rollouts()[0].held == 1
     site.leave("b")
     site.clock.advance(KEPT + 1)
     site.fleet.listed({}, all_=())  # what was not heard for so long is forgotten
     site.remember()
-    assert site.memory.told()[0].held == 0
+    assert site.memory.reported_rollouts()[0].held == 0

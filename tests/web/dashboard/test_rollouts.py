@@ -10,7 +10,6 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutEnded, RolloutEnding
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
-from localpuppet.web.dashboard import rollouts as module
 from localpuppet.web.dashboard.rollouts import Rollouts
 from tests.web.dashboard.site import Site
 
@@ -18,14 +17,11 @@ ID = RolloutId.parse("20261122T110000Z-00aa")
 AT = "2026-11-22T11:00:00.000000Z"
 
 
-async def test_a_change_of_a_journal_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "LOOK", 0.01)
+async def test_a_change_of_a_journal_is_reported(tmp_path: Path) -> None:
     journals, site = Journals(tmp_path), Site(tmp_path)
     leave, told = asyncio.Event(), asyncio.Event()
     rollouts = Rollouts(journals, site.elsewhere, site.memory)
-    watching = asyncio.create_task(rollouts.watch(told.set, leave))
+    watching = asyncio.create_task(rollouts.watch(told.set, leave, interval=0.01))
     async with asyncio.timeout(60):
         await told.wait()
     told.clear()

@@ -19,8 +19,8 @@ def row(**more: Any) -> NodeRow:
 
 def test_a_row_is_what_the_node_says() -> None:
     found = row(state="applying", cause="timer")
-    assert (found.state, found.cause, found.kind) == ("applying", "timer", Kind.UNCHANGED)
-    assert (found.app, found.run, found.ended) == ("web/tags/r7", run_id(NOW - 60), NOW - 60)
+    assert (found.state, found.cause, found.outcome) == ("applying", "timer", Kind.UNCHANGED)
+    assert (found.app, found.run, found.finished_at) == ("web/tags/r7", run_id(NOW - 60), NOW - 60)
     assert NodeRow.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
@@ -29,13 +29,13 @@ def test_a_row_is_what_the_node_says() -> None:
     [({"by": "choria=alice", "serial": 3}, "choria=alice"), (None, ""), ("x", ""), ({"by": 1}, "")],
 )
 def test_who_gave_the_release_is_known_where_somebody_did(assignment: Json, by: str) -> None:
-    assert row(assignment=assignment).assigned == by
+    assert row(assignment=assignment).assigned_by == by
 
 
 def test_no_text_is_long_or_moves_others() -> None:
     evil = "\u202e<script>" + "x" * 10_000_000
     found = row(cause=evil, last={"reason": evil, "app": evil, "run": evil})
-    for text in (found.cause, found.why, found.app):
+    for text in (found.cause, found.reason, found.app):
         assert len(text) == MAX_TEXT
         assert "\u202e" not in text
     assert found.run == ""
@@ -54,23 +54,27 @@ def test_a_deadline_outside_of_all_years_is_none(until: str) -> None:
     assert row(holds=[{"owner": "eve", "reason": "x", "until": until}]).holds[0].until is None
 
 
-def test_a_mistake_has_one_name_on_all_nodes_and_a_good_run_has_none() -> None:
+def test_a_failure_has_one_name_on_all_nodes_and_a_good_run_has_none() -> None:
     fault = {"error": "Could not find class …", "resource": "", "place": "init.pp:3"}
     bad = row(last={"outcome": "failed", "fault": fault})
-    assert (bad.mistake, bad.place) == ("Could not find class …", "init.pp:3")
+    assert (bad.failure, bad.place) == ("Could not find class …", "init.pp:3")
     elsewhere = row(last={"outcome": "failed", "fault": {**fault, "place": "init.pp:4"}})
-    assert bad.fault == row(last={"outcome": "failed", "fault": fault}).fault != elsewhere.fault
+    assert (
+        bad.failure_cause
+        == row(last={"outcome": "failed", "fault": fault}).failure_cause
+        != elsewhere.failure_cause
+    )
     good = row(last={"outcome": "changed", "fault": fault})
-    assert (good.error, good.mistake, good.fault) == ("", "", "")
+    assert (good.error, good.failure, good.failure_cause) == ("", "", "")
     # A node of an older version tells only how many there were.
     counts = [row(last={"outcome": "failed", "reason": f"{n} resources failed"}) for n in (2, 31)]
-    assert {one.mistake for one in counts} == {"… resources failed"}
-    assert len({one.fault for one in counts}) == 1
+    assert {one.failure for one in counts} == {"… resources failed"}
+    assert len({one.failure_cause for one in counts}) == 1
 
 
 @pytest.mark.parametrize("when", ["2999-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
 def test_a_time_that_cannot_be_is_taken_for_now(when: str) -> None:
-    assert row(last={"finished_at": when}).ended == NOW
+    assert row(last={"finished_at": when}).finished_at == NOW
 
 
 def test_who_is_not_trusted_has_said_nothing() -> None:
@@ -81,7 +85,7 @@ def test_who_is_not_trusted_has_said_nothing() -> None:
         "last": {"run": "x"},
     }
     found = NodeRow.told("a", said, now=NOW)
-    assert (found.kind, found.why, found.run) == (Kind.NONE, "signed by eve", "")
+    assert (found.outcome, found.reason, found.run) == (Kind.NONE, "signed by eve", "")
 
 
 def test_late_is_by_the_nodes_own_timer_and_never_on_hold() -> None:

@@ -18,7 +18,7 @@ NOW = 1_795_000_000.0
 
 def ended(at: float, node: str = "a", why: str = "") -> RunResult:
     return RunResult(
-        node=node, run=run_id(at), at=at, kind=Kind.CHANGED, app="web/tags/r1", why=why
+        node=node, run=run_id(at), at=at, outcome=Kind.CHANGED, app="web/tags/r1", reason=why
     )
 
 
@@ -31,7 +31,7 @@ def table() -> Iterator[sqlite3.Connection]:
 
 
 def words(table: sqlite3.Connection) -> set[str]:
-    return {word for (word,) in table.execute("SELECT word FROM words")}
+    return {text for (text,) in table.execute("SELECT text FROM texts")}
 
 
 def test_a_page_of_runs_goes_over_days_and_goes_on_from_any_run(table: sqlite3.Connection) -> None:
@@ -69,20 +69,20 @@ def test_who_tells_something_new_all_the_time_adds_no_words_to_a_full_day(
         writing.add(ended(NOW - 1 - number, why=f"late {number}"))
     assert words(table) == {"a", "changed", "web/tags/r1", "why 0", "why 1", "late 0", ""}
     writing.add(ended(NOW + 30, why="why 1"))
-    found = [(one.at - NOW, one.why) for one in run_table.of_node(table, "a", limit=9)]
+    found = [(one.at - NOW, one.reason) for one in run_table.of_node(table, "a", limit=9)]
     assert found == [(30, "why 1"), (29, ""), (28, "")]
     # A word of a day before, which goes with that day, is none of this one.
     writing.add(ended(NOW - DAY, why="yesterday"))
     writing.add(ended(NOW + 31, why="yesterday"))
     run_table.take_away(table, until=day_of(NOW), most=9)
-    assert [one.why for one in run_table.of_node(table, "a", limit=1)] == [""]
+    assert [one.reason for one in run_table.of_node(table, "a", limit=1)] == [""]
     assert "yesterday" not in words(table)
 
 
 def test_a_word_of_many_bytes_is_cut(table: sqlite3.Connection) -> None:
     RunTableWriter(table).add(ended(NOW, why="x" + "\N{SNOWMAN}" * 300))
     (found,) = run_table.of_node(table, "a", limit=9)
-    assert found.why == "x" + "\N{SNOWMAN}" * 133
+    assert found.reason == "x" + "\N{SNOWMAN}" * 133
 
 
 def test_a_word_goes_with_the_last_day_that_had_it(table: sqlite3.Connection) -> None:

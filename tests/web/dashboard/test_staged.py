@@ -7,7 +7,6 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.git.signer import TagSigner
 from localpuppet.node.releases.staged_records import StagedRecords
 from localpuppet.web.dashboard.staged import NOBODY, UNTOLD, LocalStagedReleases
 from tests.rigs.staged import R1, R2, ReleaseSite, url
@@ -66,21 +65,15 @@ def test_a_tag_that_was_moved_does_not_say_who_signed_what_is_staged(signed: Sig
     assert [signed.here.subject(one) for one in signed.here.all()] == ["", "r2"]
 
 
-def test_whoever_looks_again_has_no_signature_judged_again(
-    signed: Signed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judged = []
-    verify = signed.site.repository.verify_signature
-
-    def counted(url: str, tag: str, *, signers: Path) -> TagSigner:
-        judged.append(tag)
-        return verify(url, tag, signers=signers)
-
-    monkeypatch.setattr(signed.site.repository, "verify_signature", counted)
+def test_a_signature_is_judged_once_for_each_signers_file(signed: Signed) -> None:
+    site, first = signed.site, signed.here.all()[0]
     signed.signers.write_text("bob\n")
-    first = signed.here.all()[0]
-    assert [signed.here.signed(first) for _ in range(3)] == [NOBODY] * 3
-    assert len(judged) == 1
+    assert signed.here.signed(first) == NOBODY
+    # The tag moves: a second judgement has another result.
+    site.servers.publish(url("web"), "r1", {"a": b"b"}, signer="bob")
+    site.repository.fetch([(url("web"), "r1")], refresh=True)
+    assert signed.here.signed(first) == NOBODY
+    assert signed.made().signed(first) == UNTOLD
 
 
 def test_all_who_signed_are_told_where_several_have_to(signed: Signed) -> None:

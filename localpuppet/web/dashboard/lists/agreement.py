@@ -21,23 +21,23 @@ class Agreement:
 
     def add(self, row: NodeRow) -> None:
         """Add a node."""
-        if row.wanted and row.wanted != row.app:
-            self._back[row.node] = row.wanted
-        elif _IMMUTABLE in row.app and row.digest:
-            self._bytes.setdefault(row.app, {}).setdefault(row.digest, set()).add(row.node)
+        if row.input_release and row.input_release != row.app:
+            self._back[row.node] = row.input_release
+        elif _IMMUTABLE in row.app and row.release_digest:
+            self._bytes.setdefault(row.app, {}).setdefault(row.release_digest, set()).add(row.node)
 
     def remove(self, row: NodeRow) -> None:
         """Remove a node, with the row with which it was added."""
         self._back.pop(row.node, None)
         digests = self._bytes.get(row.app, {})
-        nodes = digests.get(row.digest, set())
+        nodes = digests.get(row.release_digest, set())
         nodes.discard(row.node)
         if not nodes:
-            digests.pop(row.digest, None)
+            digests.pop(row.release_digest, None)
         if not digests:
             self._bytes.pop(row.app, None)
 
-    def disagreeing(self) -> Mapping[str, str]:
+    def wrong_releases(self) -> Mapping[str, str]:
         """Return the nodes with a wrong release, each with the reason."""
         found = {
             node: f"a rollback is in force; its input names {wanted}"

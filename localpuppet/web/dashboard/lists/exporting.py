@@ -48,18 +48,18 @@ def nodes_table(rows: Sequence[NodeRow]) -> Table:
     return Table(
         name="nodes",
         columns=(
-            *("node", "state", "outcome", "ended", "release", "roles", "why", "run"),
+            *("node", "state", "outcome", "finished_at", "release", "roles", "reason", "run"),
             *("error", "resource", "place"),
         ),
         records=[
             {
                 "node": row.node,
                 "state": row.state,
-                "outcome": str(row.kind),
-                "ended": shown(row.ended),
+                "outcome": str(row.outcome),
+                "finished_at": shown(row.finished_at),
                 "release": row.app,
                 "roles": [*row.roles],
-                "why": row.why,
+                "reason": row.reason,
                 "run": row.run,
                 "error": row.error,
                 "resource": row.resource,
@@ -101,7 +101,7 @@ def releases_table(releases: Sequence[ReleaseRow]) -> Table:
             "release",
             "count",
             "bad",
-            "disagree",
+            "wrong_release",
             "digests",
             "last",
             "staged",
@@ -114,7 +114,7 @@ def releases_table(releases: Sequence[ReleaseRow]) -> Table:
                 "release": one.app,
                 "count": len(one.nodes),
                 "bad": one.bad,
-                "disagree": one.odd,
+                "wrong_release": one.wrong_release,
                 "digests": [digest for digest, _ in one.digests],
                 "last": shown(one.last),
                 "staged": one.staged,
@@ -150,11 +150,11 @@ def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
             "state",
             "title",
             "caller",
-            "began",
-            "ended",
+            "started_at",
+            "finished_at",
             "nodes",
             "counts",
-            "why",
+            "reason",
             "source",
         ),
         records=[
@@ -163,11 +163,11 @@ def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
                 "state": one.state,
                 "title": one.title,
                 "caller": one.caller,
-                "began": shown(one.began),
-                "ended": shown(one.ended),
+                "started_at": shown(one.started_at),
+                "finished_at": shown(one.finished_at),
                 "nodes": one.nodes,
                 "counts": [f"{fate}={count}" for fate, count in one.counts],
-                "why": one.why,
+                "reason": one.reason,
                 "source": one.source,
             }
             for one in rollouts
@@ -186,14 +186,14 @@ def as_csv(table: Table) -> str:
     return text.getvalue()
 
 
-def as_json(table: Table, *, as_of: float | None) -> str:
+def as_json(table: Table, *, last_updated: float | None) -> str:
     """Return a table as JSON.
 
     Args:
         table: The table.
-        as_of: When the bus last answered: seconds since 1970; `None` if never.
+        last_updated: When the bus last answered: seconds since 1970; `None` if never.
     """
-    told = {"schema": 1, "as_of": shown(as_of), table.name: table.records}
+    told = {"schema": 1, "last_updated": shown(last_updated), table.name: table.records}
     return json.dumps(told, indent=1)
 
 
@@ -204,7 +204,10 @@ def as_names(names: Iterable[str]) -> str:
 
 FORMS: Mapping[str, tuple[str, Callable[[Table, float | None], str]]] = {
     "csv": ("text/csv", lambda table, _: as_csv(table)),
-    "json": ("application/json", lambda table, as_of: as_json(table, as_of=as_of)),
+    "json": (
+        "application/json",
+        lambda table, last_updated: as_json(table, last_updated=last_updated),
+    ),
     "txt": ("text/plain", lambda table, _: as_names(table.names)),
 }
 

@@ -11,7 +11,7 @@ from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.row import NodeRow
 
-# When a mistake was seen first and last: seconds since 1970.
+# When a failure was seen first and last: seconds since 1970.
 Seen = Mapping[str, tuple[float, float]]
 
 
@@ -20,7 +20,7 @@ class FailureGroup:
     """A failure cause, with the nodes whose last runs it broke.
 
     Attributes:
-        fault: Its key, see `NodeRow.fault`.
+        failure_cause: Its key, see `NodeRow.failure_cause`.
         error: The message.
         resource: The first failed resource; only its type if the resource differs between nodes.
         place: File and line.
@@ -31,7 +31,7 @@ class FailureGroup:
         last: When it was seen last.
     """
 
-    fault: str
+    failure_cause: str
     error: str
     resource: str
     place: str
@@ -54,32 +54,32 @@ def failures(
         seen: When each failure was seen.
     """
     found = []
-    for fault, nodes in standing.faults.items():
+    for cause, nodes in standing.failure_causes.items():
         group = [
             row
             for row in standing.some(nodes)
             if (names is None or row.node in names)
             and asked.name in row.node
-            and asked.outcome in (None, row.kind)
+            and asked.outcome in (None, row.outcome)
         ]
         if group:
-            found.append(_failure(fault, group, seen.get(fault)))
+            found.append(_failure(cause, group, seen.get(cause)))
     found.sort(key=lambda one: (one.error, one.place))
     found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
     return found
 
 
-def _failure(fault: str, group: list[NodeRow], seen: tuple[float, float] | None) -> FailureGroup:
-    newest = max(group, key=lambda row: (row.ended or 0.0, row.node))
-    ends = [row.ended for row in group if row.ended is not None] or [0.0]
-    resources, kinds = {row.resource for row in group}, {row.kind for row in group}
+def _failure(cause: str, group: list[NodeRow], seen: tuple[float, float] | None) -> FailureGroup:
+    newest = max(group, key=lambda row: (row.finished_at or 0.0, row.node))
+    ends = [row.finished_at for row in group if row.finished_at is not None] or [0.0]
+    resources, kinds = {row.resource for row in group}, {row.outcome for row in group}
     types = {resource.partition("[")[0] for resource in resources}
     resource = newest.resource
     if len(resources) > 1:
         resource = f"{types.pop()}[…]" if len(types) == 1 else ""
     return FailureGroup(
-        fault=fault,
-        error=newest.mistake,
+        failure_cause=cause,
+        error=newest.failure,
         resource=resource,
         place=newest.place,
         kinds=tuple(kind for kind in Kind if kind in kinds),

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.lists.list_query import PAGE, ListQuery
 from localpuppet.web.dashboard.lists.node_standings import KEYS, NodeStandings
-from localpuppet.web.dashboard.row import DISAGREES, LATE, ON_HOLD, NodeRow
+from localpuppet.web.dashboard.row import LATE, ON_HOLD, WRONG_RELEASE, NodeRow
 
 T = TypeVar("T")
 # Rows of a part of the overview; the rest is a link away.
@@ -44,7 +44,7 @@ class Overview:
         held: Nodes on hold, by the end of the hold.
         late: Late nodes, the latest first.
         strangers: Nodes that are not trusted.
-        odd: Nodes with a wrong release, each with the reason.
+        wrong_releases: Nodes with a wrong release, each with the reason.
     """
 
     total: int
@@ -53,7 +53,7 @@ class Overview:
     held: tuple[NodeRow, ...]
     late: tuple[NodeRow, ...]
     strangers: tuple[NodeRow, ...]
-    odd: tuple[tuple[str, str], ...]
+    wrong_releases: tuple[tuple[str, str], ...]
 
 
 def chosen(
@@ -89,12 +89,12 @@ def _necessary(standing: NodeStandings, asked: ListQuery, now: float) -> Iterato
         yield standing.with_kind(asked.outcome)
     if asked.release:
         yield standing.with_key("release", asked.release)
-    if asked.fault:
-        yield standing.faults.get(asked.fault, ())
+    if asked.failure_cause:
+        yield standing.failure_causes.get(asked.failure_cause, ())
     if asked.is_ == LATE:
         yield standing.late(now)
-    elif asked.is_ == DISAGREES:
-        yield standing.disagreeing().keys()
+    elif asked.is_ == WRONG_RELEASE:
+        yield standing.wrong_releases().keys()
     elif asked.is_ == ON_HOLD:
         # During a run that was allowed under a hold, the node is still on hold.
         yield standing.held | set(standing.with_key("state", ON_HOLD))
@@ -119,22 +119,22 @@ def overview(standing: NodeStandings, *, names: Collection[str] | None, now: flo
     kinds, states = +standing.kinds, +standing.states
     if names is not None:
         some = standing.some(names)
-        kinds, states = Counter(row.kind for row in some), Counter(row.state for row in some)
+        kinds, states = Counter(row.outcome for row in some), Counter(row.state for row in some)
 
     def asked_for(found: Iterable[str]) -> list[NodeRow]:
         return [standing.rows[name] for name in found if names is None or name in names]
 
-    odd = standing.disagreeing()
+    odd = standing.wrong_releases()
     odd_nodes = [node for node in odd if names is None or node in names]
     late, held = asked_for(standing.late(now)), asked_for(standing.held)
     return Overview(
         total=kinds.total(),
         kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
-        concerns={**states, ON_HOLD: len(held), LATE: len(late), DISAGREES: len(odd_nodes)},
+        concerns={**states, ON_HOLD: len(held), LATE: len(late), WRONG_RELEASE: len(odd_nodes)},
         held=tuple(nsmallest(MOST, held, key=_free)),
-        late=tuple(nsmallest(MOST, late, key=lambda row: (row.ended or 0.0, row.node))),
+        late=tuple(nsmallest(MOST, late, key=lambda row: (row.finished_at or 0.0, row.node))),
         strangers=tuple(asked_for(standing.strangers)[:MOST]),
-        odd=tuple((node, odd[node]) for node in nsmallest(MOST, odd_nodes)),
+        wrong_releases=tuple((node, odd[node]) for node in nsmallest(MOST, odd_nodes)),
     )
 
 

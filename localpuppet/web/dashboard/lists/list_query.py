@@ -11,14 +11,14 @@ from urllib.parse import urlencode
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.row import DISAGREES, FAULT, LATE, STATES
+from localpuppet.web.dashboard.row import FAILURE_CAUSE_DIGITS, LATE, STATES, WRONG_RELEASE
 
 # What a node can be listed for, beside how its last run ended.
-CONCERNS = (*STATES, LATE, DISAGREES)
+CONCERNS = (*STATES, LATE, WRONG_RELEASE)
 PAGE = 100
 MAX_PAGE = 100_000
 MAX_WORDS = 1000
-_FAULT = re.compile(rf"[0-9a-f]{{{FAULT}}}\Z")
+_FAILURE_CAUSE = re.compile(rf"[0-9a-f]{{{FAILURE_CAUSE_DIGITS}}}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +40,9 @@ class Form:
 
 NODES = Form(
     path="/nodes",
-    orders=("node", "state", "outcome", "ended", "release"),
+    orders=("node", "state", "outcome", "finished_at", "release"),
     usual="node",
-    filters=frozenset({"q", "name", "outcome", "is", "fault", "release"}),
+    filters=frozenset({"q", "name", "outcome", "is", "failure_cause", "release"}),
 )
 OVERVIEW = Form(path="/", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
 PLAN = Form(path="/plan", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
@@ -60,8 +60,8 @@ RELEASES = Form(
 )
 ROLLOUTS = Form(
     path="/rollouts",
-    orders=("began", "state", "title", "nodes"),
-    usual="-began",
+    orders=("started_at", "state", "title", "nodes"),
+    usual="-started_at",
     filters=frozenset({"name"}),
 )
 LISTS = (NODES.path, FAILURES.path, RELEASES.path, ROLLOUTS.path)
@@ -77,7 +77,7 @@ class ListQuery:
         name: A part of the node's name.
         outcome: The result of the last run; `None` for any.
         is_: One of `CONCERNS`; empty for any.
-        fault: A `NodeRow.fault`; empty for any.
+        failure_cause: A `NodeRow.failure_cause`; empty for any.
         release: The release of the last run; empty for any.
         sort: One of the form's orders.
         down: Whether the order is descending.
@@ -89,7 +89,7 @@ class ListQuery:
     name: str = ""
     outcome: Kind | None = None
     is_: str = ""
-    fault: str = ""
+    failure_cause: str = ""
     release: str = ""
     sort: str = "node"
     down: bool = False
@@ -116,16 +116,16 @@ class ListQuery:
         page = said.get("page", "1")
         if not (page.isascii() and page.isdigit() and 1 <= int(page) <= MAX_PAGE):
             raise InvalidInputError("is not a number of a page", where="page")
-        outcome, fault = said.get("outcome"), said.get("fault", "")
-        if fault and not _FAULT.match(fault):
-            raise InvalidInputError("is not the name of a failure", where="fault")
+        outcome, failure_cause = said.get("outcome"), said.get("failure_cause", "")
+        if failure_cause and not _FAILURE_CAUSE.match(failure_cause):
+            raise InvalidInputError("is not the name of a failure", where="failure_cause")
         return cls(
             form=form,
             q=said.get("q", ""),
             name=said.get("name", "").lower(),
             outcome=None if outcome is None else Kind(_one(outcome, tuple(Kind), "outcome")),
             is_=_one(said.get("is", ""), ("", *CONCERNS), "is"),
-            fault=fault,
+            failure_cause=failure_cause,
             release=said.get("release", ""),
             sort=_one(order.removeprefix("-"), form.orders, "sort"),
             down=order.startswith("-"),
@@ -175,7 +175,7 @@ class ListQuery:
             "name": self.name,
             "outcome": self.outcome or "",
             "is": self.is_,
-            "fault": self.fault,
+            "failure_cause": self.failure_cause,
             "release": self.release,
         }
         return {key: word for key, word in said.items() if word}

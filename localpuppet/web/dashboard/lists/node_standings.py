@@ -19,8 +19,8 @@ _KINDS = {kind: place for place, kind in enumerate(Kind)}
 KEYS: Mapping[str, Callable[[NodeRow], Any]] = {
     "node": lambda row: row.node,
     "state": lambda row: row.state,
-    "outcome": lambda row: _KINDS[row.kind],
-    "ended": lambda row: row.ended or 0.0,
+    "outcome": lambda row: _KINDS[row.outcome],
+    "finished_at": lambda row: row.finished_at or 0.0,
     "release": lambda row: row.app,
 }
 
@@ -37,7 +37,7 @@ class NodeStandings:
         states: Counts of nodes by state.
         tallies: Release of the last run → the nodes that ran it; key empty for runs without a
             release.
-        faults: `NodeRow.fault` → the nodes whose last run it broke.
+        failure_causes: `NodeRow.failure_cause` → the nodes whose last run it broke.
     """
 
     def __init__(self, rows: Iterable[NodeRow] = ()) -> None:
@@ -45,7 +45,7 @@ class NodeStandings:
         self.kinds: Counter[Kind] = Counter()
         self.states: Counter[str] = Counter()
         self.tallies: dict[str, Tally] = {}
-        self.faults: dict[str, set[str]] = {}
+        self.failure_causes: dict[str, set[str]] = {}
         self._orders = {order: Ordered() for order in KEYS}
         self._held: set[str] = set()
         self._late = Ordered()
@@ -62,7 +62,7 @@ class NodeStandings:
         before = self.rows.get(row.node)
         self.rows[row.node] = row
         if before is not None:
-            if replace(before, heard=row.heard) == row:
+            if replace(before, received_at=row.received_at) == row:
                 return False
             self._remove(before)
         self._add(row)
@@ -104,19 +104,19 @@ class NodeStandings:
         """Return the nodes that should have run by now; see `NodeRow.late`."""
         return self._late.below(now)
 
-    def disagreeing(self) -> Mapping[str, str]:
+    def wrong_releases(self) -> Mapping[str, str]:
         """Return the nodes with a wrong release, each with the reason."""
-        return self._agreement.disagreeing()
+        return self._agreement.wrong_releases()
 
     def _add(self, row: NodeRow) -> None:
-        self.kinds[row.kind] += 1
+        self.kinds[row.outcome] += 1
         self.states[row.state] += 1
         for order, key in KEYS.items():
             self._orders[order].add(key(row), row.node)
         if has_run(row):
             self.tallies.setdefault(row.app, Tally()).add(row)
-        if fault := row.fault:
-            self.faults.setdefault(fault, set()).add(row.node)
+        if cause := row.failure_cause:
+            self.failure_causes.setdefault(cause, set()).add(row.node)
         if row.holds:
             self._held.add(row.node)
         if (since := row.late_from) is not None:
@@ -124,7 +124,7 @@ class NodeStandings:
         self._agreement.add(row)
 
     def _remove(self, row: NodeRow) -> None:
-        self.kinds[row.kind] -= 1
+        self.kinds[row.outcome] -= 1
         self.states[row.state] -= 1
         for order, key in KEYS.items():
             self._orders[order].remove(key(row), row.node)
@@ -133,10 +133,10 @@ class NodeStandings:
             tally.remove(row)
             if not tally.nodes:
                 del self.tallies[row.app]
-        if fault := row.fault:
-            self.faults[fault].remove(row.node)
-            if not self.faults[fault]:
-                del self.faults[fault]
+        if cause := row.failure_cause:
+            self.failure_causes[cause].remove(row.node)
+            if not self.failure_causes[cause]:
+                del self.failure_causes[cause]
         self._held.discard(row.node)
         if (since := row.late_from) is not None:
             self._late.remove(since, row.node)
@@ -145,4 +145,4 @@ class NodeStandings:
 
 def has_run(row: NodeRow) -> bool:
     """Return whether a node has a known last run."""
-    return bool(row.app) or row.kind is not Kind.NONE
+    return bool(row.app) or row.outcome is not Kind.NONE

@@ -22,7 +22,7 @@ class ReleaseRow:
         nodes: The nodes whose last run applied it, sorted.
         kinds: Counts of these runs by result.
         digests: Counts of nodes by digest, the most common first.
-        odd: The number of nodes with a wrong release.
+        wrong_release: The number of nodes with a wrong release.
         last: When the last of these runs ended: seconds since 1970, or `None`.
         tag: The staged tag with its commit, or empty.
         staged: The digest of the staged release, or empty.
@@ -35,7 +35,7 @@ class ReleaseRow:
     nodes: tuple[str, ...]
     kinds: tuple[tuple[Kind, int], ...]
     digests: tuple[tuple[str, int], ...]
-    odd: int
+    wrong_release: int
     last: float | None
     tag: str
     staged: str
@@ -110,7 +110,7 @@ def _tallies(rows: Iterable[NodeRow]) -> Mapping[str, Tally]:
 
 
 def _odd(standing: NodeStandings, names: Collection[str] | None) -> Iterable[str]:
-    odd = standing.disagreeing().keys()
+    odd = standing.wrong_releases().keys()
     return odd if names is None else odd & names
 
 
@@ -121,7 +121,7 @@ def _release(app: str, tally: Tally, staged: StagedRelease | None, odd: int) -> 
         nodes=tuple(tally.nodes),
         kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
         digests=tuple(sorted(tally.digests.items(), key=lambda one: (-one[1], one[0]))),
-        odd=odd,
+        wrong_release=odd,
         last=tally.last,
         tag="" if staged is None else f"{staged.pin.tag} {staged.pin.short}",
         staged="" if staged is None else staged.composition,

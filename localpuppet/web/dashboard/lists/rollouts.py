@@ -16,9 +16,9 @@ from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 
 DAMAGED = "damaged"
-# Of a rollout of which only nodes tell: whether it holds one of them.
-HOLDING, LET_GO = "holding", "let go"
-NODES = "as the nodes tell"
+# The state of a rollout that only nodes report: whether it holds one of them.
+HOLDING, RELEASED = "holding", "released"
+NODES = "reported by nodes"
 RUNNING, CHECKING = "running", "being checked"
 # Nodes that a page names of all groups together, and of one at least.
 MOST_NODES, FEWEST = 200, 8
@@ -35,28 +35,28 @@ class RolloutRow:
         state: Its state: a word of `orchestrator.rollout.report`, or `DAMAGED`.
         title: Its title.
         caller: The caller id of its operator.
-        why: The reason of the state, one line, or empty.
-        began: Its start, seconds since 1970; `None` if unknown.
-        ended: Its end, or `None`.
+        reason: The reason of the state, one line, or empty.
+        started_at: Its start, seconds since 1970; `None` if unknown.
+        finished_at: Its end, or `None`.
         noop: Whether it changes nothing.
         counts: Counts of nodes by result.
         epoch: How often it was started or resumed; 0 if unknown.
         source: `NODES` if only nodes report it; else empty.
-        heard: For such a rollout, the times of the first and the last new report.
+        reported: For such a rollout, the times of the first and the last new report.
     """
 
     id: str
     state: str
     title: str = ""
     caller: str = ""
-    why: str = ""
-    began: float | None = None
-    ended: float | None = None
+    reason: str = ""
+    started_at: float | None = None
+    finished_at: float | None = None
     noop: bool = False
     counts: tuple[tuple[str, int], ...] = ()
     epoch: int = 0
     source: str = ""
-    heard: tuple[float, float] | None = None
+    reported: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, report: RolloutReport) -> "RolloutRow":
@@ -67,9 +67,9 @@ class RolloutRow:
             state=str(told["state"]),
             title=one_line(str(told["title"])),
             caller=one_line(str(told["caller"])),
-            why=one_line(str(told["why"])),
-            began=_seconds(told["began"]),
-            ended=_seconds(told["ended"]),
+            reason=one_line(str(told["why"])),
+            started_at=_seconds(told["began"]),
+            finished_at=_seconds(told["ended"]),
             noop=bool(told["noop"]),
             counts=tuple(told["counts"].items()),
             epoch=report.state.epoch,
@@ -86,9 +86,9 @@ class RolloutRow:
             state=str(told.ending),
             title=told.title,
             caller=caller,
-            why=f"it ended on another machine{why}",
-            began=_seconds(told.began),
-            ended=_seconds(told.ended),
+            reason=f"it ended on another machine{why}",
+            started_at=_seconds(told.began),
+            finished_at=_seconds(told.ended),
             noop=told.noop,
             counts=tuple(told.counts.items()),
             epoch=epoch,
@@ -103,17 +103,17 @@ class RolloutRow:
         held = f"{told.held} {'node is' if told.held == 1 else 'nodes are'} held by it"
         return cls(
             id=str(told.rollout),
-            state=HOLDING if told.held else LET_GO,
+            state=HOLDING if told.held else RELEASED,
             caller=told.caller,
-            why=held if told.held else "",
-            began=told.rollout.began().timestamp(),
+            reason=held if told.held else "",
+            started_at=told.rollout.began().timestamp(),
             counts=tuple(
                 (fate, counts[fate])
                 for fate in (NodeResult.SUCCEEDED, NodeResult.FAILED, OPEN)
                 if counts[fate]
             ),
             source=NODES,
-            heard=(told.first, told.last),
+            reported=(told.first, told.last),
         )
 
     @property
@@ -267,7 +267,7 @@ def _seconds(text: str | None) -> float | None:
 
 def _key(row: RolloutRow, order: str) -> float | str:
     keys: Mapping[str, float | str] = {
-        "began": row.began or 0.0,
+        "started_at": row.started_at or 0.0,
         "state": row.state,
         "title": row.title,
         "nodes": row.nodes,

@@ -36,19 +36,21 @@ class Tally:
     def add(self, row: NodeRow) -> None:
         """Count a node."""
         insort(self.nodes, row.node)
-        self.kinds[row.kind] += 1
-        if row.digest:
-            self.digests[row.digest] += 1
-        if row.ended is not None:
-            insort(self._ends, row.ended)
+        self.kinds[row.outcome] += 1
+        if row.release_digest:
+            self.digests[row.release_digest] += 1
+        if row.finished_at is not None:
+            insort(self._ends, row.finished_at)
 
     def remove(self, row: NodeRow) -> None:
         """Remove a node from the counts, with the row with which it was added."""
         del self.nodes[bisect_left(self.nodes, row.node)]
-        self.kinds[row.kind] -= 1
-        if row.digest:
-            self.digests[row.digest] -= 1
-            if not self.digests[row.digest]:
-                del self.digests[row.digest]  # who tells of ever new ones does not fill the memory
-        if row.ended is not None:
-            del self._ends[bisect_left(self._ends, row.ended)]
+        self.kinds[row.outcome] -= 1
+        if row.release_digest:
+            self.digests[row.release_digest] -= 1
+            if not self.digests[row.release_digest]:
+                del self.digests[
+                    row.release_digest
+                ]  # a node with ever new digests does not fill the memory
+        if row.finished_at is not None:
+            del self._ends[bisect_left(self._ends, row.finished_at)]

@@ -82,7 +82,7 @@ def test_a_change_is_there_without_a_reload(browser: Browser, site: Site) -> Non
     # The overview counts it, and so does the node's own page.
     browser.go("/nodes/new01")
     browser.served.do(site.leave, "new01")
-    browser.until("return document.querySelector('#node .state').textContent === 'silent'")
+    browser.until("return document.querySelector('#node .state').textContent === 'unresponsive'")
     assert browser.problems() == []
 
 
@@ -92,7 +92,9 @@ def test_outages_are_said_and_end(browser: Browser, site: Site) -> None:
     browser.until("return document.querySelector('#bus.away') !== null")
     assert len(site.asked) == 1  # the node is not asked again because something changed
     browser.go("/")
-    assert "14:00 UTC, the bus is away: connection refused" in browser.text("#bus")
+    assert "Last updated 14:00 UTC, the bus is unreachable: connection refused" in browser.text(
+        "#bus"
+    )
     browser.served.do(site.fleet.answered)
     browser.until("return document.querySelector('#bus.away') === null")
     browser.served.do(browser.served.leave.set)

@@ -1,4 +1,4 @@
-"""Who disagrees with its release."""
+"""Nodes with a wrong release."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,33 +8,40 @@ from localpuppet.web.dashboard.row import NodeRow
 APP = "web/tags/r7"
 
 
-def disagreeing(rows: Sequence[NodeRow]) -> Mapping[str, str]:
+def wrong_releases(rows: Sequence[NodeRow]) -> Mapping[str, str]:
     agreement = Agreement()
     for row in rows:
         agreement.add(row)
-    return agreement.disagreeing()
+    return agreement.wrong_releases()
 
 
 def rows(*digests: str, app: str = APP) -> list[NodeRow]:
-    return [NodeRow(node=f"n{number}", app=app, digest=one) for number, one in enumerate(digests)]
+    return [
+        NodeRow(node=f"n{number}", app=app, release_digest=one)
+        for number, one in enumerate(digests)
+    ]
 
 
-def test_fewer_nodes_disagree_with_more() -> None:
-    assert disagreeing(rows("a", "b", "a", "", "a")) == {"n1": f"its {APP} is b; most nodes have a"}
+def test_the_fewer_nodes_have_a_wrong_release() -> None:
+    assert wrong_releases(rows("a", "b", "a", "", "a")) == {
+        "n1": f"its {APP} is b; most nodes have a"
+    }
 
 
-def test_where_no_bytes_are_those_of_most_all_disagree() -> None:
-    assert set(disagreeing(rows("a", "b", "a", "b", "c"))) == {"n0", "n1", "n2", "n3", "n4"}
+def test_without_most_common_bytes_all_nodes_have_a_wrong_release() -> None:
+    assert set(wrong_releases(rows("a", "b", "a", "b", "c"))) == {"n0", "n1", "n2", "n3", "n4"}
 
 
 def test_what_may_change_is_no_reason() -> None:
-    assert disagreeing(rows("a", "b", "a", app="web/trunk")) == {}
-    assert disagreeing([*rows("a"), NodeRow(node="x", app="web/tags/r8", digest="b")]) == {}
+    assert wrong_releases(rows("a", "b", "a", app="web/trunk")) == {}
+    assert (
+        wrong_releases([*rows("a"), NodeRow(node="x", app="web/tags/r8", release_digest="b")]) == {}
+    )
 
 
 def test_a_rollback_is_not_what_the_input_says() -> None:
-    back = NodeRow(node="n", app=APP, wanted="web/tags/r8", digest="a")
-    assert disagreeing([back, *rows("b")]) == {
+    back = NodeRow(node="n", app=APP, input_release="web/tags/r8", release_digest="a")
+    assert wrong_releases([back, *rows("b")]) == {
         "n": "a rollback is in force; its input names web/tags/r8"
     }
-    assert disagreeing([NodeRow(node="n", app=APP, wanted=APP)]) == {}
+    assert wrong_releases([NodeRow(node="n", app=APP, input_release=APP)]) == {}

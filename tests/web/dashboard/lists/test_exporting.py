@@ -3,14 +3,30 @@
 import csv
 import io
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.lists.exporting import as_csv, as_json, as_names, nodes_table
+from localpuppet.web.dashboard.lists.exporting import (
+    Table,
+    as_csv,
+    as_json,
+    as_names,
+    changes_table,
+    failures_table,
+    nodes_table,
+    releases_table,
+    rollouts_table,
+)
 from localpuppet.web.dashboard.row import NodeRow
 
-ROW = NodeRow(node="a.example.com", kind=Kind.FAILED, ended=0.0, roles=("web", "lb"), why="x, y")
+PAGE = Path(__file__).parents[4] / "docs" / "web.md"
+
+ROW = NodeRow(
+    node="a.example.com", outcome=Kind.FAILED, finished_at=0.0, roles=("web", "lb"), reason="x, y"
+)
 
 
 @pytest.mark.parametrize(
@@ -28,36 +44,53 @@ ROW = NodeRow(node="a.example.com", kind=Kind.FAILED, ended=0.0, roles=("web", "
     ],
 )
 def test_no_part_of_a_cell_is_a_formula(cell: str, neutral: str) -> None:
-    row = NodeRow(node="a", app=cell, roles=(cell,), why=cell)
+    row = NodeRow(node="a", app=cell, roles=(cell,), reason=cell)
     (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([row])), newline=""))
     assert cells.count(neutral) == 3
 
 
 @pytest.mark.parametrize("cell", ["a-b", "a; b", "x=1", "1 + 1", "\u00a0a", "\u00fc;b"])
 def test_a_cell_without_a_formula_is_unchanged(cell: str) -> None:
-    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([NodeRow(node="a", why=cell)]))))
+    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([NodeRow(node="a", reason=cell)]))))
     assert cell in cells
 
 
 def test_csv_keeps_what_is_said() -> None:
     head, cells = csv.reader(io.StringIO(as_csv(nodes_table([ROW]))))
     said = dict(zip(head, cells, strict=True))
-    assert (said["outcome"], said["roles"], said["why"]) == ("failed", "web lb", "x, y")
-    assert said["ended"] == "1970-01-01T00:00:00.000000Z"
+    assert (said["outcome"], said["roles"], said["reason"]) == ("failed", "web lb", "x, y")
+    assert said["finished_at"] == "1970-01-01T00:00:00.000000Z"
 
 
-def test_json_says_as_of_when() -> None:
-    told = json.loads(as_json(nodes_table([ROW]), as_of=0.0))
-    assert (told["as_of"], told["nodes"][0]["roles"]) == (
+def test_json_has_the_time_of_the_last_update() -> None:
+    told = json.loads(as_json(nodes_table([ROW]), last_updated=0.0))
+    assert (told["last_updated"], told["nodes"][0]["roles"]) == (
         "1970-01-01T00:00:00.000000Z",
         ["web", "lb"],
     )
-    assert json.loads(as_json(nodes_table([]), as_of=None)) == {
+    assert json.loads(as_json(nodes_table([]), last_updated=None)) == {
         "schema": 1,
-        "as_of": None,
+        "last_updated": None,
         "nodes": [],
     }
 
 
 def test_names_are_one_a_line() -> None:
     assert as_names(nodes_table([ROW, NodeRow(node="b")]).names) == "a.example.com\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "table"),
+    [
+        ("/nodes", nodes_table([])),
+        ("/failures", failures_table([])),
+        ("/releases", releases_table([])),
+        ("/rollouts", rollouts_table([])),
+        ("/releases/difference", changes_table([])),
+    ],
+)
+def test_the_documentation_lists_the_columns_of_each_file(path: str, table: Table) -> None:
+    (columns,) = re.findall(
+        rf"^\| `{path}` \| (`[a-z_]+`(?:, `[a-z_]+`)*) \|$", PAGE.read_text(), re.M
+    )
+    assert re.findall(r"[a-z_]+", columns) == list(table.columns)

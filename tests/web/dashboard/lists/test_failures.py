@@ -1,4 +1,4 @@
-"""One row for the mistake that broke many nodes."""
+"""One row for the failure that broke many nodes."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ NOW = 1_795_000_000.0
 
 
 def bad(node: str, error: str, **more: Any) -> NodeRow:
-    fields = {"kind": Kind.FAILED, "ended": NOW, "run": "r", "place": "init.pp:3", **more}
+    fields = {"outcome": Kind.FAILED, "finished_at": NOW, "run": "r", "place": "init.pp:3", **more}
     return NodeRow(node=node, error=error, **fields)
 
 
 ROWS = [
-    *(bad(f"web{n:03}", "A", kind=Kind.COMPILE_FAILED, ended=NOW - n) for n in range(300)),
-    bad("db1", "B", resource="File[/srv/db1]", ended=NOW - 500),
-    bad("db2", "B", resource="File[/srv/db2]", ended=NOW - 400, kind=Kind.TIMED_OUT),
+    *(bad(f"web{n:03}", "A", outcome=Kind.COMPILE_FAILED, finished_at=NOW - n) for n in range(300)),
+    bad("db1", "B", resource="File[/srv/db1]", finished_at=NOW - 500),
+    bad("db2", "B", resource="File[/srv/db2]", finished_at=NOW - 400, outcome=Kind.TIMED_OUT),
     bad("db3", "B", place="init.pp:9"),
-    NodeRow(node="fine", kind=Kind.CHANGED, ended=NOW),
+    NodeRow(node="fine", outcome=Kind.CHANGED, finished_at=NOW),
     NodeRow(node="away"),
 ]
 
@@ -31,7 +31,7 @@ def found(said: dict[str, str], **more: Any) -> list[FailureGroup]:
     return failures(NodeStandings(ROWS), asked, **{"names": None, "seen": {}, **more})
 
 
-def test_a_mistake_is_one_row_however_many_nodes_it_broke() -> None:
+def test_a_failure_is_one_row_however_many_nodes_it_broke() -> None:
     first, second, third = found({})
     assert (first.error, len(first.nodes), first.kinds) == ("A", 300, (Kind.COMPILE_FAILED,))
     assert (first.first, first.last, first.newest) == (NOW - 299, NOW, ("web000", "r"))
@@ -54,6 +54,8 @@ def test_orders_turn_round() -> None:
     assert [one.nodes[0] for one in found({"sort": "first"})] == ["db1", "web000", "db3"]
 
 
-def test_a_mistake_that_was_seen_before_is_as_old_as_that() -> None:
-    (one,) = found({"name": "db3"}, seen={found({"name": "db3"})[0].fault: (NOW - 9e6, NOW - 5)})
+def test_a_failure_that_was_seen_before_is_as_old_as_that() -> None:
+    (one,) = found(
+        {"name": "db3"}, seen={found({"name": "db3"})[0].failure_cause: (NOW - 9e6, NOW - 5)}
+    )
     assert (one.first, one.last) == (NOW - 9e6, NOW)

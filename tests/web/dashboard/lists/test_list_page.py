@@ -10,10 +10,16 @@ NOW = 1_795_000_000.0
 FREE = HoldView(owner="alice", reason="x", until=NOW + 60)
 FOREVER = HoldView(owner="bob", reason="x", until=None)
 ROWS = [
-    NodeRow(node="c", state="idle", kind=Kind.FAILED, ended=NOW - 10, app="web/tags/r2"),
-    NodeRow(node="a", state="idle", kind=Kind.CHANGED, ended=NOW - 9000, every=60.0),
-    NodeRow(node="b", state="on hold", kind=Kind.CHANGED, ended=NOW - 30, holds=(FOREVER,)),
-    NodeRow(node="e", state="applying", kind=Kind.COMPILE_FAILED, ended=NOW - 5, holds=(FREE,)),
+    NodeRow(node="c", state="idle", outcome=Kind.FAILED, finished_at=NOW - 10, app="web/tags/r2"),
+    NodeRow(
+        node="a", state="idle", outcome=Kind.CHANGED, finished_at=NOW - 9000, run_interval=60.0
+    ),
+    NodeRow(
+        node="b", state="on hold", outcome=Kind.CHANGED, finished_at=NOW - 30, holds=(FOREVER,)
+    ),
+    NodeRow(
+        node="e", state="applying", outcome=Kind.COMPILE_FAILED, finished_at=NOW - 5, holds=(FREE,)
+    ),
     NodeRow(node="d", state="not trusted"),
 ]
 
@@ -27,7 +33,7 @@ def found(said: dict[str, str], names: frozenset[str] | None = None) -> str:
 def test_orders_are_total_and_turn_round() -> None:
     assert found({}) == "abcde"
     assert found({"sort": "-node"}) == "edcba"
-    assert found({"sort": "-ended"}) == "ecbad"
+    assert found({"sort": "-finished_at"}) == "ecbad"
     assert found({"sort": "outcome"}) == "ecabd"  # as bad as it is; of equal ones by name
     assert found({"sort": "-outcome"}) == "dabce"
 

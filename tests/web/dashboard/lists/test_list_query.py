@@ -17,8 +17,8 @@ def words(asked: ListQuery) -> dict[str, str]:
     "said",
     [
         {},
-        {"fault": "0123456789abcdef", "release": "web/tags/r7"},
-        {"q": "role=web and os.family=Debian", "sort": "-ended", "page": "3"},
+        {"failure_cause": "0123456789abcdef", "release": "web/tags/r7"},
+        {"q": "role=web and os.family=Debian", "sort": "-finished_at", "page": "3"},
         {"outcome": "compile failed", "is": "on hold", "name": "web"},
     ],
 )
@@ -35,7 +35,7 @@ def test_a_url_is_read_as_it_is_written(said: dict[str, str]) -> None:
         {"sort": "password"},
         {"outcome": "sad"},
         {"is": "nice"},
-        {"fault": "../../x"},
+        {"failure_cause": "../../x"},
         {"page": "0"},
         {"page": "-1"},
         {"page": "²"},
@@ -49,18 +49,20 @@ def test_what_is_not_understood_is_refused(said: dict[str, str]) -> None:
 
 
 def test_another_order_begins_at_the_first_page_and_turns_round() -> None:
-    asked = ListQuery.parse({"sort": "ended", "page": "4"})
-    assert asked.by("ended").url == "/nodes?sort=-ended"
+    asked = ListQuery.parse({"sort": "finished_at", "page": "4"})
+    assert asked.by("finished_at").url == "/nodes?sort=-finished_at"
     assert asked.by("node").url == "/nodes"
-    assert asked.with_(outcome=Kind.FAILED).url == "/nodes?outcome=failed&sort=ended"
-    assert asked.file("csv") == "/nodes.csv?sort=ended"
+    assert asked.with_(outcome=Kind.FAILED).url == "/nodes?outcome=failed&sort=finished_at"
+    assert asked.file("csv") == "/nodes.csv?sort=finished_at"
 
 
 def test_each_list_has_its_own_orders_and_filters() -> None:
     asked = ListQuery.parse({"q": "role=web"}, FAILURES)
     assert (asked.sort, asked.down, asked.url) == ("nodes", True, "/failures?q=role%3Dweb")
     assert asked.by("nodes").url == "/failures?q=role%3Dweb&sort=nodes"
-    assert asked.nodes(fault="0123456789abcdef").startswith("/nodes?q=role%3Dweb&fault=")
-    for said in ({"is": "late"}, {"sort": "node"}, {"fault": "0123456789abcdef"}):
+    assert asked.nodes(failure_cause="0123456789abcdef").startswith(
+        "/nodes?q=role%3Dweb&failure_cause="
+    )
+    for said in ({"is": "late"}, {"sort": "node"}, {"failure_cause": "0123456789abcdef"}):
         with pytest.raises(InvalidInputError):
             ListQuery.parse(said, FAILURES)

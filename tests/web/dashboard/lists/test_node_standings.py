@@ -28,15 +28,15 @@ ROWS = st.builds(
     NodeRow,
     node=NODE,
     state=st.sampled_from(STATES),
-    kind=st.sampled_from(Kind),
+    outcome=st.sampled_from(Kind),
     error=st.sampled_from(["", "A", "B"]),
     app=st.sampled_from(["", "web/tags/r7", "db/tags/r1", "web/trunk"]),
-    digest=st.sampled_from(["", "a" * 64, "b" * 64]),
-    wanted=st.sampled_from(["", "web/tags/r7"]),
-    ended=st.sampled_from([None, NOW - 90_000, NOW - 60, NOW]),
-    every=st.sampled_from([None, 60.0]),
+    release_digest=st.sampled_from(["", "a" * 64, "b" * 64]),
+    input_release=st.sampled_from(["", "web/tags/r7"]),
+    finished_at=st.sampled_from([None, NOW - 90_000, NOW - 60, NOW]),
+    run_interval=st.sampled_from([None, 60.0]),
     holds=st.sampled_from([(), (HoldView(owner="o", reason="r", until=NOW + 9),)]),
-    heard=st.sampled_from([None, NOW]),
+    received_at=st.sampled_from([None, NOW]),
 )
 # Nodes as they come and change; a name alone is that of one that is forgotten.
 CHANGES = st.lists(ROWS | NODE, max_size=40)
@@ -57,7 +57,7 @@ def standing(changes: list[NodeRow | str]) -> tuple[NodeStandings, dict[str, Nod
 def is_(concern: str, row: NodeRow, odd: set[str]) -> bool:
     if concern == LATE:
         return row.late(NOW)
-    if concern == "disagrees":
+    if concern == "wrong release":
         return row.node in odd
     return row.state == concern or (concern == ON_HOLD and bool(row.holds))
 
@@ -70,9 +70,9 @@ def test_after_any_changes_it_is_as_if_made_anew(
     fresh = NodeStandings(rows.values())
     assert overview(found, names=names, now=NOW) == overview(fresh, names=names, now=NOW)
     asked = ListQuery.parse({}, FAILURES)
-    assert [(one.fault, one.nodes) for one in failures(found, asked, names=names, seen={})] == [
-        (one.fault, one.nodes) for one in failures(fresh, asked, names=names, seen={})
-    ]
+    assert [
+        (one.failure_cause, one.nodes) for one in failures(found, asked, names=names, seen={})
+    ] == [(one.failure_cause, one.nodes) for one in failures(fresh, asked, names=names, seen={})]
     ground, by_name = (
         ReleaseListContext(names=names, staged=()),
         ListQuery.parse({"sort": "release"}, RELEASES),
@@ -107,7 +107,7 @@ def test_lists_are_those_that_one_gets_by_looking_at_every_node(
 ) -> None:
     found, rows = standing(changes)
     asked = ListQuery(form=NODES, sort=sort, down=down, **filters)
-    odd = set(found.disagreeing())
+    odd = set(found.wrong_releases())
     all_ = sorted(rows.values(), key=lambda row: row.node)
     key: Callable[[NodeRow], Any] = KEYS[sort]
     expected = [
@@ -115,7 +115,7 @@ def test_lists_are_those_that_one_gets_by_looking_at_every_node(
         for row in sorted(all_, key=key, reverse=down)
         if (names is None or row.node in names)
         and asked.name in row.node
-        and asked.outcome in (None, row.kind)
+        and asked.outcome in (None, row.outcome)
         and asked.release in ("", row.app)
         and (not asked.is_ or is_(asked.is_, row, odd))
     ]
@@ -138,15 +138,16 @@ class Counted(dict[str, NodeRow]):
 
 def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> None:
     rows = [
-        NodeRow(node=f"n{n}", kind=Kind.CHANGED, ended=NOW, app="a/tags/r1") for n in range(2000)
+        NodeRow(node=f"n{n}", outcome=Kind.CHANGED, finished_at=NOW, app="a/tags/r1")
+        for n in range(2000)
     ]
-    bad = NodeRow(node="bad", kind=Kind.FAILED, error="A", ended=NOW)
+    bad = NodeRow(node="bad", outcome=Kind.FAILED, error="A", finished_at=NOW)
     found = NodeStandings([*rows, bad])
     counted = Counted(found.rows)
     counted.looks = Counter()
     found.rows = counted
-    assert found.put(replace(rows[5], kind=Kind.UNCHANGED))
-    assert not found.put(replace(counted["n5"], heard=NOW)), "that it was heard again"
+    assert found.put(replace(rows[5], outcome=Kind.UNCHANGED))
+    assert not found.put(replace(counted["n5"], received_at=NOW)), "that it was heard again"
     assert overview(found, names=None, now=NOW).total == 2001
     assert len(failures(found, ListQuery.parse({}, FAILURES), names=None, seen={})) == 1
     ground = ReleaseListContext(names=None, staged=())
@@ -156,8 +157,8 @@ def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> No
 
 
 def test_who_tells_of_ever_new_bytes_does_not_fill_the_memory() -> None:
-    first = NodeRow(node="a", app="web/tags/r7", digest="0")
+    first = NodeRow(node="a", app="web/tags/r7", release_digest="0")
     found = NodeStandings([first, replace(first, node="b")])
     for number in range(1, 100):
-        found.put(replace(first, digest=str(number)))
+        found.put(replace(first, release_digest=str(number)))
     assert dict(found.tallies["web/tags/r7"].digests) == {"0": 1, "99": 1}

@@ -81,7 +81,7 @@ def test_a_page_names_so_many_nodes_whatever_the_rollout() -> None:
 def test_rollouts_are_filtered_and_sorted() -> None:
     row = RolloutRow.of(report())
     assert (row.nodes, row.state, row.counts) == (6, "running", (("open", 6),))
-    old = RolloutRow(id="20261121T110000Z-00aa", state="done", began=1.0, title="db")
+    old = RolloutRow(id="20261121T110000Z-00aa", state="done", started_at=1.0, title="db")
 
     def found(said: dict[str, str]) -> list[str]:
         return [one.id for one in rollouts([old, row], ListQuery.parse(said, ROLLOUTS))]
