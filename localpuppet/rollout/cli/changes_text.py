@@ -33,17 +33,17 @@ def changes(found: Sequence[PropertyChange], *, most: int = SHOWN) -> Iterator[s
 
 def of_event(event: Event) -> Iterator[str]:
     """Yield the lines about an event's changes, while a rollout is running."""
-    if isinstance(event, NodeRunEnded) and event.foreseen is not None:
-        yield from changes(event.foreseen.changes)
+    if isinstance(event, NodeRunEnded) and event.predicted_changes is not None:
+        yield from changes(event.predicted_changes.changes)
     elif isinstance(event, ChangesPredicted) and event.difference:
-        yield from difference(event.turn, event.difference)
+        yield from difference(event.node_run, event.difference)
     elif isinstance(event, ChangesApproved):
-        yield f"{render.user_text(event.who)} approved what {event.turn.node} changes"
+        yield f"{render.user_text(event.approved_by)} approved what {event.node_run.node} changes"
 
 
 def difference(turn: NodeRun, found: UnapprovedChange, *, most: int = SHOWN) -> Iterator[str]:
     """Yield the lines about a node's changes that were not approved."""
-    why = render.user_text(found.why)
+    why = render.user_text(found.reason)
     yield render.hanging("", f"{turn.node}  {why} (difference {found.digest})")
     yield from changes(found.others, most=most)
 

@@ -68,7 +68,7 @@ def show_head(
         ended = found.summary
         noop = ", changes nothing" if ended.noop else ""
         render.emit(render.hanging("", f"rollout {found.rollout} of {ended.title}{noop}"))
-        why = f": {ended.why}" if ended.why else ""
+        why = f": {ended.reason}" if ended.reason else ""
         render.emit(
             render.hanging("", f"{coloured(ended.ending)}{why} ({show_counts(ended.counts)})")
         )
@@ -105,9 +105,9 @@ def summary(found: RolloutCheckpoint) -> dict[str, Any]:
             "id": found.rollout,
             "title": found.summary.title,
             "state": str(found.summary.ending),
-            "why": found.summary.why,
-            "began": found.summary.began,
-            "ended": found.summary.ended,
+            "why": found.summary.reason,
+            "began": found.summary.started_at,
+            "ended": found.summary.finished_at,
             "epoch": found.epoch,
             "noop": found.summary.noop,
             "succeeded": found.summary.succeeded,

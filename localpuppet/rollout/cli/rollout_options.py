@@ -190,7 +190,7 @@ def _delivery(node: NodeWiring, given: dict[str, Any]) -> "Delivery | None":
 
     layers, classes = read_values(node, given["values"])
     release = ReleasePath.parse(given["release"], where="--release")
-    return Delivery(release=release, layers=layers, classes=classes, older=given["older"])
+    return Delivery(release=release, layers=layers, classes=classes, allow_older=given["older"])
 
 
 def _seconds(given: dict[str, Any], name: str) -> float | None:
@@ -229,7 +229,7 @@ def options_of_parent(
             f"is not over: {report.word}", where=str(parent), hint="resume it, or stop it"
         )
     again = frozenset(NodeResult) - {NodeResult.SUCCEEDED, NodeResult.SKIPPED}
-    nodes = frozenset(node for node, fate in report.state.fates().items() if fate in again)
+    nodes = frozenset(node for node, result in report.state.results().items() if result in again)
     if not nodes:
         raise InvalidInputError("no node failed: nothing is to be done again", where=str(parent))
     options = replace(report.state.began.options, until=_until(node, given["until"]))

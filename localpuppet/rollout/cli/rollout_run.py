@@ -180,7 +180,7 @@ async def _give_back(
     """Release the failed nodes that an earlier rollout kept on hold, as they will run again."""
     journal = rollouts.journals.open(parent)
     over = journal.state().over
-    if over is not None and over.kept:
+    if over is not None and over.held_for_investigation:
         await controller.give_back(journal, lambda _: None)
     journal.close()
 

@@ -45,7 +45,7 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
         rollouts,
         rollout,
         owner,
-        wanted=lambda state: state.over is None or bool(state.over.kept),
+        wanted=lambda state: state.over is None or bool(state.over.held_for_investigation),
     )
     here = journal
     if journal is not None and not journal.taken and run(rollouts.elsewhere(journal)):
@@ -55,7 +55,7 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
         render.emit("stop requested: running nodes finish first")
         return 0
     over = here.state().over
-    if over is not None and not (over.kept or over.left):
+    if over is not None and not (over.held_for_investigation or over.still_held):
         raise InvalidInputError(f"is over: {over.ending}", where=str(here.state().began.id))
     controller = RolloutController(node, rollouts)
     end = controller.give_up if over is None else controller.give_back

@@ -50,7 +50,7 @@ _COLORS = {
     "unchanged": "green",
     "failed": "red",
     "failures": "red",
-    "silent": "red",
+    "unresponsive": "red",
     "damaged": "red",
     "rollback failed": "red",
     "running": "cyan",
@@ -85,7 +85,7 @@ class RolloutProgress:
         if not isinstance(event, RolloutBegan):
             self._state.take(event)
         if isinstance(event, NodeRunsStarted):
-            self._started.update(dict.fromkeys(event.turns, self._clock()))
+            self._started.update(dict.fromkeys(event.node_runs, self._clock()))
         for line in self._lines(event):
             self._line(line)
         for line in changes_text.of_event(event):
@@ -108,7 +108,7 @@ class RolloutProgress:
             yield self._ended(event)
         elif isinstance(event, ChecksEnded) and event.problem:
             problem = render.user_text(event.problem)
-            yield f"{event.turn.node}  {coloured(str(NodeResult.FAILED))}: {problem}"
+            yield f"{event.node_run.node}  {coloured(str(NodeResult.FAILED))}: {problem}"
         elif isinstance(event, NodesSkipped):
             for node, why in event.reasons.items():
                 yield f"{node}  {coloured('skipped')}: {render.user_text(why)}"
@@ -117,7 +117,7 @@ class RolloutProgress:
         elif isinstance(event, RolloutContinued):
             yield f"{render.user_text(event.who)} continued it"
         elif isinstance(event, RolloutStopped):
-            yield f"no further nodes start: {render.user_text(event.why)}"
+            yield f"no further nodes start: {render.user_text(event.reason)}"
 
     def _staged(self) -> Iterator[str]:
         if self._state is not None and self._state.began.options.delivery is not None:
@@ -126,31 +126,32 @@ class RolloutProgress:
     def _paused(self, event: RolloutPaused) -> Iterator[str]:
         if self._state is None:
             return
-        yield f"{coloured('paused')}: {render.user_text(event.why)}"
+        yield f"{coloured('paused')}: {render.user_text(event.reason)}"
         yield _who_decides(self._state, event)
 
     def _line(self, text: str) -> None:
         self._observer.line(render.hanging("", text))
 
     def _ended(self, event: NodeRunEnded) -> str:
-        begun = self._started.get(event.turn)
+        begun = self._started.get(event.node_run)
         seconds = "" if begun is None else f" ({_seconds(self._clock() - begun)})"
-        word = event.outcome or str(event.fate)
-        if self._state is not None and event.turn.step == self._state.step_back:
+        word = event.outcome or str(event.result)
+        if self._state is not None and event.node_run.step == self._state.step_back:
             word = way_back(event)
-        if event.fate is NodeResult.SUCCEEDED:
-            more = "" if event.foreseen is None else f", {changes_text.foreseen(event.foreseen)}"
-            return f"{event.turn.node}  {coloured(word)}{seconds}{more}"
+        if event.result is NodeResult.SUCCEEDED:
+            changes = event.predicted_changes
+            more = "" if changes is None else f", {changes_text.foreseen(changes)}"
+            return f"{event.node_run.node}  {coloured(word)}{seconds}{more}"
         reason = f": {render.user_text(event.reason)}" if event.reason else ""
-        return f"{event.turn.node}  {coloured(word)}{seconds}{reason}"
+        return f"{event.node_run.node}  {coloured(word)}{seconds}{reason}"
 
 
 def way_back(end: NodeRunEnded) -> str:
     """Return the result of a node's rollback run, in words."""
-    if end.fate is NodeResult.NOT_REACHED:
+    if end.result is NodeResult.NOT_REACHED:
         return "had not taken it"
     return str(
-        NodeResult.ROLLED_BACK if end.fate is NodeResult.SUCCEEDED else NodeResult.ROLLBACK_FAILED
+        NodeResult.ROLLED_BACK if end.result is NodeResult.SUCCEEDED else NodeResult.ROLLBACK_FAILED
     )
 
 
@@ -227,9 +228,9 @@ def outcome(report: RolloutReport) -> str:
     counts = show_counts(report.counts())
     line = f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"
     lines = [render.hanging("", line)]
-    if over and over.left:
+    if over and over.still_held:
         until = report.held_until()
-        for node, reason in sorted(over.left.items()):
+        for node, reason in sorted(over.still_held.items()):
             end = render_run.moment(show_time(until[node]))
             text = f"{node} may be held until {end}: {render.user_text(reason)}"
             lines.append(render.hanging("", text))
@@ -237,9 +238,9 @@ def outcome(report: RolloutReport) -> str:
             f"the hold expires then; 'localpuppet rollout stop {report.state.began.id}' asks again"
         )
         lines.append(render.hanging("", asks))
-    if over and over.kept:
+    if over and (held := over.held_for_investigation):
         length = show_duration(report.state.began.options.investigate or 0)
-        nodes = ", ".join(over.kept[:SHOWN]) + (", …" if len(over.kept) > SHOWN else "")
+        nodes = ", ".join(held[:SHOWN]) + (", …" if len(held) > SHOWN else "")
         lines += [
             render.hanging("", f"kept on hold for {length}, because they failed: {nodes}"),
             f"'localpuppet rollout stop {report.state.began.id}' releases them",
@@ -283,7 +284,9 @@ def _where_to_look(state: RolloutState) -> list[str]:
         run = RunId.parse(end.run or "")
     except InvalidInputError:  # not a Puppet run, or a malformed report
         return []
-    return [render.hanging("", f"'localpuppet report {run} --node {end.turn.node}' shows details")]
+    return [
+        render.hanging("", f"'localpuppet report {run} --node {end.node_run.node}' shows details")
+    ]
 
 
 def _who_decides(state: RolloutState, paused: RolloutPaused) -> str:
@@ -293,7 +296,7 @@ def _who_decides(state: RolloutState, paused: RolloutPaused) -> str:
     end = f"within {show_duration(length.total_seconds())}"
     if paused.since is not None:
         end = f"until {render_run.moment(show_time(paused.since + length))}"
-    if paused.changes:
+    if paused.needs_approval:
         return f"{changes_text.decides(state)}, {end}"
     others = ", 'rollback' or 'stop'" if options.delivery is not None else " or 'stop'"
     return f"'localpuppet rollout continue {state.began.id}'{others} decides, {end}"
@@ -320,15 +323,15 @@ def full(report: RolloutReport) -> str:
         render.hanging("", f"{render_run.moment(at)}  {render.user_text(what)}")
         for at, what in report.decisions
     ]
-    for node, told in sorted(state.foreseen.items()):
+    for node, told in sorted(state.predicted_changes.items()):
         lines += ["", f"{node}  {changes_text.foreseen(told)}, running {told.release}"]
         lines += changes_text.changes(told.changes, most=len(told.changes))
     for turn, found in sorted(state.seen.items()):
         lines += ["", *changes_text.difference(turn, found, most=len(found.others))]
-    fates = state.fates()
+    results = state.results()
     for step, group in enumerate(state.began.groups, 1):
         lines += ["", click.style(f"Group {step}", bold=True)]
-        lines += [_run(report, NodeRun(step, node), fates[node]) for node in group]
+        lines += [_run(report, NodeRun(step, node), results[node]) for node in group]
     if state.goes_back:
         turns = [NodeRun(state.step_back, node) for node in state.took]
         lines += ["", click.style("Back", bold=True)]
@@ -336,7 +339,7 @@ def full(report: RolloutReport) -> str:
     return "\n".join(lines)
 
 
-def _run(report: RolloutReport, turn: NodeRun, fate: "NodeResult | None") -> str:
+def _run(report: RolloutReport, turn: NodeRun, result: "NodeResult | None") -> str:
     end = report.state.ends.get(turn)
     if end is not None:
         seconds = report.seconds(turn)
@@ -349,7 +352,7 @@ def _run(report: RolloutReport, turn: NodeRun, fate: "NodeResult | None") -> str
     elif turn in report.state.started:
         known = report.state.over is None and report.word != OVERTAKEN
         text = coloured(RUNNING if known else "unknown")
-    elif fate is NodeResult.SKIPPED:
+    elif result is NodeResult.SKIPPED:
         text = f"{coloured('skipped')}: {render.user_text(report.reason(turn.node))}"
     else:
         waits = "unknown" if report.word == OVERTAKEN else "waits"
@@ -359,10 +362,9 @@ def _run(report: RolloutReport, turn: NodeRun, fate: "NodeResult | None") -> str
 
 def _word(end: NodeRunEnded) -> str:
     """Return the result of a node run in a word: a failed check outweighs a good outcome."""
-    well = succeeded(end.outcome)
-    return (
-        end.outcome if end.outcome and well == (end.fate is NodeResult.SUCCEEDED) else str(end.fate)
-    )
+    well = end.result is NodeResult.SUCCEEDED
+    agrees = succeeded(end.outcome) == well
+    return end.outcome if end.outcome and agrees else str(end.result)
 
 
 def _seconds(seconds: float) -> str:

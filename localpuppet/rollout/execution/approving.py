@@ -23,9 +23,9 @@ def not_approvable(state: RolloutState) -> str:
         return "was not a rollout with --noop"
     if state.over is None or state.over.ending is not RolloutEnding.DONE:
         return "is not over, or did not come to its end"
-    told = {node: found for node, found in state.foreseen.items() if found.whole}
+    told = {node: found for node, found in state.predicted_changes.items() if found.whole}
     if silent := [node for node in state.nodes if node not in told]:
-        many = [node for node in silent if node in state.foreseen]
+        many = [node for node in silent if node in state.predicted_changes]
         if many:
             return f"{shown_names(many)} would change too many properties to report"
         return f"{shown_names(silent)} did not report what would change"
@@ -37,8 +37,12 @@ def approval_of(state: RolloutState) -> Approval | None:
     if not_approvable(state):
         return None
     began = state.began
-    digest = digest_of(began.id, groups=began.groups, tags=began.options.tags, nodes=state.foreseen)
-    return Approval(rollout=began.id, digest=digest, salt=began.salt, nodes=dict(state.foreseen))
+    digest = digest_of(
+        began.id, groups=began.groups, tags=began.options.tags, nodes=state.predicted_changes
+    )
+    return Approval(
+        rollout=began.id, digest=digest, salt=began.salt, nodes=dict(state.predicted_changes)
+    )
 
 
 def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, RolloutBegan]:

@@ -39,16 +39,16 @@ class Summary:
     """The end of a rollout in short; the results of single nodes are in its journal.
 
     Attributes:
-        began: When it began, ISO 8601.
-        ended: When it ended, ISO 8601.
+        started_at: When it began, ISO 8601.
+        finished_at: When it ended, ISO 8601.
         counts: Result → number of nodes, as in `RolloutReport.counts`.
     """
 
     title: str
     ending: RolloutEnding
-    why: str
-    began: str
-    ended: str
+    reason: str
+    started_at: str
+    finished_at: str
     noop: bool
     counts: Mapping[str, int]
 
@@ -61,9 +61,9 @@ class Summary:
         return cls(
             title=_cut(report.state.began.title),
             ending=over.ending,
-            why=_cut(report.why),
-            began=report.began,
-            ended=report.ended,
+            reason=_cut(report.why),
+            started_at=report.began,
+            finished_at=report.ended,
             noop=report.state.began.options.noop,
             counts=report.counts(),
         )
@@ -86,9 +86,9 @@ class Summary:
         return cls(
             title=_cut(raw["title"]),
             ending=RolloutEnding(raw["ending"]),
-            why=_cut(raw["why"]),
-            began=checked_time(raw["began"]),
-            ended=checked_time(raw["ended"]),
+            reason=_cut(raw["reason"]),
+            started_at=checked_time(raw["started_at"]),
+            finished_at=checked_time(raw["finished_at"]),
             noop=raw["noop"],
             counts=dict(counts),
         )

@@ -61,7 +61,7 @@ class Confirmations:
         """
         problem = _OWED
         for pause in PAUSES:
-            status = await status_of(self._client, end.turn.node)
+            status = await status_of(self._client, end.node_run.node)
             if isinstance(status, NodeRunAnswer):
                 return status
             told = confirmation_told(status, serial=serial, rollout=self._began.id)
@@ -77,7 +77,9 @@ class Confirmations:
                     rollout=rollout,
                     nonce=told.nonce,
                 )
-                answer = await self._client.ask(end.turn.node, "deploy", args, patience=PATIENCE)
+                answer = await self._client.ask(
+                    end.node_run.node, "deploy", args, patience=PATIENCE
+                )
                 if answer.ok:
                     return NodeRunAnswer(heard=True, end=end)
                 problem = problem_of(answer)
@@ -93,7 +95,7 @@ class Confirmations:
 
         The node probably has no record of the run.
         """
-        asked = self._owed[end.turn.node] = self._owed.get(end.turn.node, 0) + 1
+        asked = self._owed[end.node_run.node] = self._owed.get(end.node_run.node, 0) + 1
         return asked >= PATIENT
 
 
@@ -123,5 +125,5 @@ def _left(end: NodeRunEnded, told: ConfirmationReport, status: Mapping[str, Json
     )
 
 
-def _ended(end: NodeRunEnded, fate: NodeResult, reason: str) -> NodeRunAnswer:
-    return NodeRunAnswer(heard=True, end=replace(end, fate=fate, reason=reason[:MAX_REASON]))
+def _ended(end: NodeRunEnded, result: NodeResult, reason: str) -> NodeRunAnswer:
+    return NodeRunAnswer(heard=True, end=replace(end, result=result, reason=reason[:MAX_REASON]))

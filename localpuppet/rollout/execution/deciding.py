@@ -53,15 +53,15 @@ def decide(state: RolloutState) -> NextAction:
         return _ending(state)
     if state.paused is not None:
         return NextAction(check=tuple(state.unchecked))
-    if sum(one.total for one in state.foreseen.values()) > MAX_ALL:
+    if sum(one.total for one in state.predicted_changes.values()) > MAX_ALL:
         why = f"the nodes would change more than {MAX_ALL} properties: look at fewer of them"
         return NextAction(stop=why)
     if why := too_much(state):
         if state.began.options.on_failure is OnFailure.PAUSE:
-            return NextAction(pause=RolloutPaused(why=why))
+            return NextAction(pause=RolloutPaused(reason=why))
         return NextAction(stop=why)
     if state.differing:
-        return NextAction(pause=RolloutPaused(why=_not_approved(state), changes=True))
+        return NextAction(pause=RolloutPaused(reason=_not_approved(state), needs_approval=True))
     for step in range(1, len(state.began.groups) + 1):
         turns = state.turns(step)
         if not all(state.settled(turn) for turn in turns):
@@ -83,14 +83,16 @@ def _ending(state: RolloutState) -> NextAction:
 
 def _back(state: RolloutState) -> NextAction:
     """Return the nodes that go back now, after all other runs have ended."""
-    silent = {node for node, end in state.failed.items() if end.fate is NodeResult.SILENT}
+    unresponsive = {
+        node for node, end in state.failed.items() if end.result is NodeResult.UNRESPONSIVE
+    }
     took = state.took
     for step in sorted(set(took.values()), reverse=True):
         turns = [NodeRun(state.step_back, node) for node, last in took.items() if last == step]
         start = tuple(turn for turn in turns if turn not in state.started)
         if start:
             return NextAction(start=start)
-        if any(turn not in state.ends and turn.node not in silent for turn in turns):
+        if any(turn not in state.ends and turn.node not in unresponsive for turn in turns):
             return NextAction()
     return NextAction(over=not state.running)
 
@@ -100,8 +102,8 @@ def too_much(state: RolloutState) -> str:
     canary = state.began.options.canary
     new = {node: end for node, end in state.failed.items() if node not in state.accepted}
     for node, end in sorted(new.items()):
-        if canary and end.turn in state.turns(end.turn.step)[:canary]:
-            return f"{node}, a canary, {_did(str(end.fate))}"
+        if canary and end.node_run in state.turns(end.node_run.step)[:canary]:
+            return f"{node}, a canary, {_did(end.result)}"
     failed = len(state.failed)
     if new and failed > state.allowed:
         nodes = "1 node" if failed == 1 else f"{failed} nodes"
@@ -111,7 +113,7 @@ def too_much(state: RolloutState) -> str:
 
 def _not_approved(state: RolloutState) -> str:
     turn = min(state.differing)
-    return f"{turn.node} {state.differing[turn].why}"
+    return f"{turn.node} {state.differing[turn].reason}"
 
 
 def _pause(state: RolloutState, step: int, turns: Sequence[NodeRun]) -> RolloutPaused | None:
@@ -124,11 +126,11 @@ def _pause(state: RolloutState, step: int, turns: Sequence[NodeRun]) -> RolloutP
             why = f"before group {step}, as was asked for"
     elif PauseAfter.CANARIES in options.pause and begun == list(turns[: options.canary]):
         why = f"after the canaries of group {step}, as was asked for"
-    return RolloutPaused(why=why, point=why) if why and why not in state.passed else None
+    return RolloutPaused(reason=why, point=why) if why and why not in state.passed else None
 
 
-def _did(fate: str) -> str:
-    return "is silent" if fate == "silent" else fate
+def _did(result: NodeResult) -> str:
+    return f"is {result}" if result is NodeResult.UNRESPONSIVE else str(result)
 
 
 def _due(state: RolloutState, turns: Sequence[NodeRun]) -> NextAction:

@@ -103,7 +103,7 @@ class Deliveries:
         if answer.reply is None:
             return NodeRunAnswer(heard=False, problem=answer.problem)
         if not answer.ok:
-            end = NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason=problem_of(answer))
+            end = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=problem_of(answer))
             return NodeRunAnswer(heard=True, end=end)
         if deed is DeployAction.BACK and (missing := await self._told(turn, serial)) is not None:
             return missing
@@ -112,18 +112,18 @@ class Deliveries:
 
     async def confirm(self, end: NodeRunEnded, *, epoch: int, serial: int) -> NodeRunAnswer:
         """Return the result of a node run after its release is confirmed; see `Confirmations`."""
-        if not self._is_back(end.turn):
+        if not self._is_back(end.node_run):
             if end.outcome in ("", DROPPED):  # nothing ran
                 return NodeRunAnswer(heard=True, end=end)
             rollout = claim_of(self._began, self._client, epoch=epoch)
             return await self._confirmations.confirm(end, rollout=rollout, serial=serial)
-        if end.fate is not NodeResult.SUCCEEDED:
+        if end.result is not NodeResult.SUCCEEDED:
             return NodeRunAnswer(heard=True, end=end)
         return await self._came_back(end)
 
     async def _came_back(self, end: NodeRunEnded) -> NodeRunAnswer:
         """Return the result of a rollback run, verified with the node's own status."""
-        status = await status_of(self._client, end.turn.node)
+        status = await status_of(self._client, end.node_run.node)
         if isinstance(status, NodeRunAnswer):
             return status
         back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
@@ -131,7 +131,7 @@ class Deliveries:
             return NodeRunAnswer(heard=True, end=replace(end, reason=""))
         app = line(str(last.get("app") or "nothing"))
         reason = f"its newest run is of {app}, and not the one that was to bring it back"
-        return NodeRunAnswer(heard=True, end=replace(end, fate=NodeResult.FAILED, reason=reason))
+        return NodeRunAnswer(heard=True, end=replace(end, result=NodeResult.FAILED, reason=reason))
 
     def _is_back(self, turn: NodeRun) -> bool:
         return turn.step > len(self._began.groups)
@@ -146,7 +146,9 @@ class Deliveries:
             return status
         if assignment_told(status) == AssignmentReport(serial=serial, rollout=self._began.id):
             return None
-        return NodeRunAnswer(heard=True, end=NodeRunEnded(turn=turn, fate=NodeResult.NOT_REACHED))
+        return NodeRunAnswer(
+            heard=True, end=NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED)
+        )
 
     async def _ask(self, node: NodeName, deed: DeployAction, epoch: int, serial: int) -> NodeAnswer:
         rollout = claim_of(self._began, self._client, epoch=epoch)

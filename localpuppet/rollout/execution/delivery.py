@@ -17,13 +17,13 @@ class Delivery:
     Attributes:
         layers: Layers that replace those of the nodes' inputs; empty to keep them.
         classes: Classes and parameters that override those of the inputs.
-        older: Whether the release may be older than what a node runs.
+        allow_older: Whether the release may be older than what a node runs.
     """
 
     release: ReleasePath
     layers: tuple[str, ...] = ()
     classes: Classes = field(default_factory=dict)
-    older: bool = False
+    allow_older: bool = False
 
     def __post_init__(self) -> None:
         """Reject a delivery that no node would take, before the rollout begins.
@@ -36,7 +36,9 @@ class Delivery:
     @property
     def rights(self) -> tuple[str, ...]:
         """The rights that each node's policy must grant."""
-        return rights(self.release, values=bool(self.layers or self.classes), older=self.older)
+        return rights(
+            self.release, values=bool(self.layers or self.classes), older=self.allow_older
+        )
 
     def ask(self, deed: DeployAction, *, serial: int, rollout: RolloutReference | None) -> Deploy:
         """Return the request for a node.
@@ -50,7 +52,7 @@ class Delivery:
             serial=serial,
             layers=self.layers,
             classes=self.classes,
-            older=self.older,
+            older=self.allow_older,
             rollout=rollout,
         )
 
@@ -60,7 +62,7 @@ class Delivery:
             "release": str(self.release),
             "layers": list(self.layers),
             "classes": {name: dict(body) for name, body in self.classes.items()},
-            "older": self.older,
+            "allow_older": self.allow_older,
         }
 
     @classmethod
@@ -70,5 +72,5 @@ class Delivery:
             release=ReleasePath.parse(raw["release"], where="release"),
             layers=tuple(map(str, raw["layers"])),
             classes=EncData.from_dict({"classes": raw["classes"]}).classes,
-            older=bool(raw["older"]),
+            allow_older=bool(raw["allow_older"]),
         )

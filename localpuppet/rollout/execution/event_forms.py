@@ -87,9 +87,9 @@ def to_dict(event: Event) -> dict[str, Any]:
         return {
             **kind,
             "ending": str(event.ending),
-            "why": event.why,
-            "left": dict(event.left),
-            "kept": list(event.kept),
+            "reason": event.reason,
+            "still_held": dict(event.still_held),
+            "held_for_investigation": list(event.held_for_investigation),
         }
     return {**kind, "epoch": event.epoch, "caller": event.caller, "machine": event.machine}
 
@@ -97,12 +97,12 @@ def to_dict(event: Event) -> dict[str, Any]:
 def _of_ends(event: RolloutStopped | RolloutPaused | RolloutTakenOver) -> dict[str, Any]:
     """Return the JSON form of an event that stops or pauses a rollout, or ends this process."""
     if isinstance(event, RolloutStopped):
-        return {"ending": str(event.ending), "why": event.why}
+        return {"ending": str(event.ending), "reason": event.reason}
     since = None if event.since is None else show_time(event.since)
     if isinstance(event, RolloutTakenOver):
         return {"caller": event.caller, "epoch": event.epoch, "since": since}
-    changes = {"changes": True} if event.changes else {}
-    return {"why": event.why, "point": event.point, "since": since, **changes}
+    approval = {"needs_approval": True} if event.needs_approval else {}
+    return {"reason": event.reason, "point": event.point, "since": since, **approval}
 
 
 def _of_turns(
@@ -114,22 +114,23 @@ def _of_turns(
     | ChecksEnded,
 ) -> dict[str, Any]:
     if isinstance(event, NodeRunsStarted | NodeRunsWithdrawn):
-        return {"turns": [[turn.step, turn.node] for turn in event.turns]}
-    turn = [event.turn.step, event.turn.node]
+        return {"node_runs": [[turn.step, turn.node] for turn in event.node_runs]}
+    turn = [event.node_run.step, event.node_run.node]
     if isinstance(event, ChecksEnded):
-        return {"turn": turn, "problem": event.problem}
+        return {"node_run": turn, "problem": event.problem}
     if isinstance(event, ChangesPredicted):
-        return {"turn": turn, "difference": event.difference.to_dict()}
+        return {"node_run": turn, "difference": event.difference.to_dict()}
     if isinstance(event, ChangesApproved):
-        return {"turn": turn, "difference": event.difference, "who": event.who}
+        return {"node_run": turn, "difference": event.difference, "approved_by": event.approved_by}
+    changes = event.predicted_changes
     return {
-        "turn": turn,
-        "fate": str(event.fate),
+        "node_run": turn,
+        "result": str(event.result),
         "outcome": event.outcome,
         "run": event.run,
         "reason": event.reason,
         **({} if event.entry is None else {"entry": [event.entry.digest, event.entry.at]}),
-        **({} if event.foreseen is None else {"foreseen": event.foreseen.to_dict()}),
+        **({} if changes is None else {"predicted_changes": changes.to_dict()}),
     }
 
 
@@ -185,28 +186,28 @@ def _began(raw: Mapping[str, Any]) -> Event:
 
 
 def _ended(raw: Mapping[str, Any]) -> Event:
-    turn, (digest, at) = _turn(raw["turn"]), raw.get("entry") or (None, 0.0)
+    turn, (digest, at) = _turn(raw["node_run"]), raw.get("entry") or (None, 0.0)
     return NodeRunEnded(
-        turn=turn,
-        fate=NodeResult(raw["fate"]),
+        node_run=turn,
+        result=NodeResult(raw["result"]),
         outcome=str(raw["outcome"]),
         run=None if raw["run"] is None else str(raw["run"]),
         reason=str(raw["reason"]),
         entry=None
         if digest is None
         else AwaitedEntry(node=turn.node, digest=str(digest), at=float(at)),
-        foreseen=None
-        if raw.get("foreseen") is None
-        else PredictedChanges.from_dict(raw["foreseen"]),
+        predicted_changes=None
+        if raw.get("predicted_changes") is None
+        else PredictedChanges.from_dict(raw["predicted_changes"]),
     )
 
 
 def _over(raw: Mapping[str, Any]) -> Event:
     return RolloutEnded(
         ending=RolloutEnding(raw["ending"]),
-        why=str(raw["why"]),
-        left=_named(raw["left"]),
-        kept=tuple(map(NodeName.parse, raw.get("kept", ()))),
+        reason=str(raw["reason"]),
+        still_held=_named(raw["still_held"]),
+        held_for_investigation=tuple(map(NodeName.parse, raw.get("held_for_investigation", ()))),
     )
 
 
@@ -221,63 +222,71 @@ def _turn(raw: Sequence[Any]) -> NodeRun:
 
 # The value of `event`; independent of the class names, which may change.
 _KINDS: Mapping[type[Event], str] = {
-    RolloutBegan: "began",
-    RolloutResumed: "resumed",
-    DurationsMeasured: "lasted",
-    NodesSkipped: "skipped",
-    StagingEnded: "staged",
-    NodeRunsStarted: "started",
-    NodeRunEnded: "ended",
-    ChecksEnded: "checked",
-    ChangesPredicted: "looked",
-    ChangesApproved: "approved",
-    NodeRunsWithdrawn: "withdrawn",
-    RolloutPaused: "paused",
-    RolloutTakenOver: "overtaken",
-    RolloutContinued: "continued",
-    RolloutStopped: "stopped",
-    RolloutEnded: "over",
+    RolloutBegan: "rollout_began",
+    RolloutResumed: "rollout_resumed",
+    DurationsMeasured: "durations_measured",
+    NodesSkipped: "nodes_skipped",
+    StagingEnded: "staging_ended",
+    NodeRunsStarted: "node_runs_started",
+    NodeRunEnded: "node_run_ended",
+    ChecksEnded: "checks_ended",
+    ChangesPredicted: "changes_predicted",
+    ChangesApproved: "changes_approved",
+    NodeRunsWithdrawn: "node_runs_withdrawn",
+    RolloutPaused: "rollout_paused",
+    RolloutTakenOver: "rollout_taken_over",
+    RolloutContinued: "rollout_continued",
+    RolloutStopped: "rollout_stopped",
+    RolloutEnded: "rollout_ended",
 }
 
 _READERS = {
-    "began": _began,
-    "resumed": lambda raw: RolloutResumed(
+    "rollout_began": _began,
+    "rollout_resumed": lambda raw: RolloutResumed(
         epoch=int(raw.get("epoch", 0)),
         caller=str(raw.get("caller", "")),
         machine=str(raw.get("machine", "")),
     ),
-    "lasted": lambda raw: DurationsMeasured(
+    "durations_measured": lambda raw: DurationsMeasured(
         durations={
             NodeName.parse(node): tuple(map(float, seconds))
             for node, seconds in raw["durations"].items()
         }
     ),
-    "skipped": lambda raw: NodesSkipped(reasons=_named(raw["reasons"])),
-    "staged": lambda raw: StagingEnded(
+    "nodes_skipped": lambda raw: NodesSkipped(reasons=_named(raw["reasons"])),
+    "staging_ended": lambda raw: StagingEnded(
         serials={NodeName.parse(node): int(serial) for node, serial in raw["serials"].items()}
     ),
-    "started": lambda raw: NodeRunsStarted(turns=tuple(map(_turn, raw["turns"]))),
-    "ended": _ended,
-    "checked": lambda raw: ChecksEnded(turn=_turn(raw["turn"]), problem=str(raw["problem"])),
-    "looked": lambda raw: ChangesPredicted(
-        turn=_turn(raw["turn"]), difference=UnapprovedChange.from_dict(raw["difference"])
+    "node_runs_started": lambda raw: NodeRunsStarted(node_runs=tuple(map(_turn, raw["node_runs"]))),
+    "node_run_ended": _ended,
+    "checks_ended": lambda raw: ChecksEnded(
+        node_run=_turn(raw["node_run"]), problem=str(raw["problem"])
     ),
-    "approved": lambda raw: ChangesApproved(
-        turn=_turn(raw["turn"]), difference=str(raw["difference"]), who=str(raw["who"])
+    "changes_predicted": lambda raw: ChangesPredicted(
+        node_run=_turn(raw["node_run"]), difference=UnapprovedChange.from_dict(raw["difference"])
     ),
-    "withdrawn": lambda raw: NodeRunsWithdrawn(turns=tuple(map(_turn, raw["turns"]))),
-    "paused": lambda raw: RolloutPaused(
-        why=str(raw["why"]),
+    "changes_approved": lambda raw: ChangesApproved(
+        node_run=_turn(raw["node_run"]),
+        difference=str(raw["difference"]),
+        approved_by=str(raw["approved_by"]),
+    ),
+    "node_runs_withdrawn": lambda raw: NodeRunsWithdrawn(
+        node_runs=tuple(map(_turn, raw["node_runs"]))
+    ),
+    "rollout_paused": lambda raw: RolloutPaused(
+        reason=str(raw["reason"]),
         point=str(raw["point"]),
         since=parse_time(raw["since"]) if raw.get("since") else None,
-        changes=bool(raw.get("changes", False)),
+        needs_approval=bool(raw.get("needs_approval", False)),
     ),
-    "overtaken": lambda raw: RolloutTakenOver(
+    "rollout_taken_over": lambda raw: RolloutTakenOver(
         caller=str(raw["caller"]), epoch=int(raw["epoch"]), since=parse_time(raw["since"])
     ),
-    "continued": lambda raw: RolloutContinued(
+    "rollout_continued": lambda raw: RolloutContinued(
         caller=str(raw["caller"]), machine=str(raw.get("machine", ""))
     ),
-    "stopped": lambda raw: RolloutStopped(ending=RolloutEnding(raw["ending"]), why=str(raw["why"])),
-    "over": _over,
+    "rollout_stopped": lambda raw: RolloutStopped(
+        ending=RolloutEnding(raw["ending"]), reason=str(raw["reason"])
+    ),
+    "rollout_ended": _over,
 }

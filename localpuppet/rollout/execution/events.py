@@ -22,7 +22,7 @@ class NodeResult(StrEnum):
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    SILENT = "silent"
+    UNRESPONSIVE = "unresponsive"
     NOT_REACHED = "not reached"
     SKIPPED = "skipped"
     ROLLED_BACK = "rolled back"
@@ -36,7 +36,7 @@ class RolloutEnding(StrEnum):
     FAILURES = "failures"  # more than allowed, or of a canary
     NOT_READY = "not ready"  # rejected before anything changed
     STOPPED = "stopped"  # by an operator
-    TAKEN_BACK = "taken back"  # an operator rolled the nodes back to their previous release
+    ROLLED_BACK = "rolled back"  # an operator rolled the nodes back to their previous release
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -142,7 +142,7 @@ class StagingEnded:
 class NodeRunsStarted:
     """The controller is about to ask these nodes to run."""
 
-    turns: tuple[NodeRun, ...]
+    node_runs: tuple[NodeRun, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,20 +150,20 @@ class NodeRunEnded:
     """A node run ended, or its node became unresponsive.
 
     Attributes:
-        fate: Its result; `NOT_REACHED` if a node that goes back had not taken the release.
+        result: Its result; `NOT_REACHED` if a node that goes back had not taken the release.
         outcome: The outcome that the node reports; empty if it is unresponsive.
         reason: Why it did not succeed, one line.
         entry: The inventory entry that the node published then, for nodes that run after it.
-        foreseen: With noop, the changes that the node reports.
+        predicted_changes: With noop, the changes that the node reports.
     """
 
-    turn: NodeRun
-    fate: NodeResult
+    node_run: NodeRun
+    result: NodeResult
     outcome: str = ""
     run: str | None = None
     reason: str = ""
     entry: AwaitedEntry | None = None
-    foreseen: PredictedChanges | None = None
+    predicted_changes: PredictedChanges | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class ChangesPredicted:
         difference: What was not approved. If it is empty, the node is asked to run next.
     """
 
-    turn: NodeRun
+    node_run: NodeRun
     difference: UnapprovedChange
 
 
@@ -186,16 +186,16 @@ class ChangesApproved:
         difference: The digest of the difference that the operator saw.
     """
 
-    turn: NodeRun
+    node_run: NodeRun
     difference: str
-    who: str
+    approved_by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRunsWithdrawn:
     """The rollout ends before these started node runs take place."""
 
-    turns: tuple[NodeRun, ...]
+    node_runs: tuple[NodeRun, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,7 @@ class ChecksEnded:
         problem: The failure, one line; empty if all passed.
     """
 
-    turn: NodeRun
+    node_run: NodeRun
     problem: str = ""
 
 
@@ -217,13 +217,13 @@ class RolloutPaused:
     Attributes:
         point: The named point of the plan that causes this pause once; empty after failures.
         since: When the pause began, UTC; `None` in a journal of an earlier version.
-        changes: Whether the operator has to approve changes, instead of continuing.
+        needs_approval: Whether the operator has to approve changes, instead of continuing.
     """
 
-    why: str
+    reason: str
     point: str = ""
     since: datetime | None = None
-    changes: bool = False
+    needs_approval: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +244,7 @@ class RolloutStopped:
     """No further nodes start: an operator or failures stopped the rollout."""
 
     ending: RolloutEnding
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,18 +270,18 @@ class RolloutTakenOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutEnded:
-    """The rollout is over, and holds no nodes but those in `left` and `kept`.
+    """The rollout is over; it holds no other nodes than those in these two fields.
 
     Attributes:
-        why: Details, one line; may be empty.
-        left: Node → why it did not confirm its release; these holds expire.
-        kept: Failed nodes that stay on hold for investigation.
+        reason: Details, one line; may be empty.
+        still_held: Node → why it did not confirm its release; these holds expire.
+        held_for_investigation: Failed nodes that stay on hold for investigation.
     """
 
     ending: RolloutEnding
-    why: str
-    left: Mapping[NodeName, str]
-    kept: tuple[NodeName, ...] = ()
+    reason: str
+    still_held: Mapping[NodeName, str]
+    held_for_investigation: tuple[NodeName, ...] = ()
 
 
 Event = (

@@ -78,7 +78,7 @@ class Execution:
 
     def stop(self, why: str) -> None:
         """Start no further nodes; running ones finish and are checked."""
-        self._heard.put_nowait(RolloutStopped(ending=RolloutEnding.STOPPED, why=why))
+        self._heard.put_nowait(RolloutStopped(ending=RolloutEnding.STOPPED, reason=why))
 
     def hand_over(self, to: RolloutTakenOver | None = None) -> None:
         """Keep the nodes on hold when this process ends: another controller has the rollout.
@@ -128,10 +128,10 @@ class Execution:
         over = self.state.over
         if over is None:
             raise AssertionError("a rollout that is not over keeps its nodes")
-        asked = sorted({*over.kept, *over.left})
+        asked = sorted({*over.held_for_investigation, *over.still_held})
         left = await self._nodes.release(asked, epoch=self.state.epoch)
-        kept = tuple(node for node in over.kept if node in left)
-        over = replace(over, kept=kept, left=left)
+        kept = tuple(node for node in over.held_for_investigation if node in left)
+        over = replace(over, held_for_investigation=kept, still_held=left)
         self._note(over)
         return over
 
@@ -156,7 +156,7 @@ class Execution:
         stopped = self.state.stopped
         if stopped is None:
             return await self._let_go(RolloutEnding.DONE, "")
-        return await self._let_go(stopped.ending, stopped.why)
+        return await self._let_go(stopped.ending, stopped.reason)
 
     def _note(self, *events: Event) -> None:
         if not events:
@@ -173,7 +173,7 @@ class Execution:
 
     async def _prepare(self, *, resume: bool) -> RolloutEnded | None:
         """Hold all nodes; return the end of the rollout if that fails."""
-        left = [node for node, fate in self.state.fates().items() if fate is None]
+        left = [node for node, result in self.state.results().items() if result is None]
         self._holding = resume
         problems = await self._ready(left, resume=resume)
         if lasted := self._nodes.durations():
@@ -192,7 +192,9 @@ class Execution:
             return await self._nodes.ready(nodes)
         except UnavailableError as error:
             if not resume:  # an earlier rollout can be resumed when the bus is reachable again
-                self._note(RolloutEnded(ending=RolloutEnding.NOT_READY, why=str(error), left={}))
+                self._note(
+                    RolloutEnded(ending=RolloutEnding.NOT_READY, reason=str(error), still_held={})
+                )
             raise
 
     def _skip(self, problems: Mapping[NodeName, str]) -> bool:
@@ -211,7 +213,7 @@ class Execution:
         why = f"{'not ready: ' if resume else ''}{why_not_ready(self.state, problems)}"
         if held:
             return await self._let_go(ending, why)
-        over = RolloutEnded(ending=ending, why=why, left={})
+        over = RolloutEnded(ending=ending, reason=why, still_held={})
         self._note(over)
         return over
 
@@ -219,7 +221,7 @@ class Execution:
         """Stage the release on all nodes before one changes; return the end if that fails."""
         if self.state.began.options.delivery is None or self.state.serials:
             return None
-        left = [node for node, fate in self.state.fates().items() if fate is None]
+        left = [node for node, result in self.state.results().items() if result is None]
         staging = asyncio.create_task(self._nodes.stage(left, epoch=self.state.epoch))
         try:
             while not staging.done():
@@ -262,18 +264,18 @@ class Execution:
     def _decision(self, now: NextAction) -> Event | None:
         """Return the event about the whole rollout that must be recorded before acting."""
         if now.stop:
-            return RolloutStopped(ending=RolloutEnding.FAILURES, why=now.stop)
+            return RolloutStopped(ending=RolloutEnding.FAILURES, reason=now.stop)
         if now.withdraw:
-            return NodeRunsWithdrawn(turns=now.withdraw)
+            return NodeRunsWithdrawn(node_runs=now.withdraw)
         ends = self.state.stopped is not None or self.state.goes_back
         if not ends and (why := late(self.state, now.start, self._notes.now())):
-            return RolloutStopped(ending=RolloutEnding.STOPPED, why=why)
+            return RolloutStopped(ending=RolloutEnding.STOPPED, reason=why)
         return None if now.pause is None else replace(now.pause, since=self._notes.now())
 
     def _act(self, group: asyncio.TaskGroup, now: NextAction) -> None:
         """Start the node runs and the checks that are due."""
         if now.start:
-            self._note(NodeRunsStarted(turns=now.start))
+            self._note(NodeRunsStarted(node_runs=now.start))
             for turn in now.start:
                 self._begin(group, turn)
         for turn in now.check:
@@ -289,13 +291,15 @@ class Execution:
             self._note(*[one for one in found if isinstance(one, RolloutStopped)][:1])
         if self._hurried:
             if looking := [turn for turn in self.state.running if self.state.looks(turn)]:
-                self._note(NodeRunsWithdrawn(turns=tuple(looking)))
+                self._note(NodeRunsWithdrawn(node_runs=tuple(looking)))
             for turn in self.state.running:
                 self._note(
-                    NodeRunEnded(turn=turn, fate=NodeResult.SILENT, reason="was not waited for")
+                    NodeRunEnded(
+                        node_run=turn, result=NodeResult.UNRESPONSIVE, reason="was not waited for"
+                    )
                 )
             for turn in self.state.unchecked:
-                self._note(ChecksEnded(turn=turn, problem="its checks were not waited for"))
+                self._note(ChecksEnded(node_run=turn, problem="its checks were not waited for"))
 
     def _be_patient(self, group: asyncio.TaskGroup) -> None:
         """Start or cancel the deadline of a pause."""
@@ -313,14 +317,14 @@ class Execution:
         now = self._notes.now()
         gone = (now - (paused.since or now)).total_seconds()
         await asyncio.sleep(seconds - min(max(gone, 0.0), seconds))
-        self.stop(f"no decision within {show_duration(seconds)}: {paused.why}")
+        self.stop(f"no decision within {show_duration(seconds)}: {paused.reason}")
 
     def _begin(self, group: asyncio.TaskGroup, turn: NodeRun) -> None:
         self._tasks.append(group.create_task(self._taking.take(turn)))
 
     async def _check(self, turn: NodeRun) -> None:
         problem = await self._checks.problem(turn.node, self.state.checks(turn))
-        self._heard.put_nowait(ChecksEnded(turn=turn, problem=problem))
+        self._heard.put_nowait(ChecksEnded(node_run=turn, problem=problem))
 
     async def _renew(self) -> None:
         while True:
@@ -347,7 +351,9 @@ class Execution:
         if self.state.began.options.investigate is not None:
             # They may stay on hold although their reply was lost: `give_back` asks them.
             kept += tuple(node for node in left if node in self.state.failed)
-        over = RolloutEnded(ending=ending, why=why, left=dict(left), kept=kept)
+        over = RolloutEnded(
+            ending=ending, reason=why, still_held=dict(left), held_for_investigation=kept
+        )
         self._note(over)
         return over
 

@@ -189,7 +189,7 @@ class FleetNodes:
         asked = await self._ask_to_run(turn, args)
         if asked.end is None:
             return asked
-        return replace(asked, end=replace(asked.end, foreseen=asked.foreseen))
+        return replace(asked, end=replace(asked.end, predicted_changes=asked.predicted_changes))
 
     async def look(
         self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
@@ -206,11 +206,11 @@ class FleetNodes:
         asked = await self._ask_to_run(NodeRun(step, turn.node), args)
         if (
             asked.end is not None
-            and asked.end.fate is NodeResult.SUCCEEDED
-            and asked.foreseen is None
+            and asked.end.result is NodeResult.SUCCEEDED
+            and asked.predicted_changes is None
         ):
             return replace(
-                asked, end=replace(asked.end, fate=NodeResult.FAILED, reason=asked.problem)
+                asked, end=replace(asked.end, result=NodeResult.FAILED, reason=asked.problem)
             )
         return asked
 
@@ -225,10 +225,10 @@ class FleetNodes:
         if not answer.ok:
             reason = problem_of(answer)
             return NodeRunAnswer(
-                heard=True, end=NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason=reason)
+                heard=True, end=NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=reason)
             )
         if answer.reply.result.get("look_again") is True:
-            stale = NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason=STALE)
+            stale = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=STALE)
             return NodeRunAnswer(heard=True, end=stale, look_again=True)
         end = _end(turn, answer.reply.result.get("step"))
         if end is not None and self._began.needs:
@@ -236,7 +236,7 @@ class FleetNodes:
         if end is None or not args.changes:
             return NodeRunAnswer(heard=True, end=end)
         foreseen, problem = _foreseen(answer.reply.result.get("changes"))
-        return NodeRunAnswer(heard=True, end=end, foreseen=foreseen, problem=problem)
+        return NodeRunAnswer(heard=True, end=end, predicted_changes=foreseen, problem=problem)
 
     async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         """Yield reports of node runs; see `RolloutNodes`."""
@@ -290,12 +290,12 @@ class FleetNodes:
             or turn.node in self._producers  # the entry that it published
         )
         if more or not succeeded(told.outcome):  # the reason of a failure
-            return NodeRunReport(turn=turn)
+            return NodeRunReport(node_run=turn)
         run = None if told.run is None else line(told.run)
         end = NodeRunEnded(
-            turn=turn, fate=NodeResult.SUCCEEDED, outcome=line(told.outcome), run=run
+            node_run=turn, result=NodeResult.SUCCEEDED, outcome=line(told.outcome), run=run
         )
-        return NodeRunReport(turn=turn, end=end)
+        return NodeRunReport(node_run=turn, end=end)
 
 
 def _end(turn: NodeRun, step: Json) -> NodeRunEnded | None:
@@ -305,8 +305,8 @@ def _end(turn: NodeRun, step: Json) -> NodeRunEnded | None:
         return None
     outcome, run = line(told.get("outcome")), told.get("run")
     return NodeRunEnded(
-        turn=turn,
-        fate=NodeResult.SUCCEEDED if succeeded(outcome) else NodeResult.FAILED,
+        node_run=turn,
+        result=NodeResult.SUCCEEDED if succeeded(outcome) else NodeResult.FAILED,
         outcome=outcome,
         run=line(run) if isinstance(run, str) else None,
         reason="" if succeeded(outcome) else line(told.get("reason") or outcome),

@@ -24,7 +24,7 @@ from localpuppet.rollout.execution.event_forms import from_dict, to_dict
 from localpuppet.rollout.execution.events import Event, RolloutBegan
 from localpuppet.rollout.execution.state import RolloutState
 
-_VERSION = 1
+_VERSION = 2
 _KNOWN = {str(word): word for word in RolloutCommand}
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (

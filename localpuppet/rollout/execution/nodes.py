@@ -24,14 +24,14 @@ class NodeRunAnswer:
         heard: Whether the node answered.
         end: The result, if the run is over or the node refused it.
         problem: Why there is no answer, one line.
-        foreseen: The changes that the node reports, if it compared.
+        predicted_changes: The changes that the node reports, if it compared.
         look_again: Whether the node did not run because its last comparison is too old.
     """
 
     heard: bool
     end: NodeRunEnded | None = None
     problem: str = ""
-    foreseen: PredictedChanges | None = None
+    predicted_changes: PredictedChanges | None = None
     look_again: bool = False
 
 
@@ -40,11 +40,11 @@ class NodeRunReport:
     """A report that a node sent without a request.
 
     Attributes:
-        turn: The node run; it may have ended.
+        node_run: The node run; it may have ended.
         end: The complete result; `None` if the node has to be asked for it.
     """
 
-    turn: NodeRun
+    node_run: NodeRun
     end: NodeRunEnded | None = None
 
 

@@ -86,11 +86,11 @@ class RolloutReport:
         ended: str | None = None
         for at, event in events:
             if isinstance(event, NodeRunsStarted):
-                started_at.update(dict.fromkeys(event.turns, at))
+                started_at.update(dict.fromkeys(event.node_runs, at))
             elif isinstance(event, NodeRunEnded):
-                ended_at.setdefault(event.turn, at)
+                ended_at.setdefault(event.node_run, at)
             elif isinstance(event, ChecksEnded):
-                checked_at[event.turn] = at
+                checked_at[event.node_run] = at
             elif isinstance(event, RolloutEnded):
                 ended = ended or at
             elif isinstance(event, RolloutResumed):
@@ -114,13 +114,15 @@ class RolloutReport:
     @property
     def succeeded(self) -> bool:
         """Whether the rollout is over and every selected node succeeded."""
-        fates = self.state.fates().values()
-        return self.state.over is not None and all(fate is NodeResult.SUCCEEDED for fate in fates)
+        results = self.state.results().values()
+        return self.state.over is not None and all(
+            result is NodeResult.SUCCEEDED for result in results
+        )
 
     def counts(self) -> dict[str, int]:
         """Return result → number of nodes; `OPEN` for nodes without a result."""
-        found = Counter(str(fate or OPEN) for fate in self.state.fates().values())
-        return {fate: found[fate] for fate in [*map(str, NodeResult), OPEN] if found[fate]}
+        found = Counter(str(result or OPEN) for result in self.state.results().values())
+        return {result: found[result] for result in [*map(str, NodeResult), OPEN] if found[result]}
 
     def seconds(self, turn: NodeRun) -> float | None:
         """Return the seconds from the request of a node run to its result; `None` if not over."""
@@ -144,8 +146,9 @@ class RolloutReport:
             return {}
         begun = parse_time(self.ended)
         return {
-            node: begun + timedelta(seconds=longest if node in over.kept else HOLD)
-            for node in sorted({*over.left, *over.kept})
+            node: begun
+            + timedelta(seconds=longest if node in over.held_for_investigation else HOLD)
+            for node in sorted({*over.still_held, *over.held_for_investigation})
         }
 
     @property
@@ -155,7 +158,7 @@ class RolloutReport:
         if state.overtaken is not None:
             return state.overtaken.who
         return next(
-            (one.why for one in (state.over, state.stopped, state.paused) if one is not None), ""
+            (one.reason for one in (state.over, state.stopped, state.paused) if one is not None), ""
         )
 
     def summary(self) -> dict[str, Any]:
@@ -185,8 +188,8 @@ class RolloutReport:
             **self.summary(),
             "options": self.state.began.options.to_dict(),
             "nodes": [
-                {"node": node, "fate": fate and str(fate), "reason": self.reason(node)}
-                for node, fate in self.state.fates().items()
+                {"node": node, "fate": result and str(result), "reason": self.reason(node)}
+                for node, result in self.state.results().items()
             ],
             "groups": [
                 {"group": step, "runs": [self._run(NodeRun(step, node)) for node in group]}
@@ -198,9 +201,9 @@ class RolloutReport:
             ],
             "decisions": [{"at": at, "what": what} for at, what in self.decisions],
             **self._changes(),
-            "still_held": dict(over.left) if over else {},
+            "still_held": dict(over.still_held) if over else {},
             "held_until": {node: show_time(end) for node, end in self.held_until().items()},
-            "kept": list(over.kept) if over else [],
+            "kept": list(over.held_for_investigation) if over else [],
         }
 
     def _changes(self) -> dict[str, Any]:
@@ -215,7 +218,7 @@ class RolloutReport:
                     "total": told.total,
                     "changes": [_named(one) for one in told.changes],
                 }
-                for node, told in sorted(self.state.foreseen.items())
+                for node, told in sorted(self.state.predicted_changes.items())
             ],
             "approval": None
             if approval is None
@@ -228,7 +231,7 @@ class RolloutReport:
         return {
             "node": turn.node,
             "group": turn.step,
-            "why": difference.why,
+            "why": difference.reason,
             "difference": difference.digest,
         }
 
@@ -238,7 +241,7 @@ class RolloutReport:
             **self._waiting(turn),
             "release": difference.release,
             "changes": [_named(one) for one in difference.others],
-            "approved_by": None if approved is None else approved.who,
+            "approved_by": None if approved is None else approved.approved_by,
         }
 
     def _run(self, turn: NodeRun) -> dict[str, Any]:
@@ -248,7 +251,7 @@ class RolloutReport:
             "started": self.started_at.get(turn),
             "ended": self.ended_at.get(turn),
             "seconds": self.seconds(turn),
-            "fate": None if end is None else str(end.fate),
+            "fate": None if end is None else str(end.result),
             "outcome": None if end is None else end.outcome,
             "run": None if end is None else end.run,
             "reason": "" if end is None else end.reason,
@@ -265,17 +268,20 @@ def _named(change: PropertyChange) -> dict[str, str]:
 def _decision(event: Event) -> str:
     """Return an event's decision about the whole rollout, one line; empty if it has none."""
     if isinstance(event, RolloutPaused):
-        return f"paused: {event.why}"
+        return f"paused: {event.reason}"
     if isinstance(event, RolloutContinued):
         return f"continued by {event.who}"
     if isinstance(event, ChangesPredicted) and event.difference:
-        return f"{event.turn.node} {event.difference.why} (difference {event.difference.digest})"
+        difference = event.difference
+        return f"{event.node_run.node} {difference.reason} (difference {difference.digest})"
     if isinstance(event, ChangesApproved):
-        return f"{event.who} approved what {event.turn.node} changes ({event.difference})"
+        return (
+            f"{event.approved_by} approved what {event.node_run.node} changes ({event.difference})"
+        )
     if isinstance(event, RolloutTakenOver):
         return f"{OVERTAKEN} {event.who}"
     if isinstance(event, RolloutStopped):
-        return f"no further nodes start: {event.why}"
+        return f"no further nodes start: {event.reason}"
     if isinstance(event, RolloutResumed):
         return f"resumed by {event.who}" if event.who else "resumed"
     return ""

@@ -64,7 +64,7 @@ def page(report: RolloutReport) -> str:
     if report.state.goes_back:
         _add(body, "h2", "Back to what they ran before")
         _runs(body, report, [NodeRun(report.state.step_back, node) for node in report.state.took])
-    if report.state.foreseen:
+    if report.state.predicted_changes:
         _add(body, "h2", "Would change")
         _pairs(body, _would_change(report))
     _add(body, "p", "The bars show when each node ran; the bold node ended last in its group.")
@@ -74,13 +74,13 @@ def page(report: RolloutReport) -> str:
 def _differences(report: RolloutReport) -> Iterable[tuple[str, str]]:
     for turn, difference in sorted(report.state.seen.items()):
         approved = report.state.approved.get(turn)
-        by = f"approved by {approved.who}" if approved else "not approved"
+        by = f"approved by {approved.approved_by}" if approved else "not approved"
         changes = "; ".join(map(str, difference.others))
-        yield turn.node, f"{difference.why} ({by}){': ' if changes else ''}{changes}"
+        yield turn.node, f"{difference.reason} ({by}){': ' if changes else ''}{changes}"
 
 
 def _would_change(report: RolloutReport) -> Iterable[tuple[str, str]]:
-    for node, told in sorted(report.state.foreseen.items()):
+    for node, told in sorted(report.state.predicted_changes.items()):
         changes = "; ".join(map(str, told.changes)) or "nothing"
         yield node, f"{told.release}: {changes if told.whole else f'{told.total} properties'}"
 
@@ -110,10 +110,10 @@ def _facts(report: RolloutReport) -> Iterable[tuple[str, str]]:
     }
     if options:
         yield "Options", "; ".join(f"{name}: {one}" for name, one in sorted(options.items()))
-    if over is not None and over.left:
-        yield "Still held", ", ".join(f"{node}: {why}" for node, why in over.left.items())
-    if over is not None and over.kept:
-        yield "Kept on hold", ", ".join(over.kept)
+    if over is not None and over.still_held:
+        yield "Still held", ", ".join(f"{node}: {why}" for node, why in over.still_held.items())
+    if over is not None and over.held_for_investigation:
+        yield "Kept on hold", ", ".join(over.held_for_investigation)
 
 
 def _runs(parent: Tree.Element, report: RolloutReport, turns: Sequence[NodeRun]) -> None:
@@ -145,8 +145,9 @@ def _ended(report: RolloutReport, turn: NodeRun) -> tuple[str, str]:
     """Return the result of a node run in a word, and its CSS class."""
     end = report.state.ends.get(turn)
     if end is not None:
-        well = end.fate is NodeResult.SUCCEEDED
-        return (end.outcome or str(end.fate) if well else str(end.fate)), "good" if well else "bad"
+        well = end.result is NodeResult.SUCCEEDED
+        word = end.outcome if well else ""
+        return word or str(end.result), "good" if well else "bad"
     if turn.node in report.state.skipped:
         return "skipped", "quiet"
     if turn in report.started_at:

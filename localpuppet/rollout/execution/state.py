@@ -59,7 +59,7 @@ class RolloutState:
         self.serials: dict[NodeName, int] = {}  # of the release's assignments, once all have it
         self.started: set[NodeRun] = set()
         self.ends: dict[NodeRun, NodeRunEnded] = {}
-        self.foreseen: dict[NodeName, PredictedChanges] = {}  # with noop: the reported changes
+        self.predicted_changes: dict[NodeName, PredictedChanges] = {}  # reported with noop
         self.differing: dict[NodeRun, UnapprovedChange] = {}  # node runs that wait for an approval
         self.seen: dict[
             NodeRun, UnapprovedChange
@@ -130,7 +130,9 @@ class RolloutState:
         end = self.ends.get(turn)
         if end is None:
             return False
-        return turn in self.checked or end.fate is not NodeResult.SUCCEEDED or not self.checks(turn)
+        return (
+            turn in self.checked or end.result is not NodeResult.SUCCEEDED or not self.checks(turn)
+        )
 
     @property
     def step_back(self) -> int:
@@ -162,7 +164,7 @@ class RolloutState:
         """Return an event as it counts now: after a stop, a compared run is withdrawn."""
         ends = self.stopped is not None
         return (
-            NodeRunsWithdrawn(turns=(event.turn,))
+            NodeRunsWithdrawn(node_runs=(event.node_run,))
             if ends and isinstance(event, ChangesPredicted)
             else event
         )
@@ -177,7 +179,7 @@ class RolloutState:
         ending = None if self.stopped is None else self.stopped.ending
         if self.began.options.on_failure is OnFailure.ROLLBACK and ending is RolloutEnding.FAILURES:
             return True
-        back = ending is RolloutEnding.TAKEN_BACK
+        back = ending is RolloutEnding.ROLLED_BACK
         return back or any(turn.step == self.step_back for turn in self.started)
 
     @property
@@ -230,8 +232,8 @@ class RolloutState:
         elif isinstance(event, StagingEnded):
             self.serials.update(event.serials)
         elif isinstance(event, NodeRunsStarted):
-            self.started.update(event.turns)
-            self._running.update(turn for turn in event.turns if turn not in self.ends)
+            self.started.update(event.node_runs)
+            self._running.update(turn for turn in event.node_runs if turn not in self.ends)
         elif isinstance(event, NodeRunEnded):
             self._take_ended(event)
         elif isinstance(event, ChecksEnded):
@@ -242,18 +244,18 @@ class RolloutState:
             self._take_decision(event)
 
     def _take_ended(self, event: NodeRunEnded) -> None:
-        self.ends.setdefault(event.turn, event)
-        if event.foreseen is not None:
-            before = self.foreseen.get(event.turn.node)
-            self.foreseen[event.turn.node] = together(before, event.foreseen)
+        self.ends.setdefault(event.node_run, event)
+        if event.predicted_changes is not None:
+            before = self.predicted_changes.get(event.node_run.node)
+            self.predicted_changes[event.node_run.node] = together(before, event.predicted_changes)
         if event.entry is not None:
-            self.entries.pop(event.turn.node, None)
-            self.entries[event.turn.node] = event.entry
-        self._running.discard(event.turn)
-        if not self.settled(event.turn):
-            self._unchecked.add(event.turn)
-        if event.fate is not NodeResult.SUCCEEDED and event.turn.step != self.step_back:
-            self.failed.setdefault(event.turn.node, event)
+            self.entries.pop(event.node_run.node, None)
+            self.entries[event.node_run.node] = event.entry
+        self._running.discard(event.node_run)
+        if not self.settled(event.node_run):
+            self._unchecked.add(event.node_run)
+        if event.result is not NodeResult.SUCCEEDED and event.node_run.step != self.step_back:
+            self.failed.setdefault(event.node_run.node, event)
 
     def _take_decision(self, event: Event) -> None:
         """Apply an event about the whole rollout."""
@@ -277,31 +279,31 @@ class RolloutState:
         if isinstance(event, ChangesPredicted):
             self._take_looked(event)
         elif isinstance(event, NodeRunsWithdrawn):
-            self.started.difference_update(event.turns)
-            self._running.difference_update(event.turns)
-            for turn in event.turns:
+            self.started.difference_update(event.node_runs)
+            self._running.difference_update(event.node_runs)
+            for turn in event.node_runs:
                 self.differing.pop(turn, None)
         else:
-            self.approved[event.turn] = event
-            if (difference := self.differing.pop(event.turn, None)) is not None:
-                self.granted[event.turn] = extend(self.may_change(event.turn), difference)
-            if not self.differing and self.paused is not None and self.paused.changes:
+            self.approved[event.node_run] = event
+            if (difference := self.differing.pop(event.node_run, None)) is not None:
+                self.granted[event.node_run] = extend(self.may_change(event.node_run), difference)
+            if not self.differing and self.paused is not None and self.paused.needs_approval:
                 self.paused = None
 
     def _take_looked(self, event: ChangesPredicted) -> None:
-        self.looked[event.turn] = self.look_step(event.turn)
-        self._looks[event.turn] += 1
+        self.looked[event.node_run] = self.look_step(event.node_run)
+        self._looks[event.node_run] += 1
         if event.difference:
-            self.differing[event.turn] = self.seen[event.turn] = event.difference
-            self.approved.pop(event.turn, None)
-            self.cleared.discard(event.turn)
+            self.differing[event.node_run] = self.seen[event.node_run] = event.difference
+            self.approved.pop(event.node_run, None)
+            self.cleared.discard(event.node_run)
         else:
-            self.cleared.add(event.turn)
+            self.cleared.add(event.node_run)
 
     def _take_resumed(self, event: RolloutResumed) -> None:
         self.epoch = max(self.epoch + 1, event.epoch)
         self.differing.clear()  # these nodes compare again
-        if self.paused is not None and self.paused.changes:
+        if self.paused is not None and self.paused.needs_approval:
             self.paused = None
         # Resuming a rollout that was over is a decision; resuming after a kill is not.
         if self.over is not None and self.paused is not None:
@@ -317,14 +319,14 @@ class RolloutState:
         self.accepted = frozenset(self.failed)
 
     def _take_checked(self, event: ChecksEnded) -> None:
-        self.checked.add(event.turn)
-        self._unchecked.discard(event.turn)
+        self.checked.add(event.node_run)
+        self._unchecked.discard(event.node_run)
         if event.problem:
-            if event.turn not in self.ends:
-                raise StateError(f"has checks of {event.turn.node} before the end of its run")
-            end = replace(self.ends[event.turn], fate=NodeResult.FAILED, reason=event.problem)
-            self.ends[event.turn] = end
-            self.failed.setdefault(event.turn.node, end)
+            if event.node_run not in self.ends:
+                raise StateError(f"has checks of {event.node_run.node} before the end of its run")
+            end = replace(self.ends[event.node_run], result=NodeResult.FAILED, reason=event.problem)
+            self.ends[event.node_run] = end
+            self.failed.setdefault(event.node_run.node, end)
 
     def turns(self, step: int) -> list[NodeRun]:
         """Return the node runs of a group that are due if nothing stops it, sorted by node.
@@ -335,7 +337,7 @@ class RolloutState:
             NodeRun(step, node)
             for node in self.began.groups[step - 1]
             if node not in self.skipped
-            and (node not in self.failed or self.failed[node].turn.step >= step)
+            and (node not in self.failed or self.failed[node].node_run.step >= step)
         ]
 
     def sections(self, turns: Sequence[NodeRun]) -> list[list[NodeRun]]:
@@ -345,13 +347,13 @@ class RolloutState:
             found.setdefault(self.began.places.get(turn.node, ""), []).append(turn)
         return [found[place] for place in sorted(found)]
 
-    def fates(self) -> dict[NodeName, NodeResult | None]:
+    def results(self) -> dict[NodeName, NodeResult | None]:
         """Return node → its result; `None` if it has none yet."""
         mine: dict[NodeName, list[NodeRun]] = {node: [] for node in self.nodes}
         for step, group in enumerate(self.began.groups, 1):
             for node in group:
                 mine[node].append(NodeRun(step, node))
-        open_fate = None if self.over is None else NodeResult.NOT_REACHED
+        open_result = None if self.over is None else NodeResult.NOT_REACHED
         found: dict[NodeName, NodeResult | None] = {}
         for node, turns in mine.items():
             if node in self.skipped:
@@ -359,11 +361,11 @@ class RolloutState:
             elif (back := self._back(node)) is not None:
                 found[node] = back
             elif node in self.failed:
-                found[node] = self.failed[node].fate
+                found[node] = self.failed[node].result
             elif all(self.settled(turn) for turn in turns):
                 found[node] = NodeResult.SUCCEEDED
             else:
-                found[node] = open_fate
+                found[node] = open_result
         return found
 
     def _back(self, node: NodeName) -> NodeResult | None:
@@ -373,11 +375,11 @@ class RolloutState:
         if end is None:
             lost = turn in self.started and self.over is not None
             return NodeResult.ROLLBACK_FAILED if lost else None
-        if end.fate is NodeResult.NOT_REACHED:
+        if end.result is NodeResult.NOT_REACHED:
             return None
         return (
             NodeResult.ROLLED_BACK
-            if end.fate is NodeResult.SUCCEEDED
+            if end.result is NodeResult.SUCCEEDED
             else NodeResult.ROLLBACK_FAILED
         )
 
@@ -385,9 +387,9 @@ class RolloutState:
 def _turns(event: Event) -> Sequence[NodeRun]:
     """Return the node runs of an event."""
     if isinstance(event, NodeRunsStarted | NodeRunsWithdrawn):
-        return event.turns
+        return event.node_runs
     return (
-        (event.turn,)
+        (event.node_run,)
         if isinstance(event, NodeRunEnded | ChecksEnded | ChangesPredicted | ChangesApproved)
         else ()
     )

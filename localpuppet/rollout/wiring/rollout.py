@@ -174,7 +174,7 @@ class RolloutController:
             verifier=self._fleet.verifier,
             began=state.began,
         )
-        left = [node for node, fate in state.fates().items() if fate is None]
+        left = [node for node, result in state.results().items() if result is None]
         problems = await nodes.ready(left)
         return "" if can_do_without(state, problems) else why_not_ready(state, problems)
 

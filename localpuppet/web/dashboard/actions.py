@@ -199,7 +199,7 @@ def rollout_consequences(course: RolloutAction, report: RolloutReport) -> tuple[
     goes_on = report.word in (RUNNING, PAUSED)
     if course is RolloutAction.RESUME:
         if course in courses(report):
-            left = sum(fate is None for fate in report.state.fates().values())
+            left = sum(result is None for result in report.state.results().values())
             found.append(f"{left} node{'s are' if left != 1 else ' is'} left.")
             found.append("The policies of nodes decide, as when it began.")
         elif goes_on:

@@ -52,20 +52,24 @@ def test_what_is_refused(node: Node, words: list[str], message: str) -> None:
 
 
 def written(machine: Node) -> None:
-    """Write a rollout that was killed and stopped: one silent, one skipped, one not reached."""
+    """Write a stopped rollout: one node unresponsive, one skipped, one not reached."""
     clock = FakeClock()
     events: list[Event] = [
         NodesSkipped(reasons={node(3): "on hold: work"}),
-        NodeRunsStarted(turns=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
+        NodeRunsStarted(node_runs=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
         NodeRunEnded(
-            turn=NodeRun(1, node(1)), fate=NodeResult.SUCCEEDED, outcome="changed", run="r1"
+            node_run=NodeRun(1, node(1)), result=NodeResult.SUCCEEDED, outcome="changed", run="r1"
         ),
         RolloutResumed(),
         NodeRunEnded(
-            turn=NodeRun(1, node(2)), fate=NodeResult.SILENT, reason="did not tell\x1b[2J"
+            node_run=NodeRun(1, node(2)),
+            result=NodeResult.UNRESPONSIVE,
+            reason="did not tell\x1b[2J",
         ),
         RolloutEnded(
-            ending=RolloutEnding.STOPPED, why="stopped by SIGINT", left={node(2): "did not answer"}
+            ending=RolloutEnding.STOPPED,
+            reason="stopped by SIGINT",
+            still_held={node(2): "did not answer"},
         ),
     ]
     journals = Journals(machine.state / "rollouts")
@@ -83,7 +87,7 @@ def test_what_is_told(node: Node) -> None:
     written(node)
     listed = node.run("rollout", "list")
     assert listed.out.splitlines()[1] == (
-        "20261122T110000Z-0123  stopped  1 succeeded, 1 silent, 1 not reached, 1 skipped"
+        "20261122T110000Z-0123  stopped  1 succeeded, 1 unresponsive, 1 not reached, 1 skipped"
     )
     watched = node.run("rollout", "status", "--watch")
     assert watched.code == 1
@@ -92,8 +96,8 @@ def test_what_is_told(node: Node) -> None:
         "n03.example.com  skipped: on hold: work\n"
         "n01.example.com  changed (15s)\n"
         "resumed\n"
-        "n02.example.com  silent (45s): did not tell\\x1b[2J\n"
-        "stopped: by SIGINT (1 succeeded, 1 silent, 1 not reached, 1 skipped)\n"
+        "n02.example.com  unresponsive (45s): did not tell\\x1b[2J\n"
+        "stopped: by SIGINT (1 succeeded, 1 unresponsive, 1 not reached, 1 skipped)\n"
         "n02.example.com may be held until 2026-11-20 14:11:30 UTC: did not answer\n"
         "the hold expires then; 'localpuppet rollout stop 20261122T110000Z-0123' asks again\n"
         "'localpuppet rollout run --failed-of 20261122T110000Z-0123', "
@@ -119,7 +123,7 @@ def test_what_is_told(node: Node) -> None:
     found = node.run("rollout", "report", "--json").json
     assert found["nodes"][1] == {
         "node": NodeName("n02.example.com"),
-        "fate": "silent",
+        "fate": "unresponsive",
         "reason": "did not tell\x1b[2J",
     }
     assert found["groups"][0]["runs"][0]["seconds"] == 15.0
@@ -136,9 +140,9 @@ def test_what_failed_is_done_again_within_what_was_approved(node: Node) -> None:
     parent = approved(began([1], [2]))
     journals = Journals(node.state / "rollouts")
     journal = journals.begin(parent, at=AT)
-    failed = NodeRunEnded(turn=NodeRun(1, NODES[0]), fate=NodeResult.FAILED, outcome="failed")
-    over = RolloutEnded(ending=RolloutEnding.FAILURES, why="1 node failed", left={})
-    journal.append(NodeRunsStarted(turns=(failed.turn,)), failed, over, at=AT)
+    failed = NodeRunEnded(node_run=NodeRun(1, NODES[0]), result=NodeResult.FAILED, outcome="failed")
+    over = RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 node failed", still_held={})
+    journal.append(NodeRunsStarted(node_runs=(failed.node_run,)), failed, over, at=AT)
     journal.close()
     names = ", ".join(f"n{number}: {{node: {one}}}" for number, one in enumerate(NODES))
     site = str(node.write("site.yaml", f"applications: {{shop: {{{names}}}}}\n"))

@@ -27,7 +27,7 @@ def test_how_far_it_is() -> None:
     state = RolloutState(began([1, 2], [3]))
     assert how_far(state) == "asking whether all are ready"
     state.take(DurationsMeasured(durations=dict.fromkeys(state.nodes, (2.0,))))
-    state.take(NodeRunsStarted(turns=(FIRST, SECOND)))
+    state.take(NodeRunsStarted(node_runs=(FIRST, SECOND)))
     assert how_far(state, on={FIRST: 1.0, SECOND: 1.0}) == (
         "group 1 of 2, 0 of 3 runs ended, about 4.0s left, 2 on (n01.example.com, n02.example.com)"
     )
@@ -36,23 +36,23 @@ def test_how_far_it_is() -> None:
         "2 on, one for 1m 30s (n02.example.com, n01.example.com)"
     )
     assert how_far(state, goes_on=False).endswith("ended, 2 on (n01.example.com, n02.example.com)")
-    state.take(NodeRunEnded(turn=FIRST, fate=NodeResult.SILENT, reason="did not tell"))
+    state.take(NodeRunEnded(node_run=FIRST, result=NodeResult.UNRESPONSIVE, reason="did not tell"))
     assert how_far(state, on={SECOND: 11.0}) == (
         "group 1 of 2, 1 of 3 runs ended, 1 failed, about 4.0s left, 1 on for 11s (n02.example.com)"
     )
-    state.take(RolloutStopped(ending=RolloutEnding.FAILURES, why="1 node failed"))
+    state.take(RolloutStopped(ending=RolloutEnding.FAILURES, reason="1 node failed"))
     assert "longer" not in how_far(state, on={SECOND: 90.0}), "nothing starts any more"
 
 
 def test_who_decides_about_a_pause_and_until_when_and_what_tells_more_of_a_failure() -> None:
     run = "20261122T110000.000000Z-0a1b"
-    paused = RolloutPaused(why="1 node failed", since=datetime(2026, 11, 22, 11, 30, tzinfo=UTC))
+    paused = RolloutPaused(reason="1 node failed", since=datetime(2026, 11, 22, 11, 30, tzinfo=UTC))
     events: list[Event] = [
         began([1, 2]),
-        NodeRunsStarted(turns=(FIRST,)),
+        NodeRunsStarted(node_runs=(FIRST,)),
         NodeRunEnded(
-            turn=FIRST,
-            fate=NodeResult.FAILED,
+            node_run=FIRST,
+            result=NodeResult.FAILED,
             outcome="failed",
             run=run,
             reason="1 resource failed",
@@ -68,11 +68,18 @@ def test_who_decides_about_a_pause_and_until_when_and_what_tells_more_of_a_failu
 
 
 def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> None:
-    stopped = RolloutEnded(ending=RolloutEnding.STOPPED, why="stopped by SIGINT", left={})
-    silent = NodeRunEnded(turn=FIRST, fate=NodeResult.SILENT, reason="was not waited for")
+    stopped = RolloutEnded(ending=RolloutEnding.STOPPED, reason="stopped by SIGINT", still_held={})
+    silent = NodeRunEnded(
+        node_run=FIRST, result=NodeResult.UNRESPONSIVE, reason="was not waited for"
+    )
 
     def last_line(*events: Event, **options: object) -> str:
-        every = [began([1, 2], **options), NodeRunsStarted(turns=(FIRST, SECOND)), *events, stopped]
+        every = [
+            began([1, 2], **options),
+            NodeRunsStarted(node_runs=(FIRST, SECOND)),
+            *events,
+            stopped,
+        ]
         times = [("2026-11-22T11:00:00Z", one) for one in every]
         return outcome(RolloutReport.of(times, taken=False)).splitlines()[-1]
 
@@ -81,7 +88,7 @@ def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> No
     assert "run --failed-of 20261122T110000Z-0123'" in last_line(silent)
     assert last_line(silent, on_failure=OnFailure.PAUSE) == resume
     ended = [
-        NodeRunEnded(turn=one, fate=NodeResult.SUCCEEDED, outcome="changed")
+        NodeRunEnded(node_run=one, result=NodeResult.SUCCEEDED, outcome="changed")
         for one in (FIRST, SECOND)
     ]
     assert last_line(*ended).endswith(": by SIGINT (2 succeeded)")
@@ -89,18 +96,20 @@ def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> No
 
 def test_what_failed_may_be_done_again_unless_its_release_was_taken_back() -> None:
     failed = NodeRunEnded(
-        turn=FIRST, fate=NodeResult.FAILED, outcome="failed", reason="1 resource failed"
+        node_run=FIRST, result=NodeResult.FAILED, outcome="failed", reason="1 resource failed"
     )
-    over = RolloutEnded(ending=RolloutEnding.FAILURES, why="1 node failed", left={})
+    over = RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 node failed", still_held={})
 
     def told(*events: Event) -> str:
-        every = [began([1, 2]), NodeRunsStarted(turns=(FIRST, SECOND)), failed, *events, over]
+        every = [began([1, 2]), NodeRunsStarted(node_runs=(FIRST, SECOND)), failed, *events, over]
         return outcome(
             RolloutReport.of([("2026-11-22T11:00:00Z", one) for one in every], taken=False)
         )
 
     assert "run --failed-of 20261122T110000Z-0123'" in told()
-    assert "--failed-of" in told(RolloutStopped(ending=RolloutEnding.FAILURES, why="1 node failed"))
+    assert "--failed-of" in told(
+        RolloutStopped(ending=RolloutEnding.FAILURES, reason="1 node failed")
+    )
     assert "--failed-of" not in told(
-        RolloutStopped(ending=RolloutEnding.TAKEN_BACK, why="alice takes it back")
+        RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason="alice takes it back")
     )

@@ -25,7 +25,7 @@ from tests.rollout.execution.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"
 FIRST = began([1, 2], [3])
-STARTED = NodeRunsStarted(turns=(NodeRun(1, node(1)),))
+STARTED = NodeRunsStarted(node_runs=(NodeRun(1, node(1)),))
 KEY = f"/localpuppet/rollouts/alice/{ID}"
 CALLER = "choria=alice"
 

@@ -243,7 +243,7 @@ class SimulatedNodes:
             return NodeRunAnswer(heard=False, problem="did not answer")
         now = asyncio.get_running_loop().time()
         if turn not in self.ran and looked and now - self.looked_at[looked, turn.node] > FRESH:
-            end = NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason="stale")
+            end = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason="stale")
             return NodeRunAnswer(heard=True, end=end, look_again=True)
         if turn not in self.ran:
             assert turn.node in self.held
@@ -258,18 +258,18 @@ class SimulatedNodes:
         """Tell that a turn has ended, and how where there is no more to it."""
         end = self._end(turn)
         more = self.staged or turn.node in self.producers | self.silent
-        more = more or end.fate is not NodeResult.SUCCEEDED
+        more = more or end.result is not NodeResult.SUCCEEDED
         self.news.put_nowait(
-            NodeRunReport(turn=turn, end=None if more else replace(end, entry=None))
+            NodeRunReport(node_run=turn, end=None if more else replace(end, entry=None))
         )
 
     def _end(self, turn: NodeRun) -> NodeRunEnded:
         if turn.step == self.back and turn.node in self.untaken:
-            return NodeRunEnded(turn=turn, fate=NodeResult.NOT_REACHED)
+            return NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED)
         bad = turn.node in (self.stuck if turn.step == self.back else self.bad)
         fate, outcome = (NodeResult.FAILED, "failed") if bad else (NodeResult.SUCCEEDED, "changed")
         entry = None if bad else entry_of(turn)
-        return NodeRunEnded(turn=turn, fate=fate, outcome=outcome, entry=entry)
+        return NodeRunEnded(node_run=turn, result=fate, outcome=outcome, entry=entry)
 
     async def look(
         self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
@@ -285,11 +285,11 @@ class SimulatedNodes:
             self.looked.append(looking)
             self.looked_at[step, turn.node] = asyncio.get_running_loop().time() + 0.5
             asyncio.get_running_loop().call_later(
-                0.5, self.news.put_nowait, NodeRunReport(turn=looking)
+                0.5, self.news.put_nowait, NodeRunReport(node_run=looking)
             )
             return NodeRunAnswer(heard=True)
-        end = NodeRunEnded(turn=looking, fate=NodeResult.SUCCEEDED, outcome="unchanged")
-        return NodeRunAnswer(heard=True, end=end, foreseen=self.foreseen[turn.node])
+        end = NodeRunEnded(node_run=looking, result=NodeResult.SUCCEEDED, outcome="unchanged")
+        return NodeRunAnswer(heard=True, end=end, predicted_changes=self.foreseen[turn.node])
 
     async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         while True:
@@ -362,7 +362,7 @@ async def carry_out(
 
 def words(state: RolloutState) -> list[str]:
     """Return how the part of each node ended, by name."""
-    return [str(fate) for fate in state.fates().values()]
+    return [str(fate) for fate in state.results().values()]
 
 
 def killed(work: object) -> bool:

@@ -29,7 +29,7 @@ from tests.rollout.execution.changes.foretold import SALT, change, foretold
 from tests.rollout.execution.simulated import began, node
 
 FIRST = replace(began([1], [2], noop=True, tags=("web",)), salt=SALT)
-OVER = RolloutEnded(ending=RolloutEnding.DONE, why="", left={})
+OVER = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
 TAGS = RolloutOptions(tags=("web",))
 
 
@@ -39,7 +39,12 @@ def looked(*told: PredictedChanges | None, over: RolloutEnded | None = OVER) -> 
     for number, one in enumerate(told, 1):
         turn = NodeRun(number, node(number))
         state.take(
-            NodeRunEnded(turn=turn, fate=NodeResult.SUCCEEDED, outcome="unchanged", foreseen=one)
+            NodeRunEnded(
+                node_run=turn,
+                result=NodeResult.SUCCEEDED,
+                outcome="unchanged",
+                predicted_changes=one,
+            )
         )
     if over is not None:
         state.take(over)

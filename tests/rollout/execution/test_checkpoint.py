@@ -23,15 +23,15 @@ FIRST = began([1], [2])
         {"counts": {"<script>": 1}},
         {"counts": [["succeeded", 1]]},
         {"ending": "well"},
-        {"ended": "yesterday"},
-        {"began": "0001-01-01T00:00:00+14:00"},
+        {"finished_at": "yesterday"},
+        {"started_at": "0001-01-01T00:00:00+14:00"},
         {"noop": 1},
         {"title": 7},
     ],
 )
 def test_how_a_rollout_ended_is_believed_in_its_form_only(lie: dict[str, object]) -> None:
-    raw = {"title": "t" * 999, "ending": "done", "why": "a\nb", "began": AT, "ended": AT}
-    told = {**raw, "noop": False, "counts": {"succeeded": 3}}
+    raw = {"title": "t" * 999, "ending": "done", "reason": "a\nb", "started_at": AT}
+    told = {**raw, "finished_at": AT, "noop": False, "counts": {"succeeded": 3}}
     whole = {"schema": 1, "rollout": ID, "epoch": 1, "over": True, "events": [], "summary": told}
 
     def parsed(payload: dict[str, object]) -> Summary | None:
@@ -40,7 +40,7 @@ def test_how_a_rollout_ended_is_believed_in_its_form_only(lie: dict[str, object]
 
     summary = parsed(whole)
     assert summary is not None
-    assert (len(summary.title), "\n" in summary.why, summary.succeeded) == (200, False, True)
+    assert (len(summary.title), "\n" in summary.reason, summary.succeeded) == (200, False, True)
     assert parsed({**whole, "summary": None}) is None
     for contradiction in ({"summary": {**told, **lie}}, {"over": False}, {"over": "no"}):
         with pytest.raises(InvalidInputError, match="rollout checkpoint: is malformed"):
@@ -50,9 +50,9 @@ def test_how_a_rollout_ended_is_believed_in_its_form_only(lie: dict[str, object]
 @pytest.mark.parametrize(
     ("at", "event"),
     [
-        ("yesterday", NodeRunsStarted(turns=(NodeRun(1, node(1)),))),
-        ("9999-12-31T23:59:59-14:00", NodeRunsStarted(turns=(NodeRun(1, node(1)),))),
-        (AT, NodeRunsStarted(turns=(NodeRun(1, node(7)),))),
+        ("yesterday", NodeRunsStarted(node_runs=(NodeRun(1, node(1)),))),
+        ("9999-12-31T23:59:59-14:00", NodeRunsStarted(node_runs=(NodeRun(1, node(1)),))),
+        (AT, NodeRunsStarted(node_runs=(NodeRun(1, node(7)),))),
     ],
 )
 def test_events_that_cannot_have_happened_are_not_a_head(at: str, event: Event) -> None:

@@ -55,7 +55,7 @@ def test_a_head_is_what_was_written_and_bounded() -> None:
     whole = head(STARTED, RolloutResumed(epoch=4), epoch=4)
     assert RolloutCheckpoint.parse(whole.to_payload(), caller=CALLER) == whole
     for why in (os.urandom(MAX_PACKED).hex(), " " * MAX_INFLATED):
-        large = head(RolloutStopped(ending=RolloutEnding.STOPPED, why=why), epoch=4)
+        large = head(RolloutStopped(ending=RolloutEnding.STOPPED, reason=why), epoch=4)
         small = RolloutCheckpoint.parse(large.to_payload(), caller=CALLER)
         assert (small.epoch, small.events) == (4, ())
     with pytest.raises(InvalidInputError, match="not one whole zlib stream, or too large"):
@@ -121,7 +121,7 @@ async def test_what_others_write_among_the_heads_keeps_nobody_from_the_newest(si
 
 async def test_where_it_was_overtaken_it_goes_on_with_what_the_other_wrote(site: Site) -> None:
     site.begin(STARTED)
-    later = (RolloutResumed(epoch=2), NodeRunsStarted(turns=(NodeRun(1, node(2)),)))
+    later = (RolloutResumed(epoch=2), NodeRunsStarted(node_runs=(NodeRun(1, node(2)),)))
     await site.heads.write(head(*later, epoch=2), None)
     assert (await site.take_up(site.here)).epoch == 3
     assert site.here.open(ID).state().started == {NodeRun(1, node(2))}
@@ -149,7 +149,7 @@ async def test_of_two_who_take_it_up_one_does(site: Site) -> None:
             RolloutCheckpoint(rollout=ID, epoch=3, events=(), over=True),
             "is over: it continued elsewhere",
         ),
-        (head(RolloutEnded(ending=RolloutEnding.DONE, why="", left={})), "is over: done"),
+        (head(RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})), "is over: done"),
     ],
 )
 async def test_what_cannot_go_on_is_said(
@@ -249,16 +249,16 @@ def test_a_journal_has_a_head_as_long_as_somebody_may_go_on(site: Site) -> None:
     site.begin(STARTED)
     journal = site.here.open(ID)
     assert head_of(journal) == head(STARTED)
-    journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, why="", left={}), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, reason="", still_held={}), at=AT)
     assert not head_of(journal).over
     journal.append(RolloutResumed(epoch=5), at=AT)
-    journal.append(RolloutEnded(ending=RolloutEnding.FAILURES, why="", left={}), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.FAILURES, reason="", still_held={}), at=AT)
     summary = Summary(
         title="test",
         ending=RolloutEnding.FAILURES,
-        why="",
-        began=AT,
-        ended=AT,
+        reason="",
+        started_at=AT,
+        finished_at=AT,
         noop=False,
         counts={"not reached": 3},
     )

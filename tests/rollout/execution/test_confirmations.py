@@ -16,7 +16,7 @@ from tests.rollout.execution.test_deliveries import SILENCE, Client, one_group
 
 NONCE = "9b2c3f70-0000-4000-8000-000000000000"
 WELL = NodeRunEnded(
-    turn=NodeRun(1, node(1)), fate=NodeResult.SUCCEEDED, outcome="changed", run="R2"
+    node_run=NodeRun(1, node(1)), result=NodeResult.SUCCEEDED, outcome="changed", run="R2"
 )
 CONFIRMED = replied({"state": "confirmed"})
 
@@ -41,7 +41,7 @@ def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(
     fate: NodeResult,
 ) -> None:
     client = Client(replied(status("pending", nonce=NONCE)), CONFIRMED)
-    end = NodeRunEnded(turn=WELL.turn, fate=fate, outcome="failed", run="R2")
+    end = NodeRunEnded(node_run=WELL.node_run, result=fate, outcome="failed", run="R2")
     assert confirm(client, end) == NodeRunAnswer(heard=True, end=end)
     ((name, args),) = client.asked
     assert (name, args.deed, args.nonce, args.serial) == (node(1), DeployAction.CONFIRM, NONCE, 5)
@@ -70,16 +70,16 @@ def test_where_nothing_waits_for_it_nothing_is_confirmed(told: dict[str, Json]) 
 
 @pytest.mark.parametrize("outcome", ["dropped", ""])
 def test_where_nothing_ran_nothing_is_asked_about(outcome: str) -> None:
-    ended = NodeRunEnded(turn=WELL.turn, fate=NodeResult.FAILED, outcome=outcome)
+    ended = NodeRunEnded(node_run=WELL.node_run, result=NodeResult.FAILED, outcome=outcome)
     assert confirm(Client(SILENCE), ended) == NodeRunAnswer(heard=True, end=ended)
 
 
 def test_a_run_whose_agent_was_killed_may_have_cut_the_node_off() -> None:
-    ended = NodeRunEnded(turn=WELL.turn, fate=NodeResult.FAILED, outcome="interrupted")
+    ended = NodeRunEnded(node_run=WELL.node_run, result=NodeResult.FAILED, outcome="interrupted")
     told = {**status("went back"), "rollback": BACK, "last": LAST}
     asked = confirm(Client(replied(told)), ended)
     assert asked.end is not None
-    assert asked.end.fate is NodeResult.ROLLED_BACK
+    assert asked.end.result is NodeResult.ROLLED_BACK
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,6 @@ def test_a_node_went_back_when_its_own_word_names_a_run_of_the_old_release(
     stage: str, told: dict[str, Json], fate: NodeResult | None
 ) -> None:
     asked = confirm(Client(replied({**status(stage, why="no\x1b connection"), **told})))
-    assert (asked.end.fate if asked.end else None) == fate
+    assert (asked.end.result if asked.end else None) == fate
     if asked.end is not None:
         assert "no\\x1b connection" in asked.end.reason

@@ -36,17 +36,17 @@ def end(
     state: RolloutState, *numbers: int, step: int = 1, fate: NodeResult = NodeResult.SUCCEEDED
 ) -> None:
     for turn in turns(*numbers, step=step):
-        state.take(NodeRunEnded(turn=turn, fate=fate))
+        state.take(NodeRunEnded(node_run=turn, result=fate))
 
 
 def check(state: RolloutState, *numbers: int, step: int = 1, problem: str = "") -> None:
     for turn in turns(*numbers, step=step):
-        state.take(ChecksEnded(turn=turn, problem=problem))
+        state.take(ChecksEnded(node_run=turn, problem=problem))
 
 
 def start(state: RolloutState) -> tuple[NodeRun, ...]:
     found = decide(state).start
-    state.take(NodeRunsStarted(turns=found))
+    state.take(NodeRunsStarted(node_runs=found))
     return found
 
 
@@ -108,7 +108,7 @@ def test_nodes_of_different_places_do_not_run_together() -> None:
     while not decide(state).over:
         order.append(tuple(turn.node for turn in start(state)))
         assert len({first.places[turn.node] for turn in state.running}) == 1
-        state.take(NodeRunEnded(turn=state.running[0], fate=NodeResult.SUCCEEDED))
+        state.take(NodeRunEnded(node_run=state.running[0], result=NodeResult.SUCCEEDED))
     assert [[*map(node, some)] for some in ([1], [2], [3, 5], [], [4, 6], [])] == [
         *map(list, order)
     ]
@@ -122,14 +122,14 @@ def test_a_check_that_fails_is_a_failure_of_its_node_and_what_has_run_is_checked
     end(state, 1, 2)
     check(state, 1, problem="check http://n01/: answered 503")
     assert decide(state) == NextAction(stop="1 node failed, and none may")
-    state.take(RolloutStopped(ending=RolloutEnding.FAILURES, why=""))
+    state.take(RolloutStopped(ending=RolloutEnding.FAILURES, reason=""))
     assert decide(state) == NextAction(check=turns(2))
     check(state, 2)
     assert decide(state) == NextAction(), "one still runs"
     end(state, 3, fate=NodeResult.FAILED)
     assert decide(state) == NextAction(over=True), "what failed is not checked"
     assert state.failed[node(1)].reason == "check http://n01/: answered 503"
-    assert list(state.fates().values()) == [
+    assert list(state.results().values()) == [
         NodeResult.FAILED,
         NodeResult.SUCCEEDED,
         NodeResult.FAILED,
@@ -158,8 +158,8 @@ def test_canaries_come_first_and_one_that_fails_ends_it_whatever_may_fail() -> N
     assert not decide(state).stop, "no canary"
     state = RolloutState(first)
     start(state)
-    end(state, 0, fate=NodeResult.SILENT)
-    assert decide(state).stop == "n00.example.com, a canary, is silent"
+    end(state, 0, fate=NodeResult.UNRESPONSIVE)
+    assert decide(state).stop == "n00.example.com, a canary, is unresponsive"
 
 
 def test_a_node_that_failed_runs_no_more_and_one_that_was_skipped_never() -> None:
@@ -171,7 +171,7 @@ def test_a_node_that_failed_runs_no_more_and_one_that_was_skipped_never() -> Non
     assert start(state) == turns(2, 3, step=2)
     end(state, 2, 3, step=2)
     assert decide(state).over
-    assert [str(fate) for fate in state.fates().values()] == [
+    assert [str(fate) for fate in state.results().values()] == [
         "failed",
         "succeeded",
         "succeeded",
@@ -182,7 +182,7 @@ def test_a_node_that_failed_runs_no_more_and_one_that_was_skipped_never() -> Non
 def test_what_was_stopped_starts_nothing_and_is_over_when_nothing_is_on() -> None:
     state = RolloutState(began([1], [2]))
     start(state)
-    state.take(RolloutStopped(ending=RolloutEnding.STOPPED, why="alice"))
+    state.take(RolloutStopped(ending=RolloutEnding.STOPPED, reason="alice"))
     assert not decide(state).over
     end(state, 1)
     assert decide(state).over
@@ -226,7 +226,7 @@ class Counter:
             assert all(one.step >= turn.step for one in state.running), "groups are apart"
         if now.start:
             self.begun += now.start
-            state.take(NodeRunsStarted(turns=now.start))
+            state.take(NodeRunsStarted(node_runs=now.start))
         places = {state.began.places.get(turn.node) for turn in (*state.running, *now.check)}
         assert len(places) <= 1 or state.stopped or not state.began.places
         if self.options.window is not None:
@@ -252,7 +252,7 @@ class Counter:
 
 
 FATES = st.sampled_from(
-    [NodeResult.SUCCEEDED, NodeResult.SUCCEEDED, NodeResult.FAILED, NodeResult.SILENT]
+    [NodeResult.SUCCEEDED, NodeResult.SUCCEEDED, NodeResult.FAILED, NodeResult.UNRESPONSIVE]
 )
 PROBLEMS = st.sampled_from(["", "", "answered 503"])
 
@@ -286,18 +286,18 @@ def test_every_rollout(data: st.DataObject, groups: list[set[int]], allowed: str
         if now.stop:
             assert first.options.on_failure is OnFailure.STOP
             assert counter.too_much
-            state.take(RolloutStopped(ending=RolloutEnding.FAILURES, why=now.stop))
+            state.take(RolloutStopped(ending=RolloutEnding.FAILURES, reason=now.stop))
             continue
         counter.judge(now)
         turn = data.draw(st.sampled_from([*state.running, *now.check]))
         if turn in now.check:
-            checked = ChecksEnded(turn=turn, problem=data.draw(PROBLEMS))
+            checked = ChecksEnded(node_run=turn, problem=data.draw(PROBLEMS))
             if checked.problem:
                 counter.fail(turn)
             state.take(checked)
             continue
-        ended = NodeRunEnded(turn=turn, fate=data.draw(FATES))
-        if ended.fate is not NodeResult.SUCCEEDED:
+        ended = NodeRunEnded(node_run=turn, result=data.draw(FATES))
+        if ended.result is not NodeResult.SUCCEEDED:
             counter.fail(turn)
         state.take(ended)
     if state.stopped is None:

@@ -129,7 +129,7 @@ def test_a_node_or_a_bus_that_is_away_is_asked_again_and_then_told() -> None:
             NodeRunAnswer(
                 heard=True,
                 end=NodeRunEnded(
-                    turn=APPLY, fate=NodeResult.FAILED, reason="in force is shop/tags/r8"
+                    node_run=APPLY, result=NodeResult.FAILED, reason="in force is shop/tags/r8"
                 ),
             ),
         ),
@@ -164,12 +164,14 @@ def test_a_node_that_never_took_it_has_no_way_back(status: dict[str, Json], *, t
     """It is asked to leave first: what it had accepted before that is over by then."""
     client = Client(replied(status), replied({"state": "done"}))
     found = run_simulated(one_group(client).move(BACK, epoch=1, serial=5))
-    ended = NodeRunAnswer(heard=True, end=NodeRunEnded(turn=BACK, fate=NodeResult.NOT_REACHED))
+    ended = NodeRunAnswer(
+        heard=True, end=NodeRunEnded(node_run=BACK, result=NodeResult.NOT_REACHED)
+    )
     assert found == (None if taken else ended)
     assert [args.deed for _, args in client.asked] == [DeployAction.BACK]
 
 
-WELL = NodeRunEnded(turn=BACK, fate=NodeResult.SUCCEEDED, outcome="changed", run="R1")
+WELL = NodeRunEnded(node_run=BACK, result=NodeResult.SUCCEEDED, outcome="changed", run="R1")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_a_node_is_back_when_its_own_word_names_the_old_release(
 ) -> None:
     asked = run_simulated(one_group(Client(replied(status))).confirm(WELL, epoch=1, serial=5))
     assert asked.end is not None
-    assert (asked.end.fate is NodeResult.SUCCEEDED) == well
+    assert (asked.end.result is NodeResult.SUCCEEDED) == well
     assert bool(asked.end.reason) != well
 
 

@@ -52,10 +52,10 @@ def test_places_take_their_time_one_after_the_other() -> None:
 
 def test_what_has_ended_takes_nothing_and_what_nobody_knows_is_unknown() -> None:
     state = rollout([1, 2], [5])
-    state.take(NodeRunsStarted(turns=(NodeRun(1, node(2)),)))
+    state.take(NodeRunsStarted(node_runs=(NodeRun(1, node(2)),)))
     assert seconds_left(state) == 20 + 50
-    state.take(NodeRunEnded(turn=NodeRun(1, node(2)), fate=NodeResult.SUCCEEDED))
+    state.take(NodeRunEnded(node_run=NodeRun(1, node(2)), result=NodeResult.SUCCEEDED))
     assert seconds_left(state) == 10 + 50
     assert seconds_left(rollout([1, 6], [5])) is None
-    state.take(RolloutStopped(ending=RolloutEnding.STOPPED, why=""))
+    state.take(RolloutStopped(ending=RolloutEnding.STOPPED, reason=""))
     assert seconds_left(state) is None

@@ -43,7 +43,7 @@ def test_a_window_moves_on_with_each_end() -> None:
         state = await carry_out(began([1, 2, 3, 4], window=2), nodes)
         assert asyncio.get_running_loop().time() <= 21
         assert nodes.at_once() == 2
-        assert state.over == RolloutEnded(ending=RolloutEnding.DONE, why="", left={})
+        assert state.over == RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
         assert words(state) == ["succeeded"] * 4
         assert nodes.held == set()
 
@@ -72,9 +72,9 @@ def test_silence_is_a_failure_and_ends_what_may_not_fail() -> None:
         nodes.silent.add(node(2))
         over = await doing
         assert over.ending is RolloutEnding.FAILURES
-        assert over.why == "1 node failed, and none may"
-        assert words(rollout.state) == ["succeeded", "silent", "not reached"]
-        assert over.left == {node(2): "did not answer"}
+        assert over.reason == "1 node failed, and none may"
+        assert words(rollout.state) == ["succeeded", "unresponsive", "not reached"]
+        assert over.still_held == {node(2): "did not answer"}
         assert rollout.state.failed[node(2)].reason == (
             "did not report within 1m 40s how its run ended: did not answer"
         )
@@ -88,7 +88,9 @@ def test_what_is_not_ready_is_refused_before_anything_changed() -> None:
         state = await carry_out(began([1, 2], [3]), nodes)
         assert state.over is not None
         assert state.over.ending is RolloutEnding.NOT_READY
-        assert state.over.why == ("n02.example.com: did not answer; n03.example.com: on hold: work")
+        assert state.over.reason == (
+            "n02.example.com: did not answer; n03.example.com: on hold: work"
+        )
         assert (nodes.ran, nodes.holds) == ({}, 0)
 
     run_simulated(work())
@@ -130,7 +132,7 @@ def test_what_is_not_ready_is_left_out_unless_another_needs_it() -> None:
     assert words(run_simulated(work(needed=False))) == ["skipped", "succeeded", "succeeded"]
     state = run_simulated(work(needed=True))
     assert state.over is not None
-    assert state.over.why.endswith(
+    assert state.over.reason.endswith(
         "not left out, because n03.example.com consumes what n01.example.com produces"
     )
 
@@ -141,7 +143,7 @@ def test_a_rollout_in_which_no_node_is_ready_is_not_done() -> None:
     state = run_simulated(carry_out(began([1], [2], skip_unready=True), nodes))
     assert state.over is not None
     assert state.over.ending is RolloutEnding.NOT_READY
-    assert state.over.why == "n01.example.com, n02.example.com: on hold: work"
+    assert state.over.reason == "n01.example.com, n02.example.com: on hold: work"
     assert words(state) == ["not reached"] * 2
 
 
@@ -155,9 +157,14 @@ def test_a_stop_lets_runs_end_and_a_second_one_does_not(times: int) -> None:
         for _ in range(times):
             rollout.interrupt("interrupted")
         over = await doing
-        assert over == RolloutEnded(ending=RolloutEnding.STOPPED, why="interrupted", left={})
+        assert over == RolloutEnded(
+            ending=RolloutEnding.STOPPED, reason="interrupted", still_held={}
+        )
         assert asyncio.get_running_loop().time() == (50 if times == 1 else 10)
-        assert words(rollout.state) == ["succeeded" if times == 1 else "silent", "not reached"]
+        assert words(rollout.state) == [
+            "succeeded" if times == 1 else "unresponsive",
+            "not reached",
+        ]
         assert nodes.held == set()
 
     run_simulated(work())
@@ -181,7 +188,7 @@ def test_another_process_can_ask_for_a_stop() -> None:
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(10)
         notes.words.append((RolloutCommand.STOP, "bob"))
-        assert (await doing).why == "stopped by bob on pc"
+        assert (await doing).reason == "stopped by bob on pc"
 
     run_simulated(work())
 
@@ -195,7 +202,7 @@ def test_one_interruption_after_a_stop_by_word_is_the_first_one() -> None:
         notes.words.append((RolloutCommand.STOP, "bob"))
         await asyncio.sleep(10)
         rollout.interrupt("stopped by SIGINT")
-        assert (await doing).why == "stopped by bob on pc"
+        assert (await doing).reason == "stopped by bob on pc"
         assert words(rollout.state) == ["succeeded", "not reached"]
 
     run_simulated(work())
@@ -288,7 +295,9 @@ def test_a_bus_that_is_away_before_anything_changed_is_an_error() -> None:
         with pytest.raises(UnavailableError):
             await carry_out(began([1]), nodes, notes)
         assert nodes.holds == 0
-        assert notes.events[-1] == RolloutEnded(ending=RolloutEnding.NOT_READY, why="away", left={})
+        assert notes.events[-1] == RolloutEnded(
+            ending=RolloutEnding.NOT_READY, reason="away", still_held={}
+        )
 
     run_simulated(work())
 

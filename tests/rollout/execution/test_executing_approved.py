@@ -67,7 +67,7 @@ def test_what_was_approved_runs_and_each_node_looks_before_it_runs() -> None:
     assert sorted(nodes.looked) == [NodeRun(4, node(1)), NodeRun(4, node(2)), NodeRun(5, node(3))]
     seen = entry_of(NodeRun(1, node(1)))
     assert nodes.after[NodeRun(5, node(3))] == (seen,), "it looks at what its producers left"
-    looked = [one.turn for one in notes.events if isinstance(one, ChangesPredicted)]
+    looked = [one.node_run for one in notes.events if isinstance(one, ChangesPredicted)]
     assert sorted(looked) == sorted(nodes.ran)
 
 
@@ -79,7 +79,7 @@ def test_what_differs_waits_for_an_approval_and_nothing_more_starts() -> None:
         assert (turn, difference.others) == (NodeRun(1, node(2)), (B,))
         assert (state.waits, sorted(nodes.ran)) == (True, [NodeRun(1, node(1))])
         assert isinstance(state.paused, RolloutPaused)
-        assert state.paused.why == ("n02.example.com would make 1 change that was not approved")
+        assert state.paused.reason == ("n02.example.com would make 1 change that was not approved")
         notes.words += [(RolloutCommand.CONTINUE, "bob")]
         notes.approve = lambda: f"{node(2)} 0123456789abcdef"
         await asyncio.sleep(5)
@@ -183,7 +183,7 @@ def test_nobody_decides_and_the_hurried_do_not_wait() -> None:
         nodes, notes = site(differing=True), Notes()
         first = replace(FIRST, options=replace(FIRST.options, pause_at_most=60.0))
         over = await new(first, nodes, notes).run(resume=False)
-        assert over.why.startswith("no decision within 1m: n02.example.com would make 1 change")
+        assert over.reason.startswith("no decision within 1m: n02.example.com would make 1 change")
         rollout = new(FIRST, site(differing=True), Notes())
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(0.2)  # while they look
@@ -201,13 +201,13 @@ def test_a_look_that_fails_or_tells_too_much_is_a_failure_and_nothing_ran() -> N
         nodes.foreseen[node(1)] = replace(foretold(), total=5000)
         nodes.silent_looks.add(node(2))
         state = await carry_out(FIRST, nodes, Notes())
-        assert words(state) == ["failed", "silent", "not reached"]
+        assert words(state) == ["failed", "unresponsive", "not reached"]
         reasons = [state.failed[node(number)].reason for number in (1, 2)]
         assert reasons[0] == "would change 5000 properties: too many to be approved"
         assert reasons[1].startswith("before its run, with noop: did not report within 1h")
         assert nodes.ran == {}
         assert NodeRunEnded(
-            turn=NodeRun(1, node(1)), fate=NodeResult.FAILED, reason=reasons[0]
+            node_run=NodeRun(1, node(1)), result=NodeResult.FAILED, reason=reasons[0]
         ) in [*state.ends.values()]
 
     run_simulated(work())

@@ -73,7 +73,10 @@ def test_whatever_the_head_does_not_say_yet_no_node_runs_twice(name: str, lag: i
         ending = RolloutEnding.FAILURES if name == "rollback" else RolloutEnding.DONE
         assert (state.over.ending, nodes.held) == (ending, set())
         started = [
-            turn for one in known.events if isinstance(one, NodeRunsStarted) for turn in one.turns
+            turn
+            for one in known.events
+            if isinstance(one, NodeRunsStarted)
+            for turn in one.node_runs
         ]
         assert len(started) == len(set(started))
     pytest.fail("it never comes to an end")

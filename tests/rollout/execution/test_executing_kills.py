@@ -114,12 +114,12 @@ def dies(work: "asyncio.Future[RolloutState | None] | object") -> RolloutState |
 def judge(state: RolloutState, notes: Notes, nodes: SimulatedNodes, planned: set[NodeRun]) -> None:
     """Check that no node runs twice in a step, none is left out, none stays held."""
     started = [
-        turn for one in notes.events if isinstance(one, NodeRunsStarted) for turn in one.turns
+        turn for one in notes.events if isinstance(one, NodeRunsStarted) for turn in one.node_runs
     ]
     assert len(started) == len(set(started))
-    ends = [one.turn for one in notes.events if isinstance(one, NodeRunEnded)]
+    ends = [one.node_run for one in notes.events if isinstance(one, NodeRunEnded)]
     assert sorted(ends) == sorted(started)
-    checked = [one.turn for one in notes.events if isinstance(one, ChecksEnded)]
+    checked = [one.node_run for one in notes.events if isinstance(one, ChecksEnded)]
     assert len(checked) == len(set(checked)), "what was checked is not checked again"
     assert sorted(checked) == sorted(turn for turn in started if state.checks(turn))
     assert state.unchecked == []
@@ -129,4 +129,4 @@ def judge(state: RolloutState, notes: Notes, nodes: SimulatedNodes, planned: set
     assert planned - left_out <= set(nodes.ran) <= planned
     assert nodes.held == set()
     assert state.epoch == 1 + sum(isinstance(one, RolloutResumed) for one in notes.events)
-    assert all(fate is not NodeResult.NOT_REACHED for fate in state.fates().values())
+    assert all(fate is not NodeResult.NOT_REACHED for fate in state.results().values())

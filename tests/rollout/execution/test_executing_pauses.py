@@ -72,10 +72,10 @@ def test_a_pause_ends_by_a_word_or_by_itself_and_what_was_paused_is_resumed(
         over = await doing
         assert over.ending is RolloutEnding.STOPPED
         if word is None:
-            assert over.why == "no decision within 1h: 1 node failed, and none may"
+            assert over.reason == "no decision within 1h: 1 node failed, and none may"
             assert 3600 < asyncio.get_running_loop().time() < 3610
         else:
-            assert over.why == "stopped by bob on pc"
+            assert over.reason == "stopped by bob on pc"
         assert nodes.held == set()
         notes.words.clear()
         again = execution(RolloutState.of(notes.events), nodes, notes)
@@ -113,7 +113,7 @@ def test_the_time_of_a_pause_goes_on_while_nobody_goes_on_with_the_rollout() -> 
         await asyncio.sleep(1000)
         again = execution(RolloutState.of(notes.events), nodes, notes)
         over = await again.run(resume=True)
-        assert over.why == "no decision within 1h: 1 node failed, and none may"
+        assert over.reason == "no decision within 1h: 1 node failed, and none may"
         assert 3600 < asyncio.get_running_loop().time() < 3620
 
     run_simulated(work())
@@ -134,7 +134,7 @@ def test_pauses_that_were_asked_for() -> None:
                 ran.append(len(nodes.ran))
                 notes.words.append((RolloutCommand.CONTINUE, "bob"))
         assert ran == [1, 3, 4, 5]
-        assert [one.why for one in notes.events if isinstance(one, RolloutPaused)] == [
+        assert [one.reason for one in notes.events if isinstance(one, RolloutPaused)] == [
             "after the canaries of group 1, as was asked for",
             "before group 2, as was asked for",
             "before group 3, as was asked for",
@@ -152,11 +152,14 @@ def test_what_failed_and_may_be_held_for_long_can_be_given_back() -> None:
         nodes.deaf_to_ends = {node(1)}
         rollout = new(began([1, 2], [3], investigate=7200.0), nodes, notes)
         over = await rollout.run(resume=False)
-        assert (over.kept, over.left) == ((node(1),), {node(1): "did not answer"})
+        assert (over.held_for_investigation, over.still_held) == (
+            (node(1),),
+            {node(1): "did not answer"},
+        )
         assert nodes.held == {node(1)}
         nodes.deaf_to_ends = set()
         over = await execution(RolloutState.of(notes.events), nodes, notes).give_back()
-        assert (over.kept, over.left, nodes.held) == ((), {}, set())
+        assert (over.held_for_investigation, over.still_held, nodes.held) == ((), {}, set())
 
     run_simulated(work())
 
@@ -168,13 +171,16 @@ def test_who_did_not_hear_that_it_is_free_is_asked_again() -> None:
         notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
         nodes.deaf_to_ends = {node(2)}
         over = await new(began([1, 2], investigate=7200.0), nodes, notes).run(resume=False)
-        assert (over.kept, over.left) == ((node(1),), {node(2): "did not answer"})
+        assert (over.held_for_investigation, over.still_held) == (
+            (node(1),),
+            {node(2): "did not answer"},
+        )
         held = RolloutReport.of([(AT, one) for one in notes.events], taken=False).held_until()
         hours = {one: (end - parse_time(AT)).total_seconds() / 3600 for one, end in held.items()}
         assert hours == {node(1): 2, node(2): 1 / 6}
         nodes.deaf_to_ends = set()
         over = await execution(RolloutState.of(notes.events), nodes, notes).give_back()
-        assert (over.kept, over.left, nodes.held) == ((), {}, set())
+        assert (over.held_for_investigation, over.still_held, nodes.held) == ((), {}, set())
 
     run_simulated(work())
 
@@ -184,15 +190,22 @@ def test_what_failed_is_kept_and_given_back_later() -> None:
         notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
         rollout = new(began([1, 2], [3], investigate=7200.0), nodes, notes)
         over = await rollout.run(resume=False)
-        assert over.kept == (node(1),)
+        assert over.held_for_investigation == (node(1),)
         assert nodes.kept == {node(1): 7200.0}
         assert nodes.held == {node(1)}
         nodes.silent = {node(1)}
         over = await execution(RolloutState.of(notes.events), nodes, notes).give_back()
-        assert (over.kept, over.left) == ((node(1),), {node(1): "did not answer"})
+        assert (over.held_for_investigation, over.still_held) == (
+            (node(1),),
+            {node(1): "did not answer"},
+        )
         nodes.silent = set()
         over = await execution(RolloutState.of(notes.events), nodes, notes).give_back()
-        assert (over.kept, over.left, over.ending) == ((), {}, RolloutEnding.FAILURES)
+        assert (over.held_for_investigation, over.still_held, over.ending) == (
+            (),
+            {},
+            RolloutEnding.FAILURES,
+        )
         assert nodes.held == set()
 
     run_simulated(work())

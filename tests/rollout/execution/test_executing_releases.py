@@ -58,7 +58,7 @@ def test_a_node_that_cannot_take_it_stops_it_before_anything_changed(*, skip: bo
             assert words(state) == ["succeeded", "skipped"]
             return
         assert (state.over.ending, nodes.ran) == (RolloutEnding.NOT_READY, {})
-        assert state.over.why == "n02.example.com: no class shop"
+        assert state.over.reason == "n02.example.com: no class shop"
 
     run_simulated(work())
 
@@ -120,7 +120,7 @@ def test_a_silent_node_holds_up_no_other_and_one_that_never_took_it_failed() -> 
         assert words(rollout.state) == ["rolled back", "failed", "rollback failed"]
         assert nodes.ran[NodeRun(3, node(1))][1] < 55
         assert rollout.state.over is not None
-        assert set(rollout.state.over.left) == {node(3)}
+        assert set(rollout.state.over.still_held) == {node(3)}
 
     run_simulated(work())
 
@@ -160,7 +160,10 @@ def test_a_kill_at_every_write_of_a_rollback(*, written: bool) -> None:
         assert state.over is not None
         assert state.over.ending is RolloutEnding.FAILURES
         started = [
-            turn for one in notes.events if isinstance(one, NodeRunsStarted) for turn in one.turns
+            turn
+            for one in notes.events
+            if isinstance(one, NodeRunsStarted)
+            for turn in one.node_runs
         ]
         assert len(started) == len(set(started)) == 6
         assert nodes.held == set()
@@ -187,7 +190,7 @@ def test_a_journal_keeps_what_is_brought() -> None:
         release=ReleasePath("shop/tags/r7"),
         layers=("canary",),
         classes={"shop": {"port": 81}},
-        older=True,
+        allow_older=True,
     )
     options = RolloutOptions(delivery=whole, on_failure=OnFailure.ROLLBACK)
     assert RolloutOptions.from_dict(options.to_dict()) == options

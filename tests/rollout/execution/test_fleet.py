@@ -73,19 +73,21 @@ async def test_how_long_runs_took(
         (replied({"step": [1]}), None),
         (
             replied({"step": {"state": "over", "outcome": "changed", "run": "r1", "reason": "x"}}),
-            NodeRunEnded(turn=TURN, fate=NodeResult.SUCCEEDED, outcome="changed", run="r1"),
+            NodeRunEnded(node_run=TURN, result=NodeResult.SUCCEEDED, outcome="changed", run="r1"),
         ),
         (
             replied({"step": {"state": "over", "outcome": "failed", "run": 3, "reason": "a\nb"}}),
-            NodeRunEnded(turn=TURN, fate=NodeResult.FAILED, outcome="failed", reason="a\\x0ab"),
+            NodeRunEnded(
+                node_run=TURN, result=NodeResult.FAILED, outcome="failed", reason="a\\x0ab"
+            ),
         ),
         (
             replied({"step": {"state": "over", "outcome": None}}),
-            NodeRunEnded(turn=TURN, fate=NodeResult.FAILED),
+            NodeRunEnded(node_run=TURN, result=NodeResult.FAILED),
         ),
         (
             replied("on hold: work"),
-            NodeRunEnded(turn=TURN, fate=NodeResult.FAILED, reason="on hold: work"),
+            NodeRunEnded(node_run=TURN, result=NodeResult.FAILED, reason="on hold: work"),
         ),
     ],
 )
@@ -171,9 +173,9 @@ async def test_a_node_looks_before_it_runs(
     assert (args.noop, args.tags, args.changes) == (True, ("t",), SALT)
     assert (args.rollout.epoch, args.rollout.step) == (2, 7)
     assert asked.end is not None
-    assert (asked.foreseen, asked.end.reason) == (found, reason)
-    assert asked.end.turn == NodeRun(7, node(1))
-    assert asked.end.fate is (NodeResult.FAILED if reason else NodeResult.SUCCEEDED)
+    assert (asked.predicted_changes, asked.end.reason) == (found, reason)
+    assert asked.end.node_run == NodeRun(7, node(1))
+    assert asked.end.result is (NodeResult.FAILED if reason else NodeResult.SUCCEEDED)
 
 
 async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) 
     assert args.looked == 7
     assert (asked.look_again, asked.end) == (
         True,
-        NodeRunEnded(turn=TURN, fate=NodeResult.FAILED, reason=STALE),
+        NodeRunEnded(node_run=TURN, result=NodeResult.FAILED, reason=STALE),
     )
 
 
@@ -207,7 +209,10 @@ async def test_with_noop_a_node_that_can_tells_what_would_change(tmp_path: Path)
     assert await nodes.ready([node(1)]) == {}
     asked = await nodes.start(TURN, epoch=1, serial=0, after=())
     assert asked.end == NodeRunEnded(
-        turn=TURN, fate=NodeResult.SUCCEEDED, outcome="unchanged", foreseen=foretold()
+        node_run=TURN,
+        result=NodeResult.SUCCEEDED,
+        outcome="unchanged",
+        predicted_changes=foretold(),
     )
 
 

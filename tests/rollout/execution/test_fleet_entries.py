@@ -55,8 +55,8 @@ async def test_only_a_node_itself_tells_of_its_ends(tmp_path: Path) -> None:
     await announce(kv, node(9), mine.signer.sign(said(OWNER), MessageKind.PRESENCE))
     ends = nodes.ends()
     await announce(kv, node(1), mine.signer.sign(said("choria=bob", OWNER), MessageKind.PRESENCE))
-    end = NodeRunEnded(turn=TURN, fate=NodeResult.SUCCEEDED, outcome="changed")
-    assert await anext(ends) == NodeRunReport(turn=TURN, end=end)
+    end = NodeRunEnded(node_run=TURN, result=NodeResult.SUCCEEDED, outcome="changed")
+    assert await anext(ends) == NodeRunReport(node_run=TURN, end=end)
     await ends.aclose()
 
 
@@ -91,8 +91,8 @@ async def test_a_node_whose_word_has_all_of_an_end_is_not_asked_for_it(
     news = await anext(ends)
     await ends.aclose()
     turn = NodeRun(step, node(1))
-    end = NodeRunEnded(turn=turn, fate=NodeResult.SUCCEEDED, outcome=outcome, run="r1")
-    assert news == NodeRunReport(turn=turn, end=end if whole else None)
+    end = NodeRunEnded(node_run=turn, result=NodeResult.SUCCEEDED, outcome=outcome, run="r1")
+    assert news == NodeRunReport(node_run=turn, end=end if whole else None)
 
 
 class Counting(Verifier):
@@ -119,7 +119,7 @@ async def test_entries_of_a_fleet_that_tell_of_no_step_are_not_verified(tmp_path
         token = one.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE)
         await announce(kv, node(number), token if number != 7 else b"nonsense")
     ends = nodes.ends()
-    assert (await anext(ends)).turn == NodeRun(1, node(8))
+    assert (await anext(ends)).node_run == NodeRun(1, node(8))
     await ends.aclose()
     assert counting.verified == 1
 
@@ -159,5 +159,5 @@ async def test_a_look_is_asked_for_although_it_went_well(tmp_path: Path) -> None
     said = {"node": str(node(1)), "state": "idle", "settled": [{**told, "outcome": "unchanged"}]}
     await announce(kv, node(1), mine.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE))
     ends = nodes.ends()
-    assert await anext(ends) == NodeRunReport(turn=NodeRun(7, node(1)))
+    assert await anext(ends) == NodeRunReport(node_run=NodeRun(7, node(1)))
     await ends.aclose()

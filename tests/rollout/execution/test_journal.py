@@ -1,5 +1,6 @@
 """The journal on disk: what was written is there, by whom, and nothing looks like another thing."""
 
+import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from localpuppet.base.errors import BusyError, InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.database import Database, Format
+from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.commands.command import RolloutCommand
-from localpuppet.rollout.execution.event_forms import from_dict
+from localpuppet.rollout.execution.event_forms import from_dict, to_dict
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
     DurationsMeasured,
@@ -65,24 +67,28 @@ EVENTS: list[Event] = [
     RolloutResumed(),
     DurationsMeasured(durations={node(1): (12.5, 10.0)}),
     NodesSkipped(reasons={node(1): "on hold"}),
-    NodeRunsStarted(turns=(NodeRun(1, node(2)),)),
+    NodeRunsStarted(node_runs=(NodeRun(1, node(2)),)),
     NodeRunEnded(
-        turn=NodeRun(1, node(2)), fate=NodeResult.FAILED, outcome="failed", run="r", reason="exit 1"
+        node_run=NodeRun(1, node(2)),
+        result=NodeResult.FAILED,
+        outcome="failed",
+        run="r",
+        reason="exit 1",
     ),
-    ChecksEnded(turn=NodeRun(1, node(2)), problem="check http://a/: answered 503"),
-    ChecksEnded(turn=NodeRun(2, node(2))),
+    ChecksEnded(node_run=NodeRun(1, node(2)), problem="check http://a/: answered 503"),
+    ChecksEnded(node_run=NodeRun(2, node(2))),
     RolloutPaused(
-        why="before group 2", point="before group 2", since=datetime(2026, 11, 22, tzinfo=UTC)
+        reason="before group 2", point="before group 2", since=datetime(2026, 11, 22, tzinfo=UTC)
     ),
-    RolloutPaused(why="1 node failed"),
+    RolloutPaused(reason="1 node failed"),
     RolloutContinued(caller="choria=bob"),
-    RolloutStopped(ending=RolloutEnding.FAILURES, why="1 node failed"),
+    RolloutStopped(ending=RolloutEnding.FAILURES, reason="1 node failed"),
     RolloutTakenOver(caller="choria=bob", epoch=3, since=datetime(2026, 11, 22, 12, tzinfo=UTC)),
     RolloutEnded(
         ending=RolloutEnding.FAILURES,
-        why="1 node failed",
-        left={node(2): "did not answer"},
-        kept=(node(1),),
+        reason="1 node failed",
+        still_held={node(2): "did not answer"},
+        held_for_investigation=(node(1),),
     ),
 ]
 
@@ -137,22 +143,59 @@ def test_a_rollout_that_is_over_or_anothers_does_not_go_on(journals: Journals) -
     assert resumable(journal, "choria=alice").id == ID
     with pytest.raises(InvalidInputError, match="is a rollout of choria=alice"):
         resumable(journal, "choria=bob")
-    journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, why="", left={}), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, reason="", still_held={}), at=AT)
     assert resumable(journal, "choria=alice").id == ID
-    journal.append(RolloutEnded(ending=RolloutEnding.DONE, why="", left={}), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), at=AT)
     with pytest.raises(InvalidInputError, match="is over: done"):
         resumable(journal, "choria=alice")
     journal.close()
+
+
+def test_the_form_of_an_event_names_what_happened() -> None:
+    turn = NodeRun(1, node(1))
+    changes = PredictedChanges(release="shop/tags/r1", total=0, changes=())
+    end = NodeRunEnded(node_run=turn, result=NodeResult.UNRESPONSIVE, predicted_changes=changes)
+    assert to_dict(end) == {
+        "event": "node_run_ended",
+        "node_run": [1, node(1)],
+        "result": "unresponsive",
+        "outcome": "",
+        "run": None,
+        "reason": "",
+        "predicted_changes": {"release": "shop/tags/r1", "total": 0, "changes": []},
+    }
+    over = RolloutEnded(
+        ending=RolloutEnding.ROLLED_BACK,
+        reason="rolled back by bob",
+        still_held={node(1): "did not answer"},
+        held_for_investigation=(node(2),),
+    )
+    assert to_dict(over) == {
+        "event": "rollout_ended",
+        "ending": "rolled back",
+        "reason": "rolled back by bob",
+        "still_held": {node(1): "did not answer"},
+        "held_for_investigation": [node(2)],
+    }
+
+
+def test_a_journal_of_an_earlier_format_is_refused(journals: Journals, tmp_path: Path) -> None:
+    journals.begin(began([1]), at=AT).close()
+    connection = sqlite3.connect(tmp_path / "rollouts" / f"{ID}.sqlite")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with pytest.raises(StateError, match=r"another version of localpuppet \(format 1\).*move it"):
+        journals.open(ID).events()
 
 
 @pytest.mark.parametrize(
     "text",
     [
         '{"event": "exploded"}',
-        '{"event": "started", "turns": [[1]]}',
-        '{"event": "skipped", "reasons": {"NO NAME": "x"}}',
+        '{"event": "node_runs_started", "node_runs": [[1]]}',
+        '{"event": "nodes_skipped", "reasons": {"NO NAME": "x"}}',
         "[]",
-        '{"event": "ended", "turn": [1, "a.example.com"], "fate": "bored"}',
+        '{"event": "node_run_ended", "node_run": [1, "a.example.com"], "result": "bored"}',
     ],
 )
 def test_what_is_not_an_event_is_an_error(text: str) -> None:
@@ -164,7 +207,7 @@ def test_a_damaged_journal_is_an_error_with_its_place(journals: Journals, tmp_pa
     journal = journals.begin(began([1]), at=AT)
     journal.close()
     path = tmp_path / "rollouts" / f"{ID}.sqlite"
-    database = Database(path, Format(tables="", version=1), damaged="")
+    database = Database(path, Format(tables="", version=2), damaged="")
     with database.transaction() as connection:
         connection.execute("UPDATE events SET event = '{'")
     database.close()

@@ -36,7 +36,7 @@ def test_the_newest_of_a_kind(journals: Journals) -> None:
     older = RolloutId("20261122T100000Z-0000")
     journals.begin(replace(began([1]), id=older), at=AT).close()
     newer = journals.begin(began([1]), at=AT)
-    newer.append(RolloutEnded(ending=RolloutEnding.STOPPED, why="", left={}), at=AT)
+    newer.append(RolloutEnded(ending=RolloutEnding.STOPPED, reason="", still_held={}), at=AT)
     newer.close()
     assert journals.newest(lambda state: state.resumable, what="").path.stem == ID
     assert journals.newest(lambda state: state.over is None, what="").path.stem == older

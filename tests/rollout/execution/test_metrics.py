@@ -36,12 +36,15 @@ def told(path: Path, *events: Event, taken: bool = False, now: int = 60) -> dict
 def done(first: RolloutBegan) -> list[Event]:
     """Return the events of a rollout whose nodes all succeed, in 30 seconds."""
     turns = (NodeRun(1, node(1)), NodeRun(2, node(2)))
-    ends = [NodeRunEnded(turn=turn, fate=NodeResult.SUCCEEDED, outcome="changed") for turn in turns]
-    return [first, NodeRunsStarted(turns=turns), *ends]
+    ends = [
+        NodeRunEnded(node_run=turn, result=NodeResult.SUCCEEDED, outcome="changed")
+        for turn in turns
+    ]
+    return [first, NodeRunsStarted(node_runs=turns), *ends]
 
 
 def test_a_rollout_that_goes_on(tmp_path: Path) -> None:
-    paused = RolloutPaused(why="before group 2")
+    paused = RolloutPaused(reason="before group 2")
     found = told(tmp_path / "m.prom", *done(FIRST)[:3], paused, taken=True)
     assert found[f'info{{id="{ID}"}}'] == "1"
     assert (found["running"], found["paused"], found["success"]) == ("1", "1", "0")
@@ -52,7 +55,7 @@ def test_a_rollout_that_goes_on(tmp_path: Path) -> None:
 
 
 def test_one_that_is_over(tmp_path: Path) -> None:
-    over = RolloutEnded(ending=RolloutEnding.DONE, why="", left={})
+    over = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
     found = told(tmp_path / "m.prom", *done(FIRST), over)
     assert (found["running"], found["success"], found['outcome{outcome="done"}']) == ("0", "1", "1")
     assert found['nodes{fate="succeeded"}'] == "2"
@@ -61,11 +64,14 @@ def test_one_that_is_over(tmp_path: Path) -> None:
 
 
 def test_the_last_success_outlives_failures_and_is_none_of_a_noop(tmp_path: Path) -> None:
-    path, over = tmp_path / "m.prom", RolloutEnded(ending=RolloutEnding.DONE, why="", left={})
+    path = tmp_path / "m.prom"
+    over = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
     told(path, *done(began([1], [2], noop=True)), over)
     assert SUCCESS not in parse_samples(path.read_text())
     told(path, *done(FIRST), over)
-    failed = told(path, FIRST, RolloutEnded(ending=RolloutEnding.FAILURES, why="", left={}))
+    failed = told(
+        path, FIRST, RolloutEnded(ending=RolloutEnding.FAILURES, reason="", still_held={})
+    )
     assert failed["success"] == "0"
     assert parse_samples(path.read_text())[SUCCESS] == f"{NOON.timestamp() + 40:.3f}"
 

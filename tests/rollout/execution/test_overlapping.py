@@ -104,7 +104,7 @@ def test_who_lost_is_begun_again_when_the_other_is_over() -> None:
         await asyncio.sleep(2.5)
         over = await new(two, second, Notes()).run(resume=False)
         assert over.ending is RolloutEnding.NOT_READY
-        assert over.why == f"{node(2)}: on hold: {one.id}"
+        assert over.reason == f"{node(2)}: on hold: {one.id}"
         assert (await doing).ending is RolloutEnding.DONE
         assert (await new(two, second, Notes()).run(resume=False)).ending is RolloutEnding.DONE
         assert [turn.node for turn in second.ran] == [node(2), node(3)]

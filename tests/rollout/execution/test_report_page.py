@@ -62,13 +62,20 @@ def test_whatever_nodes_and_people_wrote_stays_text() -> None:
     found = report(
         FIRST,
         NodesSkipped(reasons={node(4): EVIL}),
-        NodeRunsStarted(turns=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
-        NodeRunEnded(turn=NodeRun(1, node(1)), fate=NodeResult.SUCCEEDED, outcome=EVIL, run=EVIL),
-        NodeRunEnded(turn=NodeRun(1, node(2)), fate=NodeResult.FAILED, outcome=EVIL, reason=EVIL),
-        RolloutPaused(why=EVIL),
+        NodeRunsStarted(node_runs=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
+        NodeRunEnded(
+            node_run=NodeRun(1, node(1)), result=NodeResult.SUCCEEDED, outcome=EVIL, run=EVIL
+        ),
+        NodeRunEnded(
+            node_run=NodeRun(1, node(2)), result=NodeResult.FAILED, outcome=EVIL, reason=EVIL
+        ),
+        RolloutPaused(reason=EVIL),
         RolloutContinued(caller=EVIL),
         RolloutEnded(
-            ending=RolloutEnding.FAILURES, why=EVIL, left={node(1): EVIL}, kept=(node(2),)
+            ending=RolloutEnding.FAILURES,
+            reason=EVIL,
+            still_held={node(1): EVIL},
+            held_for_investigation=(node(2),),
         ),
     )
     text = page(found)
@@ -88,14 +95,14 @@ def test_whatever_nodes_and_people_wrote_stays_text() -> None:
 def test_who_ran_when_and_how_it_ended() -> None:
     found = report(
         replace(FIRST, title="shop"),
-        NodeRunsStarted(turns=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
+        NodeRunsStarted(node_runs=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
         NodeRunEnded(
-            turn=NodeRun(1, node(1)), fate=NodeResult.SUCCEEDED, outcome="changed", run="r1"
+            node_run=NodeRun(1, node(1)), result=NodeResult.SUCCEEDED, outcome="changed", run="r1"
         ),
-        NodeRunEnded(turn=NodeRun(1, node(2)), fate=NodeResult.SUCCEEDED, outcome="changed"),
-        ChecksEnded(turn=NodeRun(1, node(1)), problem="check http://a/: answered 503"),
-        ChecksEnded(turn=NodeRun(1, node(2))),
-        RolloutEnded(ending=RolloutEnding.FAILURES, why="1 node failed", left={}),
+        NodeRunEnded(node_run=NodeRun(1, node(2)), result=NodeResult.SUCCEEDED, outcome="changed"),
+        ChecksEnded(node_run=NodeRun(1, node(1)), problem="check http://a/: answered 503"),
+        ChecksEnded(node_run=NodeRun(1, node(2))),
+        RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 node failed", still_held={}),
     )
     texts = Reader(page(found)).texts
     for text in (
@@ -118,7 +125,7 @@ def test_a_release_is_named_and_its_values_are_not() -> None:
         release=ReleasePath.parse("shop/tags/r2", where=""),
         layers=(),
         classes={"shop": {"banner": "canary-6f1e"}},
-        older=False,
+        allow_older=False,
     )
     first = replace(FIRST, options=RolloutOptions(delivery=delivery, window=2))
     text = page(report(first))
@@ -127,7 +134,7 @@ def test_a_release_is_named_and_its_values_are_not() -> None:
 
 
 def test_one_that_goes_on_has_a_report_as_well() -> None:
-    texts = Reader(page(report(FIRST, NodeRunsStarted(turns=(NodeRun(1, node(1)),))))).texts
+    texts = Reader(page(report(FIRST, NodeRunsStarted(node_runs=(NodeRun(1, node(1)),))))).texts
     assert {"interrupted", "running", "waits"} <= set(texts)
 
 
@@ -136,12 +143,15 @@ def test_what_was_not_approved_and_who_approved_it() -> None:
     found = compare(foretold(), foretold(more))
     told = report(
         approved(FIRST),
-        NodeRunsStarted(turns=(turn,)),
-        ChangesPredicted(turn=turn, difference=found),
-        RolloutPaused(why="n01.example.com differs", changes=True),
-        ChangesApproved(turn=turn, difference=found.digest, who=EVIL),
+        NodeRunsStarted(node_runs=(turn,)),
+        ChangesPredicted(node_run=turn, difference=found),
+        RolloutPaused(reason="n01.example.com differs", needs_approval=True),
+        ChangesApproved(node_run=turn, difference=found.digest, approved_by=EVIL),
         NodeRunEnded(
-            turn=turn, fate=NodeResult.SUCCEEDED, outcome="changed", foreseen=foretold(more)
+            node_run=turn,
+            result=NodeResult.SUCCEEDED,
+            outcome="changed",
+            predicted_changes=foretold(more),
         ),
     )
     reader = Reader(page(told))

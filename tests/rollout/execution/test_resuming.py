@@ -88,10 +88,10 @@ async def test_what_a_large_rollout_waits_for_is_said_where_it_is_seen(site: Sit
 @pytest.mark.parametrize(
     "forged",
     [
-        ChecksEnded(turn=NodeRun(1, node(1)), problem="x"),
-        NodeRunEnded(turn=NodeRun(7, node(1)), fate=NodeResult.FAILED),
-        NodeRunsStarted(turns=(NodeRun(0, node(1)),)),
-        NodeRunsStarted(turns=(NodeRun(1, node(9)),)),
+        ChecksEnded(node_run=NodeRun(1, node(1)), problem="x"),
+        NodeRunEnded(node_run=NodeRun(7, node(1)), result=NodeResult.FAILED),
+        NodeRunsStarted(node_runs=(NodeRun(0, node(1)),)),
+        NodeRunsStarted(node_runs=(NodeRun(1, node(9)),)),
     ],
 )
 async def test_a_head_that_tells_of_what_the_rollout_does_not_have_spoils_no_journal(

@@ -180,10 +180,12 @@ def test_a_pause_that_was_confirmed_is_continued_and_no_later_one(
     )
     at, url = "2026-11-22T11:00:00Z", f"/rollouts/{rollout}/do/continue"
     journal = Journals(site.directory / "rollouts").begin(began, at=at)
-    journal.append(RolloutPaused(why="web01 failed"), at=at)
+    journal.append(RolloutPaused(reason="web01 failed"), at=at)
     first = confirmation(visitor, url)
     assert "It is paused: web01 failed." in text(visitor, url)
-    journal.append(RolloutContinued(caller="choria=bob"), RolloutPaused(why="web02 failed"), at=at)
+    journal.append(
+        RolloutContinued(caller="choria=bob"), RolloutPaused(reason="web02 failed"), at=at
+    )
     second = confirmation(visitor, url)
     mixed = {"token": first["token"], "about": second["about"]}
     assert sent(visitor, url, **mixed).startswith("403")

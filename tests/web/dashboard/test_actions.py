@@ -73,7 +73,7 @@ def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
     assert "It is interrupted: no process" in said
     assert "no process" not in " ".join(rollout_consequences(RolloutAction.STOP, running))
     assert "does not wait" in " ".join(rollout_consequences(RolloutAction.CONTINUE, running))
-    paused = told(RolloutPaused(why="canaries"), taken=True)
+    paused = told(RolloutPaused(reason="canaries"), taken=True)
     assert "does not wait" not in " ".join(rollout_consequences(RolloutAction.CONTINUE, paused))
     with pytest.raises(InvalidInputError, match="is not one of continue, stop, rollback, resume"):
         RolloutAction.parse("reboot")
@@ -82,7 +82,7 @@ def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
 def test_a_release_is_taken_back_where_a_rollout_gave_one() -> None:
     delivery = Delivery(release=ReleasePath("shop/tags/r7"))
     gives = RolloutOptions(delivery=delivery)
-    paused = (NodeRunsStarted(turns=(NodeRun(1, NODE),)), RolloutPaused(why="canaries"))
+    paused = (NodeRunsStarted(node_runs=(NodeRun(1, NODE),)), RolloutPaused(reason="canaries"))
 
     def said(*events: Event, options: RolloutOptions = gives) -> str:
         report = told(*events, taken=True, options=options)
@@ -92,7 +92,7 @@ def test_a_release_is_taken_back_where_a_rollout_gave_one() -> None:
     assert f"{NODE} has taken shop/tags/r7, or may have: each runs once more." in said(*paused)
     assert "No node has taken shop/tags/r7 yet." in said()
     assert "gave no node a release" in said(*paused, options=OPTIONS)
-    back = RolloutStopped(ending=RolloutEnding.TAKEN_BACK, why="taken back by bob")
+    back = RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason="taken back by bob")
     assert "Its nodes go back already." in said(*paused, back)
 
 
@@ -105,7 +105,7 @@ def test_a_rollout_is_resumed_that_no_process_goes_on_with() -> None:
     assert "policies of nodes decide" in said
     running = " ".join(rollout_consequences(RolloutAction.RESUME, told(taken=True)))
     assert "A process runs it already." in running
-    over = told(RolloutEnded(ending=RolloutEnding.DONE, why="", left={}), taken=False)
+    over = told(RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), taken=False)
     assert courses(over) == ()
     assert "It is over" in rollout_consequences(RolloutAction.RESUME, over)[-1]
 

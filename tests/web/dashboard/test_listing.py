@@ -152,8 +152,10 @@ def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> N
     run = str(run_id(site.now()))
     rolled_out(
         site,
-        NodeRunsStarted(turns=(first, second)),
-        NodeRunEnded(turn=first, fate=NodeResult.FAILED, outcome="failed", run=run, reason=EVIL),
+        NodeRunsStarted(node_runs=(first, second)),
+        NodeRunEnded(
+            node_run=first, result=NodeResult.FAILED, outcome="failed", run=run, reason=EVIL
+        ),
     )
     site.clock.advance(2)
     page = text(visitor, "/rollouts")

@@ -38,8 +38,8 @@ LATER = "2026-11-22T11:05:00.000000Z"
 FIRST = began([1], [2])
 TURN = NodeRun(1, node(1))
 FAR: tuple[Event, ...] = (
-    NodeRunsStarted(turns=(TURN,)),
-    NodeRunEnded(turn=TURN, fate=NodeResult.SUCCEEDED),
+    NodeRunsStarted(node_runs=(TURN,)),
+    NodeRunEnded(node_run=TURN, result=NodeResult.SUCCEEDED),
 )
 
 
@@ -121,8 +121,8 @@ async def test_one_that_goes_on_elsewhere_is_shown_as_the_bus_has_it(bus: Bus) -
 
 
 async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
-    bus.begin(NodeRunsStarted(turns=(TURN,)))
-    over = RolloutEnded(ending=RolloutEnding.FAILURES, why="1 node failed", left={})
+    bus.begin(NodeRunsStarted(node_runs=(TURN,)))
+    over = RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 node failed", still_held={})
     told = [(AT, FIRST), *((LATER, event) for event in (*FAR, RolloutResumed(epoch=2), over))]
     summary = Summary.of(RolloutReport.of(told, taken=False))
     async with bus.followed():
@@ -138,7 +138,9 @@ async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
 
 
 async def test_one_that_was_stopped_elsewhere_can_go_on(bus: Bus) -> None:
-    stopped = head(*FAR, RolloutEnded(ending=RolloutEnding.STOPPED, why="stopped by bob", left={}))
+    stopped = head(
+        *FAR, RolloutEnded(ending=RolloutEnding.STOPPED, reason="stopped by bob", still_held={})
+    )
     await bus.heads(bus.alice).write(stopped, None)
     async with bus.followed():
         (row,) = bus.rollouts.rows()
@@ -146,7 +148,7 @@ async def test_one_that_was_stopped_elsewhere_can_go_on(bus: Bus) -> None:
 
 
 async def test_of_a_journal_and_a_head_the_newer_epoch_counts(bus: Bus) -> None:
-    bus.begin(NodeRunsStarted(turns=(TURN,)))
+    bus.begin(NodeRunsStarted(node_runs=(TURN,)))
     written = await bus.heads(bus.alice).write(head(*FAR), None)
     async with bus.followed():
         assert [row.state for row in bus.rollouts.rows()] == ["interrupted"]
@@ -159,7 +161,7 @@ async def test_of_a_journal_and_a_head_the_newer_epoch_counts(bus: Bus) -> None:
 
 
 async def test_what_is_over_elsewhere_is_as_far_as_it_came_here(bus: Bus) -> None:
-    bus.begin(NodeRunsStarted(turns=(TURN,)))
+    bus.begin(NodeRunsStarted(node_runs=(TURN,)))
     await bus.heads(bus.alice).write(head(epoch=2, over=True), None)
     async with bus.followed():
         (row,) = bus.rollouts.rows()
@@ -188,7 +190,7 @@ async def test_what_others_write_there_is_passed_over_and_outages_change_nothing
 
 async def test_a_head_that_cannot_be_true_hides_no_rollout(bus: Bus) -> None:
     bus.begin()
-    lie = head(NodeRunsStarted(turns=(NodeRun(1, node(9)),)), RolloutResumed(epoch=2), epoch=2)
+    lie = head(NodeRunsStarted(node_runs=(NodeRun(1, node(9)),)), RolloutResumed(epoch=2), epoch=2)
     await bus.heads(bus.alice).write(lie, None)
     async with bus.followed():
         assert [row.state for row in bus.rollouts.rows()] == ["interrupted"]
@@ -202,7 +204,7 @@ async def test_nothing_is_done_to_it_from_here(tmp_path: Path) -> None:
     await bus.heads(bus.alice).write(head(*FAR), None)
     async with bus.followed():
         pass
-    over = RolloutEnded(ending=RolloutEnding.DONE, why="", left={})
+    over = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
     ended = Summary.of(RolloutReport.of([(AT, FIRST), (LATER, over)], taken=False))
     with site.visitor() as visitor:
         page = visitor.get(f"/rollouts/{ID}").text

@@ -31,7 +31,7 @@ async def test_a_change_of_a_journal_is_reported(tmp_path: Path) -> None:
         await told.wait()
     assert [row.state for row in rollouts.rows()] == ["running"]  # this process has it
     told.clear()
-    journal.append(RolloutEnded(ending=RolloutEnding.DONE, why="", left={}), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), at=AT)
     async with asyncio.timeout(60):
         await told.wait()
     assert [row.state for row in rollouts.rows()] == ["done"]

@@ -62,7 +62,7 @@ async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -
     began = RolloutBegan(
         id=ROLLOUT, caller=actor.name, groups=(), options=RolloutOptions(), title=""
     )
-    at, paused = "2026-11-22T11:00:00Z", RolloutPaused(why="web01 failed")
+    at, paused = "2026-11-22T11:00:00Z", RolloutPaused(reason="web01 failed")
     journal = journals.begin(began, at=at)
     journal.append(paused, at=at)
     confirmed = identify_pause(journal.state())

@@ -23,13 +23,13 @@ class UnapprovedChange:
     Attributes:
         approved: The approved release; empty if it is the same.
         others: The changes that were not approved, or only with other values.
-        known: How many of these changes were approved with other values.
+        other_values: How many of these changes were approved with other values.
     """
 
     release: str
     approved: str
     others: tuple[PropertyChange, ...]
-    known: int = 0
+    other_values: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.approved or self.others)
@@ -41,11 +41,11 @@ class UnapprovedChange:
         return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """The difference in a few words, for messages."""
         parts = [f"would run {self.release}, and {self.approved} was approved"]
         changes = "1 change" if len(self.others) == 1 else f"{len(self.others)} changes"
-        values = f", {self.known} of them to other values" if self.known else ""
+        values = f", {self.other_values} of them to other values" if self.other_values else ""
         said = f"would make {changes} that {_were(self.others)} not approved{values}"
         return "; ".join([*(parts if self.approved else ()), *([said] if self.others else ())])
 
@@ -59,7 +59,7 @@ class UnapprovedChange:
             release=others.release,
             approved=str(raw["approved"]),
             others=others.changes,
-            known=int(raw["known"]),
+            other_values=int(raw["other_values"]),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class UnapprovedChange:
             "release": self.release,
             "approved": self.approved,
             "others": [[one.type, one.title, one.property, one.mark] for one in self.others],
-            "known": self.known,
+            "other_values": self.other_values,
         }
 
 
@@ -83,7 +83,7 @@ def compare(approved: PredictedChanges | None, found: PredictedChanges) -> Unapp
         release=found.release,
         approved="" if release == found.release else release,
         others=others,
-        known=sum(_property(one) in names for one in others),
+        other_values=sum(_property(one) in names for one in others),
     )
 
 

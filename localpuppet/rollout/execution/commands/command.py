@@ -59,7 +59,7 @@ def refusal(said: SentCommand, state: RolloutState) -> str:
     if state.over is not None:
         return f"is over: {state.over.ending}"
     if state.stopped is not None:
-        return f"is ending already: {state.stopped.why}"
+        return f"is ending already: {state.stopped.reason}"
     if said.word is RolloutCommand.APPROVE:
         return "" if _approved(said, state) else _not_differing(said, state)
     if said.word is RolloutCommand.CONTINUE and state.paused is None:
@@ -68,7 +68,7 @@ def refusal(said: SentCommand, state: RolloutState) -> str:
         said.word is RolloutCommand.CONTINUE
         and state.differing
         and state.paused
-        and state.paused.changes
+        and state.paused.needs_approval
     ):
         nodes = shown_names(sorted(turn.node for turn in state.differing))
         return f"waits until what {nodes} would change is approved"
@@ -112,9 +112,11 @@ def identify_pause(state: RolloutState) -> str:
 def meaning(said: SentCommand, state: RolloutState) -> Event:
     """Return the event of a command that `refusal` accepts."""
     if (turn := _approved(said, state)) is not None:
-        return ChangesApproved(turn=turn, difference=state.differing[turn].digest, who=said.who)
+        return ChangesApproved(
+            node_run=turn, difference=state.differing[turn].digest, approved_by=said.who
+        )
     if said.word is RolloutCommand.CONTINUE:
         return RolloutContinued(caller=said.caller, machine=said.machine)
     if said.word is RolloutCommand.ROLLBACK:
-        return RolloutStopped(ending=RolloutEnding.TAKEN_BACK, why=f"rolled back by {said.who}")
-    return RolloutStopped(ending=RolloutEnding.STOPPED, why=f"stopped by {said.who}")
+        return RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason=f"rolled back by {said.who}")
+    return RolloutStopped(ending=RolloutEnding.STOPPED, reason=f"stopped by {said.who}")

@@ -52,10 +52,10 @@ class NodeRunStarter:
     async def follow(self) -> None:
         """Receive the nodes' reports, for as long as this is awaited."""
         async for news in self._nodes.ends():
-            if news.turn in self._news:
+            if news.node_run in self._news:
                 if news.end is not None:
-                    self._ends[news.turn] = news.end
-                self._news[news.turn].set()
+                    self._ends[news.node_run] = news.end
+                self._news[news.node_run].set()
 
     async def take(self, turn: NodeRun) -> None:
         """Have a node run, after its changes are approved if the rollout has an approval.
@@ -101,7 +101,7 @@ class NodeRunStarter:
             )
 
         end, asked = await self._ask(turn, start)
-        return replace(end, turn=turn), asked is not None and asked.look_again
+        return replace(end, node_run=turn), asked is not None and asked.look_again
 
     async def _look(self, turn: NodeRun, step: int) -> ChangesPredicted | NodeRunEnded:
         """Return the comparison of a node's changes with the approval, or why it failed."""
@@ -112,17 +112,21 @@ class NodeRunStarter:
             )
 
         end, asked = await self._ask(NodeRun(step, turn.node), look)
-        if end.fate is not NodeResult.SUCCEEDED:
-            return replace(end, turn=turn, reason=f"before its run, with noop: {end.reason}")
-        if self._state.began.approval is None or asked is None or asked.foreseen is None:
+        if end.result is not NodeResult.SUCCEEDED:
+            return replace(end, node_run=turn, reason=f"before its run, with noop: {end.reason}")
+        if self._state.began.approval is None or asked is None or asked.predicted_changes is None:
             return NodeRunEnded(
-                turn=turn, fate=NodeResult.FAILED, reason="did not report what it would change"
+                node_run=turn,
+                result=NodeResult.FAILED,
+                reason="did not report what it would change",
             )
-        if not asked.foreseen.whole:
-            reason = f"would change {asked.foreseen.total} properties: too many to be approved"
-            return NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason=reason)
-        difference = compare(self._state.may_change(turn), asked.foreseen)
-        return ChangesPredicted(turn=turn, difference=difference)
+        if not asked.predicted_changes.whole:
+            reason = (
+                f"would change {asked.predicted_changes.total} properties: too many to be approved"
+            )
+            return NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=reason)
+        difference = compare(self._state.may_change(turn), asked.predicted_changes)
+        return ChangesPredicted(node_run=turn, difference=difference)
 
     async def _ask(
         self, turn: NodeRun, ask: Callable[[], Awaitable[NodeRunAnswer]]
@@ -148,7 +152,7 @@ class NodeRunStarter:
             reason = f"did not report within {show_duration(seconds)} how its run ended"
             if problem:
                 reason += f": {problem}"
-            return NodeRunEnded(turn=turn, fate=NodeResult.SILENT, reason=reason), None
+            return NodeRunEnded(node_run=turn, result=NodeResult.UNRESPONSIVE, reason=reason), None
         finally:
             del self._news[turn]
 

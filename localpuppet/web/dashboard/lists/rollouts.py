@@ -22,7 +22,7 @@ NODES = "reported by nodes"
 RUNNING, CHECKING = "running", "being checked"
 # Nodes that a page names of all groups together, and of one at least.
 MOST_NODES, FEWEST = 200, 8
-_BAD = (NodeResult.FAILED, NodeResult.SILENT, NodeResult.NOT_REACHED)
+_BAD = (NodeResult.FAILED, NodeResult.UNRESPONSIVE, NodeResult.NOT_REACHED)
 _FIRST = {"bad": 0, RUNNING: 1, CHECKING: 2, OPEN: 3}
 
 
@@ -80,15 +80,15 @@ class RolloutRow:
         cls, rollout: RolloutId, told: Summary, *, caller: str, epoch: int
     ) -> "RolloutRow":
         """Return the row of a finished rollout from its checkpoint."""
-        why = f": {told.why}" if told.why else ""
+        why = f": {told.reason}" if told.reason else ""
         return cls(
             id=str(rollout),
             state=str(told.ending),
             title=told.title,
             caller=caller,
             reason=f"it ended on another machine{why}",
-            started_at=_seconds(told.began),
-            finished_at=_seconds(told.ended),
+            started_at=_seconds(told.started_at),
+            finished_at=_seconds(told.finished_at),
             noop=told.noop,
             counts=tuple(told.counts.items()),
             epoch=epoch,

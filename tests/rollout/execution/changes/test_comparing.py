@@ -35,7 +35,7 @@ def test_the_same_or_fewer_changes_pass(
     before: PredictedChanges | None, now: PredictedChanges, why: str
 ) -> None:
     found = compare(before, now)
-    assert (bool(found), found.why) == (bool(why), why)
+    assert (bool(found), found.reason) == (bool(why), why)
     assert UnapprovedChange.from_dict(found.to_dict()) == found
 
 

@@ -26,7 +26,7 @@ from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import Notes, SimulatedNodes, began, new, node, words
 
 RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
-PAUSED = RolloutPaused(why="1 node failed")
+PAUSED = RolloutPaused(reason="1 node failed")
 
 
 def said(word: RolloutCommand, about: str = "") -> SentCommand:
@@ -46,12 +46,12 @@ GOES_ON = meaning(said(RolloutCommand.CONTINUE), RolloutState(began([1])))
         (RolloutCommand.ROLLBACK, [PAUSED], "delivers no release"),
         (
             RolloutCommand.STOP,
-            [RolloutStopped(ending=RolloutEnding.FAILURES, why="x")],
+            [RolloutStopped(ending=RolloutEnding.FAILURES, reason="x")],
             "is ending already: x",
         ),
         (
             RolloutCommand.STOP,
-            [RolloutEnded(ending=RolloutEnding.DONE, why="", left={})],
+            [RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})],
             "is over: done",
         ),
     ],
@@ -66,7 +66,7 @@ def test_continue_ends_the_pause_that_its_sender_saw_and_no_other() -> None:
     once = RolloutState.of([began([1]), PAUSED])
     seen = said(RolloutCommand.CONTINUE, identify_pause(once))
     assert refusal(seen, once) == ""
-    for other in (PAUSED, RolloutPaused(why="2 nodes failed")):
+    for other in (PAUSED, RolloutPaused(reason="2 nodes failed")):
         later = RolloutState.of([began([1]), PAUSED, GOES_ON, other])
         assert refusal(seen, later).startswith("paused again since then")
         assert refusal(said(RolloutCommand.CONTINUE), later).startswith("paused again since then")
@@ -96,8 +96,8 @@ def test_by_a_word_the_nodes_that_took_the_release_go_back(paused: bool) -> None
             (RolloutCommand.CONTINUE, "choria=carol"),
         ]
         over = await doing
-        assert (over.ending, over.why) == (
-            RolloutEnding.TAKEN_BACK,
+        assert (over.ending, over.reason) == (
+            RolloutEnding.ROLLED_BACK,
             "rolled back by choria=bob on pc",
         )
         assert words(rollout.state) == ["rolled back"] * 3 + ["not reached"]

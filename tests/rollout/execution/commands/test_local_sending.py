@@ -28,11 +28,11 @@ from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import ID, began
 
 AT = "2026-11-22T11:00:00.000000Z"
-PAUSED = RolloutPaused(why="1 node failed")
+PAUSED = RolloutPaused(reason="1 node failed")
 ABOUT = identify_pause(RolloutState.of([began([1], [2]), PAUSED]))
 GO_ON = SentCommand(word=RolloutCommand.CONTINUE, caller="choria=alice", machine="pc", about=ABOUT)
 HEARD = meaning(GO_ON, RolloutState(began([1])))
-STOPPED = RolloutStopped(ending=RolloutEnding.STOPPED, why="stopped by choria=bob on laptop")
+STOPPED = RolloutStopped(ending=RolloutEnding.STOPPED, reason="stopped by choria=bob on laptop")
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ def said_while(journal: RolloutJournal, later: Callable[[], None]) -> None:
 
 def test_a_word_is_done_when_the_journal_says_so(journal: RolloutJournal) -> None:
     def more() -> None:
-        journal.append(HEARD, RolloutEnded(ending=RolloutEnding.DONE, why="", left={}), at=AT)
+        journal.append(
+            HEARD, RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), at=AT
+        )
         journal.close()
 
     said_while(journal, more)

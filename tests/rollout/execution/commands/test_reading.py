@@ -27,7 +27,7 @@ from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import ID, began
 
 AT = "2026-11-22T11:00:00.000000Z"
-PAUSED = RolloutPaused(why="1 node failed")
+PAUSED = RolloutPaused(reason="1 node failed")
 ALICE = SignerName("alice")
 
 

@@ -52,7 +52,7 @@ def test_of_many_producers_those_that_ended_last_are_awaited() -> None:
     for maker in reversed(makers):
         turn = NodeRun(1, maker)
         end = NodeRunEnded(
-            turn=turn, fate=NodeResult.SUCCEEDED, outcome="changed", entry=entry_of(turn)
+            node_run=turn, result=NodeResult.SUCCEEDED, outcome="changed", entry=entry_of(turn)
         )
         state.take(end)
     found = awaited_by(state, NodeRun(2, node(500)))

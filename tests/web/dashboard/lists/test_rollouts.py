@@ -51,14 +51,16 @@ def test_each_node_has_a_word_and_what_went_wrong_comes_first() -> None:
     turns = [NodeRun(1, node(number)) for number in range(3)]
     first, second = groups_of(
         report(
-            NodeRunsStarted(turns=tuple(turns)),
-            NodeRunEnded(turn=turns[0], fate=NodeResult.SUCCEEDED, outcome="changed", run="r"),
-            NodeRunEnded(turn=turns[2], fate=NodeResult.SILENT, reason="said nothing"),
+            NodeRunsStarted(node_runs=tuple(turns)),
+            NodeRunEnded(
+                node_run=turns[0], result=NodeResult.SUCCEEDED, outcome="changed", run="r"
+            ),
+            NodeRunEnded(node_run=turns[2], result=NodeResult.UNRESPONSIVE, reason="said nothing"),
             NodesSkipped(reasons={node(3): "on hold"}),
         )
     )
     assert [(part.node, part.word) for part in first.parts] == [
-        ("n0002", "silent"),
+        ("n0002", "unresponsive"),
         ("n0001", "running"),
         ("n0000", "being checked"),
     ]
@@ -93,7 +95,7 @@ def test_rollouts_are_filtered_and_sorted() -> None:
 
 def test_a_decision_has_its_time() -> None:
     ((at, what),) = decisions_of(
-        report(RolloutStopped(ending=RolloutEnding.STOPPED, why="alice says so"))
+        report(RolloutStopped(ending=RolloutEnding.STOPPED, reason="alice says so"))
     )
     assert at == parse_time(LATER).timestamp()
     assert what == "no further nodes start: alice says so"
