@@ -154,7 +154,7 @@ def main() -> None:
                 )
                 used = cpu_of(nodes) - used
                 found = turns(report)
-                begun = datetime.fromisoformat(report["began"]).timestamp()
+                begun = datetime.fromisoformat(report["started_at"]).timestamp()
                 first, last = min(start for start, _ in found), max(end for _, end in found)
                 print(f"ready, held, and the release on all nodes: {first - begun:.1f} s")
                 print(f"all have run: {last - first:.1f} s more")

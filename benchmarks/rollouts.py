@@ -72,7 +72,7 @@ def roll_out(root: Path, nodes: Sequence[str], *options: str) -> tuple[dict[str,
 def turns(report: dict[str, Any]) -> list[tuple[float, float]]:
     """Return when each turn was asked for, and when its end was heard, by the journal."""
     return [
-        (_seconds(one["started"]), _seconds(one["ended"]))
+        (_seconds(one["started_at"]), _seconds(one["finished_at"]))
         for group in report["groups"]
         for one in group["runs"]
     ]

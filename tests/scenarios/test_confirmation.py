@@ -107,7 +107,7 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     assert apart.confirmation()["nonce"] == before["nonce"]
     rolled = a.node.finish(rolling)
     (told,) = rolled.json["nodes"]
-    assert (rolled.code, told["fate"]) == (1, "rolled back"), told
+    assert (rolled.code, told["result"]) == (1, "rolled back"), told
     assert "went back by itself to app/tags/r1: no connection to the bus for 4.0s" in told["reason"]
     status = b.run("status", "--json").json
     assert (status["run"]["app"], status["rollback"]["wanted"]) == ("app/tags/r1", "app/tags/r2")

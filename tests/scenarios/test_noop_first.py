@@ -83,7 +83,10 @@ def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
 
     web.wait_log("run .* unchanged", 2)
     first = waits(operator)
-    assert (first["node"], first["why"]) == (web.name, "would make 1 change that was not approved")
+    assert (first["node"], first["reason"]) == (
+        web.name,
+        "would make 1 change that was not approved",
+    )
     assert (db.root / "f").read_text() == "one"
     (web.root / "g").write_text("by hand, too")
     assert f"File[{web.root}/f] content" in approve()

@@ -43,7 +43,7 @@ class Shop:
         told = self.operator.run("rollout", "status")
         assert (told.code, "done (3 succeeded)" in told.out) == (0, True), told.out + told.err
         status = self.operator.run("rollout", "status", "--json").json
-        assert (status["state"], status["of_the_bus"], status["waits_for"]) == ("done", True, [])
+        assert (status["state"], status["from_bus"], status["waits_for"]) == ("done", True, [])
         (listed,) = self.operator.run("rollout", "list", "--json").json["rollouts"]
         assert (listed["state"], listed["counts"]) == ("done", {"succeeded": 3})
         assert re.search(r"\bdone\b.*3 succeeded", self.operator.run("rollout", "list").out)
@@ -58,7 +58,9 @@ class Shop:
     def run(self, *options: str) -> tuple[int, dict[str, str]]:
         """Roll out; return the exit code, and how each node's part ended."""
         done = self.operator.run("rollout", "run", "--site", self.site, "--json", *options)
-        return done.code, {one["node"].partition(".")[0]: one["fate"] for one in done.json["nodes"]}
+        return done.code, {
+            one["node"].partition(".")[0]: one["result"] for one in done.json["nodes"]
+        }
 
     def report(self) -> dict[str, object]:
         return self.operator.run("rollout", "report", "--json").json
@@ -135,7 +137,7 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
     assert sorted(file.name for file in checked.iterdir()) == sorted(
         str(member.name) for member in shop.nodes
     )
-    begun = [one["started"] for group in resumed.json["groups"] for one in group["runs"]]
+    begun = [one["started_at"] for group in resumed.json["groups"] for one in group["runs"]]
     assert begun == sorted(begun)
 
 
@@ -186,8 +188,8 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     local.db.behave(exit=3)
     found = local.run("--investigate", "2h")
     assert found == (1, {"db": "failed", "web1": "not reached", "web2": "not reached"})
-    assert local.report()["why"] == "1 node failed, and none may"
-    assert local.report()["kept"] == ["db.example.com"]
+    assert local.report()["reason"] == "1 node failed, and none may"
+    assert local.report()["held_for_investigation"] == ["db.example.com"]
     assert not local.free()
     first = str(local.report()["id"])
     stop_is_not_heard_at_first(local, first)
@@ -216,7 +218,7 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     web2.node.write("policies/puppet.policy", POLICY.replace("\t*\t*\t*", "\tstatus enable\t*\t*"))
     code, _ = local.run()
     assert code == 1
-    why = str(local.report()["why"])
+    why = str(local.report()["reason"])
     assert "web1.example.com: on hold: by hand (held by " in why
     assert "web2.example.com: denied by policy line 1 (default)" in why
     assert local.runs() == [3, 1, 1]
@@ -237,7 +239,7 @@ def test_an_interrupted_one_gives_back_what_it_held_and_goes_on(local: Shop) -> 
     assert "3 nodes, 3 runs in 2 groups" in read_line(process)
     db.wait_log("history .*started")
     assert local.run()[0] == 1
-    why = str(local.report()["why"])
+    why = str(local.report()["reason"])
     assert why.startswith("db.example.com, ")
     assert ": on hold: rollout " in why
     process.send_signal(signal.SIGINT)
@@ -257,5 +259,5 @@ def test_an_interrupted_one_gives_back_what_it_held_and_goes_on(local: Shop) -> 
     done = local.operator.node.finish(process)
     assert done.code == 1
     assert done.json["groups"][1]["runs"][0]["reason"] == "the agent was killed during the run"
-    assert [one["fate"] for one in done.json["nodes"]] == ["succeeded", "failed", "succeeded"]
+    assert [one["result"] for one in done.json["nodes"]] == ["succeeded", "failed", "succeeded"]
     assert local.runs() == [1, 1, 1]

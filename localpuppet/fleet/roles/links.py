@@ -88,14 +88,14 @@ class Links:
         links: The links from a node to another one.
         lost: Kicks that match no node: the text, and the nodes that kick.
         notes: Errors of kicks and queries, each one line.
-        left: The number of questions not answered.
+        unanswered: The number of questions not answered.
     """
 
     nodes: dict[NodeName, tuple[str, ...]]
     links: tuple[NodeLink, ...]
     lost: tuple[tuple[str, frozenset[NodeName]], ...]
     notes: tuple[str, ...]
-    left: int = 0
+    unanswered: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,15 +116,15 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
     """
     texts = _read_texts(reader.entries())
     found, lost, notes = [], [], []
-    left = 0
+    unanswered = 0
     for looked, ((by, text), asking) in enumerate(sorted(texts.questions.items())):
         if looked == MAX_QUESTIONS or enough():
-            left = len(texts.questions) - looked
+            unanswered = len(texts.questions) - looked
             break
         try:
             answer = _names(by, text, BoundedReader(reader, enough))
         except EnoughError:
-            left = len(texts.questions) - looked
+            unanswered = len(texts.questions) - looked
             break
         except InvalidInputError as error:
             shown = f"{by} {one_line(text)[:MAX_SHOWN]!r}"
@@ -142,7 +142,7 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
         links=(*found, *_triggers(texts, found)),
         lost=tuple(lost),
         notes=tuple(notes),
-        left=left,
+        unanswered=unanswered,
     )
 
 

@@ -55,14 +55,14 @@ class Relations:
         edges: By start, end and reason.
         cycles: Each once, the shortest first.
         notes: Errors of kicks and queries, each one line.
-        left: The number of questions not answered; edges and cycles may be missing.
+        unanswered: The number of questions not answered; edges and cycles may be missing.
     """
 
     roles: tuple[Role, ...]
     edges: tuple[RoleEdge, ...]
     cycles: tuple[Cycle, ...]
     notes: tuple[str, ...]
-    left: int = 0
+    unanswered: int = 0
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
@@ -75,7 +75,7 @@ class Relations:
             ],
             "cycles": [cycle.to_dict() for cycle in self.cycles],
             "notes": list(self.notes),
-            "left": self.left,
+            "unanswered": self.unanswered,
         }
 
 
@@ -110,7 +110,7 @@ def relations(links: Links, *, by: Collection[LinkReason] = tuple(LinkReason)) -
         ),
         cycles=cycles_of(wanted, names),
         notes=links.notes,
-        left=links.left,
+        unanswered=links.unanswered,
     )
 
 

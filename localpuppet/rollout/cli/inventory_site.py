@@ -60,9 +60,10 @@ def _derive(reader: "InventoryReader") -> "DerivedPlan":
 
     end = time.monotonic() + LOOK
     links = links_of(reader, lambda: time.monotonic() > end)
-    if links.left:
+    if links.unanswered:
         raise UnavailableError(
-            f"{links.left} kicks and queries took too long to look at: the order could be wrong",
+            f"{links.unanswered} kicks and queries took too long to look at: the order could be"
+            " wrong",
             where=INVENTORY,
             hint="write a site file: docs/orchestrator.md",
         )

@@ -78,8 +78,8 @@ def kicks_command(
         _show(found)
     if check and found.cycles:
         raise click.exceptions.Exit(1)
-    if found.left:
-        problem = f"{found.left} kicks and queries took too long to look at"
+    if found.unanswered:
+        problem = f"{found.unanswered} kicks and queries took too long to look at"
         if check:
             raise UnavailableError(f"{problem}: there may be a cycle", where="inventory")
         render.say(f"# {problem}: there may be more", err=True)

@@ -112,8 +112,9 @@ def _notes(plan: Plan) -> list[str]:
         lines += ["* the longest chain:", render.hanging("    ", " > ".join(_shortened(steps)))]
     if sentence := repeated(plan):
         lines.append(render.hanging("", sentence))
-    if plan.taken:
-        text = f"taken for granted, from nodes that are not selected: {_names(plan.taken)}"
+    if plan.external_capabilities:
+        names = _names(plan.external_capabilities)
+        text = f"taken for granted, from nodes that are not selected: {names}"
         lines.append(render.hanging("", text))
     return ["", *lines] if lines else []
 

@@ -63,7 +63,7 @@ def show_head(
             hint="show it on the machine that controls it",
         )
     if as_json:
-        render.emit_json({"schema": 1, "of_the_bus": True, **known, **summary(found)})
+        render.emit_json({"schema": 1, "from_bus": True, **known, **summary(found)})
     elif found.summary is not None:
         ended = found.summary
         noop = ", changes nothing" if ended.noop else ""
@@ -87,7 +87,7 @@ def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
     heads = run(known_heads(FleetRollouts(node), owner, most=MOST))
     told = [summary(one) for one in (heads if as_json else heads[:SHOWN])]
     if as_json:
-        render.emit_json({"schema": 1, "of_the_bus": True, "rollouts": told})
+        render.emit_json({"schema": 1, "from_bus": True, "rollouts": told})
         return
     if not told:
         render.emit(f"the bus knows no rollout of {owner}")
@@ -105,9 +105,9 @@ def summary(found: RolloutCheckpoint) -> dict[str, Any]:
             "id": found.rollout,
             "title": found.summary.title,
             "state": str(found.summary.ending),
-            "why": found.summary.reason,
-            "began": found.summary.started_at,
-            "ended": found.summary.finished_at,
+            "reason": found.summary.reason,
+            "started_at": found.summary.started_at,
+            "finished_at": found.summary.finished_at,
             "epoch": found.epoch,
             "noop": found.summary.noop,
             "succeeded": found.summary.succeeded,

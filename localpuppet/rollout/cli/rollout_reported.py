@@ -122,7 +122,7 @@ def list_command(node: NodeWiring, owner: str | None, as_json: bool) -> None:
     elsewhere = {one: rollout_bus.summary(head) for one, head in newer.items()}
     if as_json:
         rollouts = [
-            {"id": one, "state": DAMAGED, "why": report}
+            {"id": one, "state": DAMAGED, "reason": report}
             if isinstance(report, str)
             else report.summary() | elsewhere.get(one, {})
             for one, report in found.items()

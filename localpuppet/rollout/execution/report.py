@@ -170,9 +170,9 @@ class RolloutReport:
             "caller": began.caller,
             "parent": began.parent,
             "state": self.word,
-            "why": self.why,
-            "began": self.began,
-            "ended": self.ended,
+            "reason": self.why,
+            "started_at": self.began,
+            "finished_at": self.ended,
             "epoch": self.state.epoch,
             "noop": began.options.noop,
             "succeeded": self.succeeded,
@@ -188,14 +188,14 @@ class RolloutReport:
             **self.summary(),
             "options": self.state.began.options.to_dict(),
             "nodes": [
-                {"node": node, "fate": result and str(result), "reason": self.reason(node)}
+                {"node": node, "result": result and str(result), "reason": self.reason(node)}
                 for node, result in self.state.results().items()
             ],
             "groups": [
                 {"group": step, "runs": [self._run(NodeRun(step, node)) for node in group]}
                 for step, group in enumerate(self.state.began.groups, 1)
             ],
-            "back": [
+            "rollback_runs": [
                 self._run(NodeRun(self.state.step_back, node))
                 for node in (self.state.took if self.state.goes_back else ())
             ],
@@ -203,7 +203,7 @@ class RolloutReport:
             **self._changes(),
             "still_held": dict(over.still_held) if over else {},
             "held_until": {node: show_time(end) for node, end in self.held_until().items()},
-            "kept": list(over.held_for_investigation) if over else [],
+            "held_for_investigation": list(over.held_for_investigation) if over else [],
         }
 
     def _changes(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class RolloutReport:
         return {
             "node": turn.node,
             "group": turn.step,
-            "why": difference.reason,
+            "reason": difference.reason,
             "difference": difference.digest,
         }
 
@@ -248,15 +248,15 @@ class RolloutReport:
         end = self.state.ends.get(turn)
         return {
             "node": turn.node,
-            "started": self.started_at.get(turn),
-            "ended": self.ended_at.get(turn),
+            "started_at": self.started_at.get(turn),
+            "finished_at": self.ended_at.get(turn),
             "seconds": self.seconds(turn),
-            "fate": None if end is None else str(end.result),
+            "result": None if end is None else str(end.result),
             "outcome": None if end is None else end.outcome,
             "run": None if end is None else end.run,
             "reason": "" if end is None else end.reason,
             "checks": len(self.state.checks(turn)),
-            "checked": self.checked_at.get(turn),
+            "checked_at": self.checked_at.get(turn),
         }
 
 

@@ -89,6 +89,6 @@ def _notes(relations: Relations) -> list[tuple[str, str]]:
         notes.append((MARKED, f"{len(cycles) - MAX_CYCLES} more cycles"))
     if not relations.edges:
         notes.append(("", "No node kicks, asks about, collects from or triggers another node."))
-    if relations.left:
-        notes.append(("", f"{relations.left} kicks and queries took too long to look at"))
+    if relations.unanswered:
+        notes.append(("", f"{relations.unanswered} kicks and queries took too long to look at"))
     return notes

@@ -107,14 +107,14 @@ class Plan:
         applications: The selected instances, sorted.
         groups: The runs of each group, sorted by node.
         chain: The longest chain of runs that wait for each other, one run per group.
-        taken: Capabilities that only nodes outside the selection produce, sorted.
+        external_capabilities: Capabilities that only nodes outside the selection produce, sorted.
     """
 
     environment: str
     applications: tuple[str, ...]
     groups: tuple[tuple[Run, ...], ...]
     chain: tuple[ChainRun, ...]
-    taken: tuple[str, ...]
+    external_capabilities: tuple[str, ...]
 
     @property
     def nodes(self) -> tuple[NodeName, ...]:
@@ -144,7 +144,7 @@ class Plan:
             "runs": len(self.runs),
             "repeated": self.repeated(),
             "chain": [link.to_dict() for link in self.chain],
-            "taken": list(self.taken),
+            "external_capabilities": list(self.external_capabilities),
         }
 
 
@@ -176,7 +176,7 @@ def make_plan(site: EnvironmentSite, selection: PlanSelection, *, where: str) ->
         applications=applications,
         groups=_groups(vertices, found),
         chain=_chain(vertices, found),
-        taken=vertices.taken(),
+        external_capabilities=vertices.external_capabilities(),
     )
 
 
@@ -285,7 +285,7 @@ class _Vertices:
             places=[*places, *(JUNCTION for _ in self.names)], successors=[*successors, *consumers]
         )
 
-    def taken(self) -> tuple[str, ...]:
+    def external_capabilities(self) -> tuple[str, ...]:
         """Return the capabilities that are consumed, and produced only on nodes without a place."""
         nodes = self._nodes
         if nodes is None:

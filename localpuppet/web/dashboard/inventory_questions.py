@@ -206,9 +206,10 @@ class Inventory:
         if self.site is not None:
             return await asyncio.to_thread(self.site.plan, names), ()
         links = await self.links()
-        if links.left:
+        if links.unanswered:
             raise UnavailableError(
-                f"{links.left} kicks and queries took too long to look at: the order could be wrong"
+                f"{links.unanswered} kicks and queries took too long to look at: the order could"
+                " be wrong"
             )
         async with self._slots:
             derived = await self._asked(lambda reader: derive(reader.entries(), links))

@@ -369,5 +369,5 @@ def _around(links: Links, name: NodeName) -> tuple[Sequence[str], Sequence[str],
             before |= link.starts
         if name in link.starts:
             after |= link.ends
-    left = "not all links were looked at" if links.left else ""
+    left = "not all links were looked at" if links.unanswered else ""
     return sorted(before - {name})[:MOST_NAMES], sorted(after - {name})[:MOST_NAMES], left

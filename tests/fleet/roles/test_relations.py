@@ -213,8 +213,8 @@ def test_questions_that_take_too_long_are_counted_and_no_cycle_passes_for_new() 
         [node("a", "a", kicks=(role("b"), role("c"))), node("b", "b", kicks=(role("a"),))]
     )
     found = links_of(fleet, lambda: True)
-    assert (found.left, found.links) == (3, ())
-    assert relations(found).to_dict()["left"] == 3
+    assert (found.unanswered, found.links) == (3, ())
+    assert relations(found).to_dict()["unanswered"] == 3
     asked = iter([False] * 4)
     now = fleet.listed[1]
     assert closed_cycles(fleet, None, now, lambda: next(asked, True)) == []
@@ -291,5 +291,5 @@ def test_one_question_of_another_does_not_take_longer_than_there_is_time() -> No
     inventory = MemoryInventory([node("evil", kicks=("a=1",)), *others])
     looks = iter(range(100))
     found = links_of(inventory, lambda: next(looks) >= 5)
-    assert (found.left, found.links, found.lost) == (1, (), ())
+    assert (found.unanswered, found.links, found.lost) == (1, (), ())
     assert next(looks) < 10, "it went on reading"

@@ -170,7 +170,7 @@ def test_json_of_a_plan_with_checks_and_repeated_runs(node: Node, shop: str) -> 
 def test_json_of_narrowed_nodes_names_what_is_taken_as_it_stands(node: Node, shop: str) -> None:
     arguments = ["--instance", "shop", "--nodes", "web01.example.com"]
     found = node.run("plan", "--json", "--site", shop, *arguments).json
-    assert (found["nodes"], found["taken"]) == (1, ["sql/shop"])
+    assert (found["nodes"], found["external_capabilities"]) == (1, ["sql/shop"])
 
 
 def test_a_terminal_of_sixty_columns_is_enough(node: Node, shop: str) -> None:

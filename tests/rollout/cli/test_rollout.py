@@ -123,10 +123,16 @@ def test_what_is_told(node: Node) -> None:
     found = node.run("rollout", "report", "--json").json
     assert found["nodes"][1] == {
         "node": NodeName("n02.example.com"),
-        "fate": "unresponsive",
+        "result": "unresponsive",
         "reason": "did not tell\x1b[2J",
     }
-    assert found["groups"][0]["runs"][0]["seconds"] == 15.0
+    first = found["groups"][0]["runs"][0]
+    assert (first["seconds"], first["result"], first["checked_at"]) == (15.0, "succeeded", None)
+    assert first["started_at"] < first["finished_at"] < found["finished_at"]
+    assert (found["started_at"], found["reason"]) == (
+        "2026-11-20T14:00:00.000000Z",
+        "stopped by SIGINT",
+    )
     assert found["still_held"] == {"n02.example.com": "did not answer"}
     assert found["held_until"] == {"n02.example.com": "2026-11-20T14:11:30.000000Z"}
     refused = node.run("rollout", "resume", RolloutId("20261122T110000Z-0123"))

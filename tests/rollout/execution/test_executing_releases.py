@@ -104,7 +104,7 @@ def test_one_way_back_that_fails_does_not_stop_the_others() -> None:
             [("2026-11-22T11:00:00Z", event) for event in notes.events], taken=False
         )
         assert not report.succeeded
-        assert [run["node"] for run in report.to_dict()["back"]] == [node(1), node(2)]
+        assert [run["node"] for run in report.to_dict()["rollback_runs"]] == [node(1), node(2)]
 
     run_simulated(work())
 

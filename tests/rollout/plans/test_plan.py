@@ -73,7 +73,7 @@ def test_nodes_are_planned_in_the_order_that_leads_through_others() -> None:
     )
     found = plan(raw, nodes="db lb")
     assert groups(found) == [["db"], ["lb"]]
-    assert found.taken == ("http",)
+    assert found.external_capabilities == ("http",)
     assert [link.capability for link in found.chain] == [None, None]
 
 

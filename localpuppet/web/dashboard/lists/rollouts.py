@@ -67,9 +67,9 @@ class RolloutRow:
             state=str(told["state"]),
             title=one_line(str(told["title"])),
             caller=one_line(str(told["caller"])),
-            reason=one_line(str(told["why"])),
-            started_at=_seconds(told["began"]),
-            finished_at=_seconds(told["ended"]),
+            reason=one_line(str(told["reason"])),
+            started_at=_seconds(told["started_at"]),
+            finished_at=_seconds(told["finished_at"]),
             noop=bool(told["noop"]),
             counts=tuple(told["counts"].items()),
             epoch=report.state.epoch,
@@ -188,7 +188,7 @@ def groups_of(report: RolloutReport) -> list[NodeGroup]:
     skipped = {
         one["node"]: one["reason"]
         for one in told["nodes"]
-        if one["fate"] == str(NodeResult.SKIPPED)
+        if one["result"] == str(NodeResult.SKIPPED)
     }
     most = max(FEWEST, MOST_NODES // max(1, len(told["groups"])))
     return [_group(one, skipped, most) for one in told["groups"]]
@@ -240,21 +240,21 @@ def _group(told: Mapping[str, Any], skipped: Mapping[str, str], most: int) -> No
 
 
 def _part(run: Mapping[str, Any], skipped: Mapping[str, str]) -> RolloutRun:
-    fate, reason = run["fate"], str(run["reason"])
-    if fate is None and run["started"]:
+    result, reason = run["result"], str(run["reason"])
+    if result is None and run["started_at"]:
         word = RUNNING
-    elif fate is None and run["node"] in skipped:
+    elif result is None and run["node"] in skipped:
         word, reason = str(NodeResult.SKIPPED), str(skipped[run["node"]])
-    elif fate is None:
+    elif result is None:
         word = OPEN
-    elif fate == str(NodeResult.SUCCEEDED) and run["checks"] and not run["checked"]:
+    elif result == str(NodeResult.SUCCEEDED) and run["checks"] and not run["checked_at"]:
         word = CHECKING
     else:
-        word = str(run["outcome"] or fate)
+        word = str(run["outcome"] or result)
     return RolloutRun(
         node=str(run["node"]),
         word=word,
-        bad=fate in map(str, _BAD),
+        bad=result in map(str, _BAD),
         reason=reason,
         run=str(run["run"] or ""),
         seconds=run["seconds"],
