@@ -20,13 +20,13 @@ _HELP = {
     "localpuppet_last_rollout_running": "Whether a process of this machine controls it.",
     "localpuppet_last_rollout_paused": "Whether it is paused until an operator decides.",
     "localpuppet_last_rollout_noop": "Whether it was to change nothing.",
-    "localpuppet_last_rollout_began_timestamp_seconds": "When it began.",
-    "localpuppet_last_rollout_ended_timestamp_seconds": "When it was over.",
+    "localpuppet_last_rollout_start_timestamp_seconds": "When it began.",
+    "localpuppet_last_rollout_end_timestamp_seconds": "When it was over.",
     "localpuppet_last_rollout_duration_seconds": "How long it has been running, or ran.",
     "localpuppet_last_rollout_outcome": "1 for why it is over; all 0 before that.",
     "localpuppet_last_rollout_success": "Whether it is over and every node succeeded.",
-    "localpuppet_last_rollout_nodes": "Nodes, by how their part ended; open: not yet.",
-    "localpuppet_last_rollout_resumed": "How often it was resumed.",
+    "localpuppet_last_rollout_nodes": "Nodes by result; open: without a result.",
+    "localpuppet_last_rollout_resumptions": "How often it was resumed.",
     _SUCCESS: "When a rollout that was to change something last succeeded.",
 }
 
@@ -69,15 +69,15 @@ def _of(report: RolloutReport, now: datetime) -> Iterator[tuple[str, str]]:
     yield f"{last}running", str(int(report.word in (RUNNING, PAUSED)))
     yield f"{last}paused", str(int(report.state.waits))
     yield f"{last}noop", str(int(report.state.began.options.noop))
-    yield f"{last}began_timestamp_seconds", f"{began.timestamp():.3f}"
+    yield f"{last}start_timestamp_seconds", f"{began.timestamp():.3f}"
     if ended is not None:
-        yield f"{last}ended_timestamp_seconds", f"{ended.timestamp():.3f}"
+        yield f"{last}end_timestamp_seconds", f"{ended.timestamp():.3f}"
     yield f"{last}duration_seconds", f"{((ended or now) - began).total_seconds():.3f}"
     for ending in RolloutEnding:
         value = str(int(over is not None and over.ending is ending))
         yield f'{last}outcome{{outcome="{ending}"}}', value
     yield f"{last}success", str(int(report.succeeded))
     counts = report.counts()
-    for fate in (*map(str, NodeResult), OPEN):
-        yield f'{last}nodes{{fate="{fate}"}}', str(counts.get(fate, 0))
-    yield f"{last}resumed", str(report.state.epoch - 1)
+    for result in (*map(str, NodeResult), OPEN):
+        yield f'{last}nodes{{result="{result}"}}', str(counts.get(result, 0))
+    yield f"{last}resumptions", str(report.state.epoch - 1)

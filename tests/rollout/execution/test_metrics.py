@@ -48,9 +48,11 @@ def test_a_rollout_that_goes_on(tmp_path: Path) -> None:
     found = told(tmp_path / "m.prom", *done(FIRST)[:3], paused, taken=True)
     assert found[f'info{{id="{ID}"}}'] == "1"
     assert (found["running"], found["paused"], found["success"]) == ("1", "1", "0")
-    assert (found['nodes{fate="succeeded"}'], found['nodes{fate="open"}']) == ("1", "1")
+    assert (found['nodes{result="succeeded"}'], found['nodes{result="open"}']) == ("1", "1")
     assert found["duration_seconds"] == "60.000"
-    assert "ended_timestamp_seconds" not in found
+    assert found["start_timestamp_seconds"] == f"{NOON.timestamp():.3f}"
+    assert found["resumptions"] == "0"
+    assert "end_timestamp_seconds" not in found
     assert not any(value == "1" for name, value in found.items() if name.startswith("outcome"))
 
 
@@ -58,9 +60,9 @@ def test_one_that_is_over(tmp_path: Path) -> None:
     over = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
     found = told(tmp_path / "m.prom", *done(FIRST), over)
     assert (found["running"], found["success"], found['outcome{outcome="done"}']) == ("0", "1", "1")
-    assert found['nodes{fate="succeeded"}'] == "2"
+    assert found['nodes{result="succeeded"}'] == "2"
     assert found["duration_seconds"] == "40.000"
-    assert found["ended_timestamp_seconds"] == f"{NOON.timestamp() + 40:.3f}"
+    assert found["end_timestamp_seconds"] == f"{NOON.timestamp() + 40:.3f}"
 
 
 def test_the_last_success_outlives_failures_and_is_none_of_a_noop(tmp_path: Path) -> None:
