@@ -5,17 +5,17 @@ import re
 import pytest
 
 from localpuppet.main import report_unexpected
-from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.rollout.execution.changes.approval import Approval
 from tests.rigs.node import Node
 
 
 def test_a_bug_of_ours_is_one_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        RolloutOptions.from_dict({})  # a bug would be not to expect that
+        Approval.from_dict({})  # a bug would be not to expect that
     except KeyError as error:
         code = report_unexpected(error)
     (line,) = capsys.readouterr().err.splitlines()
-    place = r"KeyError: '\w+', at localpuppet/rollout/execution/options\.py:\d+"
+    place = r"KeyError: '\w+', at localpuppet/rollout/execution/changes/approval\.py:\d+"
     assert code == 70
     assert re.search(rf"{place} \(LOCALPUPPET_TRACEBACK=1", line), line
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import partial
+from math import isfinite
 from operator import eq
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
@@ -56,7 +57,10 @@ def from_record(form: type[T], raw: object) -> T:
 
 
 def register_form(
-    form: object, *, read: Callable[[Json], object], write: Callable[[T], Json] | None = None
+    form: object,
+    *,
+    read: Callable[[Any], object],
+    write: Callable[[Any], object] | None = None,
 ) -> None:
     """Give a type another JSON form, before its first use in a record.
 
@@ -88,7 +92,7 @@ def _exactly(form: type[T], noun: str) -> Callable[[Json, object], T]:
 
 
 def _number(raw: Json, _: object) -> float:
-    if isinstance(raw, int | float) and not isinstance(raw, bool):
+    if isinstance(raw, int | float) and not isinstance(raw, bool) and isfinite(raw):
         return raw
     raise TypeError("must be a number")
 

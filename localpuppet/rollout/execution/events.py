@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
@@ -39,8 +40,7 @@ class RolloutEnding(StrEnum):
     ROLLED_BACK = "rolled back"  # an operator rolled the nodes back to their previous release
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class NodeRun:
+class NodeRun(NamedTuple):
     """One run of a node in a rollout.
 
     Attributes:

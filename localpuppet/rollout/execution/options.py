@@ -1,17 +1,15 @@
 """The options of a rollout."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.times import parse_time, show_duration, show_time
+from localpuppet.base.formats.times import show_duration
 from localpuppet.fleet.requests.rollout import MAX_HOLD
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.delivery import Delivery
-from localpuppet.rollout.plans.check import Check, parse_check, to_json
+from localpuppet.rollout.plans.check import Check
 
 NONE = Amount(number=0, percent=False)
 TIMEOUT = 3600.0
@@ -94,51 +92,3 @@ class RolloutOptions:
                 f"is more than {show_duration(MAX_HOLD)}, for which nodes can be held",
                 where="--investigate",
             )
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "RolloutOptions":
-        """Return options from their JSON form."""
-        batch = raw["batch"]
-        return cls(
-            canary=int(raw["canary"]),
-            batch=None if batch is None else Amount.parse(batch, what="batch"),
-            window=None if raw["window"] is None else int(raw["window"]),
-            max_failures=Amount.parse(raw["max_failures"], what="max_failures", minimum=0),
-            noop=bool(raw["noop"]),
-            tags=tuple(map(str, raw["tags"])),
-            timeout=float(raw["timeout"]),
-            skip_unready=bool(raw["skip_unready"]),
-            checks=tuple(parse_check(one, "checks") for one in raw.get("checks", ())),
-            on_failure=OnFailure(raw.get("on_failure", OnFailure.STOP)),
-            pause=tuple(map(PauseAfter, raw.get("pause", ()))),
-            pause_at_most=float(raw.get("pause_at_most", PAUSE_AT_MOST)),
-            investigate=_seconds(raw.get("investigate")),
-            one_at_a_time_by=raw.get("one_at_a_time_by"),
-            until=parse_time(raw["until"]) if raw.get("until") else None,
-            delivery=None if raw.get("delivery") is None else Delivery.from_dict(raw["delivery"]),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "canary": self.canary,
-            "batch": None if self.batch is None else str(self.batch),
-            "window": self.window,
-            "max_failures": str(self.max_failures),
-            "noop": self.noop,
-            "tags": list(self.tags),
-            "timeout": self.timeout,
-            "skip_unready": self.skip_unready,
-            "checks": [to_json(check) for check in self.checks],
-            "on_failure": str(self.on_failure),
-            "pause": [str(after) for after in self.pause],
-            "pause_at_most": self.pause_at_most,
-            "investigate": self.investigate,
-            "one_at_a_time_by": self.one_at_a_time_by,
-            "until": None if self.until is None else show_time(self.until),
-            "delivery": None if self.delivery is None else self.delivery.to_dict(),
-        }
-
-
-def _seconds(value: Any) -> float | None:  # noqa: ANN401
-    return None if value is None else float(value)

@@ -8,6 +8,7 @@ from typing import Any
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import parse_time, show_time
+from localpuppet.fleet.records import to_record
 from localpuppet.node.puppet.changes import PropertyChange
 from localpuppet.rollout.execution.approving import approval_of
 from localpuppet.rollout.execution.events import (
@@ -186,7 +187,7 @@ class RolloutReport:
         return {
             "schema": 1,
             **self.summary(),
-            "options": self.state.began.options.to_dict(),
+            "options": to_record(self.state.began.options),
             "nodes": [
                 {"node": node, "result": result and str(result), "reason": self.reason(node)}
                 for node, result in self.state.results().items()

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as Tree
 
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time, show_duration
+from localpuppet.fleet.records import to_record
 from localpuppet.rollout.execution.events import NodeResult, NodeRun
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.report import RolloutReport, show_counts
@@ -102,10 +103,10 @@ def _facts(report: RolloutReport) -> Iterable[tuple[str, str]]:
         yield "Resumed", f"{report.state.epoch - 1} times"
     if began.options.delivery is not None:  # without its class values: they may be secret
         yield "Release", str(began.options.delivery.release)
-    usual = RolloutOptions().to_dict()
+    usual = to_record(RolloutOptions())
     options = {
         name: one
-        for name, one in began.options.to_dict().items()
+        for name, one in to_record(began.options).items()
         if name != "delivery" and one != usual[name]
     }
     if options:

@@ -6,6 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.fleet.records import from_record, to_record
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     NodeRun,
@@ -193,7 +194,5 @@ def test_a_journal_keeps_what_is_brought() -> None:
         allow_older=True,
     )
     options = RolloutOptions(delivery=whole, on_failure=OnFailure.ROLLBACK)
-    assert RolloutOptions.from_dict(options.to_dict()) == options
+    assert from_record(RolloutOptions, to_record(options)) == options
     assert whole.rights == ("deploy:shop/tags/r7", "values", "older")
-    old = {name: value for name, value in RolloutOptions().to_dict().items() if name != "delivery"}
-    assert RolloutOptions.from_dict(old).delivery is None, "a journal of an earlier version"
