@@ -125,7 +125,7 @@ def test_what_was_said_is_heard_once_and_forgotten_with_the_process(journals: Jo
     assert second[1:] == (RolloutCommand.APPROVE, "carol", "n01.example.com 0123")
     journals.open(ID).say("faster", "dave")  # type: ignore[arg-type]
     assert len(journal.said(0)) == 2, "what a later version says ends no rollout"
-    journal.forget_words()
+    journal.forget_commands()
     assert journal.said(0) == []
     journals.open(ID).say(RolloutCommand.STOP, "bob")
     assert journal.said(second[0]) != [], "numbers go up"
@@ -164,7 +164,7 @@ def test_a_damaged_journal_is_an_error_with_its_place(journals: Journals, tmp_pa
     journal = journals.begin(began([1]), at=AT)
     journal.close()
     path = tmp_path / "rollouts" / f"{ID}.sqlite"
-    database = Database(path, Format(tables="", version=1), damaged="")
+    database = Database(path, Format(tables="", version=2), damaged="")
     with database.transaction() as connection:
         connection.execute("UPDATE events SET event = '{'")
     database.close()
