@@ -94,7 +94,7 @@ class Agent:
         self.last: RunCompletion | None = None
         # This includes causes that an earlier agent settled: a run may have restarted the agent
         # while others wait for the result.
-        self.settled: deque[TriggerOutcome] = deque(inbox.settled(), maxlen=MOST)
+        self.outcomes: deque[TriggerOutcome] = deque(inbox.settled(), maxlen=MOST)
         self._restored = RestoredSteps(obstacles.begun)
         for cause in owed:
             if cause.kind is CauseKind.ROLLOUT:
@@ -358,7 +358,7 @@ class Agent:
     def _take_out(self, outcomes: Sequence[TriggerOutcome], reasons: Mapping[str, str]) -> None:
         """Remove causes from the inbox durably, with their outcomes and reasons by cause id."""
         self._inbox.settle(reasons, outcomes, reasons=reasons)
-        self.settled.extend(outcomes)
+        self.outcomes.extend(outcomes)
         for cause_id in reasons:
             self._steps.forget(cause_id)
 

@@ -126,10 +126,10 @@ class Deliveries:
         status = await status_of(self._client, end.turn.node)
         if isinstance(status, NodeRunAnswer):
             return status
-        back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
-        if last.get("run") == end.run and back and last.get("app") == back.get("app"):
+        back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
+        if last.get("run") == end.run and back and last.get("release") == back.get("app"):
             return NodeRunAnswer(heard=True, end=replace(end, reason=""))
-        app = line(str(last.get("app") or "nothing"))
+        app = line(str(last.get("release") or "nothing"))
         reason = f"its newest run is of {app}, and not the one that was to bring it back"
         return NodeRunAnswer(heard=True, end=replace(end, fate=NodeResult.FAILED, reason=reason))
 

@@ -265,8 +265,8 @@ class FleetNodes:
         """Return the finished steps of this rollout that a presence reports."""
         if not self._names_a_step(token):
             return []
-        settled = believe(self._verifier, node, token).get("settled")
-        found = map(TriggerOutcome.from_dict, settled if isinstance(settled, list) else [])
+        outcomes = believe(self._verifier, node, token).get("outcomes")
+        found = map(TriggerOutcome.from_dict, outcomes if isinstance(outcomes, list) else [])
         return [
             self._news(NodeRun(self._steps[one.uuid], node), one)
             for one in found

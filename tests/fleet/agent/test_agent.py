@@ -140,11 +140,11 @@ async def test_a_trigger_is_on_the_disk_before_it_runs_and_until_it_is_over(
         await rig.until("run 1 changed")
         assert rig.ids() == []
         assert rig.agent.paths() == ((),)
-        assert [(one.uuid, one.run, one.outcome) for one in rig.agent.settled] == [
+        assert [(one.uuid, one.run, one.outcome) for one in rig.agent.outcomes] == [
             (number(1), "1", "changed")
         ]
     # The run may have restarted the agent, and whoever sent the trigger still waits.
-    assert Rig(directory, sender=rig.sender).agent.settled == rig.agent.settled
+    assert Rig(directory, sender=rig.sender).agent.outcomes == rig.agent.outcomes
 
 
 async def test_what_comes_during_a_run_leads_to_one_more(directory: Path) -> None:
@@ -185,7 +185,7 @@ async def test_a_run_that_did_not_start(directory: Path, fate: RequestedRunResul
         if fate is RequestedRunResult.IMPOSSIBLE:
             await rig.until("no run could be started: the reason")
             assert rig.ids() == []
-            assert rig.agent.settled[0].outcome == "dropped"
+            assert rig.agent.outcomes[0].outcome == "dropped"
         else:
             await rig.until("not now, again soon: the reason")
             assert rig.ids()

@@ -94,7 +94,7 @@ async def test_a_step_runs_alone_through_its_own_hold_and_once(site: Site) -> No
         await rig.until("run 1 changed")
         over = {"state": "over", "run": "1", "outcome": "changed", "reason": ""}
         assert site.ask() == over
-        ended = rig.agent.settled[-1]
+        ended = rig.agent.outcomes[-1]
         assert (ended.sender, ended.uuid) == (OWNER, step_uuid(OWNER, 1))
         assert rig.runner.orders.empty()
         site.holds.remove(OWNER)
@@ -226,7 +226,7 @@ async def test_a_step_that_began_never_begins_again(tmp_path: Path) -> None:
     found = third.ask()
     assert found["outcome"] == "interrupted"
     assert found["reason"] == "the agent was killed during the run"
-    assert third.rig.agent.settled[-1].outcome == "interrupted"
+    assert third.rig.agent.outcomes[-1].outcome == "interrupted"
     assert third.ask(epoch=2) == found
     assert third.rig.inbox.causes() == []
 
@@ -245,7 +245,7 @@ async def test_the_run_of_a_killed_agent_is_reported_with_its_id_and_end(tmp_pat
         again.rig.agent.recheck()
         await again.rig.until("changed: 7")
     assert again.ask() == {"state": "over", "run": "7", "outcome": "changed", "reason": ""}
-    assert again.rig.agent.settled[-1].run == "7"
+    assert again.rig.agent.outcomes[-1].run == "7"
     assert again.rig.runner.orders.empty()
 
 

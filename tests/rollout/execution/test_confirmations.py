@@ -76,7 +76,7 @@ def test_where_nothing_ran_nothing_is_asked_about(outcome: str) -> None:
 
 def test_a_run_whose_agent_was_killed_may_have_cut_the_node_off() -> None:
     ended = NodeRunEnded(turn=WELL.turn, fate=NodeResult.FAILED, outcome="interrupted")
-    told = {**status("went back"), "rollback": BACK, "last": LAST}
+    told = {**status("went back"), "rollback": BACK, "last_run": LAST}
     asked = confirm(Client(replied(told)), ended)
     assert asked.end is not None
     assert asked.end.fate is NodeResult.ROLLED_BACK
@@ -114,20 +114,20 @@ def test_a_node_that_never_begins_is_not_waited_for_without_end() -> None:
     assert found[-1].end == WELL
 
 
-LAST: dict[str, Json] = {"app": "shop/tags/r6", "run": "R3"}
+LAST: dict[str, Json] = {"release": "shop/tags/r6", "run": "R3"}
 BACK: dict[str, Json] = {"app": "shop/tags/r6"}
 
 
 @pytest.mark.parametrize(
     ("stage", "told", "fate"),
     [
-        ("went back", {"rollback": BACK, "last": LAST}, NodeResult.ROLLED_BACK),
-        ("went back", {"rollback": BACK, "last": {**LAST, "run": "R2"}}, None),
-        ("went back", {"rollback": BACK, "last": {**LAST, "app": "shop/tags/r7"}}, None),
-        ("went back", {"rollback": None, "last": LAST}, None),
+        ("went back", {"rollback": BACK, "last_run": LAST}, NodeResult.ROLLED_BACK),
+        ("went back", {"rollback": BACK, "last_run": {**LAST, "run": "R2"}}, None),
+        ("went back", {"rollback": BACK, "last_run": {**LAST, "release": "shop/tags/r7"}}, None),
+        ("went back", {"rollback": None, "last_run": LAST}, None),
         ("went back", {}, None),
-        ("could not go back", {"rollback": BACK, "last": LAST}, NodeResult.ROLLBACK_FAILED),
-        ("left", {"rollback": BACK, "last": LAST}, NodeResult.FAILED),
+        ("could not go back", {"rollback": BACK, "last_run": LAST}, NodeResult.ROLLBACK_FAILED),
+        ("left", {"rollback": BACK, "last_run": LAST}, NodeResult.FAILED),
     ],
 )
 def test_a_node_went_back_when_its_own_word_names_a_run_of_the_old_release(

@@ -175,17 +175,29 @@ WELL = NodeRunEnded(turn=BACK, fate=NodeResult.SUCCEEDED, outcome="changed", run
 @pytest.mark.parametrize(
     ("status", "well"),
     [
-        ({"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R1", "app": "shop/tags/r6"}}, True),
         (
-            {"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R2", "app": "shop/tags/r6"}},
+            {
+                "rollback": {"app": "shop/tags/r6"},
+                "last_run": {"run": "R1", "release": "shop/tags/r6"},
+            },
+            True,
+        ),
+        (
+            {
+                "rollback": {"app": "shop/tags/r6"},
+                "last_run": {"run": "R2", "release": "shop/tags/r6"},
+            },
             False,
         ),
         (
-            {"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R1", "app": "shop/tags/r7"}},
+            {
+                "rollback": {"app": "shop/tags/r6"},
+                "last_run": {"run": "R1", "release": "shop/tags/r7"},
+            },
             False,
         ),
-        ({"rollback": None, "last": {"run": "R1", "app": "shop/tags/r6"}}, False),
-        ({"rollback": None, "last": None}, False),
+        ({"rollback": None, "last_run": {"run": "R1", "release": "shop/tags/r6"}}, False),
+        ({"rollback": None, "last_run": None}, False),
         ({}, False),
     ],
 )

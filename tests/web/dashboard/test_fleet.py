@@ -25,7 +25,7 @@ def rows(site: Site) -> dict[str, str]:
 
 
 def test_a_node_that_is_gone_is_silent_and_keeps_its_last_run(site: Site) -> None:
-    site.tell(status("a", site.now(), last={"outcome": "changed"}))
+    site.tell(status("a", site.now(), last_run={"outcome": "changed"}))
     site.leave("a")
     row = site.fleet.row("a")
     assert row is not None
@@ -74,7 +74,7 @@ def test_while_the_disk_refuses_no_node_fills_the_memory(
 
 
 def test_a_fleet_that_comes_back_remembers_how_it_was(site: Site) -> None:
-    site.tell(status("a", site.now(), last={"outcome": "failed"}))
+    site.tell(status("a", site.now(), last_run={"outcome": "failed"}))
     again = Fleet(
         site.memory.rows(), as_of=site.memory.as_of(), believe=lambda *_: {}, now=site.now
     )
@@ -117,7 +117,7 @@ def test_strangers_keep_out_nobody_who_is_trusted(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_NODES", 2)
-    eve = {"state": "not trusted", "why": "nobody knows her"}
+    eve = {"state": "not trusted", "reason": "nobody knows her"}
     site.tell(*({"node": f"a{number}", **eve} for number in range(3)))
     site.tell(status("web01", site.now()), {"node": "a9", **eve})
     assert rows(site) == {"a1": "not trusted", "web01": "idle"}
@@ -128,7 +128,7 @@ def test_strangers_keep_out_nobody_who_is_trusted(
 
 
 def test_who_was_never_vouched_for_leaves_nothing(site: Site) -> None:
-    site.tell({"node": "eve", "state": "not trusted", "why": "nobody knows her"})
+    site.tell({"node": "eve", "state": "not trusted", "reason": "nobody knows her"})
     site.leave("eve")
     assert rows(site) == {}
     site.remember()
