@@ -202,7 +202,7 @@ class ReactingFleet:
         """Note what a reaction is for, and what led to it."""
         for cause in causes:
             said = node.entry(cause.path[-1])
-            asked = {change.question for change in cause.changes}
+            asked = {change.query for change in cause.changes}
             self._causes[cause.id] = {
                 "path": cause.path,
                 "led": [()] if said is None else said.paths,

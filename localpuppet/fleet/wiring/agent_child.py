@@ -80,7 +80,7 @@ def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> R
         node: The parts of the node; its settings are read again.
         order: The assignment and the action.
     """
-    assignment, deed = order.assignment, order.args.deed
+    assignment, deed = order.assignment, order.args.action
 
     def take() -> None:
         assigning = _assigning(node)

@@ -72,7 +72,7 @@ class Confirmations:
             if told.nonce:
                 args = Deploy(
                     release=self._delivery.release,
-                    deed=DeployAction.CONFIRM,
+                    action=DeployAction.CONFIRM,
                     serial=serial,
                     rollout=rollout,
                     nonce=told.nonce,

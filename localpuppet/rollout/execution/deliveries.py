@@ -95,7 +95,7 @@ class Deliveries:
         Returns:
             `None` if the node switched; otherwise the reason, or the result of its run.
         """
-        deed = DeployAction.BACK if self._is_back(turn) else DeployAction.APPLY
+        deed = DeployAction.ROLL_BACK if self._is_back(turn) else DeployAction.APPLY
         if (turn.node, deed) in self._took:
             return None
         async with self._slots:
@@ -105,7 +105,10 @@ class Deliveries:
         if not answer.ok:
             end = NodeRunEnded(turn=turn, fate=NodeResult.FAILED, reason=problem_of(answer))
             return NodeRunAnswer(heard=True, end=end)
-        if deed is DeployAction.BACK and (missing := await self._told(turn, serial)) is not None:
+        if (
+            deed is DeployAction.ROLL_BACK
+            and (missing := await self._told(turn, serial)) is not None
+        ):
             return missing
         self._took.add((turn.node, deed))
         return None

@@ -46,11 +46,11 @@ class Delivery:
         """
         return Deploy(
             release=self.release,
-            deed=deed,
+            action=deed,
             serial=serial,
             layers=self.layers,
             classes=self.classes,
-            older=self.older,
+            allow_older=self.older,
             rollout=rollout,
         )
 

@@ -71,7 +71,9 @@ class Site:
         looked: int = 0,
     ) -> Any:
         rollout = RolloutReference(id=ID, epoch=epoch, step=step, caller=ALICE)
-        return self.steps.run(by, RunOnce(noop=noop, after=after, looked=looked), rollout)
+        return self.steps.run(
+            by, RunOnce(noop=noop, awaited_entries=after, noop_step=looked), rollout
+        )
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ async def test_a_step_without_its_hold_or_beside_another_is_refused(site: Site) 
 
 async def test_a_step_relies_on_a_look_that_is_not_too_long_ago(site: Site) -> None:
     """What is not taken is not remembered; what was taken is not taken again."""
-    rig, stale = site.rig, {"accepted": False, "look_again": True}
+    rig, stale = site.rig, {"accepted": False, "repeat_noop": True}
     site.hold()
     assert site.told(1, looked=7) == stale, "there was no such look"
     async with rig.working():
@@ -256,7 +258,7 @@ async def test_a_step_waits_for_what_other_nodes_say_and_tells_what_it_left(site
     rig.missing = "db.example.com"
     assert "entry" not in site.told(after=(DB,))
     (cause,) = rig.inbox.causes()
-    assert cause.after == (DB,)
+    assert cause.awaited_entries == (DB,)
     async with rig.working():
         begun = rig.alive
         while rig.alive < begun + 3:

@@ -44,7 +44,7 @@ def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(
     end = NodeRunEnded(turn=WELL.turn, fate=fate, outcome="failed", run="R2")
     assert confirm(client, end) == NodeRunAnswer(heard=True, end=end)
     ((name, args),) = client.asked
-    assert (name, args.deed, args.nonce, args.serial) == (node(1), DeployAction.CONFIRM, NONCE, 5)
+    assert (name, args.action, args.nonce, args.serial) == (node(1), DeployAction.CONFIRM, NONCE, 5)
     assert args.rollout is not None
     assert (args.rollout.id, args.rollout.epoch) == (ID, 2)
 

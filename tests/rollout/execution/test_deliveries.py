@@ -91,7 +91,7 @@ def test_a_release_is_asked_for_until_nodes_have_it() -> None:
     staged = run_simulated(work)
     assert staged.problems == {node(3): "did not answer"}
     assert list(staged.serials) == [node(1)]
-    assert [args.deed for _, args in client.asked] == [DeployAction.STAGE] * 2
+    assert [args.action for _, args in client.asked] == [DeployAction.STAGE] * 2
     assert {(args.serial, args.rollout and args.rollout.epoch) for _, args in client.asked} == {
         (2, 2)
     }
@@ -147,7 +147,7 @@ def test_a_node_takes_it_before_its_turn_and_once(
     assert run_simulated(moved()) == expected
     if expected is None:
         assert run_simulated(moved()) is None
-        assert [args.deed for _, args in client.asked] == [DeployAction.APPLY]
+        assert [args.action for _, args in client.asked] == [DeployAction.APPLY]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_node_that_never_took_it_has_no_way_back(status: dict[str, Json], *, t
     found = run_simulated(one_group(client).move(BACK, epoch=1, serial=5))
     ended = NodeRunAnswer(heard=True, end=NodeRunEnded(turn=BACK, fate=NodeResult.NOT_REACHED))
     assert found == (None if taken else ended)
-    assert [args.deed for _, args in client.asked] == [DeployAction.BACK]
+    assert [args.action for _, args in client.asked] == [DeployAction.ROLL_BACK]
 
 
 WELL = NodeRunEnded(turn=BACK, fate=NodeResult.SUCCEEDED, outcome="changed", run="R1")

@@ -29,7 +29,7 @@ from localpuppet.fleet.agent.reactions.limits import (
 from localpuppet.fleet.agent.reactions.state import ReactionState, WatchedQuery
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.chain import Loop, next_path
-from localpuppet.fleet.triggers.change import MAX_QUESTION, AnswerChange
+from localpuppet.fleet.triggers.change import MAX_QUERY, AnswerChange
 
 # Causes of one reaction, each with its own path; the paths of more peers are not used.
 MAX_CAUSES = 32
@@ -220,7 +220,7 @@ def _why_not(one: NewAnswer, verdicts: Mapping[NodeName, _Verdict]) -> str:
 
 
 def _line(why: str, one: NewAnswer) -> str:
-    question = one_line(one.watched.question.text)[:MAX_QUESTION]
+    question = one_line(one.watched.question.text)[:MAX_QUERY]
     return f"no reaction: {why}; the next run receives the new answer to {question}"
 
 

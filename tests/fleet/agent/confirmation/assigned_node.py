@@ -181,7 +181,7 @@ class Node:
         assert told is not None
         args = Deploy(
             release=R2,
-            deed=DeployAction.CONFIRM,
+            action=DeployAction.CONFIRM,
             serial=3,
             rollout=RolloutReference(id=ID, epoch=1),
             nonce=more.pop("nonce", told["nonce"]),

@@ -62,7 +62,7 @@ def test_a_change_is_a_reaction_along_the_path_of_the_node_that_changed() -> Non
     assert (cause.kind, cause.sender, cause.path) == ("query", ME, (DB, WEB))
     assert cause.expires is None, "on hold it waits"
     assert cause.changes == (
-        AnswerChange(question=ROLE, how=ChangeKind.CHANGED, facts=("ipaddress",)),
+        AnswerChange(query=ROLE, how=ChangeKind.CHANGED, facts=("ipaddress",)),
     )
     (made_now,) = decision.state.made
     assert (made_now.at, made_now.nodes, made_now.causes) == (NOW, (WEB,), (cause.id,))

@@ -92,4 +92,4 @@ def test_a_cause_of_this_kind_needs_a_path() -> None:
     with pytest.raises(StateError):
         RunCause.from_dict({**CAUSE.to_dict(), "path": []})
     with pytest.raises(StateError):
-        RunCause.from_dict({**CAUSE.to_dict(), "changes": [{"question": "x"}]})
+        RunCause.from_dict({**CAUSE.to_dict(), "changes": [{"query": "x"}]})
