@@ -81,7 +81,7 @@ class DeploymentRunner(Protocol):
     """Executes deployments; see `agent.fork_runner`."""
 
     async def run(self, order: Deployment) -> RunCompletion:
-        """Execute a deployment and return its result, with fate `OVER` if it succeeded."""
+        """Execute a deployment and return its result, with result `OVER` if it succeeded."""
         ...
 
 
@@ -154,8 +154,8 @@ class Deployments:
                 self._check_holds(wanted)  # holds may have changed while it waited
                 end = await self._run(wanted)
             except LocalpuppetError as error:
-                end = RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason=str(error))
-            if end.fate is RequestedRunResult.OVER:
+                end = RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+            if end.result is RequestedRunResult.OVER:
                 self._log.info(f"done: {what}", kind=LineKind.REQUEST)
                 if args.action is not DeployAction.STAGE and args.rollout is None:
                     self._agent.request_run(CauseKind.REQUEST, sender=wanted.caller)
@@ -164,14 +164,14 @@ class Deployments:
         self._agent.recheck()
         return (
             ""
-            if end.fate is RequestedRunResult.OVER
+            if end.result is RequestedRunResult.OVER
             else end.reason or "the deployment was refused"
         )
 
     async def _run(self, wanted: Deployment) -> RunCompletion:
         end = await self._runner.run(wanted)
         for _ in range(BUSY_TRIES):
-            if end.fate is not RequestedRunResult.BUSY:
+            if end.result is not RequestedRunResult.BUSY:
                 break
             await asyncio.sleep(self._busy_again)
             end = await self._runner.run(wanted)

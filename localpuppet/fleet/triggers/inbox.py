@@ -31,7 +31,7 @@ _TABLES = f"""
 CREATE TABLE IF NOT EXISTS causes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL
 ) STRICT;
-CREATE TABLE IF NOT EXISTS settled (
+CREATE TABLE IF NOT EXISTS outcomes (
     number INTEGER PRIMARY KEY, outcome TEXT NOT NULL
 ) STRICT;
 {TABLES}
@@ -183,19 +183,20 @@ class Inbox:
                 "DELETE FROM causes WHERE id = ?", [(identifier,) for identifier in identifiers]
             )
             connection.executemany(
-                "INSERT INTO settled (outcome) VALUES (?)",
+                "INSERT INTO outcomes (outcome) VALUES (?)",
                 [(json.dumps(outcome.to_dict()),) for outcome in outcomes],
             )
             for outcome in outcomes:
                 step_table.end(connection, outcome, reasons or {}, now=now)
             connection.execute(
-                "DELETE FROM settled WHERE number <= (SELECT max(number) FROM settled) - ?", (MOST,)
+                "DELETE FROM outcomes WHERE number <= (SELECT max(number) FROM outcomes) - ?",
+                (MOST,),
             )
 
-    def settled(self) -> list[TriggerOutcome]:
+    def outcomes(self) -> list[TriggerOutcome]:
         """Return the outcomes of the last `MOST` causes, the oldest first."""
         with self._database.use() as connection:
-            rows = connection.execute("SELECT outcome FROM settled ORDER BY number").fetchall()
+            rows = connection.execute("SELECT outcome FROM outcomes ORDER BY number").fetchall()
         try:
             read = [TriggerOutcome.from_dict(loads(text)) for (text,) in rows]
         except ValueError as error:

@@ -25,7 +25,7 @@ from tests.doubles.identities import Person, person, verifier
 from tests.doubles.ports import FakeClock, FakeLog
 
 B = NodeName.parse("b.example.com")
-OVER = RunCompletion(fate=RequestedRunResult.OVER, run="1", outcome="changed")
+OVER = RunCompletion(result=RequestedRunResult.OVER, run="1", outcome="changed")
 
 
 def number(index: int) -> str:
@@ -181,7 +181,7 @@ async def test_a_run_that_did_not_start(directory: Path, fate: RequestedRunResul
     async with rig.working():
         rig.agent.receive_triggers([rig.token(1)])
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(RunCompletion(fate=fate, reason="the reason"))
+        rig.runner.ends.put_nowait(RunCompletion(result=fate, reason="the reason"))
         if fate is RequestedRunResult.IMPOSSIBLE:
             await rig.until("no run could be started: the reason")
             assert rig.ids() == []
@@ -240,7 +240,7 @@ async def test_many_drops_of_one_reason_share_a_line(directory: Path) -> None:
         rig.agent.receive_triggers([rig.token(index) for index in range(MANY + 1)])
         await rig.runner.orders.get()
         rig.runner.ends.put_nowait(
-            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="broken input")
+            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="broken input")
         )
         await rig.until(f"dropped {MANY + 1} causes: no run could be started: broken input")
         warned = [line for kind, line in rig.log.lines if kind == "warning"]

@@ -23,7 +23,7 @@ ID = RolloutId("20261122T110000Z-0a1b")
 OWNER = rollout_owner("choria=alice", ID)
 R2 = Deploy(release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=3)
 OURS = replace(R2, rollout=RolloutReference(id=ID, epoch=1))
-OVER = RunCompletion(fate=RequestedRunResult.OVER)
+OVER = RunCompletion(result=RequestedRunResult.OVER)
 
 
 class FakeDeploying:
@@ -94,7 +94,7 @@ async def test_it_is_done_once_and_told_when_asked_again_and_a_run_follows(site:
 async def test_why_it_is_refused_is_told_once_and_asked_again_it_is_tried_again(site: Site) -> None:
     for _ in range(2):
         site.runner.ends.put_nowait(
-            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="no such class")
+            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="no such class")
         )
         assert await site.until_told() == "no such class"
     assert len(site.runner.orders) == 2
@@ -102,7 +102,7 @@ async def test_why_it_is_refused_is_told_once_and_asked_again_it_is_tried_again(
 
 
 async def test_a_store_that_is_locked_is_waited_for(site: Site) -> None:
-    for end in (RunCompletion(fate=RequestedRunResult.BUSY, reason="gc"), OVER):
+    for end in (RunCompletion(result=RequestedRunResult.BUSY, reason="gc"), OVER):
         site.runner.ends.put_nowait(end)
     assert await site.until_told() == DONE
 

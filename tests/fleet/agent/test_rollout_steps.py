@@ -198,13 +198,13 @@ async def test_a_node_that_is_busy_takes_the_step_later(site: Site) -> None:
     async with rig.working():
         site.ask()
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(RunCompletion(fate=RequestedRunResult.BUSY, reason="busy"))
+        rig.runner.ends.put_nowait(RunCompletion(result=RequestedRunResult.BUSY, reason="busy"))
         await rig.until("not now")
         assert site.ask()["state"] == "waiting"
         rig.clock.advance(2)
         await rig.runner.orders.get()
         rig.runner.ends.put_nowait(
-            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="no input")
+            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="no input")
         )
         await rig.until("no run for a step of")
         found = site.ask()
@@ -240,10 +240,10 @@ async def test_the_run_of_a_killed_agent_is_reported_with_its_id_and_end(tmp_pat
     site.ask()
     site.rig.inbox.set_began(f"{OWNER}/{step_uuid(OWNER, 1)}", began=True)
     site.rig.inbox.close()
-    again = Site(tmp_path, site, begun=RunCompletion(fate=RequestedRunResult.BUSY, run="7"))
+    again = Site(tmp_path, site, begun=RunCompletion(result=RequestedRunResult.BUSY, run="7"))
     assert again.ask()["state"] == "running"
     async with again.rig.working():
-        again.rig.begun = RunCompletion(fate=RequestedRunResult.OVER, run="7", outcome="changed")
+        again.rig.begun = RunCompletion(result=RequestedRunResult.OVER, run="7", outcome="changed")
         again.rig.agent.recheck()
         await again.rig.until("changed: 7")
     assert again.ask() == {"state": "over", "run": "7", "outcome": "changed", "reason": ""}

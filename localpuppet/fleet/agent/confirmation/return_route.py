@@ -101,9 +101,9 @@ class ReturnRoute:
         if assignment is None:
             return found, LOOK
         end = await self._retreating.put_in_force(found, assignment)
-        if end.fate is RequestedRunResult.BUSY:
+        if end.result is RequestedRunResult.BUSY:
             return found, BUSY_AGAIN
-        if end.fate is not RequestedRunResult.OVER:
+        if end.result is not RequestedRunResult.OVER:
             return self._after(replace(found, tries=found.tries + 1), end.reason), 0.0
         begun = bool(found.tries) and not self._due  # an earlier agent began to wait
         pause = pause_after(found.tries) if begun else None

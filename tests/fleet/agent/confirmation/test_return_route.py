@@ -99,7 +99,9 @@ async def test_a_node_that_keeps_the_record_of_one_run_counts_all(rolled: Node) 
 
 
 async def test_what_cannot_be_put_in_force_is_tried_again_and_told(rolled: Node) -> None:
-    rolled.end = RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="no space left on device")
+    rolled.end = RunCompletion(
+        result=RequestedRunResult.IMPOSSIBLE, reason="no space left on device"
+    )
     await cut_off(rolled)
     assert await rolled.look(15) is Stage.GOING_BACK
     assert f"no space left on device, try 2 of {TRIES} in 30s" in why(rolled)
@@ -112,10 +114,12 @@ async def test_what_cannot_be_put_in_force_is_tried_again_and_told(rolled: Node)
 
 
 async def test_what_can_be_put_in_force_at_last_is_run(rolled: Node) -> None:
-    rolled.end = RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="no space left on device")
+    rolled.end = RunCompletion(
+        result=RequestedRunResult.IMPOSSIBLE, reason="no space left on device"
+    )
     await cut_off(rolled)
     assert rolled.rig.ids() == []
-    rolled.end = RunCompletion(fate=RequestedRunResult.OVER)
+    rolled.end = RunCompletion(result=RequestedRunResult.OVER)
     await rolled.look(60)
     assert len(rolled.rig.ids()) == 1
     rolled.ran(R1, serial=0)

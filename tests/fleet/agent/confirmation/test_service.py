@@ -169,9 +169,9 @@ async def test_its_run_goes_through_the_hold_of_its_rollout(rolled: Node) -> Non
 async def test_a_store_that_is_locked_is_waited_for(by_hand: Node) -> None:
     by_hand.network.answers = by_hand.network.up = False
     by_hand.ran()
-    by_hand.end = RunCompletion(fate=RequestedRunResult.BUSY, reason="gc")
+    by_hand.end = RunCompletion(result=RequestedRunResult.BUSY, reason="gc")
     assert await by_hand.look(WITHIN + 30) is Stage.GOING_BACK
-    by_hand.end = RunCompletion(fate=RequestedRunResult.OVER)
+    by_hand.end = RunCompletion(result=RequestedRunResult.OVER)
     await by_hand.look(5)
     assert by_hand.rig.agent.waiting is not None
 

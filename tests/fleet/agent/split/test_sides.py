@@ -192,7 +192,7 @@ def test_the_service_manager_may_make_the_socket(split: Split) -> None:
         with socket.socket(socket.AF_UNIX) as early:
             early.settimeout(PATIENCE)
             early.connect(str(split.run_socket))
-            early.sendall(b'{"do":"hello"}\n')
+            early.sendall(b'{"verb":"hello"}\n')
             command = " ".join((*COMMAND, "agent", "--side", "run"))
             script = f"exec 3<&{given.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec {command}"
             service = split.start("/bin/bash", "-c", script, pass_fds=[given.fileno()])
