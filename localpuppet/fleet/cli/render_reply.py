@@ -122,8 +122,8 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
 
 def confirmation_line(told: Mapping[str, Any]) -> str:
     """Return the state of a deployed release's confirmation, as a node reports it."""
-    why = f" ({told['why']})" if told["why"] else ""
-    return f"{told['release']} {told['stage']}{why}"
+    reason = f" ({told['reason']})" if told["reason"] else ""
+    return f"{told['release']} {told['stage']}{reason}"
 
 
 def _left(holds: list[Mapping[str, Any]]) -> str:

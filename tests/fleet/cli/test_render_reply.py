@@ -51,7 +51,7 @@ def test_a_node_that_was_given_its_release_says_by_whom() -> None:
 
 
 def test_a_node_says_where_the_confirmation_of_its_release_is() -> None:
-    waits = {"release": "web/tags/r3", "stage": "pending", "why": "the bus does not serve"}
+    waits = {"release": "web/tags/r3", "stage": "pending", "reason": "the bus does not serve"}
     _, lines = told("status", {**STATE, "confirmation": waits}, NOW)
     assert "Confirmation" in lines
     assert "web/tags/r3 pending (the bus does not serve)" in lines
