@@ -46,7 +46,7 @@ def times(at: Store, directory: Path, rounds: int) -> dict[str, list[float]]:
         form: Node(
             directory,
             name,
-            {**at.settings, "agent": {"every": False, "warm": form == "warm"}},
+            {**at.settings, "agent": {"run_interval": False, "warm": form == "warm"}},
             site=f"seen {{ '{directory / name / 'seen'}': when => now }}",
         )
         for form, name in NAMES.items()

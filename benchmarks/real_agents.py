@@ -112,7 +112,7 @@ class Node:
         script = make_script(self.root)
         settings = {
             "node": name,
-            "agent": {"every": False},
+            "agent": {"run_interval": False},
             "puppet": {"command": str(script), "confdir": "puppet/conf", "vardir": "puppet/var"},
             **bus,
         }

@@ -97,7 +97,7 @@ class SimulatedNode:
             "node": str(self.me),
             "at": show_time(CLOCK.now()),
             "state": "idle",
-            "settled": [one.to_dict() for one in self._settled],
+            "outcomes": [one.to_dict() for one in self._settled],
         }
         return self._signer.sign(json.dumps(told).encode(), MessageKind.PRESENCE)
 

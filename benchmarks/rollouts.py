@@ -90,7 +90,7 @@ def real(engine: str, directory: Path, rounds: int) -> Iterator[float]:
             Node(
                 directory,
                 f"node{number}.example.com",
-                {**at.settings, "agent": {"every": False, "warm": True}},
+                {**at.settings, "agent": {"run_interval": False, "warm": True}},
                 site="",
             )
             for number in range(4)

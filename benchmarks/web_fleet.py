@@ -67,10 +67,10 @@ class Told:
         """Have a node say how it is; one in ten failed, by one of twenty failure causes."""
         node = self.nodes[number]
         fault = {"error": f"Could not find {number % 20}", "resource": "", "place": "init.pp:3"}
-        failed = {"outcome": "failed", "category": "no_report", "fault": fault}
+        failed = {"outcome": "failed", "category": "no_report", "failure_cause": fault}
         ended = time.time() - EVERY * (number / len(self.nodes))
         last = {} if number % 10 else failed
-        said = {**status(node, ended, last=last, release="ab" * 32), **more}
+        said = {**status(node, ended, last_run=last, release_digest="ab" * 32), **more}
         token = self._signed(node, json.dumps(said).encode(), MessageKind.PRESENCE)
         await announce(self._kv, NodeName.parse(node), token, ttl=TTL)
 

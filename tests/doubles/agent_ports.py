@@ -47,6 +47,6 @@ class FakeRunner:
         self.ended_by_us += 1
         if self.on:
             end = RunCompletion(
-                fate=RequestedRunResult.OVER, outcome="interrupted", reason="it was asked to end"
+                result=RequestedRunResult.OVER, outcome="interrupted", reason="it was asked to end"
             )
             self.ends.put_nowait(end)

@@ -189,7 +189,7 @@ def test_the_agents_class_installs_configuration_and_units(bench: Bench) -> None
     units = bench.directory / "units"
     done = bench.apply(agent_class(bench), "--show_diff")
     assert done.code == 2, done.text
-    assert json.loads(config.read_text()) == {"bus": "sqlite", "agent": {"every": "30m"}}
+    assert json.loads(config.read_text()) == {"bus": "sqlite", "agent": {"run_interval": "30m"}}
     assert config.stat().st_mode & 0o777 == 0o600
     unit = units / "localpuppet-agent.service"
     assert unit.read_text() == "[Unit]\n# units localpuppet-agent.service\n"
@@ -202,7 +202,7 @@ def test_the_agents_class_installs_configuration_and_units(bench: Bench) -> None
             "group => 'root'",
             "node => 'Web01.Example.com'",
             "run_cmd => 'puppet agent --test'",
-            "every => false",
+            "run_interval => false",
             "bus => nats",
             "buses => { nats => { servers => ['nats://n'], ca => undef,"
             ' user => Sensitive("s3cret\\u2028\\n: x") } }',
@@ -218,7 +218,7 @@ def test_the_agents_class_installs_configuration_and_units(bench: Bench) -> None
         "node": "web01.example.com",
         "bus": "nats",
         "buses": {"nats": {"servers": ["nats://n"], "user": "s3cret\u2028\n: x"}},
-        "agent": {"every": False, "run_cmd": "puppet agent --test"},
+        "agent": {"run_interval": False, "run_cmd": "puppet agent --test"},
     }
     assert sorted(path.name for path in units.iterdir()) == [
         "localpuppet-agent-net.service",
@@ -318,7 +318,7 @@ def test_the_watchers_class_is_the_agent_on_etcd(bench: Bench) -> None:
         "bus": "etcd",
         "buses": {"etcd": {"servers": ["http://127.0.0.1:2379"]}},
         "agent": {
-            "every": "30m",
+            "run_interval": "30m",
             "run_cmd": "puppet apply manifest.pp",
             "keyprefix": "/other",
         },

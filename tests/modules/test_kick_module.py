@@ -21,10 +21,10 @@ def noted(bench: Bench) -> list[dict[str, object]]:
 def test_a_refreshed_kick_is_sent_and_no_other_and_all_are_noted(bench: Bench) -> None:
     def answer(question: Question) -> Answer:
         if question["name"] == "nobody":
-            return {"ok": True, "receivers": [], "held": False, "sent": [], "dropped": []}
+            return {"ok": True, "receivers": [], "deferred": False, "sent": [], "dropped": []}
         drop = {"node": "lb02", "reason": "its name is in\nthe path"}
         to = ["lb01", "lb02"]
-        return {"ok": True, "receivers": to, "held": True, "sent": to[:1], "dropped": [drop]}
+        return {"ok": True, "receivers": to, "deferred": True, "sent": to[:1], "dropped": [drop]}
 
     agent = bench.listen(answer)
     done = bench.apply(

@@ -47,7 +47,7 @@ def test_a_changed_form_or_setting_waits_for_the_puppet_that_brings_it(
 ) -> None:
     start(machine, before, GATE)
     machine.run("mkfifo", "/run/gate")
-    machine.agent_class(GATE, split=after == "split", every="20m")
+    machine.agent_class(GATE, split=after == "split", run_interval="20m")
     waiting = machine.start_peer("trigger", ME, "--wait", "--timeout", "90s")
     runs_puppet = RUNS_PUPPET[before]
     machine.until(lambda: machine.active(runs_puppet) == ["deactivating"])

@@ -26,7 +26,7 @@ def agree(question: Question) -> Answer:
         "leader": {"holder": "web01.example.com", "mine": True},
         "lock": {"revision": 7},
         "unlock": {},
-        "kick": {"receivers": ["lb01"], "sent": ["lb01"], "dropped": [], "held": True},
+        "kick": {"receivers": ["lb01"], "sent": ["lb01"], "dropped": [], "deferred": True},
         "query": {"answer": [], "warnings": []},
     }
     return {"ok": True, **answers[question["verb"]]}

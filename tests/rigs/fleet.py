@@ -89,7 +89,7 @@ class Fleet:
             (root / "var" / "cache").mkdir(parents=True, mode=0o700)
             node.write("var/cache/puppet.json", self.probe.replace("@ROOT@", str(root)), 0o600)
             (root / "puppet" / "var" / "state").mkdir(parents=True)
-        agent = {"every": False, **({} if puppet else {"run_cmd": RUN_COMMAND})}
+        agent = {"run_interval": False, **({} if puppet else {"run_cmd": RUN_COMMAND})}
         node.settings(
             node=str(member.name),
             socket=str(self.sockets / name),

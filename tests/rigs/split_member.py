@@ -160,7 +160,7 @@ def _member(root: Path, bus: Bus, puppet_probe: str) -> Node:
     node.settings(
         node=f"{root.name}.example.com",
         **bus.settings,
-        agent={"every": False, "network": {"user": NETWORK.pw_name}},
+        agent={"run_interval": False, "network": {"user": NETWORK.pw_name}},
     )
     root.chmod(0o755)
     return node

@@ -281,7 +281,7 @@ def acquaint(machine: Machine) -> None:
     peer = {"node": OTHER, **BUS}
     machine.write(f"{PEER}/localpuppet.yaml", json.dumps(peer))
     # Without the timer: twice an hour a node's own second comes, and a test may be on by then.
-    own = {**peer, "node": ME, "agent": {"every": False}}
+    own = {**peer, "node": ME, "agent": {"run_interval": False}}
     machine.write("/etc/puppet/localpuppet.yaml", json.dumps(own))
     script = """
         set -eu

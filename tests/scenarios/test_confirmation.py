@@ -101,8 +101,8 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     b.kill()
     assert before["stage"] == "pending"
     apart.starts()
-    b.wait_log("app/tags/r2: no connection to the bus for 4.0s; going back")
-    b.wait_log(r"app/tags/r2: went back")
+    b.wait_log("app/tags/r2: no connection to the bus for 4.0s; rolling back")
+    b.wait_log(r"app/tags/r2: rolled back")
     assert apart.asked.exists()
     assert apart.confirmation()["nonce"] == before["nonce"]
     rolled = a.node.finish(rolling)
@@ -111,9 +111,9 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     assert "went back by itself to app/tags/r1: no connection to the bus for 4.0s" in told["reason"]
     status = b.run("status", "--json").json
     assert (status["run"]["app"], status["rollback"]["wanted"]) == ("app/tags/r1", "app/tags/r2")
-    assert status["confirmation"]["stage"] == "went back"
+    assert status["confirmation"]["stage"] == "rolled back"
     cut = b.run("why", before["run"]).out
-    assert "app/tags/r2: went back (no connection to the bus for 4.0s)" in cut
+    assert "app/tags/r2: rolled back (no connection to the bus for 4.0s)" in cut
     assert status["rollback"]["user"] == "this node: no connection to the bus for 4.0s"
     assert _holds(b) == []
 
@@ -130,4 +130,4 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     server.start()
     b.wait_log("app/tags/r3: confirmed")
     assert _holds(b) == []
-    assert b.log.count("going back") == 1
+    assert b.log.count("rolling back") == 1

@@ -12,7 +12,7 @@ from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 
-GOOD: dict[str, Any] = {"schema": 1, "state": "idle", "waiting": 0, "holds": [], "last": None}
+GOOD: dict[str, Any] = {"schema": 1, "state": "idle", "waiting": 0, "holds": [], "last_run": None}
 ESCAPE = "\x1b]0;owned\x07\nweb99.example.com  idle"
 
 
@@ -31,10 +31,10 @@ def announce(fleet: Fleet, member: Member, said: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        {"last": "yesterday"},
-        {"last": {"finished_at": "yesterday"}},
-        {"last": {"finished_at": "2026-01-01T00:00:00"}},
-        {"last": {"outcome": ["changed"]}},
+        {"last_run": "yesterday"},
+        {"last_run": {"finished_at": "yesterday"}},
+        {"last_run": {"finished_at": "2026-01-01T00:00:00"}},
+        {"last_run": {"outcome": ["changed"]}},
         {"holds": {"reason": "x"}},
         {"holds": ["x"]},
         {"holds": [{"reason": 1}]},
@@ -62,8 +62,8 @@ def test_a_presence_of_another_form_hides_nobody(fleet: Fleet, odd: dict[str, An
         {"state": ESCAPE},
         {"state": "applying", "cause": ESCAPE},
         {"holds": [{"reason": ESCAPE}]},
-        {"last": {"outcome": ESCAPE}},
-        {"last": {"app": ESCAPE}},
+        {"last_run": {"outcome": ESCAPE}},
+        {"last_run": {"release": ESCAPE}},
     ],
     ids=["state", "cause", "hold", "outcome", "release"],
 )

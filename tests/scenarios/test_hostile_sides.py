@@ -37,7 +37,7 @@ def descriptors(pid: int) -> int:
 
 def answers(split: Split) -> bool:
     try:
-        return bool(split.ask(b'{"do": "hello"}\n')["node"] == "a.example.com")
+        return bool(split.ask(b'{"verb": "hello"}\n')["node"] == "a.example.com")
     except (ConnectionError, ValueError):  # sent away: there are too many
         return False
 

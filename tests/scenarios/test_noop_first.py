@@ -103,4 +103,6 @@ def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
     assert difference["approved_by"].startswith("choria=db.example.com on ")
     assert ended["approval"] == {"rollout": report["id"], "digest": report["digest"]}
     (run,) = ended["groups"][1]["runs"]
-    assert web.run("why", run["run"], "--json").json["request"]["causes"]["causes"][0]["after"]
+    assert web.run("why", run["run"], "--json").json["request"]["causes"]["causes"][0][
+        "awaited_entries"
+    ]

@@ -70,7 +70,10 @@ class Site:
                 node=WEB01 if name == ALICE else name,
                 bus=wire.engine,
                 buses={wire.engine: wire.settings(name)},
-                agent={"every": False, "run_cmd": ["/bin/sh", "-c", f"echo x >> {node.root}/ran"]},
+                agent={
+                    "run_interval": False,
+                    "run_cmd": ["/bin/sh", "-c", f"echo x >> {node.root}/ran"],
+                },
                 **({"identity": {"name": ALICE}} if name == ALICE else {}),
             )
             node.write("policies/puppet.policy", POLICY)

@@ -177,8 +177,8 @@ async def test_leases(wire: Wire) -> None:
 async def test_words_to_a_rollout_are_heard_by_whom_they_are_for(wire: Wire) -> None:
     """Said on one machine of Alice's, heard and answered on another."""
     async with store(wire, ALICE) as there, store(wire, ALICE) as here:
-        place = layout.words_of(ALICE, ALICE) + "20261122T110000Z-0a1b/1"
-        async with aclosing(there.watch(layout.words_to(ALICE), parts=True)) as changes:
+        place = layout.commands_of(ALICE, ALICE) + "20261122T110000Z-0a1b/1"
+        async with aclosing(there.watch(layout.commands_to(ALICE), parts=True)) as changes:
             await anext(changes)
             await here.put(place, b"stop", ttl=3600.0)
             heard = key_value.entries(await anext(changes))
@@ -211,9 +211,9 @@ REFUSED = [
     (WEB01, "write", f"{TRIGGERS}/{LB01}/{WEB02}"),
     (WEB01, "write", f"{TRIGGERS}/{LB01}/{ALICE}"),
     # words to another's rollout, or in another's name; its head
-    (WEB01, "write", f"/localpuppet/words/{ALICE}/{WEB01}/x/1"),
-    (WEB01, "write", f"/localpuppet/words/{ALICE}/{ALICE}/x/1"),
-    (WEB01, "watch", f"/localpuppet/words/{ALICE}/"),
+    (WEB01, "write", f"/localpuppet/commands/{ALICE}/{WEB01}/x/1"),
+    (WEB01, "write", f"/localpuppet/commands/{ALICE}/{ALICE}/x/1"),
+    (WEB01, "watch", f"/localpuppet/commands/{ALICE}/"),
     (WEB01, "write", f"/localpuppet/rollouts/{ALICE}/x"),
     # requests to others, or in another's name, or without being allowed to ask at all
     (WEB01, "read", f"/localpuppet/requests/{WEB02}/{ALICE}/1"),

@@ -19,7 +19,7 @@ def forgets_what_had_its_run(plant: Plant) -> None:
     dealt_with = WatchedQuery.dealt_with
 
     def forgetful(self: WatchedQuery, told: Any, *, tried: bool) -> WatchedQuery:
-        return replace(dealt_with(self, told, tried=tried), had=())
+        return replace(dealt_with(self, told, tried=tried), answered_digests=())
 
     plant.setattr(WatchedQuery, "dealt_with", forgetful)
 
@@ -81,7 +81,7 @@ def takes_today_for_what_a_run_was_told(plant: Plant) -> None:
     asked: list[Callable[[str], Any]] = []
 
     def _today(one: Any) -> Any:
-        return replace(one, told=asked[-1](one.key))
+        return replace(one, answer=asked[-1](one.key))
 
     catch_up = Reactor.catch_up
 
@@ -98,8 +98,8 @@ def forgets_over_a_restart(plant: Plant) -> None:
     to_dict = ReactionState.to_dict
 
     def less(self: ReactionState) -> dict[str, Any]:
-        bare = tuple(replace(one, had=()) for one in self.watched)
-        return to_dict(replace(self, watched=bare))
+        bare = tuple(replace(one, answered_digests=()) for one in self.queries)
+        return to_dict(replace(self, queries=bare))
 
     plant.setattr(ReactionState, "to_dict", less)
 

@@ -124,7 +124,7 @@ class Node:
     def answers(self) -> tuple[Dependency, ...]:
         """Return what a run would be told now."""
         return tuple(
-            Dependency(source="query", key=key, text=one.text, told=self.ask(key))
+            Dependency(source="query", key=key, text=one.text, answer=self.ask(key))
             for one in self.questions
             for key in [json.dumps([one.function, *one.arguments])]
         )
@@ -133,7 +133,7 @@ class Node:
         """Yield the questions of the last good run, each with the answer today."""
         good = [run for run in self.runs if run.good]
         for one in good[-1].told if good else ():
-            yield replace(one, told=self.ask(one.key))
+            yield replace(one, answer=self.ask(one.key))
 
     def load(self) -> ReactionState:
         return ReactionState.from_dict(json.loads(self.disk)) if self.disk else ReactionState()
@@ -202,12 +202,12 @@ class ReactingFleet:
         """Note what a reaction is for, and what led to it."""
         for cause in causes:
             said = node.entry(cause.path[-1])
-            asked = {change.question for change in cause.changes}
+            asked = {change.query for change in cause.changes}
             self._causes[cause.id] = {
                 "path": cause.path,
                 "led": [()] if said is None else said.paths,
                 "answers": {
-                    one.key: one.told.digest for one in node.watched() if one.text in asked
+                    one.key: one.answer.digest for one in node.watched() if one.text in asked
                 },
             }
 
@@ -265,9 +265,9 @@ class ReactingFleet:
         """Note which answers are others now."""
         for one in node.watched():
             place = (node.me, one.key)
-            if self._answered.get(place) != one.told.digest:
-                self._answered[place] = one.told.digest
-                self.say(node, "changed", question=one.key, digest=one.told.digest)
+            if self._answered.get(place) != one.answer.digest:
+                self._answered[place] = one.answer.digest
+                self.say(node, "changed", question=one.key, digest=one.answer.digest)
 
     # What a node does.
 
@@ -301,7 +301,7 @@ class ReactingFleet:
         if run is not None and not run.compiled:
             run.compiled, run.told = True, node.answers()
             for one in run.told:
-                self.say(node, "told", run=run.id, question=one.key, digest=one.told.digest)
+                self.say(node, "told", run=run.id, question=one.key, digest=one.answer.digest)
 
     def end(self, node: Node) -> None:
         """The run that is on ends; it is good if its catalog is."""
@@ -312,7 +312,7 @@ class ReactingFleet:
         self.say(node, "ended", run=run.id, good=run.good)
         if run.good:
             self._publish(node, run)
-            self._answered.update({(node.me, one.key): one.told.digest for one in run.told})
+            self._answered.update({(node.me, one.key): one.answer.digest for one in run.told})
             self._look_at(node)
 
     def acknowledge(self, node: Node) -> None:
@@ -323,7 +323,7 @@ class ReactingFleet:
             node.inbox.pop(one, None)
 
     def _publish(self, node: Node, run: Run) -> None:
-        said = json.dumps([one.told.digest for one in run.told]) if node.feeds_back else ""
+        said = json.dumps([one.answer.digest for one in run.told]) if node.feeds_back else ""
         new = entry(
             node.me,
             at=self.time,

@@ -94,7 +94,7 @@ class Agent:
         self.last: RunCompletion | None = None
         # This includes causes that an earlier agent settled: a run may have restarted the agent
         # while others wait for the result.
-        self.settled: deque[TriggerOutcome] = deque(inbox.settled(), maxlen=MOST)
+        self.outcomes: deque[TriggerOutcome] = deque(inbox.outcomes(), maxlen=MOST)
         self._restored = RestoredSteps(obstacles.begun)
         for cause in owed:
             if cause.kind is CauseKind.ROLLOUT:
@@ -309,12 +309,12 @@ class Agent:
 
     def _settle(self, end: RunCompletion) -> None:
         batch = self.running
-        if end.fate is RequestedRunResult.BUSY:
+        if end.result is RequestedRunResult.BUSY:
             say = self._log.debug if self._blocked else self._log.info
             say(f"not now, again soon: {end.reason}", kind=LineKind.RUN)
             self._put_back(batch)
             self._again_at = self._clock.monotonic() + AGAIN
-        elif end.fate is RequestedRunResult.IMPOSSIBLE:
+        elif end.result is RequestedRunResult.IMPOSSIBLE:
             self._log.warning(f"no run for {batch}: {end.reason}", kind=LineKind.RUN)
             self._drop(self._coalescer.give_up(end.reason))
         else:
@@ -327,7 +327,7 @@ class Agent:
             self._log.info(
                 f"run {end.run or '(no record)'} {end.outcome}{reason}", kind=LineKind.RUN
             )
-        self._blocked = end.fate is RequestedRunResult.BUSY
+        self._blocked = end.result is RequestedRunResult.BUSY
         self.last = self.last if self._blocked else end
         self._tell()
 
@@ -358,7 +358,7 @@ class Agent:
     def _take_out(self, outcomes: Sequence[TriggerOutcome], reasons: Mapping[str, str]) -> None:
         """Remove causes from the inbox durably, with their outcomes and reasons by cause id."""
         self._inbox.settle(reasons, outcomes, reasons=reasons)
-        self.settled.extend(outcomes)
+        self.outcomes.extend(outcomes)
         for cause_id in reasons:
             self._steps.forget(cause_id)
 

@@ -46,7 +46,7 @@ class CommandRunner:
         lock = Flock.take(self._lock)
         if lock is None:
             return RunCompletion(
-                fate=RequestedRunResult.BUSY,
+                result=RequestedRunResult.BUSY,
                 reason="the command of an earlier agent is still running",
             )
         try:
@@ -70,9 +70,9 @@ class CommandRunner:
         lock.release()  # not on cancellation: the command keeps running and has the lock
         if not in_time:
             reason = f"did not end within {self._timeout:g} s"
-            return RunCompletion(fate=RequestedRunResult.OVER, outcome="timed_out", reason=reason)
+            return RunCompletion(result=RequestedRunResult.OVER, outcome="timed_out", reason=reason)
         return RunCompletion(
-            fate=RequestedRunResult.OVER,
+            result=RequestedRunResult.OVER,
             outcome="ended" if code == 0 else "failed",
             reason=f"exit code {code}",
         )

@@ -23,7 +23,7 @@ class CompilingRunner(Protocol):
     """Compiles catalogs; see `agent.fork_runner`."""
 
     async def run(self, order: Compile) -> RunCompletion:
-        """Compile the catalogs and return the differences in `told`, with fate `OVER`."""
+        """Compile the catalogs and return the differences in `details`, with result `OVER`."""
         ...
 
 
@@ -53,7 +53,7 @@ class CompilationJobs:
     async def _do(self, args: Compile) -> Mapping[str, Json] | str:
         async with self._one:
             end = await self._runner.run(args)
-        if end.fate is not RequestedRunResult.OVER:
+        if end.result is not RequestedRunResult.OVER:
             self._log.warning(f"not compiled: {args.release}", kind=LineKind.REQUEST)
             return end.reason or "the catalog was not compiled"
-        return {"state": "done", **end.told}
+        return {"state": "done", **end.details}

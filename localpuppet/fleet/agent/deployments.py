@@ -67,7 +67,7 @@ class Deployment:
             layers=args.layers,
             classes=args.classes,
             rollout="" if args.rollout is None else str(args.rollout.id),
-            older=args.older,
+            allow_older=args.allow_older,
         )
 
     @property
@@ -81,7 +81,7 @@ class DeploymentRunner(Protocol):
     """Executes deployments; see `agent.fork_runner`."""
 
     async def run(self, order: Deployment) -> RunCompletion:
-        """Execute a deployment and return its result, with fate `OVER` if it succeeded."""
+        """Execute a deployment and return its result, with result `OVER` if it succeeded."""
         ...
 
 
@@ -135,7 +135,7 @@ class Deployments:
 
     def _check_holds(self, wanted: Deployment) -> None:
         """Reject a change of the release if another rollout holds the node."""
-        if wanted.args.deed is DeployAction.STAGE:
+        if wanted.args.action is DeployAction.STAGE:
             return
         holds = self._holds().active()
         owner = wanted.owner
@@ -148,30 +148,30 @@ class Deployments:
     async def _do(self, wanted: Deployment) -> str:
         """Execute a deployment and return the error, empty if it succeeded."""
         args = wanted.args
-        what = f"{args.deed} {args.release} for {wanted.owner or wanted.caller}"
+        what = f"{args.action} {args.release} for {wanted.owner or wanted.caller}"
         async with self._one:
             try:
                 self._check_holds(wanted)  # holds may have changed while it waited
                 end = await self._run(wanted)
             except LocalpuppetError as error:
-                end = RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason=str(error))
-            if end.fate is RequestedRunResult.OVER:
+                end = RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+            if end.result is RequestedRunResult.OVER:
                 self._log.info(f"done: {what}", kind=LineKind.REQUEST)
-                if args.deed is not DeployAction.STAGE and args.rollout is None:
+                if args.action is not DeployAction.STAGE and args.rollout is None:
                     self._agent.request_run(CauseKind.REQUEST, sender=wanted.caller)
             else:
                 self._log.warning(f"refused to {what}: {end.reason}", kind=LineKind.REQUEST)
         self._agent.recheck()
         return (
             ""
-            if end.fate is RequestedRunResult.OVER
+            if end.result is RequestedRunResult.OVER
             else end.reason or "the deployment was refused"
         )
 
     async def _run(self, wanted: Deployment) -> RunCompletion:
         end = await self._runner.run(wanted)
         for _ in range(BUSY_TRIES):
-            if end.fate is not RequestedRunResult.BUSY:
+            if end.result is not RequestedRunResult.BUSY:
                 break
             await asyncio.sleep(self._busy_again)
             end = await self._runner.run(wanted)

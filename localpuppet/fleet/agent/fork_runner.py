@@ -121,8 +121,8 @@ def _child(work: Callable[[Work, Begun], RunCompletion], order: Work, writer: in
 
 def not_started(error: OSError, what: str) -> RunCompletion:
     """Return the result of a run whose process could not start."""
-    fate = RequestedRunResult.BUSY if error.errno in _SCARCE else RequestedRunResult.IMPOSSIBLE
-    return RunCompletion(fate=fate, reason=f"{what}: {error.strerror or error}")
+    result = RequestedRunResult.BUSY if error.errno in _SCARCE else RequestedRunResult.IMPOSSIBLE
+    return RunCompletion(result=result, reason=f"{what}: {error.strerror or error}")
 
 
 def _tell(word: bytes) -> None:
@@ -134,16 +134,16 @@ def _tell(word: bytes) -> None:
 def _understand(said: bytes, code: int) -> RunCompletion:
     try:
         raw = loads(said)
-        return RunCompletion(**{**raw, "fate": RequestedRunResult(raw["fate"])})
+        return RunCompletion(**{**raw, "result": RequestedRunResult(raw["result"])})
     except (ValueError, KeyError, TypeError):
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
     if said.startswith(_BEGUN):
         return RunCompletion(
-            fate=RequestedRunResult.OVER,
+            result=RequestedRunResult.OVER,
             outcome="interrupted",
             reason=f"its supervisor died ({how})",
         )
     # Nothing ran. After a kill the agent tries the run again, because the run did not cause the
     # kill.
-    fate = RequestedRunResult.BUSY if code < 0 else RequestedRunResult.IMPOSSIBLE
-    return RunCompletion(fate=fate, reason=f"its supervisor died before it began ({how})")
+    result = RequestedRunResult.BUSY if code < 0 else RequestedRunResult.IMPOSSIBLE
+    return RunCompletion(result=result, reason=f"its supervisor died before it began ({how})")

@@ -13,7 +13,9 @@ from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import RunState
 
 _UNKNOWN = RunCompletion(
-    fate=RequestedRunResult.OVER, outcome=INTERRUPTED, reason="the agent was killed during the run"
+    result=RequestedRunResult.OVER,
+    outcome=INTERRUPTED,
+    reason="the agent was killed during the run",
 )
 
 
@@ -35,8 +37,8 @@ class RestoredSteps:
     def take_ended(self) -> list[tuple[RunCause, RunCompletion]]:
         """Return each step whose run has ended, once."""
         found = [(cause, self._begun(cause) or _UNKNOWN) for cause in self._running]
-        self._running = [cause for cause, end in found if end.fate is RequestedRunResult.BUSY]
-        return [(cause, end) for cause, end in found if end.fate is not RequestedRunResult.BUSY]
+        self._running = [cause for cause, end in found if end.result is RequestedRunResult.BUSY]
+        return [(cause, end) for cause, end in found if end.result is not RequestedRunResult.BUSY]
 
 
 def recorded_end(records: Records, cause: RunCause) -> RunCompletion | None:
@@ -46,7 +48,7 @@ def recorded_end(records: Records, cause: RunCause) -> RunCompletion | None:
         return None
     over = status.state is RunState.FINISHED
     return RunCompletion(
-        fate=RequestedRunResult.OVER if over else RequestedRunResult.BUSY,
+        result=RequestedRunResult.OVER if over else RequestedRunResult.BUSY,
         run=status.id,
         outcome=str(status.outcome or ""),
         reason=status.reason,

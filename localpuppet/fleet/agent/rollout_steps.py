@@ -86,7 +86,7 @@ class RolloutSteps:
         """Take a step, or return its result: a step runs once.
 
         A step that relies on a noop run must follow soon after it. Otherwise the answer is
-        `look_again`, and the node does not run.
+        `repeat_noop`, and the node does not run.
 
         Raises:
             OnHoldError: Another owner holds the node too.
@@ -102,7 +102,7 @@ class RolloutSteps:
             expires=None,
             noop=args.noop,
             puppet_tags=args.tags,
-            after=args.after,
+            awaited_entries=args.awaited_entries,
         )
         stale = _StaleLookError("its look was too long ago") if self._stale(owner, args) else None
         try:
@@ -113,15 +113,15 @@ class RolloutSteps:
                 problem=lambda: self._problem(owner) or stale,
             )
         except _StaleLookError:
-            return {"accepted": False, "look_again": True}
+            return {"accepted": False, "repeat_noop": True}
         if step.new:
             self.agent.take_step(cause)
         return {"accepted": True, "step": step.step.to_dict(), **self._left(step.step, args)}
 
     def _stale(self, owner: str, args: RunOnce) -> bool:
-        if not args.looked:
+        if not args.noop_step:
             return False
-        ended, now = self.inbox.ended(owner, args.looked), self.clock.now().timestamp()
+        ended, now = self.inbox.ended(owner, args.noop_step), self.clock.now().timestamp()
         return ended is None or not 0 <= now - ended <= FRESH
 
     def _left(self, step: Step, args: RunOnce) -> Mapping[str, Json]:

@@ -47,7 +47,7 @@ class RunParts:
         manager: The service manager, which gets status reports.
         clock: The clock.
         log: The agent's log.
-        every: Seconds between periodic runs; `None` for no periodic runs.
+        run_interval: Seconds between periodic runs; `None` for no periodic runs.
         signer: The name that the node signs with.
     """
 
@@ -65,7 +65,7 @@ class RunParts:
     manager: ServiceStatus
     clock: Clock
     log: Log
-    every: float | None
+    run_interval: float | None
     signer: str
 
 
@@ -110,8 +110,10 @@ class RunService:
                 idle = asyncio.Event()
                 keeping = group.create_task(parts.keeper.keep(idle))
                 others = [group.create_task(notice(*self._watched()))]
-                if parts.every is not None:
-                    others.append(group.create_task(_tick(self._timer(parts.every), parts.clock)))
+                if parts.run_interval is not None:
+                    others.append(
+                        group.create_task(_tick(self._timer(parts.run_interval), parts.clock))
+                    )
                 await agent.work(
                     self._stop,
                     alive=parts.manager.alive,
@@ -160,8 +162,8 @@ class RunService:
             loop.add_signal_handler(number, end)
 
     def _rhythm(self) -> str:
-        every = self.parts.every
-        return "no periodic run" if every is None else f"a run every {show_duration(every)}"
+        interval = self.parts.run_interval
+        return "no periodic run" if interval is None else f"a run every {show_duration(interval)}"
 
 
 async def _tick(timer: Timer, clock: Clock) -> None:

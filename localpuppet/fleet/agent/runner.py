@@ -27,18 +27,18 @@ class RunCompletion:
     """The result of a run.
 
     Attributes:
-        fate: Whether it started.
+        result: Whether it started and ended.
         run: Its id, if it has one.
         outcome: Its outcome as in the record.
         reason: One line: why it failed or did not start.
-        told: Further results.
+        details: Further results.
     """
 
-    fate: RequestedRunResult
+    result: RequestedRunResult
     run: str | None = None
     outcome: str = ""
     reason: str = ""
-    told: Mapping[str, Json] = field(default_factory=dict)
+    details: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class NodeRecords:
         modules: The directory of all modules.
         rollback: Returns the rollback in force.
         assigned: Returns the assignment in force.
-        every: Seconds between periodic runs; `None` for no periodic runs.
+        run_interval: Seconds between periodic runs; `None` for no periodic runs.
         confirmation: Returns the published state of the confirmation of a deployed release.
     """
 
@@ -46,7 +46,7 @@ class NodeRecords:
     modules: Path
     rollback: Callable[[], Rollback | None]
     assigned: Callable[[], Assignment | None]
-    every: float | None
+    run_interval: float | None
     confirmation: Callable[[], Mapping[str, Json] | None]
 
 
@@ -81,23 +81,23 @@ class Describer:
         last = self._last()
         running = agent.running
         state = "applying" if running else "on hold" if holds else "idle"
-        settled: list[Json] = [outcome.to_dict() for outcome in agent.settled]
+        outcomes: list[Json] = [outcome.to_dict() for outcome in agent.outcomes]
         return {
             "schema": 1,
             "node": str(agent.me),
             "at": show_time(self.clock.now()),
             "version": __version__,
             "state": state,
-            "every": self.kept.every,
+            "run_interval": self.kept.run_interval,
             "cause": str(running) if running else None,
             "waiting": len(agent.waiting or ()),
             "holds": holds,
-            "last": _short(last),
-            "release": self._release(last),
+            "last_run": _short(last),
+            "release_digest": self._release(last),
             "rollback": self._rolled_back(),
             "assignment": self._assignment(),
             "confirmation": self._confirmation(),
-            "settled": settled,
+            "outcomes": outcomes,
         }
 
     def _rolled_back(self) -> Json:
@@ -165,12 +165,12 @@ def _short(status: Status | None) -> dict[str, Any] | None:
         return None
     return {
         "run": status.id,
-        "app": status.app,
+        "release": status.app,
         "outcome": str(status.outcome),
         "finished_at": status.finished_at,
         "noop": status.noop,
         "category": str(category(status)),
         "reason": public_reason(status),
-        "corrective": status.corrective,
-        "fault": None if status.fault is None else dict(status.fault),
+        "corrective_change": status.corrective_change,
+        "failure_cause": None if status.failure_cause is None else dict(status.failure_cause),
     }

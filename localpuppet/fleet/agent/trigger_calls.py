@@ -104,12 +104,12 @@ class TriggerCalls:
         call = sending.Outgoing(
             hosts=receivers, tags=tags, ttl=ttl, keyprefix=self._sender.keyprefix, keyttl=ttl
         )
-        answer: dict[str, Any] = {"ok": True, "receivers": list(receivers), "held": False}
+        answer: dict[str, Any] = {"ok": True, "receivers": list(receivers), "deferred": False}
         if not receivers:
             return {**answer, "sent": [], "dropped": []}
         if run is None or not self._held.is_on(run):
             return {**answer, **await self._send(call, None, run)}
-        return {**answer, "held": True, **self._hold(call, RunId(run))}
+        return {**answer, "deferred": True, **self._hold(call, RunId(run))}
 
     def _hold(self, call: sending.Outgoing, run: RunId) -> dict[str, Any]:
         me, paths = NodeName(self._sender.signer.name), list(self._sender.paths(run))

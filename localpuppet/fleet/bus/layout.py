@@ -6,12 +6,12 @@ The code that reads and writes them is in `triggers`, `requests`, `inventory` an
     /localpuppet/presence/NODE                    presence and status of a node
     /localpuppet/inventory/NODE                   its inventory entry after its last good run
     /localpuppet/exports/NODE/SLOT/N              its exported resources, in chunks
-    /localpuppet/forgotten/NODE                   its tombstone: what it published before is void
+    /localpuppet/tombstones/NODE                  its tombstone: what it published before is void
     /localpuppet/leases/NAME                      the holder of a lease
     /localpuppet/requests/NODE/CALLER/ID          a request to a node
     /localpuppet/replies/CALLER/NODE/ID           the node's reply
     /localpuppet/rollouts/CALLER/ID               the checkpoint of a rollout's journal
-    /localpuppet/words/WHO/CALLER/ROLLOUT/ID      a command to the controller of a rollout
+    /localpuppet/commands/WHO/CALLER/ROLLOUT/ID   a command to the controller of a rollout
 
 The receiver comes before the sender, so that a store's permissions can give each node its own
 prefix.
@@ -27,7 +27,7 @@ BASE = "/localpuppet"
 PRESENCE = f"{BASE}/presence/"
 INVENTORY = f"{BASE}/inventory/"
 EXPORTS = f"{BASE}/exports/"
-FORGOTTEN = f"{BASE}/forgotten/"
+TOMBSTONES = f"{BASE}/tombstones/"
 LEASES = f"{BASE}/leases/"
 # Bytes of a signed trigger or request: 64 KiB of signed data in base64, and the signer.
 MAX_ASKING = 128 * 1024
@@ -73,14 +73,14 @@ def rollouts_of(caller: str) -> str:
     return f"{BASE}/rollouts/{caller}/"
 
 
-def words_to(receiver: str) -> str:
+def commands_to(receiver: str) -> str:
     """Return the prefix of the rollout commands to a controller."""
-    return f"{BASE}/words/{receiver}/"
+    return f"{BASE}/commands/{receiver}/"
 
 
-def words_of(caller: str, receiver: str) -> str:
+def commands_of(caller: str, receiver: str) -> str:
     """Return the prefix of a caller's rollout commands to a controller."""
-    return f"{words_to(receiver)}{caller}/"
+    return f"{commands_to(receiver)}{caller}/"
 
 
 def parse_lease_name(text: str) -> str:

@@ -19,7 +19,7 @@ from localpuppet.fleet.bus.layout import KEYPREFIX
 
 ALL = "*"
 # Each keyword of `reads`, with the prefixes that it means.
-READS = {"inventory": (layout.INVENTORY, layout.EXPORTS, layout.FORGOTTEN)}
+READS = {"inventory": (layout.INVENTORY, layout.EXPORTS, layout.TOMBSTONES)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,15 +122,15 @@ class Roster:
         writes += [layout.requests_of(entry.name, node) for node in entry.asks]
         reads += [prefix for word in entry.reads for prefix in READS[word]]
         if entry.forgets:
-            writes.append(layout.FORGOTTEN)
+            writes.append(layout.TOMBSTONES)
         if entry.asks:
             mine = [
                 layout.rollouts_of(name) for name in dict.fromkeys((entry.name, *entry.takeover))
             ]
-            reads += [layout.replies_to(entry.name), layout.words_to(entry.name), *mine]
+            reads += [layout.replies_to(entry.name), layout.commands_to(entry.name), *mine]
             writes += mine
             for other in self._beside(entry):
-                writes.append(layout.words_of(entry.name, other.name))
+                writes.append(layout.commands_of(entry.name, other.name))
                 writes.append(layout.replies_of(entry.name, other.name))
         if entry.node:
             me = NodeName(entry.name)

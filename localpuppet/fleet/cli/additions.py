@@ -130,7 +130,7 @@ def _left_out(run: "RunDirectory | None") -> "tuple[list[RejectedResource], int]
 
 
 def _named(left_out: "Sequence[RejectedResource]", more: int) -> str:
-    named = [f"{one_line(one.ref)} of {one.node}" for one in left_out[:SHOWN]]
+    named = [f"{one_line(one.resource)} of {one.node}" for one in left_out[:SHOWN]]
     rest = len(left_out[SHOWN:]) + more
     if rest:
         named.append(f"{rest} more")

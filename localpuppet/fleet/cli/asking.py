@@ -46,7 +46,7 @@ def ask_nodes(
     else:
         for name, reply in replies.items():
             _show(name, action, reply, node.clock.now())
-    if any(answer.silent for answer in answers.values()):
+    if any(answer.unresponsive for answer in answers.values()):
         return 69
     return 0 if all(answer.ok for answer in answers.values()) else 1
 

@@ -73,11 +73,11 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
     layers, classes = read_values(node, given["values"])
     args = Deploy(
         release=ReleasePath.parse(given["release"], where="RELEASE"),
-        deed=DeployAction.STAGE if given["stage"] else DeployAction.APPLY,
+        action=DeployAction.STAGE if given["stage"] else DeployAction.APPLY,
         serial=1,
         layers=layers,
         classes=classes,
-        older=given["older"],
+        allow_older=given["older"],
     )
     patience = parse_duration(given["timeout"], what="timeout")
     fleet = FleetWiring(node)
@@ -94,7 +94,7 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
     else:
         for name, answer in answers.items():
             _show(name, answer, args)
-    if any(answer.silent for answer in answers.values()):
+    if any(answer.unresponsive for answer in answers.values()):
         return 69
     return 0 if all(answer.ok for answer in answers.values()) else 1
 
@@ -117,7 +117,7 @@ def _show(name: str, answer: "NodeAnswer", args: "Deploy") -> None:
     if not answer.ok:
         error = render.user_text(str(answer.to_dict()["error"]))
         render.say(f"{name}: {render.word('failed')}: {error}", err=True)
-    elif args.deed is DeployAction.STAGE:
+    elif args.action is DeployAction.STAGE:
         render.emit(f"{name}: has {args.release}, and could take it")
     else:
         render.emit(f"{name}: took {args.release}; its run follows")

@@ -138,7 +138,7 @@ def _table(nodes: list[dict[str, Any]], now: "datetime") -> str:
     rows = []
     for node_status in nodes:
         node, state, outcome, app, about = cells(node_status)
-        finished = (node_status.get("last") or {}).get("finished_at")
+        finished = (node_status.get("last_run") or {}).get("finished_at")
         when = render_run.ago(finished, now) if finished else ""
         rows.append((node, state, outcome, when, app, about))
     head = ("NODE", "STATE", "LAST RUN", "ENDED", "RELEASE", "ABOUT")

@@ -88,7 +88,7 @@ def _report(said: Mapping[str, Any], now: datetime) -> str:
 
 
 def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
-    last = said["last"]
+    last = said["last_run"]
     rows = [("Cause", render.user_text(said["cause"] or ""))]
     if said["waiting"]:
         rows.append(("Waiting", render.counted(int(said["waiting"]), "cause")))
@@ -99,8 +99,8 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
         rows += [
             ("Last run", f"{outcome}{noop}, {ended}  [run {render.user_text(last['run'])}]"),
             ("Reason", render.user_text(last["reason"] or "")),
-            ("Release", render.user_text(last["app"])),
-            ("Tree", render.user_text(said["release"] or "")),
+            ("Release", render.user_text(last["release"])),
+            ("Tree", render.user_text(said["release_digest"] or "")),
         ]
     assignment = said.get("assignment")
     if assignment:
@@ -122,8 +122,8 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
 
 def confirmation_line(told: Mapping[str, Any]) -> str:
     """Return the state of a deployed release's confirmation, as a node reports it."""
-    why = f" ({told['why']})" if told["why"] else ""
-    return f"{told['release']} {told['stage']}{why}"
+    reason = f" ({told['reason']})" if told["reason"] else ""
+    return f"{told['release']} {told['stage']}{reason}"
 
 
 def _left(holds: list[Mapping[str, Any]]) -> str:

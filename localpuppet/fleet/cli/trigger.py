@@ -89,7 +89,7 @@ def trigger_command(
                 "uuid": sent.uuid,
                 "sent": list(sent.sent),
                 "dropped": dict(sent.dropped),
-                "ends": ends,
+                "outcomes": ends,
             }
         )
     else:

@@ -52,12 +52,12 @@ class RejectedResource:
 
     Attributes:
         node: The exporting node.
-        ref: Its type and title.
+        resource: Its type and title.
         reason: Why, in one line.
     """
 
     node: str
-    ref: str
+    resource: str
     reason: str
 
 
@@ -132,14 +132,14 @@ def _taken(
     how = policy.decide(node, resource.type, resource.title)
     if how is None:
         return RejectedResource(
-            node=node, ref=resource.ref, reason="no line is about this signer and title"
+            node=node, resource=resource.ref, reason="no line is about this signer and title"
         )
     if how is CollectMode.AS_IS:
         return TakenResource(node=node, resource=resource, how=how, dropped=())
     guarded = guard(resource, named)
     if guarded.reason is not None:
         reason = f"{guarded.reason}, which a guarded line does not take (an as-is line does)"
-        return RejectedResource(node=node, ref=resource.ref, reason=reason)
+        return RejectedResource(node=node, resource=resource.ref, reason=reason)
     kept = replace(resource, parameters=guarded.parameters)
     return TakenResource(node=node, resource=kept, how=how, dropped=guarded.dropped)
 

@@ -70,7 +70,7 @@ class CollectorService:
     def warnings(self, choice: CollectorResult) -> list[str]:
         """Return warnings about a result for the author of the manifest, each one line."""
         warnings = [
-            f"{one.ref} of {one.node} is left out: {one.reason}"
+            f"{one.resource} of {one.node} is left out: {one.reason}"
             for one in choice.left_out[:MAX_WARNED]
         ]
         more = len(choice.left_out) - len(warnings) + choice.more_left_out

@@ -41,13 +41,13 @@ class CollectedResource:
 
     Attributes:
         node: The exporting node.
-        ref: Its type and title.
+        resource: Its type and title.
         how: `guarded` or `as-is`.
         dropped: Names of the dropped parameters.
     """
 
     node: str
-    ref: str
+    resource: str
     how: str
     dropped: tuple[str, ...]
 
@@ -133,7 +133,7 @@ def taken_refs(taken: Sequence[TakenResource]) -> tuple[CollectedResource, ...]:
     """Return the recorded form of taken resources."""
     return tuple(
         CollectedResource(
-            node=one.node, ref=one.resource.ref, how=str(one.how), dropped=one.dropped
+            node=one.node, resource=one.resource.ref, how=str(one.how), dropped=one.dropped
         )
         for one in taken
     )

@@ -117,7 +117,7 @@ class EntryAdmission:
             token: The message.
         """
         try:
-            signed = self.verifier.verify(token, MessageKind.FORGOTTEN)
+            signed = self.verifier.verify(token, MessageKind.TOMBSTONE)
             found = Tombstone.parse(signed.payload)
             decision = decide(read_policy(self.policy), signed.signer.caller, "forget")
         except LocalpuppetError as error:

@@ -87,17 +87,17 @@ class EntryBrief:
     Attributes:
         environment: Puppet's environment; `None` if the input has none.
         roles: A JSON list.
-        told: A JSON object, see `InventoryNode.told`.
+        facts: A JSON object, see `InventoryNode.told`.
     """
 
     environment: str | None
     roles: str
-    told: str
+    facts: str
 
     @classmethod
     def of(cls, entry: InventoryEntry, told: Mapping[str, Json]) -> "EntryBrief":
         """Return the brief of an entry."""
-        return cls(environment=entry.environment, roles=compact(entry.roles), told=compact(told))
+        return cls(environment=entry.environment, roles=compact(entry.roles), facts=compact(told))
 
 
 @functools.lru_cache(maxsize=1024)

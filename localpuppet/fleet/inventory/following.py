@@ -24,7 +24,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyValueEntry,
     RefusedError,
 )
-from localpuppet.fleet.bus.layout import FORGOTTEN, INVENTORY, MAX_TOMBSTONE
+from localpuppet.fleet.bus.layout import INVENTORY, MAX_TOMBSTONE, TOMBSTONES
 from localpuppet.fleet.bus.outage import ours, unending
 from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry
@@ -161,7 +161,7 @@ class ViewFollower:
             begun = self._clock.now().timestamp()
             await self._check_trust()
             await self._sources.companion.update(kv)
-            for prefix in (FORGOTTEN, INVENTORY):
+            for prefix in (TOMBSTONES, INVENTORY):
                 watch = kv.watch(prefix, largest=_largest(prefix), parts=True)
                 async with aclosing(watch) as changes:
                     async for change in changes:
@@ -207,7 +207,7 @@ class ViewFollower:
         await self._check_trust()
         await self._sources.companion.update(kv)
         async with asyncio.TaskGroup() as group:
-            for prefix in (FORGOTTEN, INVENTORY):
+            for prefix in (TOMBSTONES, INVENTORY):
                 heard: asyncio.Queue[Change] = asyncio.Queue(BACKLOG)
                 group.create_task(unending(self._watch(kv, prefix, heard)))
                 group.create_task(unending(self._hear(kv, prefix, heard)))
@@ -272,7 +272,7 @@ class ViewFollower:
 
     def _take_tombstones(self, entries: Sequence[KeyValueEntry]) -> None:
         for one in entries:
-            node = one.key.removeprefix(FORGOTTEN)
+            node = one.key.removeprefix(TOMBSTONES)
             found = self._sources.admission.tombstone(node, one.value)
             if isinstance(found, EntryRefusal):
                 self._log.warning(
@@ -289,7 +289,7 @@ class ViewFollower:
             await kv.get(self._sources.probe)
             if await self._sources.companion.update(kv):
                 self._changed()
-            if self._listed >= {FORGOTTEN, INVENTORY}:
+            if self._listed >= {TOMBSTONES, INVENTORY}:
                 self._view.note(current=begun)
                 self._said, self._again = "", self._pauses.again
                 await asyncio.sleep(self._pauses.beat)

@@ -1,6 +1,6 @@
-"""The index of the view: the paths in it, and how values become comparable words.
+"""The index of the view: the paths in it, and how values become comparable terms.
 
-- Values that any query language treats as equal have the same word. Different values may share one,
+- Values that any query language treats as equal have the same term. Different values may share one,
   because queries filter again.
 """
 
@@ -27,11 +27,11 @@ PATHS = (
     "tier",
     "virtual",
 )
-MAX_WORD = 200
+MAX_TERM = 200
 
 
-def word(value: Json) -> str | None:
-    """Return the word for a scalar; `None` for other values."""
+def term(value: Json) -> str | None:
+    """Return the term for a scalar; `None` for other values."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -41,19 +41,19 @@ def word(value: Json) -> str | None:
     try:
         return f"{float(value):g}"
     except ValueError:
-        return value.lower()[:MAX_WORD]
+        return value.lower()[:MAX_TERM]
 
 
-def words_of(entry: InventoryEntry) -> Iterator[tuple[str, str]]:
-    """Yield the paths and words of an entry."""
+def terms_of(entry: InventoryEntry) -> Iterator[tuple[str, str]]:
+    """Yield the paths and terms of an entry."""
     for role in entry.roles:
-        yield ROLE, str(word(role))
+        yield ROLE, str(term(role))
     if entry.exports.digest is not None:
         yield EXPORTS, entry.exports.digest
     for server in entry.servers:
-        yield SERVER, str(word(server.role))
+        yield SERVER, str(term(server.role))
     for path in PATHS:
-        found = word(at_path(entry.facts, path))
+        found = term(at_path(entry.facts, path))
         if found is not None:
             yield path, found
 

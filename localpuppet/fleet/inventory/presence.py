@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 PRESENCE_TTL = 60.0
 FAREWELL_TTL = 3.0
 _TEXTS = ("node", "state")
-_TEXTS_OR_NULL = ("at", "version", "cause", "release")
-_OF_LAST = ("run", "app", "outcome", "finished_at", "reason")
-_OF_FAULT = ("error", "resource", "place")
+_TEXTS_OR_NULL = ("at", "version", "cause", "release_digest")
+_OF_LAST_RUN = ("run", "release", "outcome", "finished_at", "reason")
+_OF_FAILURE_CAUSE = ("error", "resource", "place")
 _OF_HOLD = ("owner", "reason", "since", "until")
 
 
 def form_problem(told: Mapping[str, Json]) -> str | None:
     """Return what is malformed in an entry, or `None`; unknown fields are allowed."""
-    last, holds = told.get("last"), told.get("holds", [])
+    last, holds = told.get("last_run"), told.get("holds", [])
     if last is not None and not isinstance(last, dict):
-        return _wrong("last", last)
+        return _wrong("last_run", last)
     if not isinstance(holds, list):
         return _wrong("holds", holds)
     for number, hold in enumerate(holds):
@@ -40,14 +40,14 @@ def form_problem(told: Mapping[str, Json]) -> str | None:
     waiting = told.get("waiting", 0)
     if not isinstance(waiting, int) or isinstance(waiting, bool):
         return _wrong("waiting", waiting)
-    every = told.get("every")
-    if every is not None and (not isinstance(every, int | float) or isinstance(every, bool)):
-        return _wrong("every", every)
-    fault = (last or {}).get("fault")
-    if fault is not None and not isinstance(fault, dict):
-        return _wrong("fault", fault)
-    found = _first_not_text(told, _TEXTS, _TEXTS_OR_NULL) or _first_not_text(last, (), _OF_LAST)
-    found = found or _first_not_text(fault, (), _OF_FAULT)
+    interval = told.get("run_interval")
+    if isinstance(interval, bool) or not isinstance(interval, int | float | None):
+        return _wrong("run_interval", interval)
+    failure = (last or {}).get("failure_cause")
+    if failure is not None and not isinstance(failure, dict):
+        return _wrong("failure_cause", failure)
+    found = _first_not_text(told, _TEXTS, _TEXTS_OR_NULL) or _first_not_text(last, (), _OF_LAST_RUN)
+    found = found or _first_not_text(failure, (), _OF_FAILURE_CAUSE)
     for hold in holds:
         found = found or _first_not_text(hold if isinstance(hold, dict) else {}, (), _OF_HOLD)
     return found or _no_time(last)
@@ -106,10 +106,10 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
         signed = verifier.verify(token, MessageKind.PRESENCE)
         status: dict[str, Any] = dict(parse_object(signed.payload, where=name, limit=MAX_PAYLOAD))
         if signed.signer != name or status.get("node") != name:
-            return {"node": name, "state": "not trusted", "why": f"signed by {signed.signer}"}
+            return {"node": name, "state": "not trusted", "reason": f"signed by {signed.signer}"}
         problem = form_problem(status)
         if problem:
-            return {"node": name, "state": "not trusted", "why": problem}
+            return {"node": name, "state": "not trusted", "reason": problem}
     except LocalpuppetError as error:
-        return {"node": name, "state": "not trusted", "why": str(error)}
+        return {"node": name, "state": "not trusted", "reason": str(error)}
     return status

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from localpuppet.fleet.inventory.admission import EntryRefusal
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.entry_brief import EntryBrief, UnpackedNode
-from localpuppet.fleet.inventory.index import words_of
+from localpuppet.fleet.inventory.index import terms_of
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts
 
 
@@ -36,7 +36,7 @@ class StoredEntry:
         refusal: Why it was rejected; `None` if it was accepted.
         at: When the node published it, in seconds since 1970, UTC.
         revision: The bus's revision of it.
-        words: The paths and words in the index.
+        terms: The paths and terms in the index.
         brief: What queries see without the entry; `None` for a rejected entry.
     """
 
@@ -45,7 +45,7 @@ class StoredEntry:
     refusal: str | None = None
     at: float = 0.0
     revision: int = 0
-    words: tuple[tuple[str, str], ...] = ()
+    terms: tuple[tuple[str, str], ...] = ()
     brief: EntryBrief | None = None
 
     @classmethod
@@ -59,6 +59,6 @@ class StoredEntry:
             token=token,
             at=found.at,
             revision=one.revision,
-            words=tuple(words_of(found)),
+            terms=tuple(terms_of(found)),
             brief=EntryBrief.of(found, PackedFacts(UnpackedNode(found)).told()),
         )

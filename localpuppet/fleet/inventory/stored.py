@@ -15,7 +15,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.database import DamagedError
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.entry_brief import EntryBrief, read_roles
-from localpuppet.fleet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word
+from localpuppet.fleet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, term
 from localpuppet.fleet.inventory.reading import Equal
 from localpuppet.fleet.inventory.text_cache import TextCache
 from localpuppet.fleet.trust.signing import claimed_payload
@@ -26,11 +26,9 @@ T = TypeVar("T")
 # the entry.
 TABLE = """
 CREATE TABLE IF NOT EXISTS briefs (
-    node TEXT PRIMARY KEY, at REAL NOT NULL, environment TEXT, roles TEXT, told TEXT, sha256 BLOB
+    node TEXT PRIMARY KEY, at REAL NOT NULL, environment TEXT, roles TEXT, facts TEXT, sha256 BLOB
 ) STRICT, WITHOUT ROWID;
 """
-# Fills the new table in a database of an older version.
-FILL = "INSERT INTO briefs SELECT node, at, NULL, NULL, NULL, NULL FROM entries"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +167,8 @@ def nodes(
         values: The values for its placeholders.
         unpacking: Unpacks entries.
     """
-    asked = (
-        f"SELECT node, at, environment, roles, told, sha256 FROM briefs WHERE {where} ORDER BY node"  # noqa: S608
-    )
+    columns = "node, at, environment, roles, facts, sha256"
+    asked = f"SELECT {columns} FROM briefs WHERE {where} ORDER BY node"  # noqa: S608
     for row in connection.execute(asked, values):
         yield StoredNode(row, connection, unpacking)
 
@@ -181,9 +178,9 @@ def standing(
 ) -> dict[NodeName, NodeState]:
     """Return the state of nodes in the view."""
     asked = connection.execute(
-        "SELECT asked.value, entries.at, word, reason FROM json_each(?) AS asked"
+        "SELECT asked.value, entries.at, term, reason FROM json_each(?) AS asked"
         " LEFT JOIN entries ON entries.node = asked.value"
-        " LEFT JOIN words ON words.node = asked.value AND words.path = ?"
+        " LEFT JOIN index_terms ON index_terms.node = asked.value AND index_terms.path = ?"
         " LEFT JOIN refused ON refused.node = asked.value",
         (json.dumps(list(nodes)), EXPORTS),
     )
@@ -199,7 +196,7 @@ def keep(
     """Write or replace a node's brief."""
     connection.execute(
         "INSERT OR REPLACE INTO briefs VALUES (?, ?, ?, ?, ?, ?)",
-        (node, at, brief.environment, brief.roles, brief.told, sha256(token).digest()),
+        (node, at, brief.environment, brief.roles, brief.facts, sha256(token).digest()),
     )
 
 
@@ -212,13 +209,13 @@ def narrowed(equal: Equal) -> tuple[str, list[str]]:
     """Return the SQL conditions for a hint, and their values."""
     where, values = "", []
     for path, wanted in equal.items():
-        words = {str(word(value)) for value in wanted}
-        marks = ", ".join("?" * len(words))
+        terms = {str(term(value)) for value in wanted}
+        marks = ", ".join("?" * len(terms))
         if path == NODE:
             where += f" AND node IN ({marks})"
             values += [str(value) for value in wanted]
         elif path in (ROLE, SERVER, *PATHS):
-            found = f"SELECT node FROM words WHERE path = ? AND word IN ({marks})"  # noqa: S608
+            found = f"SELECT node FROM index_terms WHERE path = ? AND term IN ({marks})"  # noqa: S608
             where += f" AND node IN ({found})"
-            values += [path, *words]
+            values += [path, *terms]
     return where, values

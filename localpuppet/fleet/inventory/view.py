@@ -30,16 +30,16 @@ from localpuppet.fleet.inventory.tombstone import Tombstone
 FILE = Path("inventory", "view.sqlite")
 MAX_VIEW = 1024 * 1024 * 1024
 MAX_REFUSED = 1000
-_VERSION = 3
+_VERSION = 4
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
     node TEXT PRIMARY KEY, at REAL NOT NULL, token BLOB NOT NULL,
     revision INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE TABLE IF NOT EXISTS words (
-    path TEXT NOT NULL, word TEXT NOT NULL, node TEXT NOT NULL, PRIMARY KEY (path, word, node)
+CREATE TABLE IF NOT EXISTS index_terms (
+    path TEXT NOT NULL, term TEXT NOT NULL, node TEXT NOT NULL, PRIMARY KEY (path, term, node)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS words_by_node ON words (node);
+CREATE INDEX IF NOT EXISTS index_terms_by_node ON index_terms (node);
 CREATE TABLE IF NOT EXISTS seen (
     node TEXT PRIMARY KEY, at REAL NOT NULL, forgotten REAL, forgotten_by TEXT
 ) STRICT, WITHOUT ROWID;
@@ -52,11 +52,6 @@ CREATE TABLE IF NOT EXISTS state (
 ) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL, 0, '', 0);
 """
-_BRIEFS = [stored.TABLE, stored.FILL]
-_UPGRADES = {
-    1: ["ALTER TABLE entries ADD COLUMN revision INTEGER NOT NULL DEFAULT 0", *_BRIEFS],
-    2: _BRIEFS,
-}
 
 
 class View:
@@ -83,7 +78,7 @@ class View:
     ) -> None:
         self._database = Database(
             path,
-            Format(tables=stored.TABLE + _TABLES, version=_VERSION, upgrades=_UPGRADES),
+            Format(tables=stored.TABLE + _TABLES, version=_VERSION),
             damaged="the agent rebuilds it from the bus",
         )
         self._now = now
@@ -147,7 +142,9 @@ class View:
     def exporters(self) -> dict[str, str]:
         """Return the nodes with exports, each with the digest in its entry."""
         with self._database.snapshot() as connection:
-            rows = connection.execute("SELECT node, word FROM words WHERE path = ?", (EXPORTS,))
+            rows = connection.execute(
+                "SELECT node, term FROM index_terms WHERE path = ?", (EXPORTS,)
+            )
             return dict(rows.fetchall())
 
     def exporting(self, kind: str | None) -> set[str]:
@@ -285,8 +282,8 @@ class View:
         if one.brief is not None:
             stored.keep(connection, one.node, one.at, one.brief, token=one.token)
         connection.executemany(
-            "INSERT OR IGNORE INTO words VALUES (?, ?, ?)",
-            [(path, text, one.node) for path, text in one.words],
+            "INSERT OR IGNORE INTO index_terms VALUES (?, ?, ?)",
+            [(path, text, one.node) for path, text in one.terms],
         )
         connection.execute(
             "INSERT INTO seen (node, at) VALUES (?, ?)"
@@ -330,7 +327,7 @@ def _remove(connection: sqlite3.Connection, node: str) -> None:
         "DELETE FROM entries WHERE node = ? RETURNING length(token)", (node,)
     ).fetchall()
     if row:
-        connection.execute("DELETE FROM words WHERE node = ?", (node,))
+        connection.execute("DELETE FROM index_terms WHERE node = ?", (node,))
         stored.drop(connection, node)
         _grow(connection, -row[0][0])
 

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.ports import ProcessId
 
-_VERSION = 1
+_VERSION = 2
 _TABLES = """
 CREATE TABLE IF NOT EXISTS leases (
     name TEXT PRIMARY KEY, value BLOB NOT NULL, ttl REAL NOT NULL, until REAL NOT NULL,
-    boot TEXT NOT NULL, asked INTEGER NOT NULL, run TEXT, pid INTEGER, started INTEGER
+    boot TEXT NOT NULL, is_lock INTEGER NOT NULL, run TEXT, pid INTEGER, started INTEGER
 ) STRICT, WITHOUT ROWID;
 """
 
@@ -136,7 +136,7 @@ class LeaseBook:
         self._database.close()
 
     def _noted(self, row: tuple[Any, ...]) -> LeaseRecord:
-        name, value, ttl, until, boot, asked, run, pid, started = row
+        name, value, ttl, until, boot, is_lock, run, pid, started = row
         process = None
         if pid is not None and started is not None:
             process = ProcessId(pid=pid, boot_id=boot, started=started)
@@ -145,5 +145,5 @@ class LeaseBook:
             value=value,
             ttl=ttl,
             until=until if boot == self._boot_id else 0.0,
-            user=LockUser(run=run, process=process) if asked else None,
+            user=LockUser(run=run, process=process) if is_lock else None,
         )

@@ -37,7 +37,7 @@ class NodeAnswer:
     problem: str = ""
 
     @property
-    def silent(self) -> bool:
+    def unresponsive(self) -> bool:
         """Return whether the node sent no trusted reply."""
         return self.reply is None
 
@@ -47,9 +47,9 @@ class NodeAnswer:
         return self.reply is not None and self.reply.ok
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form: `ok`, `result`, `error`, and `silent` for an unresponsive node."""
+        """Return the JSON form: `ok`, `result`, `error`; without a reply also `unresponsive`."""
         if self.reply is None:
-            return {"ok": False, "silent": True, "result": {}, "error": self.problem}
+            return {"ok": False, "unresponsive": True, "result": {}, "error": self.problem}
         reply = self.reply
         return {"ok": reply.ok, "result": dict(reply.result), "error": reply.error}
 

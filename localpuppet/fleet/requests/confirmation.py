@@ -10,7 +10,7 @@ from enum import StrEnum
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 
-MAX_WHY = 300
+MAX_REASON = 300
 
 
 class Stage(StrEnum):
@@ -18,10 +18,10 @@ class Stage(StrEnum):
 
     PENDING = "pending"
     CONFIRMED = "confirmed"
-    GOING_BACK = "going back"
-    WENT_BACK = "went back"  # the run of the older release was successful
-    NOT_BACK = "could not go back"
-    LEFT = "left"  # left for another release, or by a person's rollback
+    ROLLING_BACK = "rolling back"
+    ROLLED_BACK = "rolled back"  # the run of the older release was successful
+    ROLLBACK_FAILED = "rollback failed"
+    SUPERSEDED = "superseded"  # by another release, or by a person's rollback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +31,12 @@ class ConfirmationReport:
     Attributes:
         stage: Its stage; `None` if it has not begun.
         nonce: The nonce that has to come back; empty if it cannot come back now.
-        why: A reason for people, one line.
+        reason: A reason for people, one line.
     """
 
     stage: Stage | None = None
     nonce: str = ""
-    why: str = ""
+    reason: str = ""
 
 
 def confirmation_told(
@@ -60,9 +60,9 @@ def confirmation_told(
         stage = Stage(_text(told, "stage"))
     except ValueError:
         return ConfirmationReport()
-    return ConfirmationReport(stage=stage, nonce=_text(told, "nonce"), why=_text(told, "why"))
+    return ConfirmationReport(stage=stage, nonce=_text(told, "nonce"), reason=_text(told, "reason"))
 
 
 def _text(told: Mapping[str, Json], key: str) -> str:
     value = told.get(key)
-    return one_line(value)[:MAX_WHY] if isinstance(value, str) else ""
+    return one_line(value)[:MAX_REASON] if isinstance(value, str) else ""

@@ -32,7 +32,7 @@ class DeployAction(StrEnum):
 
     STAGE = "stage"  # stage it, and report whether the node could apply it
     APPLY = "apply"  # apply it, and run
-    BACK = "back"  # leave it, and return to what ran before
+    ROLL_BACK = "roll_back"  # leave it, and return to what ran before
     CONFIRM = "confirm"  # the node's nonce came back: it need not roll itself back
 
 
@@ -42,21 +42,21 @@ class Deploy:
 
     Attributes:
         release: The release, a tag.
-        deed: The action.
+        action: The action.
         serial: The serial of the assignment: one above that of the assignment in force on the node.
         layers: Layers of the release for the node; empty means the layers of its input.
         classes: Classes and parameters that override those of its input.
-        older: Whether the release may be older than the node's current one.
+        allow_older: Whether the release may be older than the node's current one.
         rollout: The rollout that asks and holds the node.
         nonce: For `CONFIRM`: the node's nonce; otherwise empty.
     """
 
     release: ReleasePath
-    deed: DeployAction
+    action: DeployAction
     serial: int
     layers: tuple[str, ...] = ()
     classes: Classes = field(default_factory=dict)
-    older: bool = False
+    allow_older: bool = False
     rollout: RolloutReference | None = None
     nonce: str = ""
 
@@ -73,13 +73,13 @@ class Deploy:
                 where="release",
                 hint="name SOURCE/tags/TAG",
             )
-        if self.deed is DeployAction.BACK and self.rollout is None:
+        if self.action is DeployAction.ROLL_BACK and self.rollout is None:
             raise InvalidInputError(
                 "only a rollout takes a release back",
-                where="do",
+                where="action",
                 hint="'localpuppet rollback' on the node does it by hand",
             )
-        if (self.deed is DeployAction.CONFIRM) != bool(self.nonce) or (
+        if (self.action is DeployAction.CONFIRM) != bool(self.nonce) or (
             self.nonce and not self.rollout
         ):
             raise InvalidInputError(
@@ -113,20 +113,22 @@ class Deploy:
         Raises:
             InvalidInputError: They are invalid.
         """
-        fields.only(("release", "do", "serial", "layers", "classes", "older", "rollout", "nonce"))
+        fields.only(
+            ("release", "action", "serial", "layers", "classes", "allow_older", "rollout", "nonce")
+        )
         classes = fields.mapping("classes") if "classes" in fields else {}
         for name, body in classes.items():
             if not isinstance(body, dict):
                 raise InvalidInputError("is not a mapping", where=at("request.args.classes", name))
         return cls(
             release=fields.parsed("release", lambda text: ReleasePath.parse(text, where="")),
-            deed=fields.parsed("do", _deed),
+            action=fields.parsed("action", _action),
             serial=fields.integer("serial", minimum=1, maximum=MAX_SERIAL),
             layers=fields.parsed_list("layers", _layer, minimum=1, maximum=MAX_LAYERS)
             if "layers" in fields
             else (),
             classes=EncData.from_dict({"classes": classes}, where="request.args").classes,
-            older=fields.boolean("older") if "older" in fields else False,
+            allow_older=fields.boolean("allow_older") if "allow_older" in fields else False,
             rollout=RolloutReference.read_if_there(fields, step=False),
             nonce=fields.parsed("nonce", parse_uuid) if "nonce" in fields else "",
         )
@@ -138,13 +140,13 @@ class Deploy:
             more["layers"] = list(self.layers)
         if self.classes:
             more["classes"] = {name: dict(body) for name, body in self.classes.items()}
-        if self.older:
-            more["older"] = True
+        if self.allow_older:
+            more["allow_older"] = True
         if self.nonce:
             more["nonce"] = self.nonce
         return {
             "release": str(self.release),
-            "do": str(self.deed),
+            "action": str(self.action),
             "serial": self.serial,
             **more,
             **claimed(self.rollout),
@@ -153,7 +155,9 @@ class Deploy:
     @property
     def rights(self) -> tuple[str, ...]:
         """Return the rights that the caller needs, all of them."""
-        return rights(self.release, values=bool(self.layers or self.classes), older=self.older)
+        return rights(
+            self.release, values=bool(self.layers or self.classes), older=self.allow_older
+        )
 
 
 def rights(release: str, *, values: bool, older: bool) -> tuple[str, ...]:
@@ -171,7 +175,7 @@ def rights(release: str, *, values: bool, older: bool) -> tuple[str, ...]:
     )
 
 
-def _deed(text: str) -> DeployAction:
+def _action(text: str) -> DeployAction:
     return parse_choice(DeployAction, text, what="something that is done with a release")
 
 

@@ -155,7 +155,7 @@ class RequestHandler:
         If the changes are unknown, the reply has the step's result and the reason.
         """
         args, tell = request.args, self.actions.changes
-        if isinstance(done, str) or not isinstance(args, RunOnce) or not args.changes:
+        if isinstance(done, str) or not isinstance(args, RunOnce) or not args.changes_salt:
             return done
         if tell is None:
             return {**done, "changes": {"problem": "a command of the site's own runs here"}}
@@ -164,7 +164,7 @@ class RequestHandler:
         if not isinstance(run, str):
             return done
         try:
-            changes = await asyncio.to_thread(tell, run, args.changes)
+            changes = await asyncio.to_thread(tell, run, args.changes_salt)
         except LocalpuppetError as error:
             changes = {"problem": str(error)}
         return {**done, "changes": dict(changes)}
@@ -199,7 +199,7 @@ class RequestHandler:
         return {"ended": ended_now, "holds": others}
 
     def _deploy(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
-        if args.deed is not DeployAction.CONFIRM or args.rollout is None:
+        if args.action is not DeployAction.CONFIRM or args.rollout is None:
             return self.actions.deploy(caller, args)
         self.actions.rollout.hear(caller, args.rollout)
         return self.actions.confirm(caller, args)
@@ -218,8 +218,9 @@ class RequestHandler:
         return {
             "denied": denied,
             "durations": self.actions.durations(),
-            "awaits_entries": self.actions.rollout.awaits_entries(),  # see `RunOnce.after`
-            "tells_changes": self.actions.changes is not None,  # see `RunOnce.changes`
+            # Whether `RunOnce.awaited_entries` and `changes_salt` may be given.
+            "awaits_entries": self.actions.rollout.awaits_entries(),
+            "reports_changes": self.actions.changes is not None,
         }
 
     def _speaks(self, request: Request) -> Mapping[str, Json]:
@@ -227,7 +228,7 @@ class RequestHandler:
         if not isinstance(request.args, StatusRequest) or request.args.rollout is None:
             return {}
         owner = request.args.rollout.owner(request.caller.caller)
-        return {"spoken_for": self.actions.rollout.speaks(owner)}
+        return {"rollout_controller": self.actions.rollout.speaks(owner)}
 
     def _hold(self, owner: str, args: Disable) -> Hold:
         now = self.clock.now()

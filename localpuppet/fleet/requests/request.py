@@ -112,20 +112,19 @@ class RunOnce:
         noop: Only show the changes.
         tags: Apply only resources with one of these Puppet tags; empty for all.
         rollout: The rollout step of the run: it passes this rollout's hold, runs alone, and once.
-        after: The entries that the node must have in its view before it takes the step; nodes of
-            earlier versions reject a request with some.
-        changes: The salt with which the node reports the changes of the run; empty for no report.
-            With noop in a rollout only; otherwise as `after`.
-        looked: The step of this rollout that was a noop run and whose changes were approved: the
+        awaited_entries: The entries that the node must have in its view before it takes the step.
+        changes_salt: The salt with which the node reports the changes of the run; empty for no
+            report. With noop in a rollout only.
+        noop_step: The step of this rollout that was a noop run and whose changes were approved: the
             node starts only soon after it. 0 for none.
     """
 
     noop: bool = False
     tags: tuple[str, ...] = ()
     rollout: RolloutReference | None = None
-    after: tuple[AwaitedEntry, ...] = ()
-    changes: str = ""
-    looked: int = 0
+    awaited_entries: tuple[AwaitedEntry, ...] = ()
+    changes_salt: str = ""
+    noop_step: int = 0
 
     @classmethod
     def read(cls, fields: Fields) -> "RunOnce":
@@ -135,42 +134,50 @@ class RunOnce:
             InvalidInputError: They are invalid. An empty list of tags is invalid too, because a
                 complete run would surprise a caller whose filter removed all tags.
         """
-        fields.only(("noop", "tags", "rollout", "after", "changes", "looked"))
+        fields.only(("noop", "tags", "rollout", "awaited_entries", "changes_salt", "noop_step"))
         found = cls(
             noop=fields.boolean("noop") if "noop" in fields else False,
             tags=fields.parsed_list("tags", parse_tag, minimum=1, maximum=MAX_TAGS)
             if "tags" in fields
             else (),
             rollout=RolloutReference.read_if_there(fields, step=True),
-            after=tuple(map(AwaitedEntry.read, fields.inner_list("after", maximum=MAX_AWAITED)))
-            if "after" in fields
+            awaited_entries=tuple(
+                map(AwaitedEntry.read, fields.inner_list("awaited_entries", maximum=MAX_AWAITED))
+            )
+            if "awaited_entries" in fields
             else (),
-            changes=fields.parsed("changes", parse_salt) if "changes" in fields else "",
-            looked=fields.integer("looked", minimum=1, maximum=MAX_STEP)
-            if "looked" in fields
+            changes_salt=fields.parsed("changes_salt", parse_salt)
+            if "changes_salt" in fields
+            else "",
+            noop_step=fields.integer("noop_step", minimum=1, maximum=MAX_STEP)
+            if "noop_step" in fields
             else 0,
         )
-        if found.looked and found.rollout is None:
-            raise InvalidInputError("goes with a rollout only", where="request.args.looked")
-        if found.after and found.rollout is None:
-            raise InvalidInputError("goes with a rollout only", where="request.args.after")
-        if found.changes and (found.rollout is None or not found.noop):
+        if found.noop_step and found.rollout is None:
+            raise InvalidInputError("goes with a rollout only", where="request.args.noop_step")
+        if found.awaited_entries and found.rollout is None:
             raise InvalidInputError(
-                "goes with noop in a rollout only", where="request.args.changes"
+                "goes with a rollout only", where="request.args.awaited_entries"
+            )
+        if found.changes_salt and (found.rollout is None or not found.noop):
+            raise InvalidInputError(
+                "goes with noop in a rollout only", where="request.args.changes_salt"
             )
         return found
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
         tags: dict[str, Json] = {"tags": list(self.tags)} if self.tags else {}
-        after: dict[str, Json] = {"after": [one.to_dict() for one in self.after]}
+        awaited: dict[str, Json] = {
+            "awaited_entries": [one.to_dict() for one in self.awaited_entries]
+        }
         return {
             "noop": self.noop,
             **tags,
             **claimed(self.rollout),
-            **(after if self.after else {}),
-            **({"changes": self.changes} if self.changes else {}),
-            **({"looked": self.looked} if self.looked else {}),
+            **(awaited if self.awaited_entries else {}),
+            **({"changes_salt": self.changes_salt} if self.changes_salt else {}),
+            **({"noop_step": self.noop_step} if self.noop_step else {}),
         }
 
 

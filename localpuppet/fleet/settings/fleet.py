@@ -119,7 +119,7 @@ class AgentSettings:
     """The agent of this node.
 
     Attributes:
-        every: Seconds between runs without another cause; `None` for no timer.
+        run_interval: Seconds between runs without another cause; `None` for no timer.
         run_cmd: The command that a cause runs instead of localpuppet's own supervisor.
         react: Whether the agent runs Puppet when an answer to a query of its catalog changes.
         warm: Whether the agent keeps a Puppet that has loaded its library, and forks it for each
@@ -132,7 +132,7 @@ class AgentSettings:
         sides: How the two sides of a split agent connect.
     """
 
-    every: float | None
+    run_interval: float | None
     run_cmd: tuple[str, ...] | None
     react: bool
     warm: bool
@@ -154,7 +154,7 @@ class AgentSettings:
             where: The document, for messages.
         """
         body = raw.get("agent", {})
-        every, confirm = body.get("every", "30m"), body.get("confirm", CONFIRM)
+        interval, confirm = body.get("run_interval", "30m"), body.get("confirm", CONFIRM)
         network = body.get("network", {})
         sides = TwoSides(
             user=network.get("user", NETWORK_USER),
@@ -164,7 +164,9 @@ class AgentSettings:
         try:
             return cls(
                 sides=sides,
-                every=None if every is False else parse_duration(str(every), what="period"),
+                run_interval=None
+                if interval is False
+                else parse_duration(str(interval), what="period"),
                 run_cmd=_command(body.get("run_cmd")),
                 react=body.get("react", True),
                 warm=body.get("warm", False),

@@ -112,10 +112,8 @@ class _Waiting:
             return
         self._came.add(name)
         status = believe(self._verifier, name, token)
-        settled = status.get("settled")
-        known = (
-            [TriggerOutcome.from_dict(raw) for raw in settled] if isinstance(settled, list) else []
-        )
+        raws = status.get("outcomes")
+        known = [TriggerOutcome.from_dict(raw) for raw in raws] if isinstance(raws, list) else []
         waited = asyncio.get_running_loop().time() >= self._heard_at
         idle = waited and status.get("cause") is None and status.get("waiting") == 0
         heard: End | None = None

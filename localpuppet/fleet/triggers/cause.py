@@ -50,7 +50,7 @@ class RunCause:
         noop: Whether the run must only show what would change.
         puppet_tags: Puppet tags that limit the run; empty for everything.
         changes: For kind `query`: the changed answers.
-        after: For kind `rollout`: the entries that the run waits for.
+        awaited_entries: For kind `rollout`: the entries that the run waits for.
     """
 
     kind: CauseKind
@@ -63,7 +63,7 @@ class RunCause:
     noop: bool = False
     puppet_tags: tuple[str, ...] = ()
     changes: tuple[AnswerChange, ...] = ()
-    after: tuple[AwaitedEntry, ...] = ()
+    awaited_entries: tuple[AwaitedEntry, ...] = ()
 
     @classmethod
     def of_trigger(cls, trigger: Trigger) -> "RunCause":
@@ -97,9 +97,13 @@ class RunCause:
             "timestamp": self.timestamp,
             "expires": self.expires,
             "noop": self.noop,
-            "only": list(self.puppet_tags),
+            "puppet_tags": list(self.puppet_tags),
             **({"changes": [one.to_dict() for one in self.changes]} if self.changes else {}),
-            **({"after": [one.to_dict() for one in self.after]} if self.after else {}),
+            **(
+                {"awaited_entries": [one.to_dict() for one in self.awaited_entries]}
+                if self.awaited_entries
+                else {}
+            ),
         }
 
     @classmethod
@@ -110,20 +114,23 @@ class RunCause:
             StateError: This version did not write the value.
         """
         try:
-            if not all(isinstance(raw[key], list) for key in ("tags", "path", "only")):
-                raise TypeError("tags, path and only must be lists")
+            if not all(isinstance(raw[key], list) for key in ("tags", "path", "puppet_tags")):
+                raise TypeError("tags, path and puppet_tags must be lists")
             if not isinstance(raw["noop"], bool):
                 raise TypeError("noop must be true or false")
-            fields = {name: value for name, value in raw.items() if name != "only"}
             cause = cls(
                 **{
-                    **fields,
+                    **raw,
                     "kind": CauseKind(raw["kind"]),
                     "tags": tuple(parse_tag(tag, where="tags") for tag in raw["tags"]),
                     "path": tuple(NodeName.parse(name) for name in raw["path"]),
-                    "puppet_tags": tuple(parse_tag(tag, where="only") for tag in raw["only"]),
+                    "puppet_tags": tuple(
+                        parse_tag(tag, where="puppet_tags") for tag in raw["puppet_tags"]
+                    ),
                     "changes": tuple(AnswerChange.from_dict(one) for one in raw.get("changes", [])),
-                    "after": tuple(AwaitedEntry.from_dict(one) for one in raw.get("after", [])),
+                    "awaited_entries": tuple(
+                        AwaitedEntry.from_dict(one) for one in raw.get("awaited_entries", [])
+                    ),
                 }
             )
             parse_line(cause.sender, what="sender")

@@ -1,8 +1,9 @@
-"""A change: data of one node changed the answer to a question.
+"""A change: data of one node changed the answer to a query.
 
 It is stored in inboxes and records, so its size is limited.
 
-Example: `Change(question='servers_with_role("web")', how=How.CHANGED, facts=("ipaddress",))`.
+Example:
+    `AnswerChange(query='servers_with_role("web")', how=ChangeKind.CHANGED, facts=("ipaddress",))`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any
 from localpuppet.base.formats.text import one_line
 
 MAX_FACTS = 16
-MAX_QUESTION = 200
+MAX_QUERY = 200
 
 
 class ChangeKind(StrEnum):
@@ -30,23 +31,23 @@ class AnswerChange:
     """The change of one answer by one node.
 
     Attributes:
-        question: The question, in one line, truncated if long.
+        query: The query, in one line, truncated if long.
         how: How the node's part of the answer changed.
         facts: The changed facts, columns and resources; at most `MAX_FACTS`.
     """
 
-    question: str
+    query: str
     how: ChangeKind
     facts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, question: str, how: ChangeKind, facts: tuple[str, ...] = ()) -> "AnswerChange":
+    def of(cls, query: str, how: ChangeKind, facts: tuple[str, ...] = ()) -> "AnswerChange":
         """Return a change, truncated to its limits."""
-        line = one_line(question)
+        line = one_line(query)
         return cls(
-            question=line if len(line) <= MAX_QUESTION else f"{line[: MAX_QUESTION - 1]}…",
+            query=line if len(line) <= MAX_QUERY else f"{line[: MAX_QUERY - 1]}…",
             how=how,
-            facts=tuple(one_line(fact)[:MAX_QUESTION] for fact in facts[:MAX_FACTS]),
+            facts=tuple(one_line(fact)[:MAX_QUERY] for fact in facts[:MAX_FACTS]),
         )
 
     @classmethod
@@ -59,12 +60,10 @@ class AnswerChange:
             ValueError: The value of `how` is unknown.
         """
         facts = raw["facts"]
-        if not isinstance(raw["question"], str) or not isinstance(facts, list):
-            raise TypeError("a change has a question and a list of facts")
-        return cls(
-            question=raw["question"], how=ChangeKind(raw["how"]), facts=tuple(map(str, facts))
-        )
+        if not isinstance(raw["query"], str) or not isinstance(facts, list):
+            raise TypeError("a change has a query and a list of facts")
+        return cls(query=raw["query"], how=ChangeKind(raw["how"]), facts=tuple(map(str, facts)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"question": self.question, "how": str(self.how), "facts": list(self.facts)}
+        return {"query": self.query, "how": str(self.how), "facts": list(self.facts)}

@@ -45,14 +45,14 @@ class HeldKick:
         uuid: The id of the trigger.
         at: When the first of its kicks was made: seconds since 1970, UTC.
         call: The trigger to send.
-        released: When the run was over and had published its entry; `None` before.
+        released_at: When the run was over and had published its entry; `None` before.
     """
 
     run: RunId
     uuid: str
     at: float
     call: "Outgoing"
-    released: float | None = None
+    released_at: float | None = None
 
     @classmethod
     def parse(cls, raw: Fields) -> "HeldKick":
@@ -61,7 +61,7 @@ class HeldKick:
             Outgoing,  # 20 ms that a run without kicks saves
         )
 
-        released = raw.number("released")
+        released = raw.number("released_at")
         return cls(
             run=raw.parsed("run", RunId.parse),
             uuid=raw.parsed("uuid", parse_uuid),
@@ -73,7 +73,7 @@ class HeldKick:
                 keyprefix=raw.text("keyprefix"),
                 keyttl=raw.integer("keyttl", minimum=1, maximum=MAX_LIFE),
             ),
-            released=released or None,
+            released_at=released or None,
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -83,7 +83,7 @@ class HeldKick:
             "run": str(self.run),
             "uuid": self.uuid,
             "at": self.at,
-            "released": self.released or 0,
+            "released_at": self.released_at or 0,
             "hosts": list(self.call.hosts),
             "tags": list(self.call.tags),
             "ttl": self.call.ttl,
@@ -168,7 +168,7 @@ class HeldKicks:
         kick = self._read(run)
         if kick is None:
             return False
-        write_json(self._file(run), replace(kick, released=self._now()).to_dict())
+        write_json(self._file(run), replace(kick, released_at=self._now()).to_dict())
         return True
 
     def runs(self) -> list[RunId]:
@@ -188,7 +188,7 @@ class HeldKicks:
     def due(self, run: RunId) -> HeldKick | None:
         """Return the kicks of a finished run; `None` while it runs, or without kicks."""
         kick = self._read(run)
-        if kick is None or (kick.released is None and not self._is_dead(run)):
+        if kick is None or (kick.released_at is None and not self._is_dead(run)):
             return None
         return kick
 
@@ -202,7 +202,7 @@ class HeldKicks:
 
     def waited(self, kick: HeldKick) -> float:
         """Return for how many seconds a kick has waited since its run was over."""
-        return self._now() - (kick.released or kick.at)
+        return self._now() - (kick.released_at or kick.at)
 
     def paths(self, kick: HeldKick) -> list[tuple[NodeName, ...]]:
         """Return the paths along which a kick is sent; see `paths_of`."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.database import Database, Format
-from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
+from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.triggers import step_table
 from localpuppet.fleet.triggers.cause import RunCause
@@ -25,13 +25,13 @@ from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
 from localpuppet.fleet.triggers.step_table import RolloutCaller, Step, StepState
 from localpuppet.fleet.trust.quota import Quota
 
-_VERSION = 2
+_VERSION = 3
 _EVERYBODY = ""  # ids include their sender; no quota applies here
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS causes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL
 ) STRICT;
-CREATE TABLE IF NOT EXISTS settled (
+CREATE TABLE IF NOT EXISTS outcomes (
     number INTEGER PRIMARY KEY, outcome TEXT NOT NULL
 ) STRICT;
 {TABLES}
@@ -66,7 +66,7 @@ class Inbox:
     ) -> None:
         self._database = Database(
             path,
-            Format(tables=_TABLES, version=_VERSION, upgrades={1: from_first_format("'', id")}),
+            Format(tables=_TABLES, version=_VERSION),
             damaged="move it away; what it owed is lost then, so run 'localpuppet apply'",
         )
         self._clock = clock
@@ -183,19 +183,20 @@ class Inbox:
                 "DELETE FROM causes WHERE id = ?", [(identifier,) for identifier in identifiers]
             )
             connection.executemany(
-                "INSERT INTO settled (outcome) VALUES (?)",
+                "INSERT INTO outcomes (outcome) VALUES (?)",
                 [(json.dumps(outcome.to_dict()),) for outcome in outcomes],
             )
             for outcome in outcomes:
                 step_table.end(connection, outcome, reasons or {}, now=now)
             connection.execute(
-                "DELETE FROM settled WHERE number <= (SELECT max(number) FROM settled) - ?", (MOST,)
+                "DELETE FROM outcomes WHERE number <= (SELECT max(number) FROM outcomes) - ?",
+                (MOST,),
             )
 
-    def settled(self) -> list[TriggerOutcome]:
+    def outcomes(self) -> list[TriggerOutcome]:
         """Return the outcomes of the last `MOST` causes, the oldest first."""
         with self._database.use() as connection:
-            rows = connection.execute("SELECT outcome FROM settled ORDER BY number").fetchall()
+            rows = connection.execute("SELECT outcome FROM outcomes ORDER BY number").fetchall()
         try:
             read = [TriggerOutcome.from_dict(loads(text)) for (text,) in rows]
         except ValueError as error:

@@ -22,7 +22,7 @@ KEPT = 30 * 86400
 STEPS = Quota(shared=10_000, reserve=2_000, few=100, each=5_000)
 TABLES = """
 CREATE TABLE IF NOT EXISTS steps (
-    owner TEXT NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL, asked INTEGER NOT NULL,
+    owner TEXT NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL, updated_at INTEGER NOT NULL,
     cause TEXT NOT NULL, began INTEGER NOT NULL, run TEXT, outcome TEXT, reason TEXT NOT NULL,
     PRIMARY KEY (owner, step)
 ) STRICT, WITHOUT ROWID;
@@ -114,7 +114,7 @@ def speaks(connection: sqlite3.Connection, owner: str) -> tuple[RolloutCaller, i
         The controller, and the second (since 1970) in which this node first received its epoch.
     """
     row = connection.execute(
-        "SELECT epoch, reason, asked FROM steps WHERE owner = ? AND step = 0", (owner,)
+        "SELECT epoch, reason, updated_at FROM steps WHERE owner = ? AND step = 0", (owner,)
     ).fetchone()
     return (
         None if row is None else (RolloutCaller(owner=owner, epoch=row[0], speaker=row[1]), row[2])
@@ -166,7 +166,7 @@ def add(
 def _add(connection: sqlite3.Connection, row: tuple[str | int | None, ...], quota: Quota) -> None:
     caller = str(row[0]).partition("/")[0]
     now = row[3]
-    connection.execute("DELETE FROM steps WHERE asked < ?", (int(now or 0) - KEPT,))
+    connection.execute("DELETE FROM steps WHERE updated_at < ?", (int(now or 0) - KEPT,))
     total = connection.execute("SELECT count(*) FROM steps").fetchone()[0]
     own = connection.execute(
         "SELECT count(*) FROM steps WHERE owner > ? AND owner < ?", (f"{caller}/", f"{caller}0")
@@ -206,7 +206,7 @@ def end(
     """
     cause = f"{outcome.sender}/{outcome.uuid}"
     connection.execute(
-        "UPDATE steps SET run = ?, outcome = ?, reason = ?, asked = ? WHERE cause = ?",
+        "UPDATE steps SET run = ?, outcome = ?, reason = ?, updated_at = ? WHERE cause = ?",
         (outcome.run, outcome.outcome, reasons.get(cause, ""), now, cause),
     )
 
@@ -214,7 +214,7 @@ def end(
 def ended(connection: sqlite3.Connection, owner: str, step: int) -> int | None:
     """Return when a step ended, seconds since 1970; `None` if it has not, or is unknown."""
     row = connection.execute(
-        "SELECT asked FROM steps WHERE owner = ? AND step = ? AND outcome IS NOT NULL",
+        "SELECT updated_at FROM steps WHERE owner = ? AND step = ? AND outcome IS NOT NULL",
         (owner, step),
     ).fetchone()
     return None if row is None else int(row[0])

@@ -44,7 +44,7 @@ class Steps:
     @property
     def await_entries(self) -> bool:
         """Whether a step waits for entries of other nodes, or did."""
-        return any(one.after for one in self._waiting.values())
+        return any(one.awaited_entries for one in self._waiting.values())
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -71,7 +71,7 @@ class Steps:
             due = next((one for one in self._waiting.values() if one.sender in owners), None)
         reason = "its rollout does not hold this node any more"
         dropped = [DroppedCause(id=one.id, reason=reason) for one in late]
-        if due is not None and due.after and (missing := self._lacking(due)):
+        if due is not None and due.awaited_entries and (missing := self._lacking(due)):
             if now - due.timestamp >= PATIENCE:
                 dropped.append(DroppedCause(id=due.id, reason=_unknown(missing)))
             due = None

@@ -62,9 +62,9 @@ class MessageKind(StrEnum):
     REPLY = "lp-reply"
     PRESENCE = "lp-presence"
     INVENTORY = "lp-inventory"
-    FORGOTTEN = "lp-forgotten"
-    ROLLOUT = "lp-rollout"
-    WORD = "lp-word"
+    TOMBSTONE = "lp-tombstone"
+    CHECKPOINT = "lp-checkpoint"
+    COMMAND = "lp-command"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,9 +67,9 @@ def run_order(node: NodeWiring, order: RunOrder, begun: Callable[[], None]) -> R
                 status = _run(node, options, begun, named)
             except (BusyError, OnHoldError) as error:
                 # Not an attempt: the agent keeps the causes, and their run follows.
-                return RunCompletion(fate=RequestedRunResult.BUSY, reason=str(error))
+                return RunCompletion(result=RequestedRunResult.BUSY, reason=str(error))
     except LocalpuppetError as error:
-        return RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+        return RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
     return _end(status)
 
 
@@ -80,7 +80,7 @@ def deploy(node: NodeWiring, order: Deployment, _begun: Callable[[], None]) -> R
         node: The parts of the node; its settings are read again.
         order: The assignment and the action.
     """
-    assignment, deed = order.assignment, order.args.deed
+    assignment, deed = order.assignment, order.args.action
 
     def take() -> None:
         assigning = _assigning(node)
@@ -118,10 +118,10 @@ def _done(work: Callable[[], None]) -> RunCompletion:
     try:
         work()
     except BusyError as error:
-        return RunCompletion(fate=RequestedRunResult.BUSY, reason=str(error))
+        return RunCompletion(result=RequestedRunResult.BUSY, reason=str(error))
     except LocalpuppetError as error:
-        return RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason=str(error))
-    return RunCompletion(fate=RequestedRunResult.OVER)
+        return RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+    return RunCompletion(result=RequestedRunResult.OVER)
 
 
 def compile_candidate(
@@ -136,8 +136,10 @@ def compile_candidate(
     try:
         changes = RunWiring(node.again()).candidate().changes(order.release)
     except LocalpuppetError as error:
-        return RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason=str(error))
-    return RunCompletion(fate=RequestedRunResult.OVER, told=changes.bounded(MAX_CHANGES).to_dict())
+        return RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
+    return RunCompletion(
+        result=RequestedRunResult.OVER, details=changes.bounded(MAX_CHANGES).to_dict()
+    )
 
 
 def _run(
@@ -156,7 +158,7 @@ def _run(
 
 def _end(status: Status) -> RunCompletion:
     return RunCompletion(
-        fate=RequestedRunResult.OVER,
+        result=RequestedRunResult.OVER,
         run=status.id,
         outcome=str(status.outcome),
         reason="" if status.succeeded else public_reason(status),

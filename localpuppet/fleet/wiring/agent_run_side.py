@@ -103,7 +103,7 @@ def run_parts(
         modules=node.settings.modules,
         rollback=partial(rollback_in_force, node),
         assigned=AssignedRelease(node.settings.state).read,
-        every=fleet_settings(node).agent.every,
+        run_interval=fleet_settings(node).agent.run_interval,
         confirmation=confirmation.told,
     )
     describer = Describer(agent, kept, signer=signer, clock=node.clock)
@@ -153,7 +153,7 @@ def run_parts(
         manager=manager,
         clock=node.clock,
         log=log,
-        every=fleet_settings(node).agent.every,
+        run_interval=fleet_settings(node).agent.run_interval,
         signer=str(signer.name),
     )
 

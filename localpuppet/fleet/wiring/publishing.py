@@ -122,14 +122,14 @@ class PublishingWiring:
 
     async def forget(self, name: "NodeName") -> None:
         """Publish, signed by the owner of this root, that a node is forgotten."""
-        from localpuppet.fleet.bus.layout import FORGOTTEN
+        from localpuppet.fleet.bus.layout import TOMBSTONES
         from localpuppet.fleet.inventory.tombstone import Tombstone
         from localpuppet.fleet.trust.signing import MessageKind
 
         stone = Tombstone(node=name, at=self._node.clock.now().timestamp())
-        token = self._fleet.signer.sign(stone.to_payload(), MessageKind.FORGOTTEN)
+        token = self._fleet.signer.sign(stone.to_payload(), MessageKind.TOMBSTONE)
         async with self._fleet.connected() as kv:
-            await kv.put(FORGOTTEN + name, token)
+            await kv.put(TOMBSTONES + name, token)
 
     def _publish_apart(self, *, kicks: bool) -> None:
         """Start a separate process that publishes, unless an agent is running.

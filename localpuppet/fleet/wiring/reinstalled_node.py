@@ -122,8 +122,8 @@ class ReinstalledNode:
         told = _ask_process(self._node, str(patience), most=ASKING + patience)
         if told is None:
             return None
-        app = ReleasePath.parse(told["app"], where="inventory entry: release")
-        return AppliedElsewhere(app=app, tagged_at=told["at"])
+        app = ReleasePath.parse(told["release"], where="inventory entry: release")
+        return AppliedElsewhere(app=app, tagged_at=told["tagged_at"])
 
     def look(self, patience: float) -> AppliedElsewhere | None:
         """Return the release in this node's entry, from the agent's view.
@@ -257,7 +257,9 @@ def main(root: str, what: str) -> None:
             told = run(_read_commits(NodeWiring(root), what))
         else:
             found = ReinstalledNode(NodeWiring(root)).look(float(what))
-            told = None if found is None else {"app": str(found.app), "at": found.tagged_at}
+            told = (
+                None if found is None else {"release": str(found.app), "tagged_at": found.tagged_at}
+            )
     except TimeoutError:
         problem = f"did not answer within {ASKING:g} s"
         told = {"problem": problem, "where": "bus", "waits": False}

@@ -10,7 +10,7 @@ from localpuppet.node.cli import render
 
 def cells(node_status: dict[str, Any]) -> list[str]:
     """Return the cells of a node: name, state, last outcome, release, remark."""
-    last = node_status.get("last") or {}
+    last = node_status.get("last_run") or {}
     holds = node_status.get("holds") or []
     rollback = node_status.get("rollback") or {}
     state = render.user_text(node_status.get("state", ""))
@@ -23,14 +23,14 @@ def cells(node_status: dict[str, Any]) -> list[str]:
     elif rollback:
         about = f"rolled back by {rollback.get('user')}, input wants {rollback.get('wanted')}"
     elif state == "not trusted":
-        about = str(node_status.get("why", ""))
+        about = str(node_status.get("reason", ""))
     word = click.style(one_line(state), fg=_color(state), bold=True)
     outcome = one_line(last.get("outcome") or "")
     return [
         one_line(node_status.get("node", "")),
         word + (f" +{waiting}" if waiting else ""),
         render.word(outcome) if outcome else "",
-        one_line(last.get("app") or ""),
+        one_line(last.get("release") or ""),
         one_line(about),
     ]
 

@@ -34,7 +34,7 @@ class Assignment:
         by: The caller id of the user who assigned it.
         at: When the node took it, ISO 8601.
         rollout: The rollout that assigned it; empty if a user did so directly.
-        older: Whether it may be older than what the node runs.
+        allow_older: Whether it may be older than what the node runs.
         after: The newest run of the node at that time; empty without one.
         back_to: The newest run to which a rollback from here may return; empty for none. It is
             `after`, or, if the previous assignment was not confirmed, the `back_to` of that.
@@ -49,7 +49,7 @@ class Assignment:
     classes: Classes = field(default_factory=dict)
     at: str = ""
     rollout: str = ""
-    older: bool = False
+    allow_older: bool = False
     after: str = ""
     back_to: str = ""
     confirm: float = 0.0
@@ -85,7 +85,7 @@ class Assignment:
             **self.to_public(),
             "layers": list(self.layers),
             "classes": {name: dict(body) for name, body in self.classes.items()},
-            "older": self.older,
+            "allow_older": self.allow_older,
             "after": self.after,
             "back_to": self.back_to,
         }
@@ -107,7 +107,7 @@ class Assignment:
                 classes=EncData.from_dict({"classes": raw["classes"]}).classes,
                 at=str(raw["at"]),
                 rollout=str(raw["rollout"]),
-                older=bool(raw["older"]),
+                allow_older=bool(raw["allow_older"]),
                 after=str(raw["after"]),
                 back_to=str(raw.get("back_to", raw["after"])),  # an earlier version wrote none
                 confirm=float(cast("float", raw.get("confirm", 0.0))),

@@ -40,8 +40,8 @@ class PuppetReport:
         resources: Counts of resources.
         seconds: Durations by name (`config_retrieval`, `total`, …).
         first_failed: The first failed resource with its place and message, in one line, or empty.
-        fault: The failure cause, which may leave the node.
-        corrective: Whether Puppet restored (in noop: would restore) what an earlier run left.
+        failure_cause: The failure cause, which may leave the node.
+        corrective_change: Whether Puppet restored, or in noop would restore, earlier values.
             'puppet apply' of Puppet 7 and 8 keeps no earlier values and reports false.
     """
 
@@ -52,8 +52,8 @@ class PuppetReport:
     resources: Resources
     seconds: Mapping[str, float]
     first_failed: str = ""
-    fault: "FailureCause | None" = None
-    corrective: bool = False
+    failure_cause: "FailureCause | None" = None
+    corrective_change: bool = False
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "PuppetReport":
@@ -85,8 +85,8 @@ class PuppetReport:
                 resources=Resources(**{key: counts.get(key, 0) for key in fields}),
                 seconds=seconds,
                 first_failed="" if failed is None else _shown(failed, said),
-                fault=None if failed is None else FailureCause.of_resource(failed, said),
-                corrective=bool(raw.get("corrective_change", False)),
+                failure_cause=None if failed is None else FailureCause.of_resource(failed, said),
+                corrective_change=bool(raw.get("corrective_change", False)),
             )
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"not a Puppet report: {error!r}") from error

@@ -181,7 +181,7 @@ class AssignmentService:
         return release
 
     def _check_forward(self, wanted: Assignment) -> None:
-        if wanted.older:
+        if wanted.allow_older:
             return
         try:
             self.ledger.check_forward(wanted.release)

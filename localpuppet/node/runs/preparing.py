@@ -189,7 +189,7 @@ class RunPreparation:
                     loaded, options = self._overruled(loaded, options, rollback)
                     named(loaded.input.app)
                 # After a rollback the next input decides, even if its release is older.
-                assigned_older = loaded.assignment is not None and loaded.assignment.older
+                assigned_older = loaded.assignment is not None and loaded.assignment.allow_older
                 decided = allow_rollback or rollback is not None or assigned_older
                 release = self._release(loaded.input.app, package, decided=decided)
             except LocalpuppetError as error:

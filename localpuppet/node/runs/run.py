@@ -215,7 +215,7 @@ def _check_types(status: "Status") -> None:
         status.puppet_started,
         status.noop_pending,
         status.warm,
-        status.corrective,
+        status.corrective_change,
     )
     sound = (
         all(isinstance(text, str) for text in texts)
@@ -223,7 +223,12 @@ def _check_types(status: "Status") -> None:
         and all(isinstance(flag, bool) for flag in flags)
         and all(
             part is None or isinstance(part, dict)
-            for part in (status.supervisor, status.puppet, status.puppet_seconds, status.fault)
+            for part in (
+                status.supervisor,
+                status.puppet,
+                status.puppet_seconds,
+                status.failure_cause,
+            )
         )
     )
     if not sound:
@@ -264,8 +269,8 @@ class Status:
         repaired: Which files of the release were changed on the node and repaired before the run.
         warm: Whether the fork server made Puppet's process.
         cold_reason: Why a warm start failed; else empty.
-        corrective: Whether Puppet reported corrective changes.
-        fault: The failure cause, as `node.puppet.fault.FailureCause` has it, or `None`.
+        corrective_change: Whether Puppet reported corrective changes.
+        failure_cause: The failure cause, as `node.puppet.fault.FailureCause` has it, or `None`.
     """
 
     id: RunId
@@ -291,8 +296,8 @@ class Status:
     repaired: str = ""
     warm: bool = False
     cold_reason: str = ""
-    corrective: bool = False
-    fault: Mapping[str, str] | None = None
+    corrective_change: bool = False
+    failure_cause: Mapping[str, str] | None = None
 
     @property
     def whole(self) -> bool:
@@ -312,7 +317,15 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         said = {"schema": SCHEMA, **asdict(self)}
-        for name in ("work_tree", "part", "repaired", "warm", "cold_reason", "corrective", "fault"):
+        for name in (
+            "work_tree",
+            "part",
+            "repaired",
+            "warm",
+            "cold_reason",
+            "corrective_change",
+            "failure_cause",
+        ):
             if not said[name]:
                 del said[name]  # as it was written before there was such a thing
         return said
@@ -347,7 +360,7 @@ class Status:
         )
 
         report = ending.report
-        fault = report.fault if report else FailureCause.of_message(ending.last_error)
+        cause = report.failure_cause if report else FailureCause.of_message(ending.last_error)
         return replace(
             self,
             state=RunState.FINISHED,
@@ -361,8 +374,8 @@ class Status:
             noop_pending=report.noop_pending if report else False,
             resources=report.resources if report else None,
             puppet_seconds=dict(report.seconds) if report else None,
-            corrective=report.corrective if report else False,
-            fault=fault.to_dict() if fault and not verdict.outcome.success else None,
+            corrective_change=report.corrective_change if report else False,
+            failure_cause=cause.to_dict() if cause and not verdict.outcome.success else None,
         )
 
     def interrupted(self, reason: str) -> "Status":

@@ -57,7 +57,7 @@ def journal_here(
 
 def say_where_it_goes_on(
     node: NodeWiring,
-    word: "RolloutCommand",
+    command: "RolloutCommand",
     rollout: str | None,
     owner: str | None,
     *,
@@ -75,7 +75,7 @@ def say_where_it_goes_on(
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
     rollouts = FleetRollouts(node)
-    waits = word is RolloutCommand.CONTINUE
+    waits = command is RolloutCommand.CONTINUE
     journal = journal_here(
         rollouts,
         rollout,
@@ -94,12 +94,12 @@ def say_where_it_goes_on(
             )
         journal.close()
         rollout, journal = str(state.began.id), None
-    say(rollouts, word, rollout, owner, journal=journal, about=about)
+    say(rollouts, command, rollout, owner, journal=journal, about=about)
 
 
 def say(
     rollouts: "FleetRollouts",
-    word: "RolloutCommand",
+    command: "RolloutCommand",
     rollout: str | None,
     owner: str | None,
     *,
@@ -110,7 +110,7 @@ def say(
 
     Args:
         rollouts: The rollouts of this signer.
-        word: The command.
+        command: The command.
         rollout: Its id; the newest for `None`.
         owner: Its caller; `None` for this signer.
         journal: Its journal, if a process of this machine controls it.
@@ -127,10 +127,10 @@ def say(
     if journal is None:
         wanted = None if rollout is None else RolloutId.parse(rollout)
         whose = None if owner is None else SignerName.parse(owner)
-        return run(rollouts.say(word, wanted, whose, about=about)).rollout
+        return run(rollouts.say(command, wanted, whose, about=about)).rollout
     state = journal.state()
     text = about(state)
-    said = SentCommand(word=word, caller=rollouts.caller, machine=machine_name(), about=text)
+    said = SentCommand(command=command, caller=rollouts.caller, machine=machine_name(), about=text)
     run(_say_here(journal, said))
     journal.close()
     return state.began.id

@@ -86,7 +86,7 @@ class RolloutCheckpoints:
         return layout.rollouts_of(self.owner) + rollout
 
     def _verified(self, entry: KeyValueEntry, rollout: RolloutId) -> PublishedCheckpoint:
-        signed = self._verifier.verify(entry.value, MessageKind.ROLLOUT)
+        signed = self._verifier.verify(entry.value, MessageKind.CHECKPOINT)
         if signed.signer not in (self.owner, self._signer.name) and (
             why := self._denied(signed.signer)
         ):
@@ -154,7 +154,7 @@ class RolloutCheckpoints:
             UnavailableError: The bus did not confirm the write, which may have succeeded.
             BusyError: Another process wrote one in between.
         """
-        token = self._signer.sign(head.to_payload(), MessageKind.ROLLOUT)
+        token = self._signer.sign(head.to_payload(), MessageKind.CHECKPOINT)
         key = self.key(head.rollout)
         ttl = OVER_TTL if head.over else TTL
         if revision is None:

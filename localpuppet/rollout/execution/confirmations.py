@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PAUSES = (0.1, 0.2, 0.4, 0.8)
 # How often to ask a node that begins no confirmation before its result is accepted.
 PATIENT = 10
-_LEFT = (Stage.WENT_BACK, Stage.NOT_BACK, Stage.LEFT)
+_LEFT = (Stage.ROLLED_BACK, Stage.ROLLBACK_FAILED, Stage.SUPERSEDED)
 _OWED = "it has not begun to wait for a confirmation"
 
 
@@ -72,7 +72,7 @@ class Confirmations:
             if told.nonce:
                 args = Deploy(
                     release=self._delivery.release,
-                    deed=DeployAction.CONFIRM,
+                    action=DeployAction.CONFIRM,
                     serial=serial,
                     rollout=rollout,
                     nonce=told.nonce,
@@ -84,7 +84,7 @@ class Confirmations:
                     return NodeRunAnswer(heard=True, end=end)
                 problem = problem_of(answer)
             else:
-                problem = told.why or (_OWED if told.stage is None else f"it is {told.stage}")
+                problem = told.reason or (_OWED if told.stage is None else f"it is {told.stage}")
             await asyncio.sleep(pause)
         if problem == _OWED and self._is_tired_of(end):
             return NodeRunAnswer(heard=True, end=end)
@@ -111,17 +111,21 @@ async def status_of(
 
 def _left(end: NodeRunEnded, told: ConfirmationReport, status: Mapping[str, Json]) -> NodeRunAnswer:
     """Return the result of a node run after the node reported that it left the release."""
-    if told.stage is Stage.LEFT:
-        return _ended(end, NodeResult.FAILED, f"was taken from the release: {told.why}")
-    if told.stage is Stage.NOT_BACK:
-        return _ended(end, NodeResult.ROLLBACK_FAILED, f"could not go back by itself: {told.why}")
-    back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
-    if not back or last.get("app") != back.get("app") or last.get("run") == end.run:
+    if told.stage is Stage.SUPERSEDED:
+        return _ended(end, NodeResult.FAILED, f"was taken from the release: {told.reason}")
+    if told.stage is Stage.ROLLBACK_FAILED:
+        return _ended(
+            end, NodeResult.ROLLBACK_FAILED, f"could not go back by itself: {told.reason}"
+        )
+    back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
+    if not back or last.get("release") != back.get("app") or last.get("run") == end.run:
         return NodeRunAnswer(
             heard=False, problem="reports that it went back, but no run of the previous release"
         )
     return _ended(
-        end, NodeResult.ROLLED_BACK, f"went back by itself to {line(last.get('app'))}: {told.why}"
+        end,
+        NodeResult.ROLLED_BACK,
+        f"went back by itself to {line(last.get('release'))}: {told.reason}",
     )
 
 

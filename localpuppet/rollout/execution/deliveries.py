@@ -95,7 +95,7 @@ class Deliveries:
         Returns:
             `None` if the node switched; otherwise the reason, or the result of its run.
         """
-        deed = DeployAction.BACK if self._is_back(turn) else DeployAction.APPLY
+        deed = DeployAction.ROLL_BACK if self._is_back(turn) else DeployAction.APPLY
         if (turn.node, deed) in self._took:
             return None
         async with self._slots:
@@ -105,7 +105,10 @@ class Deliveries:
         if not answer.ok:
             end = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=problem_of(answer))
             return NodeRunAnswer(heard=True, end=end)
-        if deed is DeployAction.BACK and (missing := await self._told(turn, serial)) is not None:
+        if (
+            deed is DeployAction.ROLL_BACK
+            and (missing := await self._told(turn, serial)) is not None
+        ):
             return missing
         self._took.add((turn.node, deed))
         return None
@@ -126,10 +129,10 @@ class Deliveries:
         status = await status_of(self._client, end.node_run.node)
         if isinstance(status, NodeRunAnswer):
             return status
-        back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
-        if last.get("run") == end.run and back and last.get("app") == back.get("app"):
+        back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
+        if last.get("run") == end.run and back and last.get("release") == back.get("app"):
             return NodeRunAnswer(heard=True, end=replace(end, reason=""))
-        app = line(str(last.get("app") or "nothing"))
+        app = line(str(last.get("release") or "nothing"))
         reason = f"its newest run is of {app}, and not the one that was to bring it back"
         return NodeRunAnswer(heard=True, end=replace(end, result=NodeResult.FAILED, reason=reason))
 

@@ -48,11 +48,11 @@ class Delivery:
         """
         return Deploy(
             release=self.release,
-            deed=deed,
+            action=deed,
             serial=serial,
             layers=self.layers,
             classes=self.classes,
-            older=self.allow_older,
+            allow_older=self.allow_older,
             rollout=rollout,
         )
 

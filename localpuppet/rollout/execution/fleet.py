@@ -88,7 +88,7 @@ class FleetNodes:
         )
         self._durations |= {node: _durations(found[str(node)]) for node in nodes}
         self._await |= {node for node in nodes if _can(found[str(node)], "awaits_entries")}
-        self._tell |= {node for node in nodes if _can(found[str(node)], "tells_changes")}
+        self._tell |= {node for node in nodes if _can(found[str(node)], "reports_changes")}
         problems = {node: self._unready(found[str(node)]) for node in nodes}
         problems = {node: why for node, why in problems.items() if why}
         if self._began.approval is not None:
@@ -182,9 +182,9 @@ class FleetNodes:
             noop=options.noop,
             tags=options.tags,
             rollout=self._claim(epoch, turn.step),
-            after=after if turn.node in self._await else (),
-            changes=self._began.salt if options.noop and turn.node in self._tell else "",
-            looked=looked,
+            awaited_entries=after if turn.node in self._await else (),
+            changes_salt=self._began.salt if options.noop and turn.node in self._tell else "",
+            noop_step=looked,
         )
         asked = await self._ask_to_run(turn, args)
         if asked.end is None:
@@ -200,8 +200,8 @@ class FleetNodes:
             noop=True,
             tags=self._began.options.tags,
             rollout=self._claim(epoch, step),
-            after=after if turn.node in self._await else (),
-            changes=self._began.salt,
+            awaited_entries=after if turn.node in self._await else (),
+            changes_salt=self._began.salt,
         )
         asked = await self._ask_to_run(NodeRun(step, turn.node), args)
         if (
@@ -227,13 +227,13 @@ class FleetNodes:
             return NodeRunAnswer(
                 heard=True, end=NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=reason)
             )
-        if answer.reply.result.get("look_again") is True:
+        if answer.reply.result.get("repeat_noop") is True:
             stale = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=STALE)
             return NodeRunAnswer(heard=True, end=stale, look_again=True)
         end = _end(turn, answer.reply.result.get("step"))
         if end is not None and self._began.needs:
             end = replace(end, entry=_entry(turn.node, answer.reply.result.get("entry")))
-        if end is None or not args.changes:
+        if end is None or not args.changes_salt:
             return NodeRunAnswer(heard=True, end=end)
         foreseen, problem = _foreseen(answer.reply.result.get("changes"))
         return NodeRunAnswer(heard=True, end=end, predicted_changes=foreseen, problem=problem)
@@ -265,8 +265,8 @@ class FleetNodes:
         """Return the finished steps of this rollout that a presence reports."""
         if not self._names_a_step(token):
             return []
-        settled = believe(self._verifier, node, token).get("settled")
-        found = map(TriggerOutcome.from_dict, settled if isinstance(settled, list) else [])
+        outcomes = believe(self._verifier, node, token).get("outcomes")
+        found = map(TriggerOutcome.from_dict, outcomes if isinstance(outcomes, list) else [])
         return [
             self._news(NodeRun(self._steps[one.uuid], node), one)
             for one in found

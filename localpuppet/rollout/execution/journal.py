@@ -25,13 +25,13 @@ from localpuppet.rollout.execution.events import Event, RolloutBegan
 from localpuppet.rollout.execution.state import RolloutState
 
 _VERSION = 2
-_KNOWN = {str(word): word for word in RolloutCommand}
+_KNOWN = {str(command): command for command in RolloutCommand}
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (
     number INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL
 ) STRICT;
-CREATE TABLE IF NOT EXISTS words (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, word TEXT NOT NULL, caller TEXT NOT NULL
+CREATE TABLE IF NOT EXISTS commands (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, command TEXT NOT NULL, caller TEXT NOT NULL
 ) STRICT;
 """
 
@@ -117,17 +117,19 @@ class RolloutJournal:
             connection.execute("DELETE FROM events")
             _insert(events, connection)
 
-    def say(self, word: RolloutCommand, caller: str, about: str = "") -> None:
+    def say(self, command: RolloutCommand, caller: str, about: str = "") -> None:
         """Leave a command for the process that controls the rollout.
 
         Args:
-            word: The command.
+            command: The command.
             caller: The operator's caller id.
             about: What it refers to, see `SentCommand`.
         """
-        text = f"{word} {about}" if about else str(word)
+        text = f"{command} {about}" if about else str(command)
         with self._database.transaction() as connection:
-            connection.execute("INSERT INTO words (word, caller) VALUES (?, ?)", (text, caller))
+            connection.execute(
+                "INSERT INTO commands (command, caller) VALUES (?, ?)", (text, caller)
+            )
 
     def said(self, after: int) -> list[tuple[int, RolloutCommand, str, str]]:
         """Return the commands after a number.
@@ -138,7 +140,8 @@ class RolloutJournal:
         """
         with self._database.use() as connection:
             rows = connection.execute(
-                "SELECT number, word, caller FROM words WHERE number > ? ORDER BY number", (after,)
+                "SELECT number, command, caller FROM commands WHERE number > ? ORDER BY number",
+                (after,),
             ).fetchall()
         found = [(number, str(text).partition(" "), str(caller)) for number, text, caller in rows]
         return [
@@ -147,10 +150,10 @@ class RolloutJournal:
             if one in _KNOWN
         ]
 
-    def forget_words(self) -> None:
+    def forget_commands(self) -> None:
         """Delete all commands: they were for an earlier process."""
         with self._database.transaction() as connection:
-            connection.execute("DELETE FROM words")
+            connection.execute("DELETE FROM commands")
 
     def remove(self) -> None:
         """Remove the file, unless a process controls the rollout."""

@@ -66,7 +66,7 @@ class FleetRollouts:
 
     async def say(
         self,
-        word: RolloutCommand,
+        command: RolloutCommand,
         rollout: RolloutId | None,
         owner: SignerName | None,
         *,
@@ -75,7 +75,7 @@ class FleetRollouts:
         """Send a command to the controller of a rollout on another machine.
 
         Args:
-            word: The command.
+            command: The command.
             rollout: The rollout; the newest that is running for `None`.
             owner: The caller of the rollout; `None` for this signer.
             about: Returns what the command refers to, from the state in the checkpoint.
@@ -90,7 +90,7 @@ class FleetRollouts:
         """
         async with self.fleet.connected() as kv:
             heads = self.heads(kv, owner)
-            found = await look(heads, rollout, word)
+            found = await look(heads, rollout, command)
             speaker = CommandSender(
                 kv,
                 signer=self.fleet.signer,
@@ -100,7 +100,7 @@ class FleetRollouts:
             )
             events = [event for _, event in found.head.events]
             text = about(RolloutState.of(events)) if events else ""
-            await speaker.say(word, owner=heads.owner, to=found, about=text)
+            await speaker.say(command, owner=heads.owner, to=found, about=text)
         return found.head
 
     async def elsewhere(self, journal: RolloutJournal) -> bool:

@@ -129,7 +129,7 @@ class RolloutController:
             )
             journal = taken.journal
             try:
-                journal.forget_words()
+                journal.forget_commands()
                 replay([event for _, event in journal.events()])
                 told(journal.state().began)
                 revision = taken.revision

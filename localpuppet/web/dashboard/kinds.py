@@ -61,7 +61,7 @@ def kind_of(last: Mapping[str, Json]) -> Kind:
     if outcome is Outcome.FAILED:
         return Kind.COMPILE_FAILED if why == Category.NO_REPORT.value else Kind.FAILED
     if outcome is Outcome.CHANGED:
-        return Kind.CORRECTED if last.get("corrective") is True else Kind.CHANGED
+        return Kind.CORRECTED if last.get("corrective_change") is True else Kind.CHANGED
     if outcome is Outcome.UNCHANGED and last.get("noop") is True:
         return Kind.NOOP_PENDING if why == Category.NOOP_PENDING.value else Kind.NOOP_CLEAN
     return _BY_OUTCOME.get(outcome, Kind.UNCHANGED)

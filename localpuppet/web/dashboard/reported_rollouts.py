@@ -82,8 +82,8 @@ def told_of(
         now: Seconds since 1970, UTC.
     """
     found: dict[tuple[str, RolloutId], NodeRolloutReport] = {}
-    settled = status.get("settled")
-    for raw in settled[-MOST:] if isinstance(settled, list) else []:
+    outcomes = status.get("outcomes")
+    for raw in outcomes[-MOST:] if isinstance(outcomes, list) else []:
         end = TriggerOutcome.from_dict(raw)
         owner = None if end is None else _owner(end.sender, now)
         if end is not None and owner is not None:

@@ -111,30 +111,30 @@ class NodeRow:
         """
         state = _text(status.get("state"))
         if state == NOT_TRUSTED:
-            return cls(node=name, state=state, reason=_text(status.get("why")), received_at=now)
-        last = status.get("last")
+            return cls(node=name, state=state, reason=_text(status.get("reason")), received_at=now)
+        last = status.get("last_run")
         last = last if isinstance(last, dict) else {}
         kind = kind_of(last)
-        fault = last.get("fault")
-        fault = fault if isinstance(fault, dict) and kind.bad else {}
+        failure = last.get("failure_cause")
+        failure = failure if isinstance(failure, dict) and kind.bad else {}
         holds, rollback = status.get("holds"), status.get("rollback")
         assignment = status.get("assignment")
         return cls(
             node=name,
             state=state if state in STATES else "idle",
             outcome=kind,
-            error=_text(fault.get("error")),
-            resource=_text(fault.get("resource")),
-            place=_text(fault.get("place")),
+            error=_text(failure.get("error")),
+            resource=_text(failure.get("resource")),
+            place=_text(failure.get("place")),
             reason=_text(last.get("reason")),
             cause=_text(status.get("cause")),
-            app=_text(last.get("app")),
-            release_digest=_text(status.get("release")),
+            app=_text(last.get("release")),
+            release_digest=_text(status.get("release_digest")),
             assigned_by=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
             input_release=_text(rollback.get("wanted")) if isinstance(rollback, dict) else "",
             run=_run(last.get("run")),
             finished_at=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),
-            run_interval=_seconds(status.get("every")),
+            run_interval=_seconds(status.get("run_interval")),
             holds=_holds(holds if isinstance(holds, list) else []),
             received_at=now,
         )

@@ -60,7 +60,11 @@ SECRET = "hunter2 0123456"
             {"agent": {"run_cmd": {"sh": SECRET}}},
             "run_cmd: must not be a mapping",
         ),
-        ("settings", {"agent": {"every": [SECRET]}}, "agent.every: must not be a list"),
+        (
+            "settings",
+            {"agent": {"run_interval": [SECRET]}},
+            "agent.run_interval: must not be a list",
+        ),
         ("settings", {"bus": SECRET}, "bus: must be one of sqlite"),
         ("settings", {"enc": [SECRET]}, "enc: must be a string"),
         ("settings", {"https_ca": SECRET + "\n"}, "https_ca: has a character"),

@@ -25,7 +25,7 @@ from tests.doubles.identities import Person, person, verifier
 from tests.doubles.ports import FakeClock, FakeLog
 
 B = NodeName.parse("b.example.com")
-OVER = RunCompletion(fate=RequestedRunResult.OVER, run="1", outcome="changed")
+OVER = RunCompletion(result=RequestedRunResult.OVER, run="1", outcome="changed")
 
 
 def number(index: int) -> str:
@@ -140,11 +140,11 @@ async def test_a_trigger_is_on_the_disk_before_it_runs_and_until_it_is_over(
         await rig.until("run 1 changed")
         assert rig.ids() == []
         assert rig.agent.paths() == ((),)
-        assert [(one.uuid, one.run, one.outcome) for one in rig.agent.settled] == [
+        assert [(one.uuid, one.run, one.outcome) for one in rig.agent.outcomes] == [
             (number(1), "1", "changed")
         ]
     # The run may have restarted the agent, and whoever sent the trigger still waits.
-    assert Rig(directory, sender=rig.sender).agent.settled == rig.agent.settled
+    assert Rig(directory, sender=rig.sender).agent.outcomes == rig.agent.outcomes
 
 
 async def test_what_comes_during_a_run_leads_to_one_more(directory: Path) -> None:
@@ -181,11 +181,11 @@ async def test_a_run_that_did_not_start(directory: Path, fate: RequestedRunResul
     async with rig.working():
         rig.agent.receive_triggers([rig.token(1)])
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(RunCompletion(fate=fate, reason="the reason"))
+        rig.runner.ends.put_nowait(RunCompletion(result=fate, reason="the reason"))
         if fate is RequestedRunResult.IMPOSSIBLE:
             await rig.until("no run could be started: the reason")
             assert rig.ids() == []
-            assert rig.agent.settled[0].outcome == "dropped"
+            assert rig.agent.outcomes[0].outcome == "dropped"
         else:
             await rig.until("not now, again soon: the reason")
             assert rig.ids()
@@ -240,7 +240,7 @@ async def test_many_drops_of_one_reason_share_a_line(directory: Path) -> None:
         rig.agent.receive_triggers([rig.token(index) for index in range(MANY + 1)])
         await rig.runner.orders.get()
         rig.runner.ends.put_nowait(
-            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="broken input")
+            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="broken input")
         )
         await rig.until(f"dropped {MANY + 1} causes: no run could be started: broken input")
         warned = [line for kind, line in rig.log.lines if kind == "warning"]

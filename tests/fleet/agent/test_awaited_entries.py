@@ -55,7 +55,7 @@ def waiting(said: InventoryEntry) -> RunCause:
         uuid="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
         timestamp=0,
         expires=None,
-        after=(one,),
+        awaited_entries=(one,),
     )
 
 

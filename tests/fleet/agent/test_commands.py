@@ -60,7 +60,7 @@ def test_trigger_with_waiting(two: Sequence[Member]) -> None:
     b.behave(exit=3)
     done = a.run("trigger", b.name, "--wait", "--json")
     assert done.code == 1
-    assert done.json["ends"][b.name]["outcome"] == "failed"
+    assert done.json["outcomes"][b.name]["outcome"] == "failed"
     assert done.json["sent"] == [b.name]
 
 
@@ -77,7 +77,7 @@ def test_trigger_that_another_of_the_same_second_has_replaced(fleet: Fleet) -> N
         time.sleep(0.5)  # it remembers so many ends only
     done = a.node.finish(waiting)
     assert done.code == 0, done.out
-    end = done.json["ends"][b.name]
+    end = done.json["outcomes"][b.name]
     assert (end["uuid"], end["outcome"]) == (later, "ended")
     assert done.json["uuid"] != later
 
@@ -351,7 +351,7 @@ def test_real_puppet_is_run_and_recorded(fleet: Fleet) -> None:
     fleet.start()
     done = a.run("trigger", b.name, "--wait", "--json")
     assert done.code == 0, b.log
-    end = done.json["ends"][b.name]
+    end = done.json["outcomes"][b.name]
     assert end["outcome"] == "changed"
     request = json.loads((b.root / "var" / "runs" / end["run"] / "request.json").read_text())
     assert request["cause"] == f"trigger from {a.name}"

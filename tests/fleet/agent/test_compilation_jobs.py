@@ -40,11 +40,11 @@ async def test_they_are_compiled_one_after_the_other_and_told() -> None:
     with pytest.raises(BusyError, match="2 compilations of choria=alice wait on this node"):
         candidates.ask("choria=alice", compile_of(EACH))
     assert candidates.ask("choria=bob", compile_of(0)) == WORKING
-    runner.ends.put_nowait(RunCompletion(fate=RequestedRunResult.OVER, told={"added": ["x"]}))
+    runner.ends.put_nowait(RunCompletion(result=RequestedRunResult.OVER, details={"added": ["x"]}))
     runner.ends.put_nowait(
-        RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="does not compile")
+        RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="does not compile")
     )
-    runner.ends.put_nowait(RunCompletion(fate=RequestedRunResult.IMPOSSIBLE))
+    runner.ends.put_nowait(RunCompletion(result=RequestedRunResult.IMPOSSIBLE))
     for _ in range(20):
         await asyncio.sleep(0)
     assert candidates.ask("choria=alice", compile_of(0)) == {"state": "done", "added": ["x"]}

@@ -21,9 +21,9 @@ from tests.fleet.agent.test_agent import Rig
 
 ID = RolloutId("20261122T110000Z-0a1b")
 OWNER = rollout_owner("choria=alice", ID)
-R2 = Deploy(release=ReleasePath("foo/tags/r2"), deed=DeployAction.APPLY, serial=3)
+R2 = Deploy(release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=3)
 OURS = replace(R2, rollout=RolloutReference(id=ID, epoch=1))
-OVER = RunCompletion(fate=RequestedRunResult.OVER)
+OVER = RunCompletion(result=RequestedRunResult.OVER)
 
 
 class FakeDeploying:
@@ -94,7 +94,7 @@ async def test_it_is_done_once_and_told_when_asked_again_and_a_run_follows(site:
 async def test_why_it_is_refused_is_told_once_and_asked_again_it_is_tried_again(site: Site) -> None:
     for _ in range(2):
         site.runner.ends.put_nowait(
-            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="no such class")
+            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="no such class")
         )
         assert await site.until_told() == "no such class"
     assert len(site.runner.orders) == 2
@@ -102,7 +102,7 @@ async def test_why_it_is_refused_is_told_once_and_asked_again_it_is_tried_again(
 
 
 async def test_a_store_that_is_locked_is_waited_for(site: Site) -> None:
-    for end in (RunCompletion(fate=RequestedRunResult.BUSY, reason="gc"), OVER):
+    for end in (RunCompletion(result=RequestedRunResult.BUSY, reason="gc"), OVER):
         site.runner.ends.put_nowait(end)
     assert await site.until_told() == DONE
 
@@ -133,7 +133,7 @@ async def test_a_release_is_changed_by_the_rollout_that_holds_the_node_alone(sit
     site.hold(OWNER)
     with pytest.raises(OnHoldError, match="on hold: r"):
         site.ask(R2)
-    assert site.ask(replace(R2, deed=DeployAction.STAGE)) == WORKING, "that changes nothing"
+    assert site.ask(replace(R2, action=DeployAction.STAGE)) == WORKING, "that changes nothing"
     site.runner.ends.put_nowait(OVER)
     site.runner.ends.put_nowait(OVER)
     assert await site.until_told(OURS) == DONE
@@ -152,13 +152,13 @@ async def test_a_person_who_holds_a_node_stops_its_runs_and_not_its_release(site
 
 async def test_a_hold_that_ends_while_it_waits_stops_it(site: Site) -> None:
     site.hold(OWNER)
-    assert site.ask(replace(R2, deed=DeployAction.STAGE)) == WORKING
+    assert site.ask(replace(R2, action=DeployAction.STAGE)) == WORKING
     assert site.ask(OURS) == WORKING
     await asyncio.sleep(0)
     site.holds.remove(OWNER)
     site.runner.ends.put_nowait(OVER)
     await site.rig.until("refused to apply")
-    assert [order.args.deed for order in site.runner.orders] == [DeployAction.STAGE]
+    assert [order.args.action for order in site.runner.orders] == [DeployAction.STAGE]
 
 
 async def test_who_took_the_rollout_over_goes_on_with_its_callers_assignment(site: Site) -> None:

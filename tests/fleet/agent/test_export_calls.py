@@ -128,7 +128,7 @@ async def test_what_a_collector_got_is_written_down_with_what_it_did_not(rig: Ri
     host, server = read_collected(rig.run)
     assert (host.text, host.nodes) == ("Host <<| tag == 'web' |>>", (A,))
     assert host.resources[0].dropped == ("target",)
-    assert [one.ref for one in host.left_out] == ["Host[y]"]
+    assert [one.resource for one in host.left_out] == ["Host[y]"]
     assert (server.text, server.resources, server.reason) == ("Server <<| |>>", (), "")
 
 

@@ -24,7 +24,7 @@ def test_a_step_ends_when_its_record_does(tmp_path: Path) -> None:
     run.write_request(site.request(run, causes={"causes": [CAUSE.to_dict()], "count": 1}))
     assert steps.take_ended() == [], "its run has outlived the agent"
     site.finish(run)
-    end = RunCompletion(fate=RequestedRunResult.OVER, run=run.id, outcome="changed")
+    end = RunCompletion(result=RequestedRunResult.OVER, run=run.id, outcome="changed")
     assert steps.take_ended() == [(CAUSE, end)]
     assert steps.take_ended() == []
 
@@ -38,7 +38,7 @@ def test_a_run_that_was_killed_with_its_agent_is_interrupted_and_has_its_id(
     site.supervisors_die()
     end = recorded_end(site.records, CAUSE)
     assert end is not None
-    assert (end.fate, end.run, end.outcome) == (RequestedRunResult.OVER, run.id, "interrupted")
+    assert (end.result, end.run, end.outcome) == (RequestedRunResult.OVER, run.id, "interrupted")
 
 
 def test_without_a_record_nothing_is_known(tmp_path: Path) -> None:

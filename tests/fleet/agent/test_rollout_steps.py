@@ -71,7 +71,9 @@ class Site:
         looked: int = 0,
     ) -> Any:
         rollout = RolloutReference(id=ID, epoch=epoch, step=step, caller=ALICE)
-        return self.steps.run(by, RunOnce(noop=noop, after=after, looked=looked), rollout)
+        return self.steps.run(
+            by, RunOnce(noop=noop, awaited_entries=after, noop_step=looked), rollout
+        )
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ async def test_a_step_runs_alone_through_its_own_hold_and_once(site: Site) -> No
         await rig.until("run 1 changed")
         over = {"state": "over", "run": "1", "outcome": "changed", "reason": ""}
         assert site.ask() == over
-        ended = rig.agent.settled[-1]
+        ended = rig.agent.outcomes[-1]
         assert (ended.sender, ended.uuid) == (OWNER, step_uuid(OWNER, 1))
         assert rig.runner.orders.empty()
         site.holds.remove(OWNER)
@@ -122,7 +124,7 @@ async def test_a_step_without_its_hold_or_beside_another_is_refused(site: Site) 
 
 async def test_a_step_relies_on_a_look_that_is_not_too_long_ago(site: Site) -> None:
     """What is not taken is not remembered; what was taken is not taken again."""
-    rig, stale = site.rig, {"accepted": False, "look_again": True}
+    rig, stale = site.rig, {"accepted": False, "repeat_noop": True}
     site.hold()
     assert site.told(1, looked=7) == stale, "there was no such look"
     async with rig.working():
@@ -196,13 +198,13 @@ async def test_a_node_that_is_busy_takes_the_step_later(site: Site) -> None:
     async with rig.working():
         site.ask()
         await rig.runner.orders.get()
-        rig.runner.ends.put_nowait(RunCompletion(fate=RequestedRunResult.BUSY, reason="busy"))
+        rig.runner.ends.put_nowait(RunCompletion(result=RequestedRunResult.BUSY, reason="busy"))
         await rig.until("not now")
         assert site.ask()["state"] == "waiting"
         rig.clock.advance(2)
         await rig.runner.orders.get()
         rig.runner.ends.put_nowait(
-            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="no input")
+            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="no input")
         )
         await rig.until("no run for a step of")
         found = site.ask()
@@ -226,7 +228,7 @@ async def test_a_step_that_began_never_begins_again(tmp_path: Path) -> None:
     found = third.ask()
     assert found["outcome"] == "interrupted"
     assert found["reason"] == "the agent was killed during the run"
-    assert third.rig.agent.settled[-1].outcome == "interrupted"
+    assert third.rig.agent.outcomes[-1].outcome == "interrupted"
     assert third.ask(epoch=2) == found
     assert third.rig.inbox.causes() == []
 
@@ -238,14 +240,14 @@ async def test_the_run_of_a_killed_agent_is_reported_with_its_id_and_end(tmp_pat
     site.ask()
     site.rig.inbox.set_began(f"{OWNER}/{step_uuid(OWNER, 1)}", began=True)
     site.rig.inbox.close()
-    again = Site(tmp_path, site, begun=RunCompletion(fate=RequestedRunResult.BUSY, run="7"))
+    again = Site(tmp_path, site, begun=RunCompletion(result=RequestedRunResult.BUSY, run="7"))
     assert again.ask()["state"] == "running"
     async with again.rig.working():
-        again.rig.begun = RunCompletion(fate=RequestedRunResult.OVER, run="7", outcome="changed")
+        again.rig.begun = RunCompletion(result=RequestedRunResult.OVER, run="7", outcome="changed")
         again.rig.agent.recheck()
         await again.rig.until("changed: 7")
     assert again.ask() == {"state": "over", "run": "7", "outcome": "changed", "reason": ""}
-    assert again.rig.agent.settled[-1].run == "7"
+    assert again.rig.agent.outcomes[-1].run == "7"
     assert again.rig.runner.orders.empty()
 
 
@@ -256,7 +258,7 @@ async def test_a_step_waits_for_what_other_nodes_say_and_tells_what_it_left(site
     rig.missing = "db.example.com"
     assert "entry" not in site.told(after=(DB,))
     (cause,) = rig.inbox.causes()
-    assert cause.after == (DB,)
+    assert cause.awaited_entries == (DB,)
     async with rig.working():
         begun = rig.alive
         while rig.alive < begun + 3:

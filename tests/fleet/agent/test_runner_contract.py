@@ -48,7 +48,7 @@ class ForkBench(Bench):
         begun()
         (self.directory / "begun").write_text(order.text)
         (self.directory / "gate").read_text()
-        return RunCompletion(fate=RequestedRunResult.OVER, outcome="changed")
+        return RunCompletion(result=RequestedRunResult.OVER, outcome="changed")
 
     def broken(self) -> Runner:
         def work(_order: RunOrder, _begun: Callable[[], None]) -> RunCompletion:
@@ -88,12 +88,12 @@ class FakeBench(Bench):
         return (await self._fake.orders.get()).text
 
     async def finish(self) -> None:
-        self._fake.ends.put_nowait(RunCompletion(fate=RequestedRunResult.OVER, outcome="changed"))
+        self._fake.ends.put_nowait(RunCompletion(result=RequestedRunResult.OVER, outcome="changed"))
 
     def broken(self) -> Runner:
         fake = FakeRunner()
         fake.ends.put_nowait(
-            RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="there is no Puppet")
+            RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="there is no Puppet")
         )
         return fake
 
@@ -114,7 +114,7 @@ class TestRunner:
         assert not run.done()
         await bench.finish()
         end = await run
-        assert end.fate is RequestedRunResult.OVER
+        assert end.result is RequestedRunResult.OVER
         assert end.outcome in ("changed", "ended")
 
     async def test_one_run_comes_after_the_other(self, bench: Bench) -> None:
@@ -122,7 +122,7 @@ class TestRunner:
             run = asyncio.create_task(bench.runner.run(ORDER))
             await bench.begun()
             await bench.finish()
-            assert (await run).fate is RequestedRunResult.OVER
+            assert (await run).result is RequestedRunResult.OVER
 
     async def test_a_run_that_is_asked_to_end_is_over_and_says_that_it_was_not_whole(
         self, bench: Bench
@@ -131,7 +131,7 @@ class TestRunner:
         await bench.begun()
         bench.runner.end()
         end = await run
-        assert end.fate is RequestedRunResult.OVER
+        assert end.result is RequestedRunResult.OVER
         assert end.outcome not in ("changed", "unchanged", "ended")
         assert end.reason
 
@@ -147,7 +147,7 @@ class TestRunner:
 
     async def test_a_run_that_cannot_start_is_not_over_and_says_why(self, bench: Bench) -> None:
         end = await bench.broken().run(ORDER)
-        assert (end.fate, end.outcome) == (RequestedRunResult.IMPOSSIBLE, "")
+        assert (end.result, end.outcome) == (RequestedRunResult.IMPOSSIBLE, "")
         assert end.reason
 
     async def test_the_agent_goes_on_while_a_run_does(self, bench: Bench) -> None:

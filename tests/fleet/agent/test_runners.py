@@ -18,7 +18,7 @@ from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
 
 ORDER = RunOrder(causes={"count": 1}, text="trigger from a.example.com")
-OVER = RunCompletion(fate=RequestedRunResult.OVER, run="1", outcome="changed", reason="")
+OVER = RunCompletion(result=RequestedRunResult.OVER, run="1", outcome="changed", reason="")
 Begun = Callable[[], None]
 
 
@@ -49,7 +49,7 @@ def exits(_order: RunOrder, begun: Begun) -> RunCompletion:
 
 def says_too_much(_order: RunOrder, begun: Begun) -> RunCompletion:
     begun()
-    return RunCompletion(fate=RequestedRunResult.OVER, reason="x" * 100_000)
+    return RunCompletion(result=RequestedRunResult.OVER, reason="x" * 100_000)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def says_too_much(_order: RunOrder, begun: Begun) -> RunCompletion:
         (
             dies_after_it_began,
             RunCompletion(
-                fate=RequestedRunResult.OVER,
+                result=RequestedRunResult.OVER,
                 outcome="interrupted",
                 reason="its supervisor died (signal 9)",
             ),
@@ -67,21 +67,21 @@ def says_too_much(_order: RunOrder, begun: Begun) -> RunCompletion:
         (
             dies_before_it_began,
             RunCompletion(
-                fate=RequestedRunResult.BUSY,
+                result=RequestedRunResult.BUSY,
                 reason="its supervisor died before it began (signal 9)",
             ),
         ),
         (
             has_a_bug,
             RunCompletion(
-                fate=RequestedRunResult.IMPOSSIBLE,
+                result=RequestedRunResult.IMPOSSIBLE,
                 reason="its supervisor died before it began (exit code 70)",
             ),
         ),
         (
             exits,
             RunCompletion(
-                fate=RequestedRunResult.OVER,
+                result=RequestedRunResult.OVER,
                 outcome="interrupted",
                 reason="its supervisor died (exit code 3)",
             ),
@@ -89,7 +89,7 @@ def says_too_much(_order: RunOrder, begun: Begun) -> RunCompletion:
         (
             says_too_much,
             RunCompletion(
-                fate=RequestedRunResult.OVER,
+                result=RequestedRunResult.OVER,
                 outcome="interrupted",
                 reason="its supervisor died (exit code 0)",
             ),
@@ -112,7 +112,7 @@ def gets_no_thread(_order: RunOrder, _begun: Begun) -> RunCompletion:
 async def test_a_child_that_gets_no_thread_is_not_called_a_bug(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert (await ForkRunner(gets_no_thread).run(ORDER)).fate is RequestedRunResult.IMPOSSIBLE
+    assert (await ForkRunner(gets_no_thread).run(ORDER)).result is RequestedRunResult.IMPOSSIBLE
     assert capfd.readouterr().err.startswith("localpuppet: cannot start a thread: ")
 
 
@@ -153,7 +153,7 @@ async def test_a_run_is_asked_to_end(tmp_path: Path) -> None:
     await asyncio.to_thread((tmp_path / "here").read_bytes)
     runner.end()
     assert await run == RunCompletion(
-        fate=RequestedRunResult.OVER,
+        result=RequestedRunResult.OVER,
         outcome="interrupted",
         reason="its supervisor died (signal 15)",
     )
@@ -174,20 +174,21 @@ def command(directory: Path, *words: str, timeout: float = 60, grace: float = 60
     [
         (
             ("true",),
-            RunCompletion(fate=RequestedRunResult.OVER, outcome="ended", reason="exit code 0"),
+            RunCompletion(result=RequestedRunResult.OVER, outcome="ended", reason="exit code 0"),
         ),
         (
             ("sh", "-c", "exit 3"),
-            RunCompletion(fate=RequestedRunResult.OVER, outcome="failed", reason="exit code 3"),
+            RunCompletion(result=RequestedRunResult.OVER, outcome="failed", reason="exit code 3"),
         ),
         (
             ("sh", "-c", "kill -9 $$"),
-            RunCompletion(fate=RequestedRunResult.OVER, outcome="failed", reason="exit code -9"),
+            RunCompletion(result=RequestedRunResult.OVER, outcome="failed", reason="exit code -9"),
         ),
         (
             ("/nonexistent",),
             RunCompletion(
-                fate=RequestedRunResult.IMPOSSIBLE, reason="/nonexistent: No such file or directory"
+                result=RequestedRunResult.IMPOSSIBLE,
+                reason="/nonexistent: No such file or directory",
             ),
         ),
     ],
@@ -215,7 +216,7 @@ async def test_a_command_that_does_not_end_is_ended(tmp_path: Path, stubborn: bo
     runner = command(tmp_path, "sh", "-c", script, timeout=0.3, grace=0.3)
     end = await runner.run(ORDER)
     assert end == RunCompletion(
-        fate=RequestedRunResult.OVER, outcome="timed_out", reason="did not end within 0.3 s"
+        result=RequestedRunResult.OVER, outcome="timed_out", reason="did not end within 0.3 s"
     )
 
 
@@ -227,7 +228,7 @@ async def test_the_command_of_a_killed_agent_keeps_the_next_one_waiting(tmp_path
     while not (tmp_path / "here").exists():
         await asyncio.sleep(0.01)
     busy = await second.run(ORDER)
-    assert (busy.fate, busy.reason) == (
+    assert (busy.result, busy.reason) == (
         RequestedRunResult.BUSY,
         "the command of an earlier agent is still running",
     )
@@ -247,11 +248,11 @@ async def test_too_few_descriptors_put_a_run_off(tmp_path: Path) -> None:
         ends = [await runner.run(ORDER) for runner in runners]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert [(end.fate, end.reason) for end in ends] == [
+    assert [(end.result, end.reason) for end in ends] == [
         (RequestedRunResult.BUSY, "a supervisor: Too many open files"),
         (RequestedRunResult.BUSY, "true: Too many open files"),
     ]
-    assert [(await runner.run(ORDER)).fate for runner in runners] == [
+    assert [(await runner.run(ORDER)).result for runner in runners] == [
         RequestedRunResult.OVER,
         RequestedRunResult.OVER,
     ]
@@ -287,9 +288,9 @@ async def test_the_command_of_an_agent_that_fails_goes_on_alone(tmp_path: Path) 
     )
     assert await agent.wait() == 1
     following = command(tmp_path, "true")
-    assert (await following.run(ORDER)).fate is RequestedRunResult.BUSY
+    assert (await following.run(ORDER)).result is RequestedRunResult.BUSY
     await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
-    while (await following.run(ORDER)).fate is RequestedRunResult.BUSY:
+    while (await following.run(ORDER)).result is RequestedRunResult.BUSY:
         await asyncio.sleep(0.01)
     assert (tmp_path / "done").exists()
 

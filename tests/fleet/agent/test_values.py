@@ -25,9 +25,9 @@ def test_words_of_puppets_stay_on_the_node(fleet: Fleet) -> None:
     assert (done.code, f"{b.name}  failed" in done.out) == (1, True), done.out + done.err
     assert CANARY in b.node.run("status", "--json").json["run"]["reason"], "its own record has it"
     nodes = a.run("nodes", "--json")
-    (last,) = [node["last"] for node in nodes.json["nodes"] if node["node"] == b.name]
+    (last,) = [node["last_run"] for node in nodes.json["nodes"] if node["node"] == b.name]
     assert last["category"] == "no_report"
-    assert last["fault"]["error"].startswith("…: parameter … expects a match for")
+    assert last["failure_cause"]["error"].startswith("…: parameter … expects a match for")
     assert last["run"] == b.node.runs()[-1]
     told = [nodes, a.run("status", "-n", b.name, "--json"), a.run("last-run", "-n", b.name)]
     for other in told:

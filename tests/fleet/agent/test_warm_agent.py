@@ -7,7 +7,7 @@ from tests.rigs.node import Node
 
 
 def test_an_agent_makes_warm_runs_and_takes_its_server_with_it(node: Node) -> None:
-    node.settings(agent={"warm": True, "every": "2s"}, socket=str(node.root / "a.sock"))
+    node.settings(agent={"warm": True, "run_interval": "2s"}, socket=str(node.root / "a.sock"))
     node.app("warning('as it is')")
     agent = node.start("agent")
     server = open_fork_server(NodeWiring(str(node.root)))

@@ -77,10 +77,10 @@ def test_who_reads_the_inventory_and_who_has_nodes_forgotten_is_said() -> None:
     for prefix in (
         "/localpuppet/inventory/",
         "/localpuppet/exports/",
-        "/localpuppet/forgotten/",
+        "/localpuppet/tombstones/",
     ):
         assert reader[prefix] is False
-    assert alice["/localpuppet/forgotten/"] is True
+    assert alice["/localpuppet/tombstones/"] is True
     assert "/localpuppet/inventory/" not in alice
 
 
@@ -173,7 +173,7 @@ def test_nobody_gets_what_the_file_does_not_give(raw: dict[str, Any]) -> None:
             *(f"/localpuppet/requests/{to}/{name}/" for to in body.get("asks", [])),
             *(f"/localpuppet/replies/{caller}/{name}/" for caller in asked_by),
             *(f"/localpuppet/rollouts/{whose}/" for whose in speaks(raw, name)),
-            *(f"/localpuppet/words/{other}/{name}/" for other in beside(raw, name)),
+            *(f"/localpuppet/commands/{other}/{name}/" for other in beside(raw, name)),
             *(f"/localpuppet/replies/{other}/{name}/" for other in beside(raw, name)),
         }
         private = {key for key in found if "/hosts/" in key or "/replies/" in key} - writes

@@ -15,7 +15,7 @@ HOLD = {"owner": "ci", "reason": "rollout 42", "since": "2026-11-20T20:00:00Z", 
 SHOWN = "rollout 42 (held by ci since 2026-11-20 20:00 UTC)"
 LAST = {
     "run": "20261120T204226.399298Z-170d",
-    "app": "web/tags/r1",
+    "release": "web/tags/r1",
     "outcome": "changed",
     "finished_at": "2026-11-20T20:42:29Z",
     "noop": False,
@@ -30,9 +30,9 @@ STATE: dict[str, Any] = {
     "cause": None,
     "waiting": 0,
     "holds": [],
-    "last": LAST,
-    "release": None,
-    "settled": [],
+    "last_run": LAST,
+    "release_digest": None,
+    "outcomes": [],
 }
 
 
@@ -51,7 +51,7 @@ def test_a_node_that_was_given_its_release_says_by_whom() -> None:
 
 
 def test_a_node_says_where_the_confirmation_of_its_release_is() -> None:
-    waits = {"release": "web/tags/r3", "stage": "pending", "why": "the bus does not serve"}
+    waits = {"release": "web/tags/r3", "stage": "pending", "reason": "the bus does not serve"}
     _, lines = told("status", {**STATE, "confirmation": waits}, NOW)
     assert "Confirmation" in lines
     assert "web/tags/r3 pending (the bus does not serve)" in lines
@@ -89,7 +89,7 @@ def test_a_node_says_where_the_confirmation_of_its_release_is() -> None:
         ),
         (
             "status",
-            STATE | {"state": "on hold", "waiting": 2, "last": None, "holds": [HOLD]},
+            STATE | {"state": "on hold", "waiting": 2, "last_run": None, "holds": [HOLD]},
             "on hold",
             ["Waiting  2 causes", "Version  0.1.0", f"On hold  {SHOWN}"],
         ),
@@ -108,7 +108,7 @@ def test_what_is_shown(action: str, result: dict[str, Any], word: str, lines: li
         ("disable", {"hold": "x"}),
         ("enable", {}),
         ("runonce", {"accepted": "soon"}),
-        ("status", STATE | {"last": {"outcome": 7}}),
+        ("status", STATE | {"last_run": {"outcome": 7}}),
         ("log", {"run": "1", "lines": [1]}),
         ("report", {"run": {}, "failed": [{"ref": "File[/x]"}]}),
     ],
@@ -121,7 +121,7 @@ def test_what_another_version_tells_is_shown_as_it_is(action: str, result: dict[
 
 
 def test_what_others_tell_does_nothing_to_a_terminal() -> None:
-    evil = STATE | {"version": "\x1b[2J", "last": LAST | {"app": "a\x1b]0;x\x07"}}
+    evil = STATE | {"version": "\x1b[2J", "last_run": LAST | {"release": "a\x1b]0;x\x07"}}
     shown, below = told("status", evil, NOW)
     assert "\x1b[2J" not in shown + below
     assert "\x1b]" not in shown + below

@@ -24,5 +24,5 @@ def test_thousands_of_resources_of_one_node(fleet: Fleet) -> None:
     assert len(recorded(a, "exports.json")["resources"]) == MANY
     applied(b)
     (collected,) = recorded(b, "collected.json")["collectors"]
-    refs = {one["ref"] for one in collected["resources"]}
+    refs = {one["resource"] for one in collected["resources"]}
     assert refs == {f"App::Known[k{number}]" for number in range(1, TAKEN + 1)}

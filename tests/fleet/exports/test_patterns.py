@@ -97,7 +97,7 @@ def test_purged_types_fragments_and_virtual_resources(fleet: Fleet, tmp_path: Pa
     assert "Warning: /Stage[main]/App/Notify[of a]/message" in out
     assert out.index("Notify[of a]/message") < out.index("Notify[last]/message")
     taken = {
-        one["type"]: [(got["ref"], got["dropped"]) for got in one["resources"]]
+        one["type"]: [(got["resource"], got["dropped"]) for got in one["resources"]]
         for one in recorded(b, "collected.json")["collectors"]
     }
     assert taken == {
@@ -109,6 +109,8 @@ def test_purged_types_fragments_and_virtual_resources(fleet: Fleet, tmp_path: Pa
     named = ", ".join(f"Notify[hidden {number}] of {a.name}" for number in (1, 2, 3))
     assert f"Left out {named}, 1 more: 'localpuppet why' says the reasons" in shown
     hidden = b.run("status", "--json").json["left_out"]
-    assert [one["ref"] for one in hidden] == [f"Notify[hidden {number}]" for number in (1, 2, 3, 4)]
+    assert [one["resource"] for one in hidden] == [
+        f"Notify[hidden {number}]" for number in (1, 2, 3, 4)
+    ]
     assert {one["reason"] for one in hidden} == {"no line is about this signer and title"}
     assert "Left out" not in a.run("status").out

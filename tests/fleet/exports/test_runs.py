@@ -109,7 +109,7 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     assert collected["resources"] == [
         {
             "node": a.name,
-            "ref": "App::Known[host a]",
+            "resource": "App::Known[host a]",
             "how": "guarded",
             "dropped": ["path"],
         }

@@ -26,8 +26,8 @@ def test_what_the_collectors_of_the_newest_run_would_get(fleet: Fleet) -> None:
     note_collected(run, CollectorRecord(type="Host", filter=["tag", "==", "web"], at=at))
     note_collected(run, CollectorRecord(type="File", filter=None, at=at))
     host, file = me.run("check", "--json").json["collectors"]
-    assert [(one["node"], one["ref"]) for one in host["resources"]] == [(A, "Host[x]")]
-    assert [(one["node"], one["ref"]) for one in host["left_out"]] == [(B, "Host[y]")]
+    assert [(one["node"], one["resource"]) for one in host["resources"]] == [(A, "Host[x]")]
+    assert [(one["node"], one["resource"]) for one in host["left_out"]] == [(B, "Host[y]")]
     assert (file["digest"], "no line of the policy is about File" in file["reason"]) == (None, True)
     shown = me.run("check").out
     for text in (

@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.errors import IntegrityError, NotInForceError, StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
-from localpuppet.fleet.bus.layout import FORGOTTEN
+from localpuppet.fleet.bus.layout import TOMBSTONES
 from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal
 from localpuppet.fleet.inventory.following import Pauses, Sources, ViewFollower
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry
@@ -274,8 +274,8 @@ async def test_a_policy_that_cannot_be_read_takes_nobody_away(node: Node) -> Non
 
 async def _bury(node: Node, by: Person, *, about: str | None = None) -> None:
     stone = Tombstone(node=NodeName(about or WEB.name), at=node.seconds())
-    token = by.signer.sign(stone.to_payload(), MessageKind.FORGOTTEN)
-    await node.kv.put(f"{FORGOTTEN}{WEB.name}", token)
+    token = by.signer.sign(stone.to_payload(), MessageKind.TOMBSTONE)
+    await node.kv.put(f"{TOMBSTONES}{WEB.name}", token)
 
 
 async def test_who_may_has_a_node_forgotten(node: Node) -> None:

@@ -96,7 +96,7 @@ async def test_a_node_is_asked_by_a_signed_request_and_its_signed_reply_is_retur
     async with site.answering(A, Site.fine):
         found = await site.client().ask(A, "status", NoArguments(), patience=PATIENCE)
     assert found.reply is not None
-    assert (found.ok, found.silent, found.problem) == (True, False, "")
+    assert (found.ok, found.unresponsive, found.problem) == (True, False, "")
     assert found.to_dict() == {"ok": True, "result": {"node": A}, "error": None}
     (request,) = site.asked
     assert (request.caller, request.node, request.action) == ("alice", A, "status")
@@ -106,7 +106,7 @@ async def test_a_node_is_asked_by_a_signed_request_and_its_signed_reply_is_retur
 async def test_a_refusal_of_a_node_is_an_answer_and_not_silence(site: Site) -> None:
     async with site.answering(A, lambda site, request: site.fine(request, text="not allowed")):
         found = await site.client().ask(A, "status", NoArguments(), patience=PATIENCE)
-    assert (found.ok, found.silent) == (False, False)
+    assert (found.ok, found.unresponsive) == (False, False)
     assert found.to_dict() == {"ok": False, "result": {}, "error": "not allowed"}
 
 
@@ -131,7 +131,7 @@ async def test_refusals_are_looked_at_before_they_are_returned(site: Site) -> No
 async def test_silence_is_an_answer_of_its_own(site: Site) -> None:
     found = await site.client().ask(A, "status", NoArguments(), patience=SILENCE)
     assert found == NodeAnswer(reply=None, problem=NO_ANSWER)
-    assert found.to_dict() == {"ok": False, "silent": True, "result": {}, "error": NO_ANSWER}
+    assert found.to_dict() == {"ok": False, "unresponsive": True, "result": {}, "error": NO_ANSWER}
     assert not site.store.watchers
 
 
@@ -185,7 +185,7 @@ async def test_what_is_not_to_be_believed_counts_as_silence_and_is_said(
         while found.problem == NO_ANSWER:  # a busy machine may need longer
             patience *= 2
             found = await site.client().ask(A, "status", NoArguments(), patience=patience)
-    assert (found.ok, found.silent) == (False, True)
+    assert (found.ok, found.unresponsive) == (False, True)
     assert found.problem.startswith("rejected a reply: ")
 
 
@@ -224,12 +224,12 @@ async def test_each_of_many_nodes_gets_its_own_answer_in_the_order_asked(site: S
     found: dict[str, NodeAnswer] = {}
     patience = SILENCE
     async with site.answering(B, Site.fine):
-        while not found or found[B].silent:  # a busy machine may need longer
+        while not found or found[B].unresponsive:  # a busy machine may need longer
             patience *= 2
             found = await site.client().ask_all([B, A], "status", NoArguments(), patience=patience)
     assert list(found) == [B, A]
     assert found[B].to_dict()["result"] == {"node": B}
-    assert found[A].silent
+    assert found[A].unresponsive
 
 
 async def test_asking_nobody_answers_nothing(site: Site) -> None:

@@ -19,15 +19,15 @@ R2 = ReleasePath("foo/tags/r2")
 ROLLOUT = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=2)
 WHOLE = Deploy(
     release=R2,
-    deed=DeployAction.APPLY,
+    action=DeployAction.APPLY,
     serial=8,
     layers=("canary",),
     classes={"foo": {"port": 81}},
-    older=True,
+    allow_older=True,
     rollout=ROLLOUT,
 )
 NONCE = "9b2c3f70-0000-4000-8000-000000000000"
-GOOD = {"release": "foo/tags/r2", "do": "stage", "serial": 1}
+GOOD = {"release": "foo/tags/r2", "action": "stage", "serial": 1}
 
 
 def read(raw: dict[str, Any]) -> Deploy:
@@ -35,8 +35,10 @@ def read(raw: dict[str, Any]) -> Deploy:
 
 
 def test_what_is_asked_is_what_was_meant() -> None:
-    confirms = Deploy(release=R2, deed=DeployAction.CONFIRM, serial=1, nonce=NONCE, rollout=ROLLOUT)
-    for args in (WHOLE, confirms, Deploy(release=R2, deed=DeployAction.STAGE, serial=1)):
+    confirms = Deploy(
+        release=R2, action=DeployAction.CONFIRM, serial=1, nonce=NONCE, rollout=ROLLOUT
+    )
+    for args in (WHOLE, confirms, Deploy(release=R2, action=DeployAction.STAGE, serial=1)):
         assert read(args.to_dict()) == args
 
 
@@ -46,12 +48,18 @@ def test_what_is_asked_is_what_was_meant() -> None:
         ({"release": "foo/trunk"}, "foo/trunk is not a tag"),
         ({"release": "foo/branches/tags/x"}, "is not a tag"),
         ({"release": "../x/tags/r1"}, r"request.args.release: .*traversal"),
-        ({"do": "run"}, r"request.args.do: 'run' is not something.*stage, apply, back"),
-        ({"do": "back"}, "only a rollout takes a release back"),
-        ({"do": "confirm", "rollout": ROLLOUT.to_dict()}, "nonce: a rollout confirms with a nonce"),
-        ({"do": "confirm", "nonce": NONCE}, "nonce: a rollout confirms with a nonce"),
+        (
+            {"action": "run"},
+            r"request.args.action: 'run' is not something.*stage, apply, roll_back",
+        ),
+        ({"action": "roll_back"}, "only a rollout takes a release back"),
+        (
+            {"action": "confirm", "rollout": ROLLOUT.to_dict()},
+            "nonce: a rollout confirms with a nonce",
+        ),
+        ({"action": "confirm", "nonce": NONCE}, "nonce: a rollout confirms with a nonce"),
         ({"nonce": NONCE, "rollout": ROLLOUT.to_dict()}, "nothing else has one"),
-        ({"do": "confirm", "nonce": "x"}, "request.args.nonce: 'x' is not a uuid"),
+        ({"action": "confirm", "nonce": "x"}, "request.args.nonce: 'x' is not a uuid"),
         ({"serial": 0}, "serial: is 0"),
         ({"serial": True}, "serial: must be an integer"),
         ({"layers": []}, "layers: has 0 elements"),
@@ -112,7 +120,7 @@ def test_each_part_is_a_right_of_its_own_and_nothing_is_granted_by_a_star() -> N
     assert ask(WHOLE, line % "deploy:foo/tags/r*").endswith("(default): choria=alice values")
     assert ask(WHOLE, line % "deploy:foo/tags/r* values").endswith("choria=alice older")
     assert ask(WHOLE, line % "deploy:foo/tags/r* older values") == ""
-    plain = Deploy(release=R2, deed=DeployAction.STAGE, serial=1)
+    plain = Deploy(release=R2, action=DeployAction.STAGE, serial=1)
     assert ask(plain, line % "deploy:foo/tags/r*") == ""
     assert ask(plain, line % "values older deploy:bar/tags/*").startswith("denied")
 

@@ -19,7 +19,7 @@ from tests.fleet.requests.test_client import A, B, Site
 
 C = NodeName("c.example.com")
 SILENT = NodeName("d.example.com")
-ARGS = Deploy(release=ReleasePath("foo/tags/r2"), deed=DeployAction.APPLY, serial=1)
+ARGS = Deploy(release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=1)
 # What nodes tell of themselves: C is of a version that knows no assignments.
 TOLD: dict[str, dict[str, Json]] = {
     A: {"assignment": {"serial": 4}},
@@ -68,7 +68,7 @@ def test_each_node_is_asked_until_it_is_done_or_says_why_not(tmp_path: Path) -> 
     nodes = Nodes(tmp_path)
     found = nodes.deploy([A, B, C, SILENT], 60.0)
     assert [answer.ok for answer in found.values()] == [True, False, False, False]
-    assert [answer.silent for answer in found.values()] == [False, False, False, True]
+    assert [answer.unresponsive for answer in found.values()] == [False, False, False, True]
     assert found[B].to_dict()["error"] == "denied by policy"
     assert found[C].to_dict()["error"] == TOO_OLD
     assert sorted(nodes.serials) == [1, 5, 5, 5], "newer than its own, and C was not asked"
@@ -77,5 +77,5 @@ def test_each_node_is_asked_until_it_is_done_or_says_why_not(tmp_path: Path) -> 
 @pytest.mark.parametrize("patience", [1.0, 600.0])
 def test_a_node_that_does_not_come_to_an_end_is_silent(tmp_path: Path, patience: float) -> None:
     found = Nodes(tmp_path, never=True).deploy([A], patience)[A]
-    assert found.silent
+    assert found.unresponsive
     assert f"still working after {patience:g} s" in found.problem

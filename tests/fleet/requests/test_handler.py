@@ -155,7 +155,7 @@ def site(tmp_path: Path) -> Site:
 async def test_a_confirmation_is_the_newest_epochs_and_no_deployment(site: Site) -> None:
     args = Deploy(
         release=ReleasePath("foo/tags/r2"),
-        deed=DeployAction.CONFIRM,
+        action=DeployAction.CONFIRM,
         serial=2,
         nonce="9b2c3f70-0000-4000-8000-000000000000",
         rollout=RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=3),
@@ -166,7 +166,7 @@ async def test_a_confirmation_is_the_newest_epochs_and_no_deployment(site: Site)
 
 
 async def test_a_deployment_is_begun_in_its_callers_name_or_refused(site: Site) -> None:
-    args = Deploy(release=ReleasePath("foo/tags/r2"), deed=DeployAction.APPLY, serial=2)
+    args = Deploy(release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=2)
     assert await site.ask("deploy", args) == {"state": "choria=alice"}
     assert await site.ask("deploy", replace(args, serial=1)) == "too late"
     other = replace(args, release=ReleasePath("bar/tags/r2"))
@@ -294,7 +294,7 @@ async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
         "denied": {},
         "durations": [12.5, 10.0],
         "awaits_entries": True,
-        "tells_changes": True,
+        "reports_changes": True,
     }
     site.rollout.awaits = False
     assert (await site.ask("status", asked))["awaits_entries"] is False
@@ -307,7 +307,10 @@ async def test_a_caller_can_ask_who_speaks_for_a_rollout(site: Site) -> None:
     rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1)
     told = await site.ask("status", StatusRequest(rollout=rollout))
     owner = f"choria=alice/rollout/{rollout.id}"
-    assert told == {"state": "idle", "spoken_for": {"epoch": 2, "by": owner, "since": "now"}}
+    assert told == {
+        "state": "idle",
+        "rollout_controller": {"epoch": 2, "by": owner, "since": "now"},
+    }
     others = StatusRequest(rollout=replace(rollout, caller="choria=bob"))
     assert "takeover" in await site.ask("status", others)
     assert site.rollout.asked == []
@@ -316,7 +319,7 @@ async def test_a_caller_can_ask_who_speaks_for_a_rollout(site: Site) -> None:
 async def test_a_step_that_is_over_tells_what_would_change_where_that_is_asked(site: Site) -> None:
     """Where it cannot be told the reply says why: the step is what was asked for."""
     rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
-    args = RunOnce(noop=True, rollout=rollout, changes="5a" * 16)
+    args = RunOnce(noop=True, rollout=rollout, changes_salt="5a" * 16)
     assert "changes" not in await site.ask("runonce", args)
     site.rollout.over = "20261120T140000.000000Z-00aa"
     assert (await site.ask("runonce", args))["changes"] == {"total": 3}
@@ -330,8 +333,8 @@ async def test_where_a_command_of_the_sites_own_runs_nobody_can_tell_that(tmp_pa
     site = Site(tmp_path, ours=False)
     site.rollout.over = "20261120T140000.000000Z-00aa"
     rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
-    args = RunOnce(noop=True, rollout=rollout, changes="5a" * 16)
+    args = RunOnce(noop=True, rollout=rollout, changes_salt="5a" * 16)
     told = await site.ask("runonce", args)
     assert told["changes"] == {"problem": "a command of the site's own runs here"}
     told = await site.ask("status", StatusRequest(may=("status",)))
-    assert told["tells_changes"] is False
+    assert told["reports_changes"] is False

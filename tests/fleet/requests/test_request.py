@@ -56,9 +56,9 @@ def test_a_request_is_what_it_was() -> None:
     rollout = {"id": "20261122T110000Z-0a1b", "epoch": 1, "step": 2}
     name = ".".join(["n" * 60] * 4) + ".example"
     one = {"node": name, "digest": "d" * 64, "at": 1795000000.123456}
-    step = parse(args={"noop": False, "rollout": rollout, "after": [one] * MAX_AWAITED})
+    step = parse(args={"noop": False, "rollout": rollout, "awaited_entries": [one] * MAX_AWAITED})
     assert isinstance(step.args, RunOnce)
-    assert step.args.after == (AwaitedEntry.from_dict(one),) * MAX_AWAITED
+    assert step.args.awaited_entries == (AwaitedEntry.from_dict(one),) * MAX_AWAITED
     assert Request.parse(json.dumps(step.to_dict()).encode()) == step, "there is room for all"
     disable = parse(action="disable", args={"message": "db migration", "for": "2h"})
     assert disable.args == Disable(message="db migration", length="2h")
@@ -80,10 +80,22 @@ def test_a_request_is_what_it_was() -> None:
         ({"aud": "*"}, "request.aud: node name"),
         ({"aud": "LB01.example.net"}, "request.aud: node name.*lower case"),
         ({"aud": "lb01.example.net."}, "request.aud"),
-        ({"args": {"changes": "5a" * 16}}, "request.args.changes: goes with noop in a rollout"),
-        ({"args": {"noop": True, "changes": "5a"}}, "request.args.changes: is not a salt"),
-        ({"args": {"after": [AFTER]}}, "request.args.after: goes with a rollout only"),
-        ({"args": {"after": [{**AFTER, "at": "1"}]}}, "request.args.after.*must be a number"),
+        (
+            {"args": {"changes_salt": "5a" * 16}},
+            "request.args.changes_salt: goes with noop in a rollout",
+        ),
+        (
+            {"args": {"noop": True, "changes_salt": "5a"}},
+            "request.args.changes_salt: is not a salt",
+        ),
+        (
+            {"args": {"awaited_entries": [AFTER]}},
+            "request.args.awaited_entries: goes with a rollout only",
+        ),
+        (
+            {"args": {"awaited_entries": [{**AFTER, "at": "1"}]}},
+            "request.args.awaited_entries.*must be a number",
+        ),
         ({"iat": True}, "request.iat: must be an integer from 0, not a boolean"),
         ({"iat": "1795000000"}, "request.iat"),
         ({"iat": None}, "request.iat"),

@@ -4,7 +4,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.trust.seen import SeenIds
 from tests.doubles.ports import FakeClock
 
@@ -14,14 +13,6 @@ CREATE TABLE seen (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX until ON seen (until);
 INSERT INTO seen VALUES ('request', 'alice 1', 2000000000), ('request', 'bob 2', 2000000000);
-PRAGMA user_version = 1;
-"""
-FIRST_INBOX = """
-CREATE TABLE causes (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL)
-    STRICT;
-CREATE TABLE seen (id TEXT PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE INDEX seen_until ON seen (until);
-INSERT INTO seen VALUES ('a.example.com/1', 2000000000);
 PRAGMA user_version = 1;
 """
 
@@ -38,8 +29,3 @@ def test_ids_of_the_first_format_are_still_known(tmp_path: Path) -> None:
         with closing(SeenIds(tmp_path / "seen.sqlite", FakeClock())) as seen:
             assert not seen.add("alice", "1", 2_000_000_000)
             assert not seen.add("bob", "2", 2_000_000_000)
-    make(tmp_path / "inbox.sqlite", FIRST_INBOX)
-    for _ in range(2):
-        with closing(Inbox(tmp_path / "inbox.sqlite", FakeClock())) as inbox:
-            assert inbox.seen("a.example.com/1")
-            assert inbox.causes() == []

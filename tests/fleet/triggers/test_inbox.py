@@ -95,7 +95,7 @@ def test_order_and_ids(tmp_path: Path) -> None:
 
 def test_what_became_of_the_newest_causes_is_known_after_a_restart(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path / "inbox.sqlite", FakeClock())
-    assert inbox.settled() == []
+    assert inbox.outcomes() == []
     ends = [
         TriggerOutcome.of_cause(cause(index).id, index, run=str(index), outcome="changed")
         for index in range(MOST + 5)
@@ -104,7 +104,7 @@ def test_what_became_of_the_newest_causes_is_known_after_a_restart(tmp_path: Pat
         inbox.settle([f"{end.sender}/{end.uuid}"], [end])
     inbox.close()
     again = Inbox(tmp_path / "inbox.sqlite", FakeClock())
-    assert again.settled() == ends[5:]
+    assert again.outcomes() == ends[5:]
     again.close()
 
 

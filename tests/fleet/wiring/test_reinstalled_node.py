@@ -153,7 +153,7 @@ def test_a_run_of_the_agents_learns_it_too(applied: Node) -> None:
     made_anew(applied)
     raw = json.loads((applied.root / "localpuppet.yaml").read_text())
     socket = str(applied.root / "a.sock")
-    more = {**raw, "agent": {"every": "2s"}, "socket": socket}
+    more = {**raw, "agent": {"run_interval": "2s"}, "socket": socket}
     applied.write("localpuppet.yaml", json.dumps(more))
     applied.start("agent")
     older = "web/tags/r1 is older, by the times of their tags, than web/tags/r2"

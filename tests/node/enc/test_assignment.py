@@ -24,7 +24,7 @@ HELD = Assignment(
     classes={"foo": {"port": 81, "name": None}},
     at="2026-11-22T11:00:00.000000Z",
     rollout="20261122T110000Z-0a1b",
-    older=True,
+    allow_older=True,
     after="20261120T140312.482913Z-7f3a",
 )
 

@@ -15,9 +15,9 @@ def raw(**more: Any) -> dict[str, Any]:
 
 
 def test_a_correction_is_told_apart_from_a_change() -> None:
-    assert PuppetReport.from_dict(raw(corrective_change=True)).corrective
-    assert not PuppetReport.from_dict(raw(corrective_change=False)).corrective
-    assert not PuppetReport.from_dict(raw()).corrective
+    assert PuppetReport.from_dict(raw(corrective_change=True)).corrective_change
+    assert not PuppetReport.from_dict(raw(corrective_change=False)).corrective_change
+    assert not PuppetReport.from_dict(raw()).corrective_change
 
 
 def test_the_resource_that_failed_first_is_the_fault() -> None:
@@ -26,11 +26,11 @@ def test_the_resource_that_failed_first_is_the_fault() -> None:
     early = {"resource": "Exec[a]", "failed": True, "time": WHEN, "events": [event]}
     fine = {"resource": "Exec[c]", "failed": False, "time": "2026-11-20T14:03:11Z"}
     report = PuppetReport.from_dict(raw(resource_statuses={"1": late, "2": early, "3": fine}))
-    assert report.fault == FailureCause(
+    assert report.failure_cause == FailureCause(
         error="… returned … instead of one of …", resource="Exec[a]"
     )
     assert report.first_failed.startswith("Exec[a]: '/bin/x s3cret' returned 1")
-    assert PuppetReport.from_dict(raw(resource_statuses={"3": fine})).fault is None
+    assert PuppetReport.from_dict(raw(resource_statuses={"3": fine})).failure_cause is None
 
 
 def test_a_resource_that_failed_without_an_event_is_told_by_what_was_logged_of_it() -> None:
@@ -43,7 +43,7 @@ def test_a_resource_that_failed_without_an_event_is_told_by_what_was_logged_of_i
     ]
     report = PuppetReport.from_dict(raw(resource_statuses={"1": status}, logs=logs))
     assert report.first_failed == "Package[shop]: Provider dnf is"
-    assert report.fault == FailureCause(error="Provider … is", resource="Package[shop]")
+    assert report.failure_cause == FailureCause(error="Provider … is", resource="Package[shop]")
 
 
 @pytest.mark.parametrize("wrong", [{}, {"status": "changed"}, raw(resource_statuses=[1])])

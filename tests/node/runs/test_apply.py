@@ -130,7 +130,7 @@ def test_detailed_exit_codes_are_puppets(node: Node) -> None:
     assert node.run("apply", "--detailed-exitcodes").code == 6
     assert node.run("apply", "--detailed-exitcodes").code == 4
     assert node.run("apply").code == 1
-    assert node.status()["fault"] == {
+    assert node.status()["failure_cause"] == {
         "error": "… returned … instead of one of …",
         "resource": "Exec[/bin/false]",
         "place": "app/manifests/init.pp:2",

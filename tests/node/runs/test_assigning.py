@@ -169,7 +169,7 @@ def test_an_older_release_must_be_asked_for_as_such(node: Site) -> None:
         node.ran(app)
     with pytest.raises(InvalidInputError, match=r"web/tags/r1 is older than web/tags/r2.*'older'"):
         node.assigning.take(wants(R1))
-    node.assigning.take(wants(R1, older=True))
+    node.assigning.take(wants(R1, allow_older=True))
     held = node.kept.read()
     assert held is not None
     assert held.release == R1
@@ -250,7 +250,7 @@ def test_nothing_goes_back_to_what_was_not_confirmed(node: Site) -> None:
     assert (rollback.app, rollback.run) == (R1, good)
     node.confirmed = {1, 4}
     good = node.ran(R2)
-    site.take(wants(R1, 5, older=True))
+    site.take(wants(R1, 5, allow_older=True))
     held = node.kept.read()
     assert held is not None
     assert (held.back_to, Assignment.from_dict(held.to_dict())) == (good, held)

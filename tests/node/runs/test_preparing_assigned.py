@@ -62,5 +62,5 @@ def test_an_assignment_goes_back_only_where_it_says_so(site: Site) -> None:
     site.assigned = assigned("app/tags/r1", 7)
     with pytest.raises(InvalidInputError, match="older than app/tags/r2"):
         site.preparation().prepare(OPTIONS)
-    site.assigned = assigned("app/tags/r1", 8, older=True)
+    site.assigned = assigned("app/tags/r1", 8, allow_older=True)
     assert site.preparation().prepare(OPTIONS).release.app == "app/tags/r1"

@@ -19,7 +19,7 @@ CAUSE = {
     "uuid": "u",
     "tags": ["haproxy"],
     "path": ["db01", "lb01"],
-    "changes": [{"question": "canary"}],
+    "changes": [{"query": "canary"}],
 }
 
 

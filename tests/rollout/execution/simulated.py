@@ -116,7 +116,7 @@ class Notes:
                 self.words.append((RolloutCommand.CONTINUE, "bob"))
             if self.approve is not None:
                 said = SentCommand(
-                    word=RolloutCommand.APPROVE, caller="bob", machine="pc", about=self.approve()
+                    command=RolloutCommand.APPROVE, caller="bob", machine="pc", about=self.approve()
                 )
                 self.refused.append(take(said))
             while self.words:
@@ -124,7 +124,7 @@ class Notes:
                 ends = word is RolloutCommand.CONTINUE  # the pause of this moment
                 about = identify_pause(RolloutState.of(self.events)) if ends else ""
                 self.refused.append(
-                    take(SentCommand(word=word, caller=caller, machine="pc", about=about))
+                    take(SentCommand(command=word, caller=caller, machine="pc", about=about))
                 )
             await asyncio.sleep(1)
 

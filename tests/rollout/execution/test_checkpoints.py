@@ -78,14 +78,14 @@ async def test_a_head_is_the_callers_own(site: Site) -> None:
     assert await site.heads.read(ID) == kept(head(), revision)
     assert await site.heads.newest() == ID
     for who, kind, what in (
-        (site.bob, MessageKind.ROLLOUT, "was signed by bob, not by alice"),
+        (site.bob, MessageKind.CHECKPOINT, "was signed by bob, not by alice"),
         (site.alice, MessageKind.REQUEST, "typ"),
     ):
         site.store.write(KEY, who.signer.sign(head().to_payload(), kind), None)
         with pytest.raises(IntegrityError, match=what):
             await site.heads.read(ID)
     other = RolloutCheckpoint(rollout=RolloutId("20261122T110000Z-ffff"), epoch=1, events=())
-    token = site.alice.signer.sign(other.to_payload(), MessageKind.ROLLOUT)
+    token = site.alice.signer.sign(other.to_payload(), MessageKind.CHECKPOINT)
     site.store.write(KEY, token, None)
     with pytest.raises(IntegrityError, match="is the checkpoint of rollout 20261122T110000Z-ffff"):
         await site.heads.read(ID)
@@ -110,8 +110,8 @@ async def test_what_others_write_among_the_heads_keeps_nobody_from_the_newest(si
     over = RolloutId("20261123T110000Z-0a1b")
     await site.heads.write(RolloutCheckpoint(rollout=over, epoch=1, events=(), over=True), None)
     later = RolloutCheckpoint(rollout=RolloutId("20991231T110000Z-0a1b"), epoch=1, events=())
-    forged = site.bob.signer.sign(later.to_payload(), MessageKind.ROLLOUT)
-    moved = site.alice.signer.sign(head().to_payload(), MessageKind.ROLLOUT)
+    forged = site.bob.signer.sign(later.to_payload(), MessageKind.CHECKPOINT)
+    moved = site.alice.signer.sign(head().to_payload(), MessageKind.CHECKPOINT)
     for name, token in (("4Z", forged), ("3Z", moved), ("2Z", b"x"), ("1Z", b"")):
         key = KEY.replace(ID, f"20991231T11000{name}-0a1b")
         site.store.write(key, token, None)
@@ -200,7 +200,7 @@ def test_a_head_follows_its_journal_over_outages(site: Site) -> None:
         assert await shown(site) == head(STARTED)
         # An answer that was lost: the key has another revision than we know.
         site.store.write(
-            KEY, site.alice.signer.sign(head().to_payload(), MessageKind.ROLLOUT), None
+            KEY, site.alice.signer.sign(head().to_payload(), MessageKind.CHECKPOINT), None
         )
         ours.changed()
         await asyncio.sleep(60)

@@ -23,7 +23,7 @@ CONFIRMED = replied({"state": "confirmed"})
 
 def status(stage: str | None, **more: Any) -> dict[str, Json]:
     """Return what a node tells that took our release."""
-    told: dict[str, Json] = {"serial": 5, "rollout": ID, "stage": stage, "why": "w", "nonce": ""}
+    told: dict[str, Json] = {"serial": 5, "rollout": ID, "stage": stage, "reason": "w", "nonce": ""}
     return {
         "assignment": {"serial": 5, "rollout": ID, "confirm": 90.0},
         "confirmation": None if stage is None else {**told, **more},
@@ -44,7 +44,7 @@ def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(
     end = NodeRunEnded(node_run=WELL.node_run, result=fate, outcome="failed", run="R2")
     assert confirm(client, end) == NodeRunAnswer(heard=True, end=end)
     ((name, args),) = client.asked
-    assert (name, args.deed, args.nonce, args.serial) == (node(1), DeployAction.CONFIRM, NONCE, 5)
+    assert (name, args.action, args.nonce, args.serial) == (node(1), DeployAction.CONFIRM, NONCE, 5)
     assert args.rollout is not None
     assert (args.rollout.id, args.rollout.epoch) == (ID, 2)
 
@@ -76,7 +76,7 @@ def test_where_nothing_ran_nothing_is_asked_about(outcome: str) -> None:
 
 def test_a_run_whose_agent_was_killed_may_have_cut_the_node_off() -> None:
     ended = NodeRunEnded(node_run=WELL.node_run, result=NodeResult.FAILED, outcome="interrupted")
-    told = {**status("went back"), "rollback": BACK, "last": LAST}
+    told = {**status("rolled back"), "rollback": BACK, "last_run": LAST}
     asked = confirm(Client(replied(told)), ended)
     assert asked.end is not None
     assert asked.end.result is NodeResult.ROLLED_BACK
@@ -86,7 +86,7 @@ def test_a_run_whose_agent_was_killed_may_have_cut_the_node_off() -> None:
     ("told", "problem"),
     [
         (status("pending"), "w"),
-        (status("going back", why=""), "it is going back"),
+        (status("rolling back", reason=""), "it is rolling back"),
         (status("nonsense"), "has not begun"),
         (status(None), "has not begun"),
     ],
@@ -114,26 +114,26 @@ def test_a_node_that_never_begins_is_not_waited_for_without_end() -> None:
     assert found[-1].end == WELL
 
 
-LAST: dict[str, Json] = {"app": "shop/tags/r6", "run": "R3"}
+LAST: dict[str, Json] = {"release": "shop/tags/r6", "run": "R3"}
 BACK: dict[str, Json] = {"app": "shop/tags/r6"}
 
 
 @pytest.mark.parametrize(
     ("stage", "told", "fate"),
     [
-        ("went back", {"rollback": BACK, "last": LAST}, NodeResult.ROLLED_BACK),
-        ("went back", {"rollback": BACK, "last": {**LAST, "run": "R2"}}, None),
-        ("went back", {"rollback": BACK, "last": {**LAST, "app": "shop/tags/r7"}}, None),
-        ("went back", {"rollback": None, "last": LAST}, None),
-        ("went back", {}, None),
-        ("could not go back", {"rollback": BACK, "last": LAST}, NodeResult.ROLLBACK_FAILED),
-        ("left", {"rollback": BACK, "last": LAST}, NodeResult.FAILED),
+        ("rolled back", {"rollback": BACK, "last_run": LAST}, NodeResult.ROLLED_BACK),
+        ("rolled back", {"rollback": BACK, "last_run": {**LAST, "run": "R2"}}, None),
+        ("rolled back", {"rollback": BACK, "last_run": {**LAST, "release": "shop/tags/r7"}}, None),
+        ("rolled back", {"rollback": None, "last_run": LAST}, None),
+        ("rolled back", {}, None),
+        ("rollback failed", {"rollback": BACK, "last_run": LAST}, NodeResult.ROLLBACK_FAILED),
+        ("superseded", {"rollback": BACK, "last_run": LAST}, NodeResult.FAILED),
     ],
 )
 def test_a_node_went_back_when_its_own_word_names_a_run_of_the_old_release(
     stage: str, told: dict[str, Json], fate: NodeResult | None
 ) -> None:
-    asked = confirm(Client(replied({**status(stage, why="no\x1b connection"), **told})))
+    asked = confirm(Client(replied({**status(stage, reason="no\x1b connection"), **told})))
     assert (asked.end.result if asked.end else None) == fate
     if asked.end is not None:
         assert "no\\x1b connection" in asked.end.reason

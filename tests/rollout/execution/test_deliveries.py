@@ -91,7 +91,7 @@ def test_a_release_is_asked_for_until_nodes_have_it() -> None:
     staged = run_simulated(work)
     assert staged.problems == {node(3): "did not answer"}
     assert list(staged.serials) == [node(1)]
-    assert [args.deed for _, args in client.asked] == [DeployAction.STAGE] * 2
+    assert [args.action for _, args in client.asked] == [DeployAction.STAGE] * 2
     assert {(args.serial, args.rollout and args.rollout.epoch) for _, args in client.asked} == {
         (2, 2)
     }
@@ -147,7 +147,7 @@ def test_a_node_takes_it_before_its_turn_and_once(
     assert run_simulated(moved()) == expected
     if expected is None:
         assert run_simulated(moved()) is None
-        assert [args.deed for _, args in client.asked] == [DeployAction.APPLY]
+        assert [args.action for _, args in client.asked] == [DeployAction.APPLY]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_node_that_never_took_it_has_no_way_back(status: dict[str, Json], *, t
         heard=True, end=NodeRunEnded(node_run=BACK, result=NodeResult.NOT_REACHED)
     )
     assert found == (None if taken else ended)
-    assert [args.deed for _, args in client.asked] == [DeployAction.BACK]
+    assert [args.action for _, args in client.asked] == [DeployAction.ROLL_BACK]
 
 
 WELL = NodeRunEnded(node_run=BACK, result=NodeResult.SUCCEEDED, outcome="changed", run="R1")
@@ -177,17 +177,29 @@ WELL = NodeRunEnded(node_run=BACK, result=NodeResult.SUCCEEDED, outcome="changed
 @pytest.mark.parametrize(
     ("status", "well"),
     [
-        ({"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R1", "app": "shop/tags/r6"}}, True),
         (
-            {"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R2", "app": "shop/tags/r6"}},
+            {
+                "rollback": {"app": "shop/tags/r6"},
+                "last_run": {"run": "R1", "release": "shop/tags/r6"},
+            },
+            True,
+        ),
+        (
+            {
+                "rollback": {"app": "shop/tags/r6"},
+                "last_run": {"run": "R2", "release": "shop/tags/r6"},
+            },
             False,
         ),
         (
-            {"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R1", "app": "shop/tags/r7"}},
+            {
+                "rollback": {"app": "shop/tags/r6"},
+                "last_run": {"run": "R1", "release": "shop/tags/r7"},
+            },
             False,
         ),
-        ({"rollback": None, "last": {"run": "R1", "app": "shop/tags/r6"}}, False),
-        ({"rollback": None, "last": None}, False),
+        ({"rollback": None, "last_run": {"run": "R1", "release": "shop/tags/r6"}}, False),
+        ({"rollback": None, "last_run": None}, False),
         ({}, False),
     ],
 )

@@ -128,7 +128,7 @@ async def test_a_node_is_told_what_to_wait_for_if_it_can_and_tells_what_it_left(
     asked = await nodes.start(TURN, epoch=1, serial=0, after=after)
     args = client.asked[-1][1]
     assert isinstance(args, RunOnce)
-    assert args.after == (after if new else ())
+    assert args.awaited_entries == (after if new else ())
     assert asked.end is not None
     assert asked.end.entry == entry_of(TURN)
     others: Json = entry_of(NodeRun(2, node(2))).to_dict()
@@ -170,7 +170,7 @@ async def test_a_node_looks_before_it_runs(
     args = client.asked[-1][1]
     assert isinstance(args, RunOnce)
     assert args.rollout is not None
-    assert (args.noop, args.tags, args.changes) == (True, ("t",), SALT)
+    assert (args.noop, args.tags, args.changes_salt) == (True, ("t",), SALT)
     assert (args.rollout.epoch, args.rollout.step) == (2, 7)
     assert asked.end is not None
     assert (asked.predicted_changes, asked.end.reason) == (found, reason)
@@ -179,7 +179,7 @@ async def test_a_node_looks_before_it_runs(
 
 
 async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) -> None:
-    client = Client(replied({"accepted": False, "look_again": True}))
+    client = Client(replied({"accepted": False, "repeat_noop": True}))
     nodes = FleetNodes(
         MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
         client=client,
@@ -189,7 +189,7 @@ async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) 
     asked = await nodes.start(TURN, epoch=1, serial=0, after=(), looked=7)
     args = client.asked[-1][1]
     assert isinstance(args, RunOnce)
-    assert args.looked == 7
+    assert args.noop_step == 7
     assert (asked.look_again, asked.end) == (
         True,
         NodeRunEnded(node_run=TURN, result=NodeResult.FAILED, reason=STALE),
@@ -198,7 +198,7 @@ async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) 
 
 async def test_with_noop_a_node_that_can_tells_what_would_change(tmp_path: Path) -> None:
     over: Json = {"state": "over", "outcome": "unchanged"}
-    status: dict[str, Json] = {"denied": {}, "holds": [], "tells_changes": True}
+    status: dict[str, Json] = {"denied": {}, "holds": [], "reports_changes": True}
     client = Client(replied({**status, "step": over, "changes": TOLD}))
     nodes = FleetNodes(
         MemoryKeyValue(MemoryStore(now=lambda: 0.0)),

@@ -131,7 +131,7 @@ def test_what_was_said_is_heard_once_and_forgotten_with_the_process(journals: Jo
     assert second[1:] == (RolloutCommand.APPROVE, "carol", "n01.example.com 0123")
     journals.open(ID).say("faster", "dave")  # type: ignore[arg-type]
     assert len(journal.said(0)) == 2, "what a later version says ends no rollout"
-    journal.forget_words()
+    journal.forget_commands()
     assert journal.said(0) == []
     journals.open(ID).say(RolloutCommand.STOP, "bob")
     assert journal.said(second[0]) != [], "numbers go up"

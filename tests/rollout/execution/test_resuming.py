@@ -54,7 +54,7 @@ async def test_who_took_it_over_does_not_keep_its_caller_from_resuming_by_a_larg
     site.begin(STARTED)
     site.may = {"bob"}
     written = head(RolloutResumed(epoch=2**70), epoch=2**70)
-    site.store.write(KEY, site.bob.signer.sign(written.to_payload(), MessageKind.ROLLOUT), None)
+    site.store.write(KEY, site.bob.signer.sign(written.to_payload(), MessageKind.CHECKPOINT), None)
     assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
 
 
@@ -65,7 +65,7 @@ async def test_what_others_write_over_a_head_does_not_keep_its_caller_from_resum
     """Any member of a bus without rights could: the nodes say whether somebody goes on."""
     site.begin(STARTED)
     written = head(RolloutResumed(epoch=7), epoch=7)
-    token = site.bob.signer.sign(written.to_payload(), MessageKind.ROLLOUT) if by_bob else b"x"
+    token = site.bob.signer.sign(written.to_payload(), MessageKind.CHECKPOINT) if by_bob else b"x"
     site.store.write(KEY, token, None)
     taken = await site.take_up(site.here, None)
     assert (taken.epoch, taken.revision) == (1 + BLIND + 1, None)

@@ -20,11 +20,11 @@ def site(tmp_path: Path) -> Site:
     until = show_time(datetime.fromtimestamp(now + 3600, UTC))
     hold = {"owner": "alice", "reason": "database migration", "since": "", "until": until}
     site.tell(
-        status("web01", now - 60, last={"outcome": "changed"}),
-        status("web02", now - 90, last={"outcome": "failed", "category": "no_report"}),
+        status("web01", now - 60, last_run={"outcome": "changed"}),
+        status("web02", now - 90, last_run={"outcome": "failed", "category": "no_report"}),
         status("db01", now - 9000),
         status("lb01", now - 30, state="on hold", holds=[hold]),
-        {"node": "eve", "state": "not trusted", "why": "signed by mallory"},
+        {"node": "eve", "state": "not trusted", "reason": "signed by mallory"},
     )
     site.list_(
         entry("web01", at=now - 60, roles=("web",)),

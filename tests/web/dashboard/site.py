@@ -66,27 +66,27 @@ def run_id(at: float) -> RunId:
 
 
 def status(node: str, at: float, **more: Any) -> dict[str, Any]:
-    """Return what a node says of itself; `more` are fields of it, `last` those of its last run."""
+    """Return a presence; `more` are its fields, and `last_run` those of its last run."""
     last = {
         "run": str(run_id(at)),
-        "app": "web/tags/r7",
+        "release": "web/tags/r7",
         "outcome": "unchanged",
         "finished_at": show_time(datetime.fromtimestamp(at, UTC)),
         "noop": False,
         "category": "",
         "reason": "",
-        "corrective": False,
-        "fault": None,
-        **more.pop("last", {}),
+        "corrective_change": False,
+        "failure_cause": None,
+        **more.pop("last_run", {}),
     }
     return {
         "node": node,
         "state": "idle",
-        "every": 1800.0,
+        "run_interval": 1800.0,
         "cause": None,
         "waiting": 0,
         "holds": [],
-        "last": last,
+        "last_run": last,
         **more,
     }
 

@@ -24,7 +24,7 @@ def rows(site: Site) -> dict[str, str]:
 
 
 def test_a_node_that_is_gone_is_unresponsive_and_keeps_its_last_run(site: Site) -> None:
-    site.tell(status("a", site.now(), last={"outcome": "changed"}))
+    site.tell(status("a", site.now(), last_run={"outcome": "changed"}))
     site.leave("a")
     row = site.fleet.row("a")
     assert row is not None
@@ -70,7 +70,7 @@ def test_while_the_disk_refuses_no_node_fills_the_memory(tmp_path: Path) -> None
 
 
 def test_a_fleet_that_comes_back_remembers_how_it_was(site: Site) -> None:
-    site.tell(status("a", site.now(), last={"outcome": "failed"}))
+    site.tell(status("a", site.now(), last_run={"outcome": "failed"}))
     again = Fleet(
         site.memory.rows(),
         last_updated=site.memory.last_updated(),
@@ -114,7 +114,7 @@ def test_strangers_do_not_fill_the_memory(tmp_path: Path) -> None:
 
 def test_strangers_keep_out_nobody_who_is_trusted(tmp_path: Path) -> None:
     site = Site(tmp_path, limits=FleetLimits(nodes=2))
-    eve = {"state": "not trusted", "why": "nobody knows her"}
+    eve = {"state": "not trusted", "reason": "nobody knows her"}
     site.tell(*({"node": f"a{number}", **eve} for number in range(3)))
     site.tell(status("web01", site.now()), {"node": "a9", **eve})
     assert rows(site) == {"a1": "not trusted", "web01": "idle"}
@@ -125,7 +125,7 @@ def test_strangers_keep_out_nobody_who_is_trusted(tmp_path: Path) -> None:
 
 
 def test_who_was_never_vouched_for_leaves_nothing(site: Site) -> None:
-    site.tell({"node": "eve", "state": "not trusted", "why": "nobody knows her"})
+    site.tell({"node": "eve", "state": "not trusted", "reason": "nobody knows her"})
     site.leave("eve")
     assert rows(site) == {}
     site.remember()

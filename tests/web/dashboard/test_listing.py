@@ -77,8 +77,8 @@ def test_failures_have_a_row_for_each_cause_with_all_its_nodes_behind_it(
     site: Site, visitor: TestClient
 ) -> None:
     fault = {"error": "Could not find class …", "resource": "", "place": "web/init.pp:7"}
-    failed = {"outcome": "failed", "category": "no_report", "fault": fault}
-    site.tell(*(status(f"n{number:03}", site.now(), last=failed) for number in range(120)))
+    failed = {"outcome": "failed", "category": "no_report", "failure_cause": fault}
+    site.tell(*(status(f"n{number:03}", site.now(), last_run=failed) for number in range(120)))
     page = text(visitor, "/failures")
     assert len(listed(page)) == 2  # and web02, of which nothing more is known
     assert page.index("<b>120</b>") < page.index("<b>1</b>")
@@ -98,9 +98,9 @@ def test_failures_have_a_row_for_each_cause_with_all_its_nodes_behind_it(
 def test_releases_say_who_runs_what_and_whose_bytes_differ(site: Site, visitor: TestClient) -> None:
     rollback = {"wanted": "web/tags/r8", "app": "web/tags/r7"}
     site.tell(
-        *(status(f"n{number}", site.now(), release="aa" * 32) for number in range(3)),
-        status("odd", site.now(), release="bb" * 32),
-        status("back", site.now(), release="aa" * 32, rollback=rollback),
+        *(status(f"n{number}", site.now(), release_digest="aa" * 32) for number in range(3)),
+        status("odd", site.now(), release_digest="bb" * 32),
+        status("back", site.now(), release_digest="aa" * 32, rollback=rollback),
     )
     site.staged = [staged("web/tags/r7", "aa" * 32), staged("web/tags/r9", "dd" * 32)]
     page = text(visitor, "/releases")

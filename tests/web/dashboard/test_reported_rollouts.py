@@ -31,7 +31,7 @@ def taken(*ends: object, holds: tuple[dict[str, Any], ...] = ()) -> tuple[NodeRo
         "node": "web01",
         "state": "idle",
         "holds": list(holds),
-        "settled": list(ends),
+        "outcomes": list(ends),
     }
     return told_of(told, NodeRow.told("web01", told, now=NOW).holds, now=NOW)
 
@@ -60,9 +60,9 @@ def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
     now, later = site.now(), "2999-01-01T00:00:00Z"
     held = {"holds": [hold(later, of=began)], "state": "on hold"}
-    ends = {"settled": [settled("failed", of=began)]}
+    ends = {"outcomes": [settled("failed", of=began)]}
     site.tell(
-        status("web01", now, **held, settled=[settled("changed", of=began)]),
+        status("web01", now, **held, outcomes=[settled("changed", of=began)]),
         status("web02", now, **held),
         status("web03", now, **ends),
     )
@@ -92,10 +92,10 @@ def _state(visitor: TestClient, rollout: str) -> str:
 def test_a_node_that_lies_pushes_out_its_own_only(tmp_path: Any) -> None:
     site = Site(tmp_path)
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-")
-    site.tell(status("good", site.now(), settled=[settled("changed", of=f"{began}ffff")]))
+    site.tell(status("good", site.now(), outcomes=[settled("changed", of=f"{began}ffff")]))
     for beginning in range(0, reported_table.MOST_OF_ONE + 60, 32):
         lies = [settled("changed", of=f"{began}{beginning + one:04x}") for one in range(32)]
-        site.tell(status("eve", site.now(), settled=lies))
+        site.tell(status("eve", site.now(), outcomes=lies))
     found = site.memory.reported_rollouts()
     assert len(found) == reported_table.MOST_OF_ONE + 1
     assert found[0].rollout == f"{began}ffff"
@@ -106,25 +106,25 @@ def test_of_two_who_are_named_as_the_caller_most_nodes_are_believed(tmp_path: An
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
     lie = {**settled("failed"), "sender": rollout_owner("choria=mallory", began)}
     for node, end in (("a", settled("changed", of=began)), ("b", settled("changed", of=began))):
-        site.tell(status(node, site.now(), settled=[end]))
-    site.tell(status("eve", site.now(), settled=[lie]))
+        site.tell(status(node, site.now(), outcomes=[end]))
+    site.tell(status("eve", site.now(), outcomes=[lie]))
     (one,) = site.memory.reported_rollouts()
     assert (one.caller, one.ends) == (BOB, {"changed": 2})
     canary = f"{began[:-4]}ffff"
-    site.tell(status("a", site.now(), settled=[settled("changed", of=canary)]))
+    site.tell(status("a", site.now(), outcomes=[settled("changed", of=canary)]))
     site.clock.advance(1)
     lie["sender"] = rollout_owner("choria=mallory", canary)
-    site.tell(status("eve", site.now(), settled=[lie]))  # as many, and later
+    site.tell(status("eve", site.now(), outcomes=[lie]))  # as many, and later
     assert site.memory.reported_rollouts()[0].caller == BOB
 
 
 def test_what_was_told_long_ago_goes(tmp_path: Any) -> None:
     site = Site(tmp_path)
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
-    site.tell(status("a", site.now(), settled=[settled("changed", of=began)]))
+    site.tell(status("a", site.now(), outcomes=[settled("changed", of=began)]))
     first = site.memory.reported_rollouts()[0].first
     site.clock.advance(86400.0 * 50)
-    site.tell(status("a", site.now(), settled=[settled("changed", of=began)]))
+    site.tell(status("a", site.now(), outcomes=[settled("changed", of=began)]))
     assert (site.memory.reported_rollouts()[0].first, site.memory.reported_rollouts()[0].last) == (
         first,
         first,

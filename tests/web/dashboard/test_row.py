@@ -34,7 +34,7 @@ def test_who_gave_the_release_is_known_where_somebody_did(assignment: Json, by: 
 
 def test_no_text_is_long_or_moves_others() -> None:
     evil = "\u202e<script>" + "x" * 10_000_000
-    found = row(cause=evil, last={"reason": evil, "app": evil, "run": evil})
+    found = row(cause=evil, last_run={"reason": evil, "release": evil, "run": evil})
     for text in (found.cause, found.reason, found.app):
         assert len(text) == MAX_TEXT
         assert "\u202e" not in text
@@ -56,33 +56,37 @@ def test_a_deadline_outside_of_all_years_is_none(until: str) -> None:
 
 def test_a_failure_has_one_name_on_all_nodes_and_a_good_run_has_none() -> None:
     fault = {"error": "Could not find class …", "resource": "", "place": "init.pp:3"}
-    bad = row(last={"outcome": "failed", "fault": fault})
+    bad = row(last_run={"outcome": "failed", "failure_cause": fault})
     assert (bad.failure, bad.place) == ("Could not find class …", "init.pp:3")
-    elsewhere = row(last={"outcome": "failed", "fault": {**fault, "place": "init.pp:4"}})
+    elsewhere = row(
+        last_run={"outcome": "failed", "failure_cause": {**fault, "place": "init.pp:4"}}
+    )
     assert (
         bad.failure_cause
-        == row(last={"outcome": "failed", "fault": fault}).failure_cause
+        == row(last_run={"outcome": "failed", "failure_cause": fault}).failure_cause
         != elsewhere.failure_cause
     )
-    good = row(last={"outcome": "changed", "fault": fault})
+    good = row(last_run={"outcome": "changed", "failure_cause": fault})
     assert (good.error, good.failure, good.failure_cause) == ("", "", "")
     # A node of an older version tells only how many there were.
-    counts = [row(last={"outcome": "failed", "reason": f"{n} resources failed"}) for n in (2, 31)]
+    counts = [
+        row(last_run={"outcome": "failed", "reason": f"{n} resources failed"}) for n in (2, 31)
+    ]
     assert {one.failure for one in counts} == {"… resources failed"}
     assert len({one.failure_cause for one in counts}) == 1
 
 
 @pytest.mark.parametrize("when", ["2999-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
 def test_a_time_that_cannot_be_is_taken_for_now(when: str) -> None:
-    assert row(last={"finished_at": when}).finished_at == NOW
+    assert row(last_run={"finished_at": when}).finished_at == NOW
 
 
 def test_who_is_not_trusted_has_said_nothing() -> None:
     said: dict[str, Json] = {
         "node": "a",
         "state": "not trusted",
-        "why": "signed by eve",
-        "last": {"run": "x"},
+        "reason": "signed by eve",
+        "last_run": {"run": "x"},
     }
     found = NodeRow.told("a", said, now=NOW)
     assert (found.outcome, found.reason, found.run) == (Kind.NONE, "signed by eve", "")
@@ -91,10 +95,10 @@ def test_who_is_not_trusted_has_said_nothing() -> None:
 def test_late_is_by_the_nodes_own_timer_and_never_on_hold() -> None:
     hold = {"owner": "a", "reason": "b", "until": None}
     old = {"finished_at": "2026-01-01T00:00:00Z"}
-    assert row(last=old).late(NOW)
+    assert row(last_run=old).late(NOW)
     assert not row().late(NOW)
-    assert not row(last=old, every=None).late(NOW)
-    assert not row(last=old, holds=[hold]).late(NOW)
+    assert not row(last_run=old, run_interval=None).late(NOW)
+    assert not row(last_run=old, holds=[hold]).late(NOW)
 
 
 @pytest.mark.parametrize("raw", [{}, {"holds": [1], "kind": "failed", "roles": []}, {"kind": "?"}])

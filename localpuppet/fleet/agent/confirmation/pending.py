@@ -1,8 +1,8 @@
 """The confirmation of a deployed release as a value, its JSON form, and its waiting time.
 
     pending -> confirmed
-            -> going back -> went back, or not
-            -> left: a person has decided otherwise
+            -> rolling back -> rolled back, or rollback failed
+            -> superseded: a person has decided otherwise
 
 - A changed clock neither makes a confirmation wait forever nor rolls a node back at once.
 - Within a boot, the kernel's monotonic clock counts. It cannot be set, all processes share it, and
@@ -21,7 +21,7 @@ from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.node.enc.assignment import Assignment
 
 SCHEMA = 1
-OPEN = (Stage.PENDING, Stage.GOING_BACK)
+OPEN = (Stage.PENDING, Stage.ROLLING_BACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Confirmation:
         reached: Whether a new connection had an answer since: the release has not cut this node
             off.
         stage: Its stage.
-        why: A reason for people, one line; may be empty.
+        reason: A reason for people, one line; may be empty.
         newest: The newest run when the node decided to roll back, then the newest failed run of the
             older release; empty before.
         tries: The number of failed rollback attempts.
@@ -71,7 +71,7 @@ class Confirmation:
     since: Instant
     reached: bool = False
     stage: Stage = Stage.PENDING
-    why: str = ""
+    reason: str = ""
     newest: str = ""
     tries: int = 0
 
@@ -91,7 +91,7 @@ class Confirmation:
         Args:
             rolled_back: Whether a rollback is in force.
         """
-        return self.stage in (*OPEN, Stage.NOT_BACK) or (
+        return self.stage in (*OPEN, Stage.ROLLBACK_FAILED) or (
             rolled_back and self.stage is not Stage.CONFIRMED
         )
 
@@ -118,7 +118,7 @@ class Confirmation:
             "stage": str(self.stage),
             "since": self.since.at,
             "within": self.within,
-            "why": self.why,
+            "reason": self.reason,
         }
 
     def to_dict(self) -> dict[str, Json]:
@@ -139,7 +139,7 @@ class Confirmation:
             if not isinstance(since, dict):
                 raise TypeError("since")
             parse_time(str(since["at"]))
-            texts = ("release", "by", "rollout", "run", "nonce", "why", "newest")
+            texts = ("release", "by", "rollout", "run", "nonce", "reason", "newest")
             return cls(
                 serial=int(_number(raw, "serial")),
                 tries=int(_number({"tries": 0, **raw}, "tries")),
@@ -158,7 +158,7 @@ class Confirmation:
 
     def __str__(self) -> str:
         """Return one line for people."""
-        return f"{self.release}: {self.stage}{f' ({self.why})' if self.why else ''}"
+        return f"{self.release}: {self.stage}{f' ({self.reason})' if self.reason else ''}"
 
 
 def _number(raw: Mapping[str, Json], key: str) -> float:

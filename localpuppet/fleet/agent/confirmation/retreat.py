@@ -47,7 +47,7 @@ class RetreatRunner(Protocol):
     """Puts rollbacks in force; see `agent.fork_runner`."""
 
     async def run(self, order: RetreatOrder) -> RunCompletion:
-        """Put a rollback in force and return the result, with fate `OVER` if it succeeded."""
+        """Put a rollback in force and return the result, with result `OVER` if it succeeded."""
         ...
 
 

@@ -69,14 +69,16 @@ class ReturnRoute:
             return await self._put_in_force(found)
         rollback = self._rollback()
         if rollback is None or rollback.serial != found.serial:
-            return replace(found, stage=Stage.LEFT, why="the rollback was replaced or removed"), 0.0
+            return replace(
+                found, stage=Stage.SUPERSEDED, reason="the rollback was replaced or removed"
+            ), 0.0
         runs = self._retreating.runs(found, rollback)
         if runs and runs[0].good:
-            return replace(found, stage=Stage.WENT_BACK, why=found.silence), 0.0
+            return replace(found, stage=Stage.ROLLED_BACK, reason=found.silence), 0.0
         if runs:
             found = replace(found, newest=runs[0].id, tries=found.tries + len(runs))
             found = self._after(found, f"its run of {rollback.app} {runs[0].outcome}")
-            if found.stage is not Stage.GOING_BACK:
+            if found.stage is not Stage.ROLLING_BACK:
                 return found, 0.0
         now = self._clock.monotonic()
         if now < self._due or self._is_running():
@@ -101,9 +103,9 @@ class ReturnRoute:
         if assignment is None:
             return found, LOOK
         end = await self._retreating.put_in_force(found, assignment)
-        if end.fate is RequestedRunResult.BUSY:
+        if end.result is RequestedRunResult.BUSY:
             return found, BUSY_AGAIN
-        if end.fate is not RequestedRunResult.OVER:
+        if end.result is not RequestedRunResult.OVER:
             return self._after(replace(found, tries=found.tries + 1), end.reason), 0.0
         begun = bool(found.tries) and not self._due  # an earlier agent began to wait
         pause = pause_after(found.tries) if begun else None
@@ -116,7 +118,7 @@ class ReturnRoute:
         pause = pause_after(found.tries)
         if pause is None:
             why = f"{found.silence}; {failure}, and so ended {TRIES} tries"
-            return replace(found, stage=Stage.NOT_BACK, why=why)
+            return replace(found, stage=Stage.ROLLBACK_FAILED, reason=why)
         self._due = self._clock.monotonic() + pause
         again = f"try {found.tries + 1} of {TRIES} in {show_duration(pause)}"
-        return replace(found, why=f"{found.silence}; {failure}, {again}")
+        return replace(found, reason=f"{found.silence}; {failure}, {again}")

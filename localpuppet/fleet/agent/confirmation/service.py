@@ -139,11 +139,11 @@ class Confirming:
             found = self._current()
             if found is None:
                 return None
-            if found.stage is Stage.NOT_BACK and self._way_back.is_back(found):
-                found = self._settle(replace(found, stage=Stage.WENT_BACK, why=found.silence))
+            if found.stage is Stage.ROLLBACK_FAILED and self._way_back.is_back(found):
+                found = self._settle(replace(found, stage=Stage.ROLLED_BACK, reason=found.silence))
             if found.stage not in OPEN:
                 return None
-            if found.stage is Stage.GOING_BACK:
+            if found.stage is Stage.ROLLING_BACK:
                 return await self._go_back(found)
             return await self._look(found)
         except LocalpuppetError as error:
@@ -183,7 +183,7 @@ class Confirming:
             return f"it is too late: {found}"
         if not self._fresh:
             return "this node could not make a new connection to the bus yet"
-        self._settle(replace(found, stage=Stage.CONFIRMED, why=""))
+        self._settle(replace(found, stage=Stage.CONFIRMED, reason=""))
         return DONE
 
     def _now(self) -> Instant:
@@ -198,8 +198,8 @@ class Confirming:
         held, assignment = self._site.memory.read(), self._site.assigned()
         if held is not None and (assignment is None or not held.is_of(assignment)):
             # The node no longer needs a hold or an alarm for the old release.
-            if held.stage in (*OPEN, Stage.NOT_BACK):
-                self._settle(replace(held, stage=Stage.LEFT, why=_ANOTHER))
+            if held.stage in (*OPEN, Stage.ROLLBACK_FAILED):
+                self._settle(replace(held, stage=Stage.SUPERSEDED, reason=_ANOTHER))
             held = None
         if assignment is None or not assignment.confirm:
             return None
@@ -235,7 +235,7 @@ class Confirming:
         if rollback is None or not decided or found.stage is not Stage.PENDING:
             return found
         why = f"rolled back by {rollback.user}"
-        return self._settle(replace(found, stage=Stage.LEFT, why=why))
+        return self._settle(replace(found, stage=Stage.SUPERSEDED, reason=why))
 
     async def _look(self, found: Confirmation) -> float | None:
         """Look at the bus and act on it; return the seconds until the next look."""
@@ -298,12 +298,12 @@ class Confirming:
         """Record the verdict and act on it."""
         if verdict is ConfirmationDecision.CONFIRMED:
             why = "by this node itself, the rollout sent no confirmation" if found.rollout else ""
-            self._settle(replace(found, stage=Stage.CONFIRMED, why=why))
+            self._settle(replace(found, stage=Stage.CONFIRMED, reason=why))
         elif verdict is ConfirmationDecision.CUT_OFF:
             newest = next(iter(self._site.records.ids()), "")
-            back = replace(found, stage=Stage.GOING_BACK, why=found.silence, newest=newest)
+            back = replace(found, stage=Stage.ROLLING_BACK, reason=found.silence, newest=newest)
             self._site.memory.write(back)
-            self._say(f"{back.release}: {back.why}; going back")
+            self._say(f"{back.release}: {back.reason}; rolling back")
             self._begin_to_go_back(back)
         elif verdict is ConfirmationDecision.UNHEARD:
             self._wait(found, f"the bus answers, and rollout {found.rollout} says nothing")
@@ -314,8 +314,8 @@ class Confirming:
 
     def _wait(self, found: Confirmation, why: str) -> None:
         """Continue to wait for an overdue confirmation, and log each reason once."""
-        if found.why != why:
-            self._site.memory.write(replace(found, why=why))
+        if found.reason != why:
+            self._site.memory.write(replace(found, reason=why))
             self._say(f"{found.release} is not confirmed: {why}; waiting")
             self._site.late(True)
             self._agent.recheck()
@@ -336,7 +336,7 @@ class Confirming:
             return pause
         if not self._is_open(found):
             return 0.0
-        if then.stage is not Stage.GOING_BACK:
+        if then.stage is not Stage.ROLLING_BACK:
             self._settle(then)
             return None
         self._site.memory.write(then)
@@ -350,7 +350,7 @@ class Confirming:
         self._fresh = False
         self._say(str(found), good=found.stage is Stage.CONFIRMED)
         self._retreating.let_go(found)
-        self._site.late(found.stage is Stage.NOT_BACK)
+        self._site.late(found.stage is Stage.ROLLBACK_FAILED)
         self._agent.recheck()
         return found
 

@@ -45,7 +45,7 @@ class Collectors:
                 source=self.name,
                 key=json.dumps([one.type, one.filter], separators=(",", ":")),
                 text=one.text,
-                told=AnswerDigest(digest=one.digest, revision=one.revision or 0, parts=one.parts),
+                answer=AnswerDigest(digest=one.digest, revision=one.revision or 0, parts=one.parts),
             )
             for one in read_collected(self.records.get(run))
             if one.digest is not None

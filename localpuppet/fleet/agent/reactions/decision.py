@@ -29,7 +29,7 @@ from localpuppet.fleet.agent.reactions.limits import (
 from localpuppet.fleet.agent.reactions.state import ReactionState, WatchedQuery
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.chain import Loop, next_path
-from localpuppet.fleet.triggers.change import MAX_QUESTION, AnswerChange
+from localpuppet.fleet.triggers.change import MAX_QUERY, AnswerChange
 
 # Causes of one reaction, each with its own path; the paths of more peers are not used.
 MAX_CAUSES = 32
@@ -129,23 +129,23 @@ def decide(
     lines: list[str] = []
     news: list[NewAnswer] = []
     for one in seen:
-        if one.now.digest == one.watched.base and not one.watched.tried:
-            back = replace(one.watched.question, told=one.now)
+        if one.now.digest == one.watched.base_digest and not one.watched.tried:
+            back = replace(one.watched.question, answer=one.now)
             dealt[one.watched.question.id] = replace(one.watched, question=back)
-        elif one.now.digest in one.watched.had:
+        elif one.now.digest in one.watched.answered_digests:
             dealt[one.watched.question.id] = one.watched.dealt_with(one.now, tried=False)
             lines.append(_line("this answer has had its run since the last good one", one))
         else:
             news.append(one)
-    verdicts = _verdicts(state.made, news, me=me, now=now, waits=waits)
+    verdicts = _verdicts(state.reactions, news, me=me, now=now, waits=waits)
     ready = {node: one for node, one in sorted(verdicts.items()) if one.is_ready(now)}
-    free = now if waits else node_waits_until(state.made, now)
+    free = now if waits else node_waits_until(state.reactions, now)
     if ready and free <= now:
         dealt |= {one.watched.question.id: one.served() for one in news}
         causes = tuple(_causes(ready, me=me, now=now, new_id=new_id))
         made = PastReaction(at=now, nodes=tuple(ready), causes=tuple(cause.id for cause in causes))
-        kept = recent(state.made, now)
-        state = replace(state, made=kept if waits else (*kept, made), pending=causes)
+        kept = recent(state.reactions, now)
+        state = replace(state, reactions=kept if waits else (*kept, made), pending=causes)
         return ReactionDecision(state=_with(state, dealt), lines=tuple(lines))
     for one in news:
         if all(verdicts[peer.node].path is None for peer in one.peers):
@@ -208,7 +208,7 @@ def _causes(
 
 
 def _with(state: ReactionState, dealt: Mapping[tuple[str, str], WatchedQuery]) -> ReactionState:
-    return replace(state, watched=tuple(dealt.get(one.question.id, one) for one in state.watched))
+    return replace(state, queries=tuple(dealt.get(one.question.id, one) for one in state.queries))
 
 
 def _why_not(one: NewAnswer, verdicts: Mapping[NodeName, _Verdict]) -> str:
@@ -220,7 +220,7 @@ def _why_not(one: NewAnswer, verdicts: Mapping[NodeName, _Verdict]) -> str:
 
 
 def _line(why: str, one: NewAnswer) -> str:
-    question = one_line(one.watched.question.text)[:MAX_QUESTION]
+    question = one_line(one.watched.question.text)[:MAX_QUERY]
     return f"no reaction: {why}; the next run receives the new answer to {question}"
 
 

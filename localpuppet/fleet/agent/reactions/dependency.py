@@ -64,13 +64,13 @@ class Dependency:
         source: The name of the `DependencySource` that can ask again.
         key: Identifies the query for that source: text of some KiB at most.
         text: The query, for people.
-        told: The answer.
+        answer: The answer.
     """
 
     source: str
     key: str
     text: str
-    told: AnswerDigest
+    answer: AnswerDigest
 
     @property
     def id(self) -> tuple[str, str]:

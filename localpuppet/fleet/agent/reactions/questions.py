@@ -42,7 +42,9 @@ class Questions:
                 source=self.name,
                 key=json.dumps([one.function, *one.arguments], separators=(",", ":")),
                 text=one.text,
-                told=AnswerDigest(digest=one.digest, revision=one.revision or 0, parts=_parts(one)),
+                answer=AnswerDigest(
+                    digest=one.digest, revision=one.revision or 0, parts=_parts(one)
+                ),
             )
             for one in asked
             if one.digest is not None

@@ -148,7 +148,7 @@ class Reactor:
         """
         seen = []
         left = MAX_PARTS
-        for one in self._known().watched:
+        for one in self._known().queries:
             source = self._sources.get(one.question.source)
             if source is None:
                 continue  # of another version
@@ -157,7 +157,7 @@ class Reactor:
             except InvalidInputError as error:
                 self._log.debug(f"{one.question.text} is not asked: {error}", kind=LineKind.CAUSE)
                 continue
-            told = one.question.told
+            told = one.question.answer
             if now.digest == told.digest:
                 left -= told.explained
                 continue
@@ -182,10 +182,10 @@ class Reactor:
         now = self._clock.now().timestamp()
         decision = decide(
             state,
-            [one for one in seen if one.watched in state.watched],
+            [one for one in seen if one.watched in state.queries],
             me=self._world.host.me,
             now=now,
-            waits=self._world.host.owes(cause for made in state.made for cause in made.causes),
+            waits=self._world.host.owes(cause for made in state.reactions for cause in made.causes),
             new_id=self._new_id,
         )
         for line in decision.lines:  # a kill in between may repeat a line, but loses none

@@ -17,7 +17,7 @@ from localpuppet.fleet.triggers.cause import RunCause
 
 SCHEMA = 1
 # The limit of stored answers to one query that are dealt with.
-MAX_HAD = 64
+MAX_ANSWERED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +26,14 @@ class WatchedQuery:
 
     Attributes:
         question: The query, and the last answer that is dealt with.
-        base: The digest of the answer that the last good run received.
-        had: Digests of the answers since that are dealt with.
+        base_digest: The digest of the answer that the last good run received.
+        answered_digests: Digests of the answers since that are dealt with.
         tried: Whether a run has received another answer since, or will.
     """
 
     question: Dependency
-    base: str
-    had: tuple[str, ...] = ()
+    base_digest: str
+    answered_digests: tuple[str, ...] = ()
     tried: bool = False
 
     def dealt_with(self, told: AnswerDigest, *, tried: bool) -> "WatchedQuery":
@@ -43,11 +43,11 @@ class WatchedQuery:
             told: The answer.
             tried: Whether a run received it, or will.
         """
-        had = tuple(digest for digest in self.had if digest != told.digest)
+        before = tuple(digest for digest in self.answered_digests if digest != told.digest)
         return replace(
             self,
-            question=replace(self.question, told=told),
-            had=(*had, told.digest)[-MAX_HAD:],
+            question=replace(self.question, answer=told),
+            answered_digests=(*before, told.digest)[-MAX_ANSWERED:],
             tried=self.tried or tried,
         )
 
@@ -58,52 +58,52 @@ class ReactionState:
 
     Attributes:
         run: The last run that was processed; `None` before the first.
-        watched: The queries of the last good run.
-        made: The reactions of the last hour, oldest first.
+        queries: The queries of the last good run.
+        reactions: The reactions of the last hour, oldest first.
         pending: The causes of a reaction that may not be in the inbox yet.
     """
 
     run: str | None = None
-    watched: tuple[WatchedQuery, ...] = ()
-    made: tuple[PastReaction, ...] = ()
+    queries: tuple[WatchedQuery, ...] = ()
+    reactions: tuple[PastReaction, ...] = ()
     pending: tuple[RunCause, ...] = ()
 
     def after(self, run: FinishedRun) -> "ReactionState":
         """Return the state after a run."""
         told = {one.id: one for one in run.told}
         if run.good:
-            watched = tuple(
-                WatchedQuery(question=one, base=one.told.digest) for one in told.values()
+            queries = tuple(
+                WatchedQuery(question=one, base_digest=one.answer.digest) for one in told.values()
             )
         else:
-            watched = tuple(
-                one.dealt_with(told[one.question.id].told, tried=True)
+            queries = tuple(
+                one.dealt_with(told[one.question.id].answer, tried=True)
                 if one.question.id in told
                 else one
-                for one in self.watched
+                for one in self.queries
             )
-        return replace(self, run=run.run, watched=watched)
+        return replace(self, run=run.run, queries=queries)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
             "schema": SCHEMA,
             "run": self.run,
-            "watched": [
+            "queries": [
                 {
                     "source": one.question.source,
                     "key": one.question.key,
                     "text": one.question.text,
-                    "told": one.question.told.to_dict(),
-                    "base": one.base,
-                    "had": list(one.had),
+                    "answer": one.question.answer.to_dict(),
+                    "base_digest": one.base_digest,
+                    "answered_digests": list(one.answered_digests),
                     "tried": one.tried,
                 }
-                for one in self.watched
+                for one in self.queries
             ],
-            "made": [
+            "reactions": [
                 {"at": one.at, "nodes": list(one.nodes), "causes": list(one.causes)}
-                for one in self.made
+                for one in self.reactions
             ],
             "pending": [cause.to_dict() for cause in self.pending],
         }
@@ -120,14 +120,14 @@ class ReactionState:
                 raise ValueError("another schema")
             return cls(
                 run=raw["run"],
-                watched=tuple(_watched(one) for one in raw["watched"]),
-                made=tuple(
+                queries=tuple(_query(one) for one in raw["queries"]),
+                reactions=tuple(
                     PastReaction(
                         at=float(one["at"]),
                         nodes=tuple(one["nodes"]),
                         causes=tuple(one["causes"]),
                     )
-                    for one in raw["made"]
+                    for one in raw["reactions"]
                 ),
                 pending=tuple(RunCause.from_dict(one) for one in raw["pending"]),
             )
@@ -151,13 +151,16 @@ class ReactionStorage(Protocol):
         ...
 
 
-def _watched(raw: Mapping[str, Any]) -> WatchedQuery:
+def _query(raw: Mapping[str, Any]) -> WatchedQuery:
     question = Dependency(
         source=raw["source"],
         key=raw["key"],
         text=raw["text"],
-        told=AnswerDigest.from_dict(raw["told"]),
+        answer=AnswerDigest.from_dict(raw["answer"]),
     )
     return WatchedQuery(
-        question=question, base=raw["base"], had=tuple(raw["had"]), tried=raw["tried"] is True
+        question=question,
+        base_digest=raw["base_digest"],
+        answered_digests=tuple(raw["answered_digests"]),
+        tried=raw["tried"] is True,
     )

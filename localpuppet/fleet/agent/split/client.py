@@ -74,7 +74,7 @@ class RemoteRunSide:
         Raises:
             UnavailableError: The run side is unreachable, or belongs to another node now.
         """
-        reply = await self._one(SplitMessage(word=RequestKind.HELLO))
+        reply = await self._one(SplitMessage(verb=RequestKind.HELLO))
         with _understood():
             me = reply.parsed("node", NodeName.parse)
             pem = reply.text_or_none("key")
@@ -93,7 +93,7 @@ class RemoteRunSide:
         good = [token for token in dict.fromkeys(tokens) if self._holds(token, MessageKind.TRIGGER)]
         for start in range(0, len(good), MAX_IDS):
             with self._spooled(good[start : start + MAX_IDS]) as ids:
-                answer = await self._one(SplitMessage(word=RequestKind.HEAR, ids=ids))
+                answer = await self._one(SplitMessage(verb=RequestKind.RECEIVE, ids=ids))
             with _understood():
                 refused = answer.mapping("refused")
             if refused:  # their content does not matter here: the run side could not read the spool
@@ -106,7 +106,7 @@ class RemoteRunSide:
         if not self._holds(token, MessageKind.REQUEST):
             return None
         with self._spooled([token]) as ids:
-            answer = await self._one(SplitMessage(word=RequestKind.SERVE, ids=ids))
+            answer = await self._one(SplitMessage(verb=RequestKind.SERVE, ids=ids))
         with _understood():
             reply = answer.inner_or_none("reply")
             if reply is None:
@@ -115,7 +115,7 @@ class RemoteRunSide:
 
     async def describe(self) -> bytes:
         """Return the description of the node, signed by the run side."""
-        reply = await self._one(SplitMessage(word=RequestKind.DESCRIBE))
+        reply = await self._one(SplitMessage(verb=RequestKind.DESCRIBE))
         with _understood():
             return reply.text("token").encode()
 
@@ -131,7 +131,7 @@ class RemoteRunSide:
         while True:
             try:
                 async with aclosing(
-                    self._ask(SplitMessage(word=RequestKind.FOLLOW).line())
+                    self._ask(SplitMessage(verb=RequestKind.FOLLOW).line())
                 ) as lines:
                     async for _ in lines:
                         for event in self._changed:

@@ -28,13 +28,13 @@ class RequestKind(StrEnum):
     """The requests of the network side."""
 
     HELLO = "hello"  # return the node's name and key
-    HEAR = "hear"  # take these triggers
+    RECEIVE = "receive"  # take these triggers
     SERVE = "serve"  # execute this request
     DESCRIBE = "describe"  # return the signed description of the node
     FOLLOW = "follow"  # send a line on each change of that, until the connection ends
 
 
-_IDS = {RequestKind.HEAR: MAX_IDS, RequestKind.SERVE: 1}
+_IDS = {RequestKind.RECEIVE: MAX_IDS, RequestKind.SERVE: 1}
 
 
 def message_id(message: bytes) -> MessageId:
@@ -47,11 +47,10 @@ class SplitMessage:
     """One line.
 
     Attributes:
-        word: The verb.
-        ids: The ids of its messages: up to `MAX_IDS` for `hear`, one for `serve`, otherwise none.
+        ids: The ids of its messages: up to `MAX_IDS` for `receive`, one for `serve`, else none.
     """
 
-    word: RequestKind
+    verb: RequestKind
     ids: tuple[MessageId, ...] = ()
 
     @classmethod
@@ -62,19 +61,19 @@ class SplitMessage:
             InvalidInputError: The line is malformed.
         """
         raw = parse_object(line, where=_WHERE, limit=MAX_LINE)
-        said = raw.get("do")
+        said = raw.get("verb")
         if said not in list(RequestKind):
-            raise InvalidInputError("has no word that is known", where=_WHERE)
-        word = RequestKind(str(said))
-        most = _IDS.get(word, 0)
-        if set(raw) != ({"do", "ids"} if most else {"do"}):
-            raise InvalidInputError(f"{word} has other fields", where=_WHERE)
-        return cls(word=word, ids=_ids(raw["ids"], most) if most else ())
+            raise InvalidInputError("has an unknown verb", where=_WHERE)
+        verb = RequestKind(str(said))
+        most = _IDS.get(verb, 0)
+        if set(raw) != ({"verb", "ids"} if most else {"verb"}):
+            raise InvalidInputError(f"{verb} has other fields", where=_WHERE)
+        return cls(verb=verb, ids=_ids(raw["ids"], most) if most else ())
 
     def line(self) -> bytes:
         """Return the line, with its newline."""
-        ids = {"ids": list(self.ids)} if self.word in _IDS else {}
-        return json.dumps({"do": self.word.value, **ids}).encode() + b"\n"
+        ids = {"ids": list(self.ids)} if self.verb in _IDS else {}
+        return json.dumps({"verb": self.verb.value, **ids}).encode() + b"\n"
 
 
 def _ids(value: Json, most: int) -> tuple[MessageId, ...]:

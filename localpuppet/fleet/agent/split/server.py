@@ -48,7 +48,7 @@ class RunSideServer:
         """Yield the lines that answer a line."""
         try:
             question = SplitMessage.parse(line)
-            if question.word is RequestKind.FOLLOW:
+            if question.verb is RequestKind.FOLLOW:
                 async with aclosing(self._follow()) as changes:
                     async for _ in changes:
                         yield _line({"ok": True})
@@ -68,15 +68,15 @@ class RunSideServer:
         await self._failed
 
     async def _answer(self, question: SplitMessage) -> dict[str, Any]:
-        if question.word is RequestKind.HELLO:
+        if question.verb is RequestKind.HELLO:
             return {"ok": True, "node": str(self._side.me), "key": self._key}
-        if question.word is RequestKind.DESCRIBE:
+        if question.verb is RequestKind.DESCRIBE:
             return {"ok": True, "token": (await self._side.describe()).decode("ascii")}
-        if question.word is RequestKind.SERVE:
+        if question.verb is RequestKind.SERVE:
             return {"ok": True, "reply": await self._serve(question.ids[0])}
-        return {"ok": True, "refused": await self._hear(question.ids)}
+        return {"ok": True, "refused": await self._receive(question.ids)}
 
-    async def _hear(self, ids: Sequence[MessageId]) -> dict[str, str]:
+    async def _receive(self, ids: Sequence[MessageId]) -> dict[str, str]:
         tokens, refused = [], {}
         for identifier in ids:
             try:

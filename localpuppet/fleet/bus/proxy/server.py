@@ -50,15 +50,19 @@ class ProxyServer:
                 async for said in lines:
                     yield encode(said)
         except LocalpuppetError as error:
-            away, refused = (isinstance(error, kind) for kind in (UnavailableError, RefusedError))
             yield encode(
-                {"ok": False, "away": away, "refused": refused, "error": one_line(str(error))}
+                {
+                    "ok": False,
+                    "unreachable": isinstance(error, UnavailableError),
+                    "refused": isinstance(error, RefusedError),
+                    "error": one_line(str(error)),
+                }
             )
 
 
 async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:
-    if fields.text("do") == "watch":
-        yield {"ok": True, "heard": True}  # at once: the first change may take long
+    if fields.text("verb") == "watch":
+        yield {"ok": True, "watching": True}  # at once: the first change may take long
         changes = kv.watch(
             fields.text("prefix"),
             after=fields.integer_or_none("after"),
@@ -69,7 +73,7 @@ async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], 
             async for change in changes:
                 for said in change_lines(change):
                     yield said
-    elif fields.text("do") == "list":
+    elif fields.text("verb") == "list":
         listing = await kv.list(fields.text("prefix"), largest=fields.integer("largest"))
         for said in change_lines(listing):
             yield said
@@ -78,7 +82,7 @@ async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], 
 
 
 async def _do(kv: KeyValue, fields: Fields) -> dict[str, Any]:
-    verb, key = fields.text("do"), fields.text("key")
+    verb, key = fields.text("verb"), fields.text("key")
     if verb == "get":
         entry = await kv.get(key)
         return {"ok": True, "entry": None if entry is None else entry_to_dict(entry)}
@@ -102,7 +106,7 @@ def change_lines(change: Change) -> list[dict[str, Any]]:
         head = {"ok": True, "listing": change.revision, "count": count, "more": change.more}
         return [head, *({"ok": True, "put": entry_to_dict(entry)} for entry in change.entries)]
     if isinstance(change, KeyRemoval):
-        return [{"ok": True, "gone": change.key, "revision": change.revision}]
+        return [{"ok": True, "removed": change.key, "revision": change.revision}]
     return [{"ok": True, "put": entry_to_dict(change.entry)}]
 
 

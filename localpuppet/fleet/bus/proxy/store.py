@@ -113,7 +113,7 @@ class ProxyKeyValue(CheckedStore):
     async def _watch(self, prefix: str, how: WatchOptions) -> AsyncGenerator[Change, None]:
         async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as lines:
             with self._understood():
-                (await anext(lines)).boolean("heard")  # changes follow later
+                (await anext(lines)).boolean("watching")  # changes follow later
             async for change in self._changes(lines):
                 yield change
 
@@ -125,7 +125,7 @@ class ProxyKeyValue(CheckedStore):
         """Yield the lines of the answer; raise the first that is an error."""
         if self._closed:
             raise UnavailableError("was closed", where="bus")
-        question = encode({"do": verb, "engine": self._engine, **fields})
+        question = encode({"verb": verb, "engine": self._engine, **fields})
         patience = self.timeout + self._margin
         answers = ask(self._socket, question, patience=patience, owner=self._owner)
         async with aclosing(answers) as lines:
@@ -179,7 +179,7 @@ class ProxyKeyValue(CheckedStore):
 
 def _refusal(line: Fields) -> UnavailableError | InvalidInputError:
     error = line.text("error")
-    if not line.boolean("away"):
+    if not line.boolean("unreachable"):
         return InvalidInputError(error)
     # A network side of an older version omits this field.
     refused = "refused" in line and line.boolean("refused")
@@ -192,6 +192,6 @@ def _change(line: Fields) -> KeyWrite | KeyRemoval | int:
         line.integer("listing")
         line.boolean("more")
         return line.integer("count")
-    if "gone" in line:
-        return KeyRemoval(key=line.text("gone"), revision=line.integer("revision"))
+    if "removed" in line:
+        return KeyRemoval(key=line.text("removed"), revision=line.integer("revision"))
     return KeyWrite(entry=entry_from(line.inner("put")))

@@ -28,7 +28,7 @@ def changes(request: Mapping[str, Any]) -> str:
     for node, change in _changes(request):
         facts = ", ".join(map(render.user_text, change.facts))
         said = f"{node}: {facts or _BECAME[change.how]}"
-        by_question.setdefault(change.question, []).append(said)
+        by_question.setdefault(change.query, []).append(said)
     if not by_question:
         return ""
     shown = [click.style("Changed", dim=True)]

@@ -42,7 +42,9 @@ def collectors(collected: Sequence[CollectorRecord]) -> list[str]:
             said = f"guarded, does not count of them: {', '.join(dropped)}"
             shown.append(render.hanging("    ", said))
         shown += [
-            render.hanging("    ", f"left out: {one_line(left.ref)} of {left.node}: {left.reason}")
+            render.hanging(
+                "    ", f"left out: {one_line(left.resource)} of {left.node}: {left.reason}"
+            )
             for left in one.left_out[:SHOWN]
         ]
         more = len(one.left_out[SHOWN:]) + one.more_left_out

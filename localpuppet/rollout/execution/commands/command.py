@@ -43,7 +43,7 @@ class SentCommand:
             space; for `CONTINUE`, the pause that it ends; empty for other commands.
     """
 
-    word: RolloutCommand
+    command: RolloutCommand
     caller: str
     machine: str
     about: str = ""
@@ -60,21 +60,21 @@ def refusal(said: SentCommand, state: RolloutState) -> str:
         return f"is over: {state.over.ending}"
     if state.stopped is not None:
         return f"is ending already: {state.stopped.reason}"
-    if said.word is RolloutCommand.APPROVE:
+    if said.command is RolloutCommand.APPROVE:
         return "" if _approved(said, state) else _not_differing(said, state)
-    if said.word is RolloutCommand.CONTINUE and state.paused is None:
+    if said.command is RolloutCommand.CONTINUE and state.paused is None:
         return "is not paused"
     if (
-        said.word is RolloutCommand.CONTINUE
+        said.command is RolloutCommand.CONTINUE
         and state.differing
         and state.paused
         and state.paused.needs_approval
     ):
         nodes = shown_names(sorted(turn.node for turn in state.differing))
         return f"waits until what {nodes} would change is approved"
-    if said.word is RolloutCommand.CONTINUE and said.about != identify_pause(state):
+    if said.command is RolloutCommand.CONTINUE and said.about != identify_pause(state):
         return "paused again since then: look at what it waits for now"
-    if said.word is RolloutCommand.ROLLBACK and state.began.options.delivery is None:
+    if said.command is RolloutCommand.ROLLBACK and state.began.options.delivery is None:
         return "delivers no release: there is nothing to roll back"
     return ""
 
@@ -115,8 +115,8 @@ def meaning(said: SentCommand, state: RolloutState) -> Event:
         return ChangesApproved(
             node_run=turn, difference=state.differing[turn].digest, approved_by=said.who
         )
-    if said.word is RolloutCommand.CONTINUE:
+    if said.command is RolloutCommand.CONTINUE:
         return RolloutContinued(caller=said.caller, machine=said.machine)
-    if said.word is RolloutCommand.ROLLBACK:
+    if said.command is RolloutCommand.ROLLBACK:
         return RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason=f"rolled back by {said.who}")
     return RolloutStopped(ending=RolloutEnding.STOPPED, reason=f"stopped by {said.who}")

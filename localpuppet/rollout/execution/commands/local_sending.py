@@ -37,7 +37,7 @@ class CommandWriterJournal(Protocol):
         """Return the events with their times, the oldest first."""
         ...
 
-    def say(self, word: RolloutCommand, caller: str, about: str = "") -> None:
+    def say(self, command: RolloutCommand, caller: str, about: str = "") -> None:
         """Leave a command for the process that controls the rollout."""
         ...
 
@@ -57,7 +57,7 @@ async def say_here(
     if problem := refusal(said, state):
         raise InvalidInputError(problem, where=where)
     expected = meaning(said, state)
-    journal.say(said.word, said.caller, said.about)
+    journal.say(said.command, said.caller, said.about)
     try:
         async with asyncio.timeout(patience):
             while True:

@@ -23,11 +23,11 @@ from localpuppet.rollout.execution.commands.command import RolloutCommand, SentC
 from localpuppet.rollout.execution.event_forms import to_dict
 from localpuppet.rollout.execution.events import Event
 
-MAX_WORD = 4 * 1024  # bytes of the claims
+MAX_COMMAND = 4 * 1024  # bytes of the claims
 MAX_MACHINE = 253  # characters
 MAX_EVENTS = 10_000_000
 _CLAIMS = ("iss", "aud", "iat", "exp", "jti", "owner", "rollout", "epoch", "events", "digest")
-_SAID = ("word", "machine", "about")
+_CONTENT = ("command", "machine", "about")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class SignedCommand:
     rollout: RolloutId
     epoch: int
     sight: JournalExtent
-    word: RolloutCommand
+    command: RolloutCommand
     machine: str
     about: str = ""
 
@@ -83,8 +83,8 @@ class SignedCommand:
         Raises:
             InvalidInputError: A claim is missing, unknown, or of the wrong type.
         """
-        fields = Fields.parse(payload, where="word", limit=MAX_WORD)
-        fields.only((*_CLAIMS, *_SAID))
+        fields = Fields.parse(payload, where="command", limit=MAX_COMMAND)
+        fields.only((*_CLAIMS, *_CONTENT))
         return cls(
             caller=fields.parsed("iss", SignerName.parse_caller),
             receiver=fields.parsed("aud", SignerName.parse_caller),
@@ -98,7 +98,7 @@ class SignedCommand:
                 events=fields.integer("events", minimum=0, maximum=MAX_EVENTS),
                 digest=fields.parsed("digest", partial(parse_line, what="digest")),
             ),
-            word=fields.parsed("word", _word),
+            command=fields.parsed("command", _command),
             machine=fields.parsed("machine", parse_machine),
             about=fields.parsed("about", partial(parse_line, what="about"))
             if "about" in fields
@@ -118,7 +118,7 @@ class SignedCommand:
             "epoch": self.epoch,
             "events": self.sight.events,
             "digest": self.sight.digest,
-            "word": str(self.word),
+            "command": str(self.command),
             "machine": self.machine,
             **({"about": self.about} if self.about else {}),
         }
@@ -128,7 +128,7 @@ class SignedCommand:
     def said(self) -> SentCommand:
         """The command and its sender."""
         return SentCommand(
-            word=self.word, caller=self.caller.caller, machine=self.machine, about=self.about
+            command=self.command, caller=self.caller.caller, machine=self.machine, about=self.about
         )
 
 
@@ -143,7 +143,7 @@ def parse_machine(text: str) -> str:
     return parse_line(text, what="machine")
 
 
-def _word(text: str) -> RolloutCommand:
+def _command(text: str) -> RolloutCommand:
     update = "update localpuppet on the machine that controls the rollout"
     return parse_choice(RolloutCommand, text, what="a command that this version knows", hint=update)
 

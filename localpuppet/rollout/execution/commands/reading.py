@@ -1,6 +1,6 @@
 """Receive commands for a rollout: from its journal, and signed over the bus.
 
-    /localpuppet/words/CONTROLLER/SENDER/ROLLOUT/ID     a command; replies are where replies are
+    /localpuppet/commands/CONTROLLER/SENDER/ROLLOUT/ID     a command; replies: as to requests
 
 - A command is accepted once. The positive reply follows when the journal has its event.
 - Each trusted command gets a signed reply; others get none.
@@ -63,9 +63,11 @@ class JournalCommandReader:
         """Deliver commands; see `notes.EventRecorder`."""
         last = 0
         while True:
-            for number, word, caller, about in self._journal.said(last):
+            for number, command, caller, about in self._journal.said(last):
                 last = number
-                take(SentCommand(word=word, caller=caller, machine=self._machine, about=about))
+                take(
+                    SentCommand(command=command, caller=caller, machine=self._machine, about=about)
+                )
             await asyncio.sleep(self._look)
 
 
@@ -101,7 +103,7 @@ class BusCommandReader:
 
         Returns if the bus denies watching; the journal's commands still arrive.
         """
-        prefix = layout.words_to(self._signer.name)
+        prefix = layout.commands_to(self._signer.name)
         began = RolloutState.of(event for _, event in self._journal.events()).began
         while True:
             try:
@@ -123,7 +125,7 @@ class BusCommandReader:
         reply = answer(
             self._signer,
             spoken,
-            problem or {"word": str(spoken.word)},
+            problem or {"command": str(spoken.command)},
             clock=self._clock,
         )
         # The bus may deny a reply to this sender; the commands of others must still arrive.
@@ -138,7 +140,7 @@ class BusCommandReader:
         Other messages get no reply.
         """
         try:
-            signed = self._verifier.verify(token, MessageKind.WORD)
+            signed = self._verifier.verify(token, MessageKind.COMMAND)
             spoken = SignedCommand.parse(signed.payload)
         except LocalpuppetError:
             return None

@@ -31,7 +31,7 @@ LOOKS, PACE = 5, 1.0
 async def look(
     heads: RolloutCheckpoints,
     rollout: RolloutId | None,
-    word: RolloutCommand,
+    command: RolloutCommand,
     *,
     pace: float = PACE,
 ) -> PublishedCheckpoint:
@@ -44,7 +44,7 @@ async def look(
     for _ in range(LOOKS):
         found = await heads.find(rollout)
         events = [event for _, event in found.head.events]
-        if word not in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
+        if command not in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
             return found
         if not events:
             raise InvalidInputError(
@@ -75,12 +75,17 @@ class CommandSender:
     patience: float = PATIENCE
 
     async def say(
-        self, word: RolloutCommand, *, owner: SignerName, to: PublishedCheckpoint, about: str = ""
+        self,
+        command: RolloutCommand,
+        *,
+        owner: SignerName,
+        to: PublishedCheckpoint,
+        about: str = "",
     ) -> None:
         """Send a command and wait until the rollout's journal has it.
 
         Args:
-            word: The command.
+            command: The command.
             owner: The caller of the rollout.
             to: The current checkpoint of the rollout.
             about: What the command refers to, see `SentCommand`.
@@ -89,9 +94,9 @@ class CommandSender:
             InvalidInputError: The controller rejected it, with the reason.
             UnavailableError: No reply: the command may still be carried out.
         """
-        spoken = replace(self._spoken(word, owner, to), about=about)
-        token = self.signer.sign(spoken.to_payload(), MessageKind.WORD)
-        place = layout.words_of(self.signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
+        spoken = replace(self._spoken(command, owner, to), about=about)
+        token = self.signer.sign(spoken.to_payload(), MessageKind.COMMAND)
+        place = layout.commands_of(self.signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
         problem = f"its controller did not reply within {self.patience:g} s"
         try:
             async with (
@@ -119,7 +124,7 @@ class CommandSender:
             ) from None
 
     def _spoken(
-        self, word: RolloutCommand, owner: SignerName, to: PublishedCheckpoint
+        self, command: RolloutCommand, owner: SignerName, to: PublishedCheckpoint
     ) -> SignedCommand:
         now = int(self.clock.now().timestamp())
         return SignedCommand(
@@ -132,6 +137,6 @@ class CommandSender:
             rollout=to.head.rollout,
             epoch=to.head.epoch,
             sight=JournalExtent.of(to.head.events),
-            word=word,
+            command=command,
             machine=self.machine,
         )

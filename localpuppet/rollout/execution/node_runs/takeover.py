@@ -58,7 +58,7 @@ class TakeoverCheck:
             return  # the node refuses again when the bus is reachable
         if answer.reply is None or not answer.ok:
             return
-        told = self._told(answer.reply.result.get("spoken_for"))
+        told = self._told(answer.reply.result.get("rollout_controller"))
         mine = rollout.taken_over_by(self.client.caller) or self.began.caller
         if told is None or told.epoch < rollout.epoch:
             return

@@ -30,7 +30,7 @@
 # @param node This node's name on the bus. Default: Puppet's certname.
 # @param run_cmd The command for a trigger: words without a shell. Default: the supervisor of
 #   `localpuppet apply`.
-# @param every The interval of runs without a trigger (`30m`, `1h`); `false` for never.
+# @param run_interval The interval of runs without a trigger (`30m`, `1h`); `false` for never.
 # @param keyprefix The prefix of triggers on the bus.
 # @param bus The engine.
 # @param buses Settings of the engines, as under `buses` of localpuppet.yaml.
@@ -47,7 +47,7 @@ class localpuppet::agent (
   Enum['running', 'stopped', 'absent'] $ensure = 'running',
   Optional[String[1]] $node = undef,
   Optional[Variant[String[1], Array[String[1], 1]]] $run_cmd = undef,
-  Variant[Pattern[/\A[0-9][0-9.smhdw]*\z/], Boolean[false]] $every = '30m',
+  Variant[Pattern[/\A[0-9][0-9.smhdw]*\z/], Boolean[false]] $run_interval = '30m',
   Optional[Pattern[/\A\/./]] $keyprefix = undef,
   Enum['sqlite', 'etcd', 'nats'] $bus = 'sqlite',
   Variant[Hash[String[1], Any], Sensitive[Hash[String[1], Any]]] $buses = {},
@@ -120,7 +120,7 @@ class localpuppet::agent (
           'node'  => $node_name,
           'bus'   => $bus,
           'buses' => $buses,
-          'agent' => { 'every' => $every, 'run_cmd' => $run_cmd, 'keyprefix' => $keyprefix },
+          'agent' => { 'run_interval' => $run_interval, 'run_cmd' => $run_cmd, 'keyprefix' => $keyprefix },
       }),
     }
   }

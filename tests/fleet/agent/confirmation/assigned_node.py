@@ -68,7 +68,7 @@ class Node:
         self.kv = MemoryKeyValue(MemoryStore(now=self.clock.monotonic))
         self.memory = ConfirmationMemory(directory / "state")
         self.retreats: list[RetreatOrder] = []
-        self.end = RunCompletion(fate=RequestedRunResult.OVER)
+        self.end = RunCompletion(result=RequestedRunResult.OVER)
         self.rollback: Rollback | None = None
         self.late: list[bool] = []
         self.command: Callable[[], bool] | None = None
@@ -130,7 +130,7 @@ class Node:
     async def run(self, order: RetreatOrder) -> RunCompletion:
         """Be the child that puts the rollback in force."""
         self.retreats.append(order)
-        if self.end.fate is RequestedRunResult.OVER:
+        if self.end.result is RequestedRunResult.OVER:
             self.rollback = Rollback(
                 app=R1,
                 run=RunId("20261120T140000Z-0000"),
@@ -181,7 +181,7 @@ class Node:
         assert told is not None
         args = Deploy(
             release=R2,
-            deed=DeployAction.CONFIRM,
+            action=DeployAction.CONFIRM,
             serial=3,
             rollout=RolloutReference(id=ID, epoch=1),
             nonce=more.pop("nonce", told["nonce"]),

@@ -60,7 +60,7 @@ def test_over_a_reboot_the_time_of_day_counts_between_nothing_and_all(
 def test_it_outlives_a_restart(tmp_path: Path, stage: Stage) -> None:
     memory = ConfirmationMemory(tmp_path / "state")
     assert memory.read() is None
-    memory.write(found := replace(FOUND, stage=stage, why="because", newest="Q", reached=True))
+    memory.write(found := replace(FOUND, stage=stage, reason="because", newest="Q", reached=True))
     assert ConfirmationMemory(tmp_path / "state").read() == found
 
 
@@ -84,7 +84,7 @@ def test_a_field_of_another_type_is_damage(key: str, value: object) -> None:
 
 def test_others_are_not_told_the_nonce_before_it_can_come_back() -> None:
     assert "nonce" not in FOUND.to_public()
-    assert str(replace(FOUND, why="w")) == "app/tags/r2: pending (w)"
+    assert str(replace(FOUND, reason="w")) == "app/tags/r2: pending (w)"
 
 
 @pytest.mark.parametrize("rolled_back", [True, False])
@@ -92,6 +92,8 @@ def test_others_are_not_told_the_nonce_before_it_can_come_back() -> None:
 def test_people_see_what_is_open_and_what_led_to_a_rollback(
     stage: Stage, *, rolled_back: bool
 ) -> None:
-    open_ones = (Stage.PENDING, Stage.GOING_BACK, Stage.NOT_BACK)
-    expected = stage in open_ones or (rolled_back and stage in (Stage.WENT_BACK, Stage.LEFT))
+    open_ones = (Stage.PENDING, Stage.ROLLING_BACK, Stage.ROLLBACK_FAILED)
+    expected = stage in open_ones or (
+        rolled_back and stage in (Stage.ROLLED_BACK, Stage.SUPERSEDED)
+    )
     assert replace(FOUND, stage=stage).concerns(rolled_back=rolled_back) == expected

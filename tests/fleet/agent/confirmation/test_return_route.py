@@ -30,7 +30,7 @@ def rolled(tmp_path: Path) -> Node:
 def why(node: Node) -> str:
     found = node.memory.read()
     assert found is not None
-    return found.why
+    return found.reason
 
 
 async def test_a_run_that_fails_is_followed_by_others_in_longer_and_longer_pauses(
@@ -43,9 +43,9 @@ async def test_a_run_that_fails_is_followed_by_others_in_longer_and_longer_pause
         assert len(set(rolled.rig.ids())) == number
         rolled.ran(R1, serial=0, outcome=Outcome.FAILED)
         begun = rolled.clock.monotonic()
-        assert await rolled.look(5) is Stage.GOING_BACK
+        assert await rolled.look(5) is Stage.ROLLING_BACK
         assert f"its run of app/tags/r1 failed, try {number + 1} of {TRIES} in " in why(rolled)
-        assert str(rolled.confirming.told()["why"]) == why(rolled)  # type: ignore[index]
+        assert str(rolled.confirming.told()["reason"]) == why(rolled)  # type: ignore[index]
         while len(rolled.rig.ids()) == number:
             await rolled.look(5)
         pauses.append(rolled.clock.monotonic() - begun)
@@ -53,23 +53,23 @@ async def test_a_run_that_fails_is_followed_by_others_in_longer_and_longer_pause
     causes = {(cause.kind, cause.sender) for cause in rolled.rig.inbox.causes()}
     assert causes == {(CauseKind.ROLLOUT, OWNER)}
     rolled.ran(R1, serial=0, outcome=Outcome.FAILED)
-    assert await rolled.look(5) is Stage.NOT_BACK
+    assert await rolled.look(5) is Stage.ROLLBACK_FAILED
     assert why(rolled).endswith("its run of app/tags/r1 failed, and so ended 5 tries")
-    assert "could not go back" in rolled.rig.log.text
+    assert "rollback failed" in rolled.rig.log.text
     assert rolled.late[-1]
-    assert await rolled.look(3600, every=60) is Stage.NOT_BACK
+    assert await rolled.look(3600, every=60) is Stage.ROLLBACK_FAILED
     assert len(rolled.rig.ids()) == TRIES, "a person has to look"
     rolled.ran(R1, serial=0)  # by the timer
-    assert await rolled.look(5) is Stage.WENT_BACK
+    assert await rolled.look(5) is Stage.ROLLED_BACK
     assert (why(rolled), rolled.late[-1]) == ("no connection to the bus for 1m 30s", False)
 
 
 async def test_one_that_is_good_after_all_ends_it(rolled: Node) -> None:
     await cut_off(rolled)
     rolled.ran(R1, serial=0, outcome=Outcome.FAILED)
-    assert await rolled.look(60) is Stage.GOING_BACK
+    assert await rolled.look(60) is Stage.ROLLING_BACK
     rolled.ran(R1, serial=0)
-    assert await rolled.look(5) is Stage.WENT_BACK
+    assert await rolled.look(5) is Stage.ROLLED_BACK
     assert len(rolled.retreats) == 1, "the rollback stays in force meanwhile"
 
 
@@ -77,49 +77,53 @@ async def test_one_that_is_good_after_all_ends_it(rolled: Node) -> None:
 async def test_a_kill_or_a_reboot_begins_no_new_count(rolled: Node, boot: str) -> None:
     await cut_off(rolled)
     for _ in range(TRIES):
-        assert rolled.memory.read().stage is Stage.GOING_BACK  # type: ignore[union-attr]
+        assert rolled.memory.read().stage is Stage.ROLLING_BACK  # type: ignore[union-attr]
         rolled.ran(R1, serial=0, outcome=Outcome.INTERRUPTED)
         rolled.agent_starts(boot)
         await rolled.look(5)
-    assert await rolled.look(5) is Stage.NOT_BACK
+    assert await rolled.look(5) is Stage.ROLLBACK_FAILED
 
 
 async def test_a_node_that_keeps_the_record_of_one_run_counts_all(rolled: Node) -> None:
     await cut_off(rolled)
     records = rolled.recorded.records
     for number in range(TRIES):
-        assert rolled.memory.read().stage is Stage.GOING_BACK  # type: ignore[union-attr]
+        assert rolled.memory.read().stage is Stage.ROLLING_BACK  # type: ignore[union-attr]
         assert len(set(rolled.rig.ids())) == number + 1
         last = RunId(rolled.ran(R1, serial=0, outcome=Outcome.FAILED))
         records.prune(runs=1, days=90, keep=last, note=lambda _: None)
         await rolled.look(300)
-    assert await rolled.look(5) is Stage.NOT_BACK
+    assert await rolled.look(5) is Stage.ROLLBACK_FAILED
     rolled.ran(R1, serial=0)
-    assert await rolled.look(5) is Stage.WENT_BACK
+    assert await rolled.look(5) is Stage.ROLLED_BACK
 
 
 async def test_what_cannot_be_put_in_force_is_tried_again_and_told(rolled: Node) -> None:
-    rolled.end = RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="no space left on device")
+    rolled.end = RunCompletion(
+        result=RequestedRunResult.IMPOSSIBLE, reason="no space left on device"
+    )
     await cut_off(rolled)
-    assert await rolled.look(15) is Stage.GOING_BACK
+    assert await rolled.look(15) is Stage.ROLLING_BACK
     assert f"no space left on device, try 2 of {TRIES} in 30s" in why(rolled)
     rolled.agent_starts()
-    assert await rolled.look(600) is Stage.NOT_BACK
+    assert await rolled.look(600) is Stage.ROLLBACK_FAILED
     assert len(rolled.retreats) == TRIES
-    assert "could not go back (no connection to the bus for 1m 30s; no space left on device," in (
+    assert "rollback failed (no connection to the bus for 1m 30s; no space left on device," in (
         rolled.rig.log.text
     )
 
 
 async def test_what_can_be_put_in_force_at_last_is_run(rolled: Node) -> None:
-    rolled.end = RunCompletion(fate=RequestedRunResult.IMPOSSIBLE, reason="no space left on device")
+    rolled.end = RunCompletion(
+        result=RequestedRunResult.IMPOSSIBLE, reason="no space left on device"
+    )
     await cut_off(rolled)
     assert rolled.rig.ids() == []
-    rolled.end = RunCompletion(fate=RequestedRunResult.OVER)
+    rolled.end = RunCompletion(result=RequestedRunResult.OVER)
     await rolled.look(60)
     assert len(rolled.rig.ids()) == 1
     rolled.ran(R1, serial=0)
-    assert await rolled.look(5) is Stage.WENT_BACK
+    assert await rolled.look(5) is Stage.ROLLED_BACK
 
 
 def test_there_is_an_end_of_it() -> None:
@@ -131,15 +135,15 @@ async def test_a_run_that_never_begins_is_a_try_that_failed_and_one_that_waits_i
 ) -> None:
     """Its release may be gone from the disk: no record tells of it. A person's hold may last."""
     await cut_off(rolled)
-    assert await rolled.look(3600, every=30) is Stage.GOING_BACK, "it waits for a hold to end"
+    assert await rolled.look(3600, every=30) is Stage.ROLLING_BACK, "it waits for a hold to end"
     for number in range(1, TRIES):
         (cause,) = rolled.rig.inbox.causes()
         rolled.rig.inbox.settle([cause.id])
-        assert await rolled.look(40) is Stage.GOING_BACK
+        assert await rolled.look(40) is Stage.ROLLING_BACK
         assert f"did not begin, try {number + 1} of {TRIES} in " in why(rolled)
         rolled.agent_starts()
         await rolled.look(300)
     (cause,) = rolled.rig.inbox.causes()
     rolled.rig.inbox.settle([cause.id])
-    assert await rolled.look(40) is Stage.NOT_BACK
+    assert await rolled.look(40) is Stage.ROLLBACK_FAILED
     assert why(rolled).endswith("its run of app/tags/r1 did not begin, and so ended 5 tries")

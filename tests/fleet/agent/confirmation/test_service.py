@@ -47,7 +47,7 @@ async def test_by_hand_the_own_words_that_come_back_confirm_it(by_hand: Node) ->
         "stage": "confirmed",
         "since": by_hand.memory.read().since.at,  # type: ignore[union-attr]
         "within": WITHIN,
-        "why": "",
+        "reason": "",
         "nonce": "",
     }
     looked = by_hand.network.looked
@@ -87,7 +87,7 @@ async def test_an_old_connection_confirms_nothing(rolled: Node) -> None:
     assert len(rolled.holds.active()) == 1
     rolled.network.up = False
     assert await rolled.look(20) is Stage.PENDING
-    assert await rolled.look(5) is Stage.GOING_BACK
+    assert await rolled.look(5) is Stage.ROLLING_BACK
 
 
 @pytest.mark.parametrize("rollout", ["", ID])
@@ -109,7 +109,9 @@ async def test_servers_that_connect_and_do_not_serve_roll_nobody_back(
     )
     assert node.late == [True]
     assert node.rig.log.text.count("is not cut off; waiting") == 1
-    assert node.confirming.told()["why"] == "the bus does not serve, and this node is not cut off"  # type: ignore[index]
+    told = node.confirming.told()
+    assert told is not None
+    assert told["reason"] == "the bus does not serve, and this node is not cut off"
     node.network.up = True
     await node.tell()
     if rollout:
@@ -140,7 +142,7 @@ async def test_a_node_that_is_cut_off_goes_back_by_itself(by_hand: Node) -> None
     by_hand.ran()
     await by_hand.confirming.step()
     assert await by_hand.look(WITHIN - 5) is Stage.PENDING
-    assert await by_hand.look(5) is Stage.GOING_BACK
+    assert await by_hand.look(5) is Stage.ROLLING_BACK
     assert by_hand.late == [True]
     await by_hand.look(5)
     (retreat,) = by_hand.retreats
@@ -148,10 +150,10 @@ async def test_a_node_that_is_cut_off_goes_back_by_itself(by_hand: Node) -> None
     assert retreat.because == "this node: no connection to the bus for 1m 30s"
     assert str(by_hand.rig.agent.waiting) == "confirmation"
     by_hand.network.answers = True  # it is decided: what is half done is not left half done
-    assert await by_hand.look(60) is Stage.GOING_BACK
+    assert await by_hand.look(60) is Stage.ROLLING_BACK
     by_hand.ran(R1, serial=0)
-    assert await by_hand.look(5) is Stage.WENT_BACK
-    assert by_hand.confirming.told()["stage"] == "went back"  # type: ignore[index]
+    assert await by_hand.look(5) is Stage.ROLLED_BACK
+    assert by_hand.confirming.told()["stage"] == "rolled back"  # type: ignore[index]
     assert len(by_hand.retreats) == 1
 
 
@@ -161,7 +163,7 @@ async def test_its_run_goes_through_the_hold_of_its_rollout(rolled: Node) -> Non
     await rolled.look(WITHIN + 15)
     (cause,) = rolled.rig.inbox.causes()
     assert (cause.kind, cause.sender) == (CauseKind.ROLLOUT, OWNER)
-    assert "too late: app/tags/r2: going back" in rolled.confirms(
+    assert "too late: app/tags/r2: rolling back" in rolled.confirms(
         nonce=rolled.memory.read().nonce  # type: ignore[union-attr]
     )
 
@@ -169,9 +171,9 @@ async def test_its_run_goes_through_the_hold_of_its_rollout(rolled: Node) -> Non
 async def test_a_store_that_is_locked_is_waited_for(by_hand: Node) -> None:
     by_hand.network.answers = by_hand.network.up = False
     by_hand.ran()
-    by_hand.end = RunCompletion(fate=RequestedRunResult.BUSY, reason="gc")
-    assert await by_hand.look(WITHIN + 30) is Stage.GOING_BACK
-    by_hand.end = RunCompletion(fate=RequestedRunResult.OVER)
+    by_hand.end = RunCompletion(result=RequestedRunResult.BUSY, reason="gc")
+    assert await by_hand.look(WITHIN + 30) is Stage.ROLLING_BACK
+    by_hand.end = RunCompletion(result=RequestedRunResult.OVER)
     await by_hand.look(5)
     assert by_hand.rig.agent.waiting is not None
 
@@ -189,7 +191,7 @@ async def test_it_is_pending_over_a_kill_and_a_reboot(by_hand: Node, boot: str) 
     assert before is not None
     assert after is not None
     assert after.nonce == before.nonce
-    assert await by_hand.look(5) is Stage.GOING_BACK
+    assert await by_hand.look(5) is Stage.ROLLING_BACK
     by_hand.agent_starts(boot)
     await by_hand.look(5)
     assert len(by_hand.retreats) == 1
@@ -215,7 +217,7 @@ async def test_its_own_hold_is_not_in_its_way_after_a_kill(
             await by_hand.look(60)
     assert len(by_hand.holds.active()) == 1
     by_hand.agent_starts()
-    assert await by_hand.look(5) is Stage.GOING_BACK
+    assert await by_hand.look(5) is Stage.ROLLING_BACK
     assert by_hand.holds.active() == []
 
 
@@ -246,7 +248,7 @@ async def test_a_command_is_asked_before_it_goes_back(tmp_path: Path, *, connect
     node.network.answers = node.network.up = False
     node.ran()
     stage = await node.look(WITHIN + 5)
-    assert (len(asked), stage) == (1, Stage.PENDING if connected else Stage.GOING_BACK)
+    assert (len(asked), stage) == (1, Stage.PENDING if connected else Stage.ROLLING_BACK)
     if connected:
         assert len(node.holds.active()) == 1
         assert node.confirming.told()["nonce"] == ""  # type: ignore[index]
@@ -271,11 +273,11 @@ async def test_what_somebody_decides_meanwhile_counts(rolled: Node) -> None:
     rolled.ran()
     await rolled.look(WITHIN + 30)
     await rolled.run(RetreatOrder(left=rolled.assignment, because="alice"))  # type: ignore[arg-type]
-    assert await rolled.look(5) is Stage.LEFT
-    assert rolled.confirming.told()["why"] == "rolled back by alice"  # type: ignore[index]
+    assert await rolled.look(5) is Stage.SUPERSEDED
+    assert rolled.confirming.told()["reason"] == "rolled back by alice"  # type: ignore[index]
     assert rolled.assignment is not None
     rolled.assignment = replace(rolled.assignment, serial=4, after=rolled.recorded.records.ids()[0])
-    assert await rolled.look(5) is Stage.LEFT
+    assert await rolled.look(5) is Stage.SUPERSEDED
     rolled.assignment = replace(rolled.assignment, serial=3, by="choria=bob")  # it began anew
     assert rolled.confirms(nonce=rolled.memory.read().nonce) == (  # type: ignore[union-attr]
         "no release of this rollout's waits for a confirmation on this node"
@@ -296,7 +298,7 @@ async def test_another_release_waits_for_no_hold_of_the_one_before(
     assert by_hand.assignment is not None
     newest = by_hand.recorded.records.ids()[0]
     by_hand.assignment = replace(by_hand.assignment, serial=4, after=newest, confirm=confirm)
-    assert await by_hand.look(5) is Stage.LEFT
+    assert await by_hand.look(5) is Stage.SUPERSEDED
     assert (by_hand.holds.active(), by_hand.late) == ([], [True, False])
 
 

@@ -79,7 +79,7 @@ def test_nodes_and_facts_have_limits() -> None:
 
 def test_a_change_is_short() -> None:
     change = AnswerChange.of("x" * 1000 + "\n", ChangeKind.CHANGED, ("a\nb",))
-    assert len(change.question) == 200
+    assert len(change.query) == 200
     assert "\n" not in change.facts[0]
     assert AnswerChange.from_dict(change.to_dict()) == change
 

@@ -46,14 +46,14 @@ async def test_what_is_asked_again_is_what_was_told(rig: Rig) -> None:
     asked = source(rig)
     for one in asked.told(rig.run.id):
         now = asked.ask(one.key)
-        assert (now.digest, now.parts) == (one.told.digest, one.told.parts)
+        assert (now.digest, now.parts) == (one.answer.digest, one.answer.parts)
     every, web = asked.told(rig.run.id)
     assert web.text == "Host <<| tag == 'web' |>>"
-    assert {node: set(about) for node, about in web.told.parts.items()} == {
+    assert {node: set(about) for node, about in web.answer.parts.items()} == {
         A: {"Host[x]"},
         B: {"Host[y]"},
     }
-    assert set(every.told.parts[B]) == {"Host[y]", "Host[z]"}
+    assert set(every.answer.parts[B]) == {"Host[y]", "Host[z]"}
 
 
 async def test_what_a_node_exports_otherwise_is_told_of_it_alone(rig: Rig) -> None:
@@ -61,12 +61,12 @@ async def test_what_a_node_exports_otherwise_is_told_of_it_alone(rig: Rig) -> No
     asked = source(rig)
     (before,) = asked.told(rig.run.id)
     rig.held.hold(A, "2", [resource("Host", "x", "web", ip="10.0.0.1", path="/other")])
-    assert asked.ask(before.key).digest == before.told.digest  # what does not count
+    assert asked.ask(before.key).digest == before.answer.digest  # what does not count
     rig.held.hold(A, "3", [resource("Host", "x", "web", ip="10.0.0.2")])
     after = asked.ask(before.key)
-    assert after.digest != before.told.digest
-    assert after.parts[A] != before.told.parts[A]
-    assert after.parts[B] == before.told.parts[B]
+    assert after.digest != before.answer.digest
+    assert after.parts[A] != before.answer.parts[A]
+    assert after.parts[B] == before.answer.parts[B]
 
 
 async def test_a_collector_that_was_refused_is_nothing_to_depend_on(rig: Rig) -> None:

@@ -27,8 +27,8 @@ def told(digest: str, revision: int = 1) -> AnswerDigest:
 
 
 def watched(base: str = "d0", *, key: str = ROLE) -> WatchedQuery:
-    asked = Dependency(source="query", key=key, text=key, told=told(base))
-    return WatchedQuery(question=asked, base=base)
+    asked = Dependency(source="query", key=key, text=key, answer=told(base))
+    return WatchedQuery(question=asked, base_digest=base)
 
 
 def peer(
@@ -57,23 +57,23 @@ def made(*ages: float, node: NodeName = DB) -> tuple[PastReaction, ...]:
 
 def test_a_change_is_a_reaction_along_the_path_of_the_node_that_changed() -> None:
     one = watched()
-    decision = decided(ReactionState(watched=(one,)), seen(one, "d1", peer(WEB, (DB,))))
+    decision = decided(ReactionState(queries=(one,)), seen(one, "d1", peer(WEB, (DB,))))
     (cause,) = decision.state.pending
     assert (cause.kind, cause.sender, cause.path) == ("query", ME, (DB, WEB))
     assert cause.expires is None, "on hold it waits"
     assert cause.changes == (
-        AnswerChange(question=ROLE, how=ChangeKind.CHANGED, facts=("ipaddress",)),
+        AnswerChange(query=ROLE, how=ChangeKind.CHANGED, facts=("ipaddress",)),
     )
-    (made_now,) = decision.state.made
+    (made_now,) = decision.state.reactions
     assert (made_now.at, made_now.nodes, made_now.causes) == (NOW, (WEB,), (cause.id,))
     assert decision.lines == ()
 
 
 def test_one_reaction_an_answer_whatever_became_of_its_run() -> None:
     one = watched()
-    after = decided(ReactionState(watched=(one,)), seen(one, "d1")).state.watched[0]
-    other = decided(ReactionState(watched=(after,)), seen(after, "d2")).state.watched[0]
-    again = decided(ReactionState(watched=(other,)), seen(other, "d1"))
+    after = decided(ReactionState(queries=(one,)), seen(one, "d1")).state.queries[0]
+    other = decided(ReactionState(queries=(after,)), seen(after, "d2")).state.queries[0]
+    again = decided(ReactionState(queries=(other,)), seen(other, "d1"))
     assert again.state.pending == ()
     assert "this answer has had its run" in again.lines[0]
     assert ROLE in again.lines[0]
@@ -81,35 +81,35 @@ def test_one_reaction_an_answer_whatever_became_of_its_run() -> None:
 
 def test_the_way_back_is_no_change_unless_a_run_was_tried() -> None:
     one = watched()
-    looped = decided(ReactionState(watched=(one,)), seen(one, "d1", peer(WEB, (ME,))))
-    back = decided(looped.state, seen(looped.state.watched[0], "d0"))
+    looped = decided(ReactionState(queries=(one,)), seen(one, "d1", peer(WEB, (ME,))))
+    back = decided(looped.state, seen(looped.state.queries[0], "d0"))
     assert (back.state.pending, back.lines) == ((), ())
-    assert back.state.watched[0].question.told.digest == "d0"
-    tried = decided(ReactionState(watched=(one,)), seen(one, "d1")).state
-    assert decided(tried, seen(tried.watched[0], "d0")).state.pending != ()
+    assert back.state.queries[0].question.answer.digest == "d0"
+    tried = decided(ReactionState(queries=(one,)), seen(one, "d1")).state
+    assert decided(tried, seen(tried.queries[0], "d0")).state.pending != ()
 
 
 def test_a_loop_is_one_line_and_no_reaction() -> None:
     one = watched()
-    decision = decided(ReactionState(watched=(one,)), seen(one, "d1", peer(WEB, (ME, DB))))
+    decision = decided(ReactionState(queries=(one,)), seen(one, "d1", peer(WEB, (ME, DB))))
     assert decision.state.pending == ()
     (line,) = decision.lines
     assert f"the loop ends here: {ME} is in the path {ME} -> {DB} -> {WEB}" in line
     assert decided(decision.state, *[]).lines == ()
-    assert decision.state.watched[0].question.told.digest == "d1", "not looked at again"
+    assert decision.state.queries[0].question.answer.digest == "d1", "not looked at again"
 
 
 def test_one_of_several_peers_that_may_is_enough_and_only_its_path_is_taken() -> None:
     one = watched()
     peers = (peer(WEB, (ME,)), peer(DB))
-    decision = decided(ReactionState(watched=(one,)), seen(one, "d1", *peers))
+    decision = decided(ReactionState(queries=(one,)), seen(one, "d1", *peers))
     assert [cause.path for cause in decision.state.pending] == [(DB,)]
 
 
 def test_the_policy_must_allow_it() -> None:
     one = watched()
     decision = decided(
-        ReactionState(watched=(one,)), seen(one, "d1", peer(refusal="denied by line 1"))
+        ReactionState(queries=(one,)), seen(one, "d1", peer(refusal="denied by line 1"))
     )
     assert decision.state.pending == ()
     assert "not allowed to make this node react: denied by line 1" in decision.lines[0]
@@ -118,14 +118,14 @@ def test_the_policy_must_allow_it() -> None:
 def test_an_answer_that_nobody_changed_is_a_line() -> None:
     one = watched()
     nobody = NewAnswer(watched=one, now=told("d1"), peers=())
-    decision = decided(ReactionState(watched=(one,)), nobody)
+    decision = decided(ReactionState(queries=(one,)), nobody)
     assert decision.state.pending == ()
     assert "no node has said anything that changed it" in decision.lines[0]
 
 
 def test_a_path_that_is_not_a_chain_leads_to_nothing() -> None:
     one = watched()
-    decision = decided(ReactionState(watched=(one,)), seen(one, "d1", peer(WEB, (DB, DB))))
+    decision = decided(ReactionState(queries=(one,)), seen(one, "d1", peer(WEB, (DB, DB))))
     assert decision.state.pending == ()
     assert "is not a chain" in decision.lines[0]
 
@@ -133,18 +133,18 @@ def test_a_path_that_is_not_a_chain_leads_to_nothing() -> None:
 def test_six_reactions_an_hour_and_the_seventh_waits() -> None:
     one = watched()
     ages = [HOUR - 10, *[500.0] * (HOURLY - 1)]
-    state = ReactionState(watched=(one,), made=made(*ages))
+    state = ReactionState(queries=(one,), reactions=made(*ages))
     decision = decided(state, seen(one, "d1"))
     assert (decision.state, decision.due) == (state, NOW + 10)
     assert f"there were {HOURLY} in the last hour" in decision.waiting
     later = decided(state, seen(one, "d1"), now=NOW + 10)
     assert len(later.state.pending) == 1
-    assert len(later.state.made) == HOURLY, "what is older than an hour is forgotten"
+    assert len(later.state.reactions) == HOURLY, "what is older than an hour is forgotten"
 
 
 def test_a_peer_that_changes_again_and_again_is_waited_for() -> None:
     one = watched()
-    state = ReactionState(watched=(one,), made=made(300, 30, node=WEB))
+    state = ReactionState(queries=(one,), reactions=made(300, 30, node=WEB))
     decision = decided(state, seen(one, "d1"))
     assert (decision.state, decision.due) == (state, NOW - 30 + PAUSES[2])
     assert "again and again" in decision.waiting
@@ -154,9 +154,9 @@ def test_a_peer_that_changes_again_and_again_is_waited_for() -> None:
 
 def test_a_peer_leaves_room_for_others() -> None:
     one, now, times = watched(), NOW, []
-    state = ReactionState(watched=(one,))
+    state = ReactionState(queries=(one,))
     while now < NOW + HOUR:
-        state = replace(decided(state, seen(one, "d1"), now=now).state, watched=(one,))
+        state = replace(decided(state, seen(one, "d1"), now=now).state, queries=(one,))
         times += [now] if state.pending else []
         state = replace(state, pending=())
         now += 10
@@ -165,36 +165,36 @@ def test_a_peer_leaves_room_for_others() -> None:
 
 def test_what_changes_while_a_reaction_waits_costs_nothing() -> None:
     one = watched()
-    state = ReactionState(watched=(one,), made=made(*[500.0] * HOURLY, node=WEB))
+    state = ReactionState(queries=(one,), reactions=made(*[500.0] * HOURLY, node=WEB))
     decision = decided(state, seen(one, "d1"), waits=True)
     assert len(decision.state.pending) == 1
-    assert len(decision.state.made) == HOURLY
+    assert len(decision.state.reactions) == HOURLY
 
 
 def test_a_clock_that_was_ahead_stops_nothing() -> None:
     one = watched()
-    state = ReactionState(watched=(one,), made=made(*[-1e6] * HOURLY, node=WEB))
+    state = ReactionState(queries=(one,), reactions=made(*[-1e6] * HOURLY, node=WEB))
     assert len(decided(state, seen(one, "d1")).state.pending) == 1
 
 
 def test_a_clock_that_is_set_back_a_little_forgets_no_limit() -> None:
     one = watched()
-    state = ReactionState(watched=(one,), made=made(*[-SKEW] * HOURLY))
+    state = ReactionState(queries=(one,), reactions=made(*[-SKEW] * HOURLY))
     assert decided(state, seen(one, "d1")).due == NOW + SKEW + HOUR
-    peers = ReactionState(watched=(one,), made=made(-1, -1, node=WEB))
+    peers = ReactionState(queries=(one,), reactions=made(-1, -1, node=WEB))
     assert decided(peers, seen(one, "d1")).due == NOW + 1 + PAUSES[2]
 
 
 def test_causes_have_a_limit() -> None:
     one = watched()
     peers = tuple(peer(NodeName(f"n{index:03}.example.com")) for index in range(200))
-    decision = decided(ReactionState(watched=(one,)), seen(one, "d1", *peers))
+    decision = decided(ReactionState(queries=(one,)), seen(one, "d1", *peers))
     assert len(decision.state.pending) == MAX_CAUSES
-    assert len(decision.state.made[0].nodes) == 200, "each of them is waited for"
+    assert len(decision.state.reactions[0].nodes) == 200, "each of them is waited for"
 
 
 def test_a_peer_that_changed_two_answers_is_one_cause() -> None:
     role, facts = watched(), watched(key='query_facts("web", ["value"])')
-    state = ReactionState(watched=(role, facts))
+    state = ReactionState(queries=(role, facts))
     (cause,) = decided(state, seen(role, "d1"), seen(facts, "d2")).state.pending
     assert len(cause.changes) == 2

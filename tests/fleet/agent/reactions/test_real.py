@@ -91,7 +91,7 @@ def test_another_export_starts_a_run_that_collects_it(any_fleet: Fleet) -> None:
     why = lb.run("why").out
     assert f"Server <<| |>>\n    {web.name}: Server[web]" in why
     taken = lb.run("why", "--json").json["collected"]
-    assert [one["ref"] for one in taken[0]["resources"]] == ["Server[web]"]
+    assert [one["resource"] for one in taken[0]["resources"]] == ["Server[web]"]
 
 
 def test_a_policy_that_does_not_say_react_does_not_mean_it(fleet: Fleet) -> None:
@@ -140,4 +140,4 @@ def test_an_agent_of_two_sides_reacts(split: Split) -> None:
     split.wait_for(side, "accepted a change of b.example.com")
     split.wait_for(side, "changed")
     remembered = json.loads((split.node.state / "agent" / "reactions.json").read_text())
-    assert len(remembered["made"]) == 1
+    assert len(remembered["reactions"]) == 1

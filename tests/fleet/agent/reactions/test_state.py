@@ -10,14 +10,14 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
 from localpuppet.fleet.agent.reactions.limits import PastReaction
 from localpuppet.fleet.agent.reactions.memory import FILE, ReactionMemory
-from localpuppet.fleet.agent.reactions.state import MAX_HAD, ReactionState, WatchedQuery
+from localpuppet.fleet.agent.reactions.state import MAX_ANSWERED, ReactionState, WatchedQuery
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 
 
 def asked(digest: str, key: str = "k") -> Dependency:
     told = AnswerDigest(digest=digest, revision=3, parts={"a.example.com": {"ip": digest}})
-    return Dependency(source="query", key=key, text=f"q({key})", told=told)
+    return Dependency(source="query", key=key, text=f"q({key})", answer=told)
 
 
 CAUSE = RunCause(
@@ -29,11 +29,11 @@ CAUSE = RunCause(
     expires=None,
     changes=(AnswerChange.of("q(k)", ChangeKind.CHANGED, ("ip",)),),
 )
-WATCHED = WatchedQuery(question=asked("d0"), base="d0")
+WATCHED = WatchedQuery(question=asked("d0"), base_digest="d0")
 STATE = ReactionState(
     run="1",
-    watched=(WATCHED,),
-    made=(PastReaction(at=1.5, nodes=("a.example.com",), causes=(CAUSE.id,)),),
+    queries=(WATCHED,),
+    reactions=(PastReaction(at=1.5, nodes=("a.example.com",), causes=(CAUSE.id,)),),
     pending=(CAUSE,),
 )
 
@@ -56,11 +56,14 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path, damage: str) -> No
 
 
 def test_a_good_run_replaces_what_is_watched() -> None:
-    before = replace(STATE, watched=(replace(WATCHED, had=("d1",), tried=True),))
+    before = replace(STATE, queries=(replace(WATCHED, answered_digests=("d1",), tried=True),))
     run = FinishedRun(run="2", good=True, told=(asked("d2", "k"), asked("d3", "new")))
     after = before.after(run)
     assert after.run == "2"
-    assert [(one.question.key, one.base, one.had, one.tried) for one in after.watched] == [
+    assert [
+        (one.question.key, one.base_digest, one.answered_digests, one.tried)
+        for one in after.queries
+    ] == [
         ("k", "d2", (), False),
         ("new", "d3", (), False),
     ]
@@ -68,22 +71,26 @@ def test_a_good_run_replaces_what_is_watched() -> None:
 
 def test_a_failed_run_was_told_its_answers_too() -> None:
     run = FinishedRun(run="2", good=False, told=(asked("d2", "k"), asked("d3", "new")))
-    (one,) = STATE.after(run).watched
-    assert (one.base, one.question.told.digest, one.had) == ("d0", "d2", ("d2",))
+    (one,) = STATE.after(run).queries
+    assert (one.base_digest, one.question.answer.digest, one.answered_digests) == (
+        "d0",
+        "d2",
+        ("d2",),
+    )
     assert one.tried
 
 
 def test_a_run_that_asked_nothing_leaves_what_was_dealt_with() -> None:
-    assert STATE.after(FinishedRun(run="2", good=False)).watched == STATE.watched
-    assert STATE.after(FinishedRun(run="2", good=True)).watched == ()
+    assert STATE.after(FinishedRun(run="2", good=False)).queries == STATE.queries
+    assert STATE.after(FinishedRun(run="2", good=True)).queries == ()
 
 
 def test_what_had_its_run_has_a_limit() -> None:
     one = WATCHED
-    for number in range(2 * MAX_HAD):
+    for number in range(2 * MAX_ANSWERED):
         one = one.dealt_with(AnswerDigest(digest=str(number), revision=1), tried=True)
-    assert len(one.had) == MAX_HAD
-    assert one.had[-1] == str(2 * MAX_HAD - 1)
+    assert len(one.answered_digests) == MAX_ANSWERED
+    assert one.answered_digests[-1] == str(2 * MAX_ANSWERED - 1)
 
 
 def test_a_cause_of_this_kind_needs_a_path() -> None:
@@ -92,4 +99,4 @@ def test_a_cause_of_this_kind_needs_a_path() -> None:
     with pytest.raises(StateError):
         RunCause.from_dict({**CAUSE.to_dict(), "path": []})
     with pytest.raises(StateError):
-        RunCause.from_dict({**CAUSE.to_dict(), "changes": [{"question": "x"}]})
+        RunCause.from_dict({**CAUSE.to_dict(), "changes": [{"query": "x"}]})

@@ -44,7 +44,7 @@ def trigger(sender: MessageSigner, *, to: NodeName = A, by: NodeName = B) -> byt
 
 
 def hear(*ids: str) -> bytes:
-    return json.dumps({"do": "hear", "ids": list(ids)}).encode() + b"\n"
+    return json.dumps({"verb": "receive", "ids": list(ids)}).encode() + b"\n"
 
 
 @pytest.mark.parametrize(
@@ -55,23 +55,23 @@ def hear(*ids: str) -> bytes:
         b"hello\n",
         b"[]\n",
         b"{}\n",
-        b'{"do":"run"}\n',
-        b'{"do":1}\n',
-        b'{"do":["hear"]}\n',
-        b'{"do":"hello","ids":[]}\n',
-        b'{"do":"hear"}\n',
-        b'{"do":"hear","ids":[]}\n',
-        b'{"do":"hear","ids":"%s"}\n' % (b"a" * 64),
-        b'{"do":"hear","ids":["../../../etc/shadow"]}\n',
-        b'{"do":"hear","ids":["%s"]}\n' % (b"A" * 64),
-        b'{"do":"hear","ids":["%s\\n"]}\n' % (b"a" * 64),
-        b'{"do":"hear","ids":["%s"]}\n' % (b"a" * 63),
-        b'{"do":"hear","ids":["%s",7]}\n' % (b"a" * 64),
-        b'{"do":"hear","ids":["%s","%s"]}\n' % (b"a" * 64, b"a" * 64),
-        b'{"do":"hear","do":"hello"}\n',
-        b'{"do":"serve","ids":["%s","%s"]}\n' % (b"a" * 64, b"b" * 64),
-        json.dumps({"do": "hear", "ids": [f"{n:064x}" for n in range(MAX_IDS + 1)]}).encode(),
-        b'{"do":"hear","ids":["' + b"a" * 10_000 + b'"]}\n',
+        b'{"verb":"run"}\n',
+        b'{"verb":1}\n',
+        b'{"verb":["receive"]}\n',
+        b'{"verb":"hello","ids":[]}\n',
+        b'{"verb":"receive"}\n',
+        b'{"verb":"receive","ids":[]}\n',
+        b'{"verb":"receive","ids":"%s"}\n' % (b"a" * 64),
+        b'{"verb":"receive","ids":["../../../etc/shadow"]}\n',
+        b'{"verb":"receive","ids":["%s"]}\n' % (b"A" * 64),
+        b'{"verb":"receive","ids":["%s\\n"]}\n' % (b"a" * 64),
+        b'{"verb":"receive","ids":["%s"]}\n' % (b"a" * 63),
+        b'{"verb":"receive","ids":["%s",7]}\n' % (b"a" * 64),
+        b'{"verb":"receive","ids":["%s","%s"]}\n' % (b"a" * 64, b"a" * 64),
+        b'{"verb":"receive","verb":"hello"}\n',
+        b'{"verb":"serve","ids":["%s","%s"]}\n' % (b"a" * 64, b"b" * 64),
+        json.dumps({"verb": "receive", "ids": [f"{n:064x}" for n in range(MAX_IDS + 1)]}).encode(),
+        b'{"verb":"receive","ids":["' + b"a" * 10_000 + b'"]}\n',
     ],
 )
 def test_a_line_that_is_no_question_is_refused(line: bytes) -> None:
@@ -82,11 +82,11 @@ def test_a_line_that_is_no_question_is_refused(line: bytes) -> None:
 @pytest.mark.parametrize(
     "question",
     [
-        SplitMessage(word=RequestKind.HELLO),
-        SplitMessage(word=RequestKind.FOLLOW),
-        SplitMessage(word=RequestKind.SERVE, ids=(message_id(b"x"),)),
+        SplitMessage(verb=RequestKind.HELLO),
+        SplitMessage(verb=RequestKind.FOLLOW),
+        SplitMessage(verb=RequestKind.SERVE, ids=(message_id(b"x"),)),
         SplitMessage(
-            word=RequestKind.HEAR, ids=tuple(message_id(bytes([n])) for n in range(MAX_IDS))
+            verb=RequestKind.RECEIVE, ids=tuple(message_id(bytes([n])) for n in range(MAX_IDS))
         ),
     ],
 )
@@ -100,7 +100,7 @@ def test_only_the_network_sides_user_may_ask(split: Split) -> None:
     def ask(uid: int, gid: int) -> str:
         code = (
             "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
-            's.sendall(b\'{"do":"hello"}\\n\'); print(s.recv(1000))'
+            's.sendall(b\'{"verb":"hello"}\\n\'); print(s.recv(1000))'
         )
         return subprocess.run(
             [sys.executable, "-c", code, str(split.run_socket)],
@@ -185,7 +185,7 @@ def test_what_was_not_signed_for_us_by_who_may_is_not_run(split: Split) -> None:
         assert refused(split, message_id(forged)) == "None"
         split.wait_for(run_side, reason)
     missing = b"0" * 64
-    assert split.ask(b'{"do":"serve","ids":["%s"]}\n' % missing)["ok"] is False
+    assert split.ask(b'{"verb":"serve","ids":["%s"]}\n' % missing)["ok"] is False
     assert split.ask(b"\xff\n")["ok"] is False
     assert split.node.runs() == []
 
@@ -227,9 +227,9 @@ class Peer:
         if self.away:
             raise UnavailableError("cannot be reached")
         self.heard += [(self.spool / name).read_bytes() for name in question.ids]
-        if question.word is RequestKind.HELLO:
+        if question.verb is RequestKind.HELLO:
             yield json.dumps({"ok": True, "node": self.node, "key": self.key}).encode() + b"\n"
-        elif question.word is RequestKind.SERVE:
+        elif question.verb is RequestKind.SERVE:
             yield b'{"ok":true,"reply":null}\n'
         else:
             yield json.dumps({"ok": True, "refused": self.refused}).encode() + b"\n"

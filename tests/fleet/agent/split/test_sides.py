@@ -63,7 +63,7 @@ def test_a_trigger_runs_puppet_which_speaks_through_the_network_side(split: Spli
 
     nodes = json.loads(split.other.run("nodes", "--json").out)["nodes"]
     assert [(node["node"], node["state"]) for node in nodes] == [("a.example.com", "idle")]
-    assert nodes[0]["last"]["outcome"] == "changed"
+    assert nodes[0]["last_run"]["outcome"] == "changed"
 
     assert as_network_side("test", "-r", str(split.node.root / "localpuppet.yaml")) == 0
     for secret in ("var/keys/node.pem", "var/agent/inbox.sqlite", "var/runs", "node.yaml"):
@@ -91,7 +91,7 @@ def test_requests_are_answered_by_the_run_side_and_decided_by_its_policy(split: 
     def told() -> bool:
         """The others know at once how it went: long before presence is told again anyhow."""
         (found,) = json.loads(split.other.run("nodes", "--json").out)["nodes"]
-        return bool(found["last"] and found["last"]["outcome"] == "changed")
+        return bool(found["last_run"] and found["last_run"]["outcome"] == "changed")
 
     split.node.wait_until(told)
     done = split.other.run("last-run", "--node", "a.example.com")
@@ -192,7 +192,7 @@ def test_the_service_manager_may_make_the_socket(split: Split) -> None:
         with socket.socket(socket.AF_UNIX) as early:
             early.settimeout(PATIENCE)
             early.connect(str(split.run_socket))
-            early.sendall(b'{"do":"hello"}\n')
+            early.sendall(b'{"verb":"hello"}\n')
             command = " ".join((*COMMAND, "agent", "--side", "run"))
             script = f"exec 3<&{given.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec {command}"
             service = split.start("/bin/bash", "-c", script, pass_fds=[given.fileno()])

@@ -40,12 +40,24 @@ async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "kind", "text"),
     [
-        (b'{"ok": false, "away": true, "error": "gone"}', UnavailableError, "^gone$"),
-        (b'{"ok": false, "away": true, "refused": true, "error": "no"}', RefusedError, "^no$"),
-        (b'{"ok": false, "away": true, "refused": 1, "error": "x"}', UnavailableError, "refused:"),
-        (b'{"ok": false, "away": false, "error": "no key"}', InvalidInputError, "^no key$"),
-        (b'{"ok": false, "away": true}', UnavailableError, "'error' is missing"),
-        (b'{"ok": false, "away": 1, "error": "x"}', UnavailableError, "away: must be true or"),
+        (b'{"ok": false, "unreachable": true, "error": "gone"}', UnavailableError, "^gone$"),
+        (
+            b'{"ok": false, "unreachable": true, "refused": true, "error": "no"}',
+            RefusedError,
+            "^no$",
+        ),
+        (
+            b'{"ok": false, "unreachable": true, "refused": 1, "error": "x"}',
+            UnavailableError,
+            "refused:",
+        ),
+        (b'{"ok": false, "unreachable": false, "error": "no key"}', InvalidInputError, "^no key$"),
+        (b'{"ok": false, "unreachable": true}', UnavailableError, "'error' is missing"),
+        (
+            b'{"ok": false, "unreachable": 1, "error": "x"}',
+            UnavailableError,
+            "unreachable: must be true or",
+        ),
         (b"{}", UnavailableError, "'ok' is missing"),
         (b"[]", UnavailableError, "not a JSON object"),
         (b'{"ok": true}', UnavailableError, "'done' is missing"),

@@ -1,4 +1,4 @@
-"""What a word comes to, and where it is too late for it."""
+"""What a rollout command results in, and when it comes too late."""
 
 import asyncio
 
@@ -29,15 +29,15 @@ RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
 PAUSED = RolloutPaused(reason="1 node failed")
 
 
-def said(word: RolloutCommand, about: str = "") -> SentCommand:
-    return SentCommand(word=word, caller="choria=bob", machine="laptop", about=about)
+def said(command: RolloutCommand, about: str = "") -> SentCommand:
+    return SentCommand(command=command, caller="choria=bob", machine="laptop", about=about)
 
 
 GOES_ON = meaning(said(RolloutCommand.CONTINUE), RolloutState(began([1])))
 
 
 @pytest.mark.parametrize(
-    ("word", "events", "reason"),
+    ("command", "events", "reason"),
     [
         (RolloutCommand.STOP, [], ""),
         (RolloutCommand.CONTINUE, [], "is not paused"),
@@ -56,8 +56,10 @@ GOES_ON = meaning(said(RolloutCommand.CONTINUE), RolloutState(began([1])))
         ),
     ],
 )
-def test_a_word_can_be_too_late(word: RolloutCommand, events: list[Event], reason: str) -> None:
-    found = refusal(said(word), RolloutState.of([began([1]), *events]))
+def test_a_command_can_be_too_late(
+    command: RolloutCommand, events: list[Event], reason: str
+) -> None:
+    found = refusal(said(command), RolloutState.of([began([1]), *events]))
     assert found.startswith(reason) if reason else not found
 
 
@@ -75,7 +77,7 @@ def test_continue_ends_the_pause_that_its_sender_saw_and_no_other() -> None:
 
 @pytest.mark.parametrize("paused", [True, False])
 def test_by_a_word_the_nodes_that_took_the_release_go_back(paused: bool) -> None:
-    """Also where failures were not to take it back; a word that comes after it is refused."""
+    """Also where failures were not to take it back; a command that comes after it is rejected."""
     first = began(
         [1, 2],
         [3],

@@ -1,4 +1,4 @@
-"""A word in the journal of this machine: it is said to be done when the process has done it."""
+"""A rollout command by the journal of this machine: it ends when the controller has applied it."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,9 @@ from tests.rollout.execution.simulated import ID, began
 AT = "2026-11-22T11:00:00.000000Z"
 PAUSED = RolloutPaused(reason="1 node failed")
 ABOUT = identify_pause(RolloutState.of([began([1], [2]), PAUSED]))
-GO_ON = SentCommand(word=RolloutCommand.CONTINUE, caller="choria=alice", machine="pc", about=ABOUT)
+GO_ON = SentCommand(
+    command=RolloutCommand.CONTINUE, caller="choria=alice", machine="pc", about=ABOUT
+)
 HEARD = meaning(GO_ON, RolloutState(began([1])))
 STOPPED = RolloutStopped(ending=RolloutEnding.STOPPED, reason="stopped by choria=bob on laptop")
 
@@ -96,7 +98,7 @@ def test_who_does_not_hear_has_not_agreed(journal: RolloutJournal) -> None:
 
 
 async def ended(journal: RolloutJournal) -> None:
-    journal.forget_words()
+    journal.forget_commands()
     journal.close()
     await say_here(journal, GO_ON)
 

@@ -69,7 +69,7 @@ class Site:
         self.journal.append(*events, at=AT)
 
     async def say(
-        self, who: Person, word: RolloutCommand, to: PublishedCheckpoint, about: str = ""
+        self, who: Person, command: RolloutCommand, to: PublishedCheckpoint, about: str = ""
     ) -> None:
         speaker = CommandSender(
             self.kv,
@@ -78,10 +78,10 @@ class Site:
             clock=self.clock,
             machine="laptop",
         )
-        await speaker.say(word, owner=ALICE, to=to, about=about)
+        await speaker.say(command, owner=ALICE, to=to, about=about)
 
     def put(self, token: bytes, name: str = "x") -> None:
-        self.store.write(f"{layout.words_of('bob', 'alice')}{ID}/{name}", token, None)
+        self.store.write(f"{layout.commands_of('bob', 'alice')}{ID}/{name}", token, None)
 
     def spoken(self, **changes: object) -> SignedCommand:
         now = int(self.clock.now().timestamp())
@@ -95,12 +95,12 @@ class Site:
             rollout=ID,
             epoch=1,
             sight=JournalExtent.of(self.journal.events()),
-            word=RolloutCommand.STOP,
+            command=RolloutCommand.STOP,
             machine="laptop",
         )
         return replace(fresh, **changes)  # type: ignore[arg-type]
 
-    def signed(self, spoken: SignedCommand, kind: MessageKind = MessageKind.WORD) -> bytes:
+    def signed(self, spoken: SignedCommand, kind: MessageKind = MessageKind.COMMAND) -> bytes:
         return self.bob.signer.sign(spoken.to_payload(), kind)
 
 
@@ -138,14 +138,14 @@ def test_a_word_is_taken_and_whoever_said_it_hears_so(site: Site) -> None:
 
     heard(site, work)
     assert site.taken == [
-        SentCommand(word=RolloutCommand.CONTINUE, caller="choria=alice", machine="laptop"),
+        SentCommand(command=RolloutCommand.CONTINUE, caller="choria=alice", machine="laptop"),
         SentCommand(
-            word=RolloutCommand.APPROVE,
+            command=RolloutCommand.APPROVE,
             caller="choria=bob",
             machine="laptop",
             about="n01.example.com 1d899382700659a1",
         ),
-        SentCommand(word=RolloutCommand.CONTINUE, caller="choria=bob", machine="laptop"),
+        SentCommand(command=RolloutCommand.CONTINUE, caller="choria=bob", machine="laptop"),
     ]
 
 
@@ -178,7 +178,7 @@ def test_a_word_is_for_what_its_speaker_knew(site: Site) -> None:
             await site.say(site.bob, RolloutCommand.STOP, before)
 
     heard(site, work)
-    assert [one.word for one in site.taken] == [RolloutCommand.STOP]
+    assert [one.command for one in site.taken] == [RolloutCommand.STOP]
 
 
 def test_a_word_that_is_repeated_is_heard_once(site: Site) -> None:
@@ -215,8 +215,8 @@ def test_old_words_and_what_is_not_a_word_are_not_heard(site: Site) -> None:
         site.put(site.signed(site.spoken(exp=now + 4000)), "2")
         site.put(site.signed(site.spoken(), MessageKind.REQUEST), "3")
         site.put(b"x", "4")
-        site.put(site.bob.signer.sign(b'{"iss": "choria=bob"}', MessageKind.WORD), "5")
-        site.put(person("mallory").signer.sign(b"{}", MessageKind.WORD), "6")
+        site.put(site.bob.signer.sign(b'{"iss": "choria=bob"}', MessageKind.COMMAND), "5")
+        site.put(person("mallory").signer.sign(b"{}", MessageKind.COMMAND), "6")
 
     heard(site, work)
     assert site.taken == []

@@ -37,7 +37,7 @@ class Told:
 
 
 def spoken(epoch: Json = 3, by: Json = "choria=bob", since: Json = AT) -> NodeAnswer:
-    return replied({"spoken_for": {"epoch": epoch, "by": by, "since": since}})
+    return replied({"rollout_controller": {"epoch": epoch, "by": by, "since": since}})
 
 
 async def heed(
@@ -84,8 +84,8 @@ async def test_who_goes_on_by_the_word_of_a_node_ends_this_process(
         (spoken(by="bob\x1b[2J"), MINE, "choria=alice"),
         (spoken(since="soon"), MINE, "choria=alice"),
         (spoken(epoch="3"), MINE, "choria=alice"),
-        (replied({"spoken_for": []}), MINE, "choria=alice"),
-        (replied({"spoken_for": {}}), MINE, "choria=alice"),
+        (replied({"rollout_controller": []}), MINE, "choria=alice"),
+        (replied({"rollout_controller": {}}), MINE, "choria=alice"),
         (replied({"state": "idle"}), MINE, "choria=alice"),
         (replied("rollout: is an unknown argument"), MINE, "choria=alice"),
         (NodeAnswer(reply=None, problem="did not answer"), MINE, "choria=alice"),

@@ -36,7 +36,7 @@ def site(tmp_path: Path) -> Site:
     hold = {"owner": "alice", "reason": "migration", "since": "", "until": None}
     bobs = {"owner": rollout_owner("choria=bob", theirs(site)), "reason": "x", "since": ""}
     site.tell(
-        status("web01", now - 60, last={"outcome": "changed"}),
+        status("web01", now - 60, last_run={"outcome": "changed"}),
         status("lb01", now - 9000, state="on hold", holds=[hold]),
         status("db01", now - 90, state="on hold", holds=[{**bobs, "until": "2999-01-01T00:00Z"}]),
     )

@@ -71,7 +71,7 @@ def test_a_change_is_there_without_a_reload(browser: Browser, site: Site) -> Non
     browser.driver.find_element(By.CSS_SELECTOR, "#row-web01 a").send_keys(Keys.NULL)
     browser.script("document.querySelector('#row-web01 a').focus()")
     failed = {"outcome": "failed", "category": "no_report"}
-    browser.served.do(site.tell, status("web01", site.now(), last=failed))
+    browser.served.do(site.tell, status("web01", site.now(), last_run=failed))
     browser.until(
         "return document.querySelector('#row-web01').innerText.includes('compile failed')"
     )
@@ -105,7 +105,9 @@ def test_outages_are_said_and_end(browser: Browser, site: Site) -> None:
 def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
     long = EVIL + "x" * 10_000_000
     hold = {"owner": EVIL, "reason": long, "until": None}
-    said = status("evil", site.now(), cause=long, holds=[hold], last={"app": EVIL, "reason": long})
+    said = status(
+        "evil", site.now(), cause=long, holds=[hold], last_run={"release": EVIL, "reason": long}
+    )
     facts = {"big": long, EVIL: {EVIL: [EVIL]}}
     listed = entry("evil", at=site.now(), roles=(EVIL,), facts=facts, kicks=(EVIL,))
 

@@ -28,7 +28,7 @@ module PuppetX
         sent = Sent.to(log, receivers, answer)
         return if sent.empty?
 
-        log.notice(Program.line("kicks #{sent.join(', ')}") + (answer['held'] ? ' after this run' : ''))
+        log.notice(Program.line("kicks #{sent.join(', ')}") + (answer['deferred'] ? ' after this run' : ''))
       end
 
       # Record a kick of this catalog.
