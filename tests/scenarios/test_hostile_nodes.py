@@ -63,7 +63,7 @@ def test_a_presence_of_another_form_hides_nobody(fleet: Fleet, odd: dict[str, An
         {"state": "applying", "cause": ESCAPE},
         {"holds": [{"reason": ESCAPE}]},
         {"last": {"outcome": ESCAPE}},
-        {"last": {"app": ESCAPE}},
+        {"last": {"release": ESCAPE}},
     ],
     ids=["state", "cause", "hold", "outcome", "release"],
 )

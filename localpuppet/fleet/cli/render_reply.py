@@ -99,7 +99,7 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
         rows += [
             ("Last run", f"{outcome}{noop}, {ended}  [run {render.user_text(last['run'])}]"),
             ("Reason", render.user_text(last["reason"] or "")),
-            ("Release", render.user_text(last["app"])),
+            ("Release", render.user_text(last["release"])),
             ("Tree", render.user_text(said["release"] or "")),
         ]
     assignment = said.get("assignment")
@@ -112,7 +112,7 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
         rows.append(("Confirmation", render.user_text(confirmation_line(confirmation))))
     rollback = said.get("rollback")
     if rollback:
-        text = f"input wants {rollback['wanted']}, running {rollback['app']}"
+        text = f"input wants {rollback['input_release']}, running {rollback['release']}"
         by = f"rolled back by {rollback['user']} at {render_run.moment(rollback['since'])}"
         rows.append(("Rollback", render.user_text(f"{text}, {by}")))
     rows.append(("Version", render.user_text(said["version"])))

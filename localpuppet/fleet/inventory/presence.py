@@ -22,7 +22,7 @@ PRESENCE_TTL = 60.0
 FAREWELL_TTL = 3.0
 _TEXTS = ("node", "state")
 _TEXTS_OR_NULL = ("at", "version", "cause", "release")
-_OF_LAST = ("run", "app", "outcome", "finished_at", "reason")
+_OF_LAST = ("run", "release", "outcome", "finished_at", "reason")
 _OF_FAULT = ("error", "resource", "place")
 _OF_HOLD = ("owner", "reason", "since", "until")
 

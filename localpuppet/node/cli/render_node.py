@@ -21,7 +21,9 @@ def cells(node_status: dict[str, Any]) -> list[str]:
     elif holds:
         about = str(holds[0].get("reason") or "")
     elif rollback:
-        about = f"rolled back by {rollback.get('user')}, input wants {rollback.get('wanted')}"
+        about = (
+            f"rolled back by {rollback.get('user')}, input wants {rollback.get('input_release')}"
+        )
     elif state == "not trusted":
         about = str(node_status.get("why", ""))
     word = click.style(one_line(state), fg=_color(state), bold=True)
@@ -30,7 +32,7 @@ def cells(node_status: dict[str, Any]) -> list[str]:
         one_line(node_status.get("node", "")),
         word + (f" +{waiting}" if waiting else ""),
         render.word(outcome) if outcome else "",
-        one_line(last.get("app") or ""),
+        one_line(last.get("release") or ""),
         one_line(about),
     ]
 

@@ -75,7 +75,7 @@ def update(
     for key in _of(samples, "localpuppet_rolled_back"):
         del samples[key]
     if rollback is not None:
-        labels = f'wanted="{rollback.wanted}",running="{rollback.app}"'
+        labels = f'wanted="{rollback.input_release}",running="{rollback.release}"'
         samples[f"localpuppet_rolled_back{{{labels}}}"] = "1"
     samples["localpuppet_holds"] = str(holds)
     if fork_server is not None:
@@ -89,7 +89,7 @@ def add_attempt(path: Path, attempt: "Attempt") -> None:
     for key in _of(samples, _ATTEMPT):
         del samples[key]
     at = parse_time(attempt.at).timestamp()
-    labels = f'release="{attempt.app}",reason="{attempt.refusal}"'
+    labels = f'release="{attempt.release}",reason="{attempt.refusal}"'
     samples["localpuppet_last_attempt_timestamp_seconds"] = f"{at:.3f}"
     samples[f"{_REFUSED}{{{labels}}}"] = "1"
     write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)

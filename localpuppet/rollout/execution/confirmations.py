@@ -114,12 +114,14 @@ def _left(end: NodeRunEnded, told: ConfirmationReport, status: Mapping[str, Json
     if told.stage is Stage.NOT_BACK:
         return _ended(end, NodeResult.ROLLBACK_FAILED, f"could not go back by itself: {told.why}")
     back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
-    if not back or last.get("app") != back.get("app") or last.get("run") == end.run:
+    if not back or last.get("release") != back.get("release") or last.get("run") == end.run:
         return NodeRunAnswer(
             heard=False, problem="reports that it went back, but no run of the previous release"
         )
     return _ended(
-        end, NodeResult.ROLLED_BACK, f"went back by itself to {line(last.get('app'))}: {told.why}"
+        end,
+        NodeResult.ROLLED_BACK,
+        f"went back by itself to {line(last.get('release'))}: {told.why}",
     )
 
 

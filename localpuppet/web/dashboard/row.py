@@ -66,7 +66,7 @@ class NodeRow:
         place: Its file and line; empty if unknown.
         why: The reason of the result, or why the node is not trusted; one line.
         cause: The cause of the current run.
-        app: The release of the last run.
+        release: The release of the last run.
         digest: The digest of its bytes on the node, if staged; empty if unknown.
         assigned: The user who assigned its release; empty if its input names one.
         wanted: The release that the node's input names, while a rollback is in force; else empty.
@@ -87,7 +87,7 @@ class NodeRow:
     place: str = ""
     why: str = ""
     cause: str = ""
-    app: str = ""
+    release: str = ""
     digest: str = ""
     assigned: str = ""
     wanted: str = ""
@@ -127,10 +127,10 @@ class NodeRow:
             place=_text(fault.get("place")),
             why=_text(last.get("reason")),
             cause=_text(status.get("cause")),
-            app=_text(last.get("app")),
+            release=_text(last.get("release")),
             digest=_text(status.get("release")),
             assigned=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
-            wanted=_text(rollback.get("wanted")) if isinstance(rollback, dict) else "",
+            wanted=_text(rollback.get("input_release")) if isinstance(rollback, dict) else "",
             run=_run(last.get("run")),
             ended=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),
             every=_seconds(status.get("every")),

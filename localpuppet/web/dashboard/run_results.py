@@ -23,7 +23,7 @@ class RunResult:
         run: Its id.
         at: The time, seconds since 1970, UTC.
         kind: The result.
-        app: The release.
+        release: The release.
         why: The reason, one line, or empty.
         fault: The failure key, see `NodeRow.fault`, or empty.
     """
@@ -32,7 +32,7 @@ class RunResult:
     run: str
     at: float
     kind: Kind
-    app: str
+    release: str
     why: str
     fault: str = ""
 
@@ -46,7 +46,7 @@ class RunResult:
             run=row.run,
             at=row.ended,
             kind=row.kind,
-            app=row.app,
+            release=row.release,
             why=row.why,
             fault=row.fault,
         )

@@ -66,7 +66,7 @@ class RunTableWriter:
         number = self._number if oldest is None else self._known_number
         self._connection.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (day, node, moment, one.at, kind, number(one.app, day), number(one.why, day)),
+            (day, node, moment, one.at, kind, number(one.release, day), number(one.why, day)),
         )
         if oldest is None:
             return True
@@ -192,5 +192,7 @@ def take_away(connection: Connection, *, until: int | None = None, most: int) ->
 
 
 def _ended(found: _Found) -> RunResult:
-    node, day, moment, at, kind, app, why = found
-    return RunResult(node=node, run=run_of(day, moment), at=at, kind=Kind(kind), app=app, why=why)
+    node, day, moment, at, kind, release, why = found
+    return RunResult(
+        node=node, run=run_of(day, moment), at=at, kind=Kind(kind), release=release, why=why
+    )

@@ -15,7 +15,7 @@ HOLD = {"owner": "ci", "reason": "rollout 42", "since": "2026-11-20T20:00:00Z", 
 SHOWN = "rollout 42 (held by ci since 2026-11-20 20:00 UTC)"
 LAST = {
     "run": "20261120T204226.399298Z-170d",
-    "app": "web/tags/r1",
+    "release": "web/tags/r1",
     "outcome": "changed",
     "finished_at": "2026-11-20T20:42:29Z",
     "noop": False,
@@ -37,7 +37,12 @@ STATE: dict[str, Any] = {
 
 
 def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
-    decision = {"wanted": "web/tags/r3", "app": "web/tags/r2", "run": "x", "user": "root"}
+    decision = {
+        "input_release": "web/tags/r3",
+        "release": "web/tags/r2",
+        "run": "x",
+        "user": "root",
+    }
     said = {**STATE, "rollback": {**decision, "since": "2026-11-20T20:00:00Z"}}
     _, lines = told("status", said, NOW)
     assert "input wants web/tags/r3, running web/tags/r2, rolled back by root" in lines
@@ -121,7 +126,7 @@ def test_what_another_version_tells_is_shown_as_it_is(action: str, result: dict[
 
 
 def test_what_others_tell_does_nothing_to_a_terminal() -> None:
-    evil = STATE | {"version": "\x1b[2J", "last": LAST | {"app": "a\x1b]0;x\x07"}}
+    evil = STATE | {"version": "\x1b[2J", "last": LAST | {"release": "a\x1b]0;x\x07"}}
     shown, below = told("status", evil, NOW)
     assert "\x1b[2J" not in shown + below
     assert "\x1b]" not in shown + below

@@ -41,7 +41,7 @@ def test_gc_keeps_the_last_good_release_however_many_failed_since(site: Node, fo
     done = site.run("release", "gc", "--json").json
     assert done["releases"] == ["web/tags/r2b", "web/tags/r3b"]
     assert done["kept"] == ["web/tags/r1", "web/tags/r4b"]
-    assert site.run("rollback", "--json").json["app"] == "web/tags/r1"
+    assert site.run("rollback", "--json").json["release"] == "web/tags/r1"
     assert "Notice: web r1" in site.run("apply").out
 
 

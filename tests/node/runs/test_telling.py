@@ -27,7 +27,7 @@ def status(run: RunDirectory, **more: Any) -> Status:
         id=run.id,
         state=RunState.FINISHED,
         outcome=Outcome.FAILED,
-        app="app/tags/r1",
+        release="app/tags/r1",
         started_at="2026-11-20T14:00:00Z",
         **{"reason": "Error: password 'canary' is wrong", **more},
     )

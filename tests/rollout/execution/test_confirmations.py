@@ -114,8 +114,8 @@ def test_a_node_that_never_begins_is_not_waited_for_without_end() -> None:
     assert found[-1].end == WELL
 
 
-LAST: dict[str, Json] = {"app": "shop/tags/r6", "run": "R3"}
-BACK: dict[str, Json] = {"app": "shop/tags/r6"}
+LAST: dict[str, Json] = {"release": "shop/tags/r6", "run": "R3"}
+BACK: dict[str, Json] = {"release": "shop/tags/r6"}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ BACK: dict[str, Json] = {"app": "shop/tags/r6"}
     [
         ("went back", {"rollback": BACK, "last": LAST}, NodeResult.ROLLED_BACK),
         ("went back", {"rollback": BACK, "last": {**LAST, "run": "R2"}}, None),
-        ("went back", {"rollback": BACK, "last": {**LAST, "app": "shop/tags/r7"}}, None),
+        ("went back", {"rollback": BACK, "last": {**LAST, "release": "shop/tags/r7"}}, None),
         ("went back", {"rollback": None, "last": LAST}, None),
         ("went back", {}, None),
         ("could not go back", {"rollback": BACK, "last": LAST}, NodeResult.ROLLBACK_FAILED),

@@ -175,16 +175,28 @@ WELL = NodeRunEnded(turn=BACK, fate=NodeResult.SUCCEEDED, outcome="changed", run
 @pytest.mark.parametrize(
     ("status", "well"),
     [
-        ({"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R1", "app": "shop/tags/r6"}}, True),
         (
-            {"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R2", "app": "shop/tags/r6"}},
+            {
+                "rollback": {"release": "shop/tags/r6"},
+                "last": {"run": "R1", "release": "shop/tags/r6"},
+            },
+            True,
+        ),
+        (
+            {
+                "rollback": {"release": "shop/tags/r6"},
+                "last": {"run": "R2", "release": "shop/tags/r6"},
+            },
             False,
         ),
         (
-            {"rollback": {"app": "shop/tags/r6"}, "last": {"run": "R1", "app": "shop/tags/r7"}},
+            {
+                "rollback": {"release": "shop/tags/r6"},
+                "last": {"run": "R1", "release": "shop/tags/r7"},
+            },
             False,
         ),
-        ({"rollback": None, "last": {"run": "R1", "app": "shop/tags/r6"}}, False),
+        ({"rollback": None, "last": {"run": "R1", "release": "shop/tags/r6"}}, False),
         ({"rollback": None, "last": None}, False),
         ({}, False),
     ],

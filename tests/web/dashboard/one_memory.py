@@ -29,7 +29,9 @@ def rows(second: int) -> list[NodeRow]:
 
 def ends(second: int) -> list[RunResult]:
     at = NOW + second - DAY
-    one = RunResult(node="", run=run_id(at), at=at, kind=Kind.FAILED, app="a", why="b", fault="f")
+    one = RunResult(
+        node="", run=run_id(at), at=at, kind=Kind.FAILED, release="a", why="b", fault="f"
+    )
     return [replace(one, node=node) for node in NODES]
 
 

@@ -69,7 +69,7 @@ def status(node: str, at: float, **more: Any) -> dict[str, Any]:
     """Return what a node says of itself; `more` are fields of it, `last` those of its last run."""
     last = {
         "run": str(run_id(at)),
-        "app": "web/tags/r7",
+        "release": "web/tags/r7",
         "outcome": "unchanged",
         "finished_at": show_time(datetime.fromtimestamp(at, UTC)),
         "noop": False,
@@ -139,7 +139,7 @@ class PlayedReleases:
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         for app in (before, after):
-            if app not in [one.app for one in self._site.staged]:
+            if app not in [one.release for one in self._site.staged]:
                 raise InvalidInputError("is not staged on this machine", where=str(app))
         return self._site.differences
 
@@ -327,7 +327,7 @@ def staged(app: str, composition: str) -> StagedRelease:
         tree_sha256="c" * 64,
     )
     return StagedRelease(
-        app=ReleasePath.parse(app, where="x"),
+        release=ReleasePath.parse(app, where="x"),
         pin=pin,
         composition=composition,
         modules={},

@@ -25,7 +25,7 @@ ROW = NodeRow(node="a.example.com", kind=Kind.FAILED, ended=NOW, holds=(HOLD,), 
 
 
 def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunResult:
-    return RunResult(node=node, run=run_id(at), at=at, kind=kind, app="web/tags/r1", why="")
+    return RunResult(node=node, run=run_id(at), at=at, kind=kind, release="web/tags/r1", why="")
 
 
 class Clock:

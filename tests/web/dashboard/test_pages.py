@@ -193,7 +193,7 @@ def test_the_plan_is_that_of_a_site_file_where_one_was_named(site: Site, tmp_pat
 def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> None:
     hold = {"owner": EVIL, "reason": EVIL, "until": None}
     fault = {"error": EVIL, "resource": EVIL, "place": EVIL}
-    last = {"app": EVIL, "reason": EVIL, "outcome": "failed", "fault": fault}
+    last = {"release": EVIL, "reason": EVIL, "outcome": "failed", "fault": fault}
     site.tell(status("evil", site.now(), last=last, cause=EVIL, holds=[hold], state=EVIL))
     site.list_(entry("evil", at=site.now(), roles=(EVIL,), facts={EVIL: EVIL, "x": {EVIL: EVIL}}))
     urls = [

@@ -57,7 +57,7 @@ def nodes_table(rows: Sequence[NodeRow]) -> Table:
                 "state": row.state,
                 "outcome": str(row.kind),
                 "ended": shown(row.ended),
-                "release": row.app,
+                "release": row.release,
                 "roles": [*row.roles],
                 "why": row.why,
                 "run": row.run,
@@ -111,7 +111,7 @@ def releases_table(releases: Sequence[ReleaseRow]) -> Table:
         ),
         records=[
             {
-                "release": one.app,
+                "release": one.release,
                 "count": len(one.nodes),
                 "bad": one.bad,
                 "disagree": one.odd,

@@ -103,7 +103,9 @@ def test_outages_are_said_and_end(browser: Browser, site: Site) -> None:
 def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
     long = EVIL + "x" * 10_000_000
     hold = {"owner": EVIL, "reason": long, "until": None}
-    said = status("evil", site.now(), cause=long, holds=[hold], last={"app": EVIL, "reason": long})
+    said = status(
+        "evil", site.now(), cause=long, holds=[hold], last={"release": EVIL, "reason": long}
+    )
     facts = {"big": long, EVIL: {EVIL: [EVIL]}}
     listed = entry("evil", at=site.now(), roles=(EVIL,), facts=facts, kicks=(EVIL,))
 

@@ -15,8 +15,11 @@ def disagreeing(rows: Sequence[NodeRow]) -> Mapping[str, str]:
     return agreement.disagreeing()
 
 
-def rows(*digests: str, app: str = APP) -> list[NodeRow]:
-    return [NodeRow(node=f"n{number}", app=app, digest=one) for number, one in enumerate(digests)]
+def rows(*digests: str, release: str = APP) -> list[NodeRow]:
+    return [
+        NodeRow(node=f"n{number}", release=release, digest=one)
+        for number, one in enumerate(digests)
+    ]
 
 
 def test_fewer_nodes_disagree_with_more() -> None:
@@ -28,13 +31,13 @@ def test_where_no_bytes_are_those_of_most_all_disagree() -> None:
 
 
 def test_what_may_change_is_no_reason() -> None:
-    assert disagreeing(rows("a", "b", "a", app="web/trunk")) == {}
-    assert disagreeing([*rows("a"), NodeRow(node="x", app="web/tags/r8", digest="b")]) == {}
+    assert disagreeing(rows("a", "b", "a", release="web/trunk")) == {}
+    assert disagreeing([*rows("a"), NodeRow(node="x", release="web/tags/r8", digest="b")]) == {}
 
 
 def test_a_rollback_is_not_what_the_input_says() -> None:
-    back = NodeRow(node="n", app=APP, wanted="web/tags/r8", digest="a")
+    back = NodeRow(node="n", release=APP, wanted="web/tags/r8", digest="a")
     assert disagreeing([back, *rows("b")]) == {
         "n": "a rollback is in force; its input names web/tags/r8"
     }
-    assert disagreeing([NodeRow(node="n", app=APP, wanted=APP)]) == {}
+    assert disagreeing([NodeRow(node="n", release=APP, wanted=APP)]) == {}

@@ -28,7 +28,7 @@ ROW = NodeRow(node="a.example.com", kind=Kind.FAILED, ended=0.0, roles=("web", "
     ],
 )
 def test_no_part_of_a_cell_is_a_formula(cell: str, neutral: str) -> None:
-    row = NodeRow(node="a", app=cell, roles=(cell,), why=cell)
+    row = NodeRow(node="a", release=cell, roles=(cell,), why=cell)
     (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([row])), newline=""))
     assert cells.count(neutral) == 3
 

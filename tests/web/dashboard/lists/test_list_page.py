@@ -10,7 +10,7 @@ NOW = 1_795_000_000.0
 FREE = HoldView(owner="alice", reason="x", until=NOW + 60)
 FOREVER = HoldView(owner="bob", reason="x", until=None)
 ROWS = [
-    NodeRow(node="c", state="idle", kind=Kind.FAILED, ended=NOW - 10, app="web/tags/r2"),
+    NodeRow(node="c", state="idle", kind=Kind.FAILED, ended=NOW - 10, release="web/tags/r2"),
     NodeRow(node="a", state="idle", kind=Kind.CHANGED, ended=NOW - 9000, every=60.0),
     NodeRow(node="b", state="on hold", kind=Kind.CHANGED, ended=NOW - 30, holds=(FOREVER,)),
     NodeRow(node="e", state="applying", kind=Kind.COMPILE_FAILED, ended=NOW - 5, holds=(FREE,)),
