@@ -65,8 +65,8 @@ def _log(said: Mapping[str, Any]) -> str:
 def _report(said: Mapping[str, Any], now: datetime) -> str:
     resources = [
         ReportedResource(
-            ref=raw["ref"],
-            fate=fate,
+            resource=raw["resource"],
+            result=result,
             file=raw["file"],
             line=raw["line"],
             place="",
@@ -74,8 +74,8 @@ def _report(said: Mapping[str, Any], now: datetime) -> str:
             time="",
             events=tuple(ResourceEvent(**event) for event in raw["events"]),
         )
-        for fate, _, _ in SECTIONS
-        for raw in said[fate.value]
+        for result, _, _ in SECTIONS
+        for raw in said[result.value]
     ]
     parts = [render.pairs(render_run.rows(Status.from_dict(said["run"]), now), MARGIN)]
     if not said["report"]:

@@ -31,7 +31,7 @@ class Removal:
         releases: Names of staged releases.
         compositions: Link directories, including those that a moved tag left behind.
         trees: Digests of trees.
-        kept: Names of staged releases that stay.
+        remaining: Names of staged releases that stay.
         links: Link directories of modules, for mutable code.
         branches: Branches that were not fetched for a while.
         archives: Forge archives that were unpacked a while ago.
@@ -41,7 +41,7 @@ class Removal:
     releases: tuple[ReleasePath, ...]
     compositions: tuple[str, ...]
     trees: tuple[str, ...]
-    kept: tuple[ReleasePath, ...]
+    remaining: tuple[ReleasePath, ...]
     links: tuple[Path, ...]
     branches: tuple[ReleasePath, ...]
     archives: tuple[Path, ...]
@@ -119,7 +119,7 @@ class GarbageCollector:
             releases=tuple(staged.release for staged in all_staged if staged.release not in keep),
             compositions=tuple(sorted(self._staging.compositions.names() - compositions)),
             trees=tuple(sha256 for sha256 in self._store.digests() if sha256 not in needed),
-            kept=tuple(staged.release for staged in kept),
+            remaining=tuple(staged.release for staged in kept),
             links=tuple(links),
             branches=tuple(branch.release for branch, kept_one in branches.items() if not kept_one),
             archives=tuple(self._archives.old(since=since)),
@@ -148,7 +148,7 @@ class GarbageCollector:
             StateError: The disk refused; the remaining releases are complete, and gc can run again.
         """
         gone = {staged.release: staged for staged in self._staging.all()}
-        kept = [staged for staged in gone.values() if staged.release in removal.kept]
+        kept = [staged for staged in gone.values() if staged.release in removal.remaining]
         for release in removal.releases:
             self._staging.remove(gone[release], kept=kept)
         for app in removal.branches:

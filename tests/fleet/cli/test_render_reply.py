@@ -115,7 +115,7 @@ def test_what_is_shown(action: str, result: dict[str, Any], word: str, lines: li
         ("runonce", {"accepted": "soon"}),
         ("status", STATE | {"last": {"outcome": 7}}),
         ("log", {"run": "1", "lines": [1]}),
-        ("report", {"run": {}, "failed": [{"ref": "File[/x]"}]}),
+        ("report", {"run": {}, "failed": [{"resource": "File[/x]"}]}),
     ],
 )
 def test_what_another_version_tells_is_shown_as_it_is(action: str, result: dict[str, Any]) -> None:
@@ -143,8 +143,8 @@ def test_what_others_tell_does_nothing_to_a_terminal() -> None:
 
 def test_a_resource_of_another_node_fits_the_line_that_it_stands_in() -> None:
     resource = ReportedResource(
-        ref=f"File[/srv/{'x' * 80}]",
-        fate=ResourceResult.FAILED,
+        resource=f"File[/srv/{'x' * 80}]",
+        result=ResourceResult.FAILED,
         file="",
         line=None,
         place="",
