@@ -77,7 +77,7 @@ def test_a_second_rollback_goes_further_back_and_everybody_is_told(
     )
     assert site.run("status", "--json").json["rollback"]["release"] == "web/tags/r1"
     assert "running web/tags/r1, rolled back" in site.run("check").err
-    sample = 'localpuppet_rolled_back{wanted="web/tags/r3",running="web/tags/r1"} 1\n'
+    sample = 'localpuppet_rolled_back{release="web/tags/r1",input_release="web/tags/r3"} 1\n'
     assert sample in (site.state / "metrics.prom").read_text()
     further = site.run("rollback")
     assert further.code == 2
@@ -135,7 +135,7 @@ def test_a_rollback_stages_what_is_missing_and_names_stage_if_it_cannot(
 def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> None:
     applied(site, forge, "r1", "r2")
     site.run("rollback")
-    sample = 'localpuppet_rolled_back{wanted="web/tags/r2",running="web/tags/r1"} 1\n'
+    sample = 'localpuppet_rolled_back{release="web/tags/r1",input_release="web/tags/r2"} 1\n'
     assert sample in (site.state / "metrics.prom").read_text()
     site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
     assert site.run("status", "--json").json["rollback"] is None

@@ -145,7 +145,7 @@ def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
         True,
     )
     said = metrics(node)
-    label = 'localpuppet_last_attempt_refused{release="app/tags/r9",reason="invalid_input"}'
+    label = 'localpuppet_last_attempt_refused{release="app/tags/r9",refusal="invalid_input"}'
     assert said[label] == "1"
     assert node.run("apply", "--noop").code == 0
     assert metrics(node)[label] == "1", "a noop run says nothing of the node"
@@ -155,7 +155,7 @@ def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
     assert "localpuppet_last_attempt_timestamp_seconds" in metrics(node)
     node.run("disable", "-m", "x")
     assert node.run("apply").code == 75
-    assert 'reason="on_hold"' in (node.state / "metrics.prom").read_text()
+    assert 'refusal="on_hold"' in (node.state / "metrics.prom").read_text()
     listed = node.run("history")
     assert [" refused" in line for line in listed.out.splitlines()] == [
         *(False, True, False, False, True)
