@@ -127,7 +127,7 @@ def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
                 run=run_id(at),
                 at=at,
                 outcome=kind,
-                app=f"{ROLES[number % 5]}/tags/r{step // 300}",
+                release=f"{ROLES[number % 5]}/tags/r{step // 300}",
                 reason="",
             )
             if kind is Kind.FAILED:

@@ -31,7 +31,7 @@ class Recorded:
             "requested_at": show_time(self.clock.now()),
             "user": "alice",
             "cause": "manual",
-            "app": "app/tags/r1",
+            "release": "app/tags/r1",
             "modulepath": (),
             "environment": "production",
             "input": "input.yaml",
@@ -49,7 +49,7 @@ class Recorded:
         fields: dict[str, Any] = {
             "id": run.id,
             "state": RunState.RUNNING,
-            "app": "app/tags/r1",
+            "release": "app/tags/r1",
             "started_at": show_time(self.clock.now()),
             "supervisor": asdict(SUPERVISOR),
             "puppet": asdict(PUPPET),
@@ -71,8 +71,10 @@ class Recorded:
         """Have a run of a release in the record, with a node document that names its run."""
         run = self.records.create(self.clock)
         document = {"classes": {"web": {"run": run.id}}}
-        run.open(self.request(run, app=app, node_document=document), self.status(run, app=app))
-        status = self.status(run, app=app, state=RunState.FINISHED, outcome=outcome, **more)
+        run.open(
+            self.request(run, release=app, node_document=document), self.status(run, release=app)
+        )
+        status = self.status(run, release=app, state=RunState.FINISHED, outcome=outcome, **more)
         run.close(status)
         self.clock.advance(1800)
         return status

@@ -100,7 +100,7 @@ class Site:
             after_run=lambda run, status: self.after.append((run.id, status)),
         )
         self.release = Release(
-            app=APP,
+            name=APP,
             directory=root / "modules" / APP,
             modulepath=(root / "modules" / APP,),
             names=(root / "modules" / APP,),
@@ -136,7 +136,7 @@ class Site:
         }
         return PreparedRun(
             loaded=loaded,
-            release=replace(self.release, app=ReleasePath(app)),
+            release=replace(self.release, name=ReleasePath(app)),
             options=RunOptions(**options),
             document=None if asks_enc else options.get("document") or DOCUMENT,
         )

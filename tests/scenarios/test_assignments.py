@@ -53,7 +53,7 @@ def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
     request = why(b)
     assigned = request["assignment"]
     assert isinstance(assigned, dict)
-    assert (request["app"], assigned["by"], assigned["serial"]) == (
+    assert (request["release"], assigned["by"], assigned["serial"]) == (
         "app/tags/r1",
         "choria=a.example.com",
         1,
@@ -71,7 +71,7 @@ def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
     assert a.run("assign", b.name, "app/tags/r2", "--values", str(good)).code == 0
     b.wait_log("run .* changed", 2)
     request = why(b)
-    assert (request["app"], request["node_document"]) == (
+    assert (request["release"], request["node_document"]) == (
         "app/tags/r2",
         {"classes": {"app": {"port": 81}}, "environment": "production", "parameters": {}},
     )
@@ -96,6 +96,6 @@ def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
     request = why(b)
     document = request["node_document"]
     assert isinstance(document, dict)
-    assert (request["app"], document["classes"]) == ("app/tags/r2", {"app": {"port": 81}})
-    assert b.run("status", "--json").json["rollback"]["wanted"] == "app/tags/r3"
+    assert (request["release"], document["classes"]) == ("app/tags/r2", {"app": {"port": 81}})
+    assert b.run("status", "--json").json["rollback"]["input_release"] == "app/tags/r3"
     assert a.run("nodes", "--json").json["nodes"][0]["holds"] == []

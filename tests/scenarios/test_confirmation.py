@@ -110,7 +110,10 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     assert (rolled.code, told["result"]) == (1, "rolled back"), told
     assert "went back by itself to app/tags/r1: no connection to the bus for 4.0s" in told["reason"]
     status = b.run("status", "--json").json
-    assert (status["run"]["app"], status["rollback"]["wanted"]) == ("app/tags/r1", "app/tags/r2")
+    assert (status["run"]["release"], status["rollback"]["input_release"]) == (
+        "app/tags/r1",
+        "app/tags/r2",
+    )
     assert status["confirmation"]["stage"] == "rolled back"
     cut = b.run("why", before["run"]).out
     assert "app/tags/r2: rolled back (no connection to the bus for 4.0s)" in cut
@@ -120,7 +123,9 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     # The server hangs from the run on, for longer than a confirmation may take, then dies.
     assert a.run("assign", b.name, "app/tags/r3").code == 0
     b.wait_log("running for request from")
-    wait_until(lambda: b.run("status", "--json").json["run"]["app"] == "app/tags/r3", lambda: b.log)
+    wait_until(
+        lambda: b.run("status", "--json").json["run"]["release"] == "app/tags/r3", lambda: b.log
+    )
     server.freeze()
     apart.go.touch()
     b.wait_log(UNSERVED)

@@ -153,7 +153,7 @@ class Describer:
         """Return the digest of the last run's release if it is staged."""
         if last is None:
             return None
-        link = self.kept.modules / ReleasePath(last.app)
+        link = self.kept.modules / ReleasePath(last.release)
         try:
             return link.readlink().name
         except OSError:
@@ -165,7 +165,7 @@ def _short(status: Status | None) -> dict[str, Any] | None:
         return None
     return {
         "run": status.id,
-        "release": status.app,
+        "release": status.release,
         "outcome": str(status.outcome),
         "finished_at": status.finished_at,
         "noop": status.noop,

@@ -65,8 +65,8 @@ def _log(said: Mapping[str, Any]) -> str:
 def _report(said: Mapping[str, Any], now: datetime) -> str:
     resources = [
         ReportedResource(
-            ref=raw["ref"],
-            fate=fate,
+            resource=raw["resource"],
+            result=result,
             file=raw["file"],
             line=raw["line"],
             place="",
@@ -74,8 +74,8 @@ def _report(said: Mapping[str, Any], now: datetime) -> str:
             time="",
             events=tuple(ResourceEvent(**event) for event in raw["events"]),
         )
-        for fate, _, _ in SECTIONS
-        for raw in said[fate.value]
+        for result, _, _ in SECTIONS
+        for raw in said[result.value]
     ]
     parts = [render.pairs(render_run.rows(Status.from_dict(said["run"]), now), MARGIN)]
     if not said["report"]:
@@ -112,7 +112,7 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
         rows.append(("Confirmation", render.user_text(confirmation_line(confirmation))))
     rollback = said.get("rollback")
     if rollback:
-        text = f"input wants {rollback['wanted']}, running {rollback['app']}"
+        text = f"input wants {rollback['input_release']}, running {rollback['release']}"
         by = f"rolled back by {rollback['user']} at {render_run.moment(rollback['since'])}"
         rows.append(("Rollback", render.user_text(f"{text}, {by}")))
     rows.append(("Version", render.user_text(said["version"])))

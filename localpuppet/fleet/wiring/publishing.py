@@ -221,12 +221,12 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Pub
     request = read_json(run.request)
     paths = (request.get("causes") or {}).get("paths") or [[]]
     memory = TagMemory(fleet.node.settings.state)
-    pin = memory.pin(ReleasePath(status.app))
+    pin = memory.pin(ReleasePath(status.release))
     return PublishedRun(
         node=fleet.name,
         at=parse_time(status.finished_at or status.started_at).timestamp(),
         run=status.id,
-        release=status.app,
+        release=status.release,
         environment=EnvironmentName(request["environment"]),
         parameters=request["node_document"].get("parameters") or {},
         facts=read_facts(run.public),
@@ -235,7 +235,7 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Pub
         paths=tuple(tuple(map(NodeName, path)) for path in paths),
         kicks=kick_texts(run.public),
         components=read_components(read_noted(run.public, COMPONENTS)),
-        tagged_at=memory.tagged_at(ReleasePath(status.app)),
+        tagged_at=memory.tagged_at(ReleasePath(status.release)),
         commit=pin.commit if pin is not None else None,
         queries=(
             *(

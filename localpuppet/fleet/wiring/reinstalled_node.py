@@ -88,11 +88,11 @@ class ReinstalledNode:
                 f" of one before does not count: {error}"
             )
             return None
-        if said is None or said.app.source != source:
+        if said is None or said.release.source != source:
             return None
         note(
             f"no release of {source} was applied here yet; as this node said on the bus, its last"
-            f" is {said.app}"
+            f" is {said.release}"
         )
         return said
 
@@ -122,8 +122,8 @@ class ReinstalledNode:
         told = _ask_process(self._node, str(patience), most=ASKING + patience)
         if told is None:
             return None
-        app = ReleasePath.parse(told["release"], where="inventory entry: release")
-        return AppliedElsewhere(app=app, tagged_at=told["tagged_at"])
+        release = ReleasePath.parse(told["release"], where="inventory entry: release")
+        return AppliedElsewhere(release=release, tagged_at=told["tagged_at"])
 
     def look(self, patience: float) -> AppliedElsewhere | None:
         """Return the release in this node's entry, from the agent's view.
@@ -179,17 +179,17 @@ def compare_with_fleet(node: NodeWiring, staged: "StagedRelease") -> None:
     from localpuppet.node.releases.fetch import compare_commits
     from localpuppet.node.releases.tag_memory import TagMemory
 
-    if TagMemory(node.settings.state).pin(staged.app) is not None:
+    if TagMemory(node.settings.state).pin(staged.release) is not None:
         return
     note = node.observe("").note
     try:
         if not _has_bus(node):
             return
-        answer = _ask_process(node, str(staged.app), most=2 * ASKING)
+        answer = _ask_process(node, str(staged.release), most=2 * ASKING)
     except (UnavailableError, InvalidInputError) as error:  # of the bus's settings, too
-        note(f"warning: {staged.app} was not compared with other nodes: {error}")
+        note(f"warning: {staged.release} was not compared with other nodes: {error}")
         return
-    warning = compare_commits(staged.app, staged.pin, (answer or {}).get("commits", {}))
+    warning = compare_commits(staged.release, staged.pin, (answer or {}).get("commits", {}))
     if warning:
         note(warning)
 
@@ -245,8 +245,8 @@ def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
     """
     if entry is None or entry.release is None:
         return None
-    app = ReleasePath.parse(entry.release, where="inventory entry: release")
-    return AppliedElsewhere(app=app, tagged_at=entry.tagged_at)
+    release = ReleasePath.parse(entry.release, where="inventory entry: release")
+    return AppliedElsewhere(release=release, tagged_at=entry.tagged_at)
 
 
 def main(root: str, what: str) -> None:
@@ -258,7 +258,9 @@ def main(root: str, what: str) -> None:
         else:
             found = ReinstalledNode(NodeWiring(root)).look(float(what))
             told = (
-                None if found is None else {"release": str(found.app), "tagged_at": found.tagged_at}
+                None
+                if found is None
+                else {"release": str(found.release), "tagged_at": found.tagged_at}
             )
     except TimeoutError:
         problem = f"did not answer within {ASKING:g} s"

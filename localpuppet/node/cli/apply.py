@@ -172,11 +172,11 @@ def supervise(
             render.emit(run)
         sys.stdout.flush()
 
-    app = prepared.release.app
+    release = prepared.release.name
     observer = render.observer(
         quiet=shown.as_json or shown.detach,
-        title=f"applying {app}",
-        short="" if shown.verbose else _short(app, prepared.options.noop),
+        title=f"applying {release}",
+        short="" if shown.verbose else _short(release, prepared.options.noop),
     )
     supervisor = wiring.supervisor(observer)
     detach = detached(announce) if shown.detach else None
@@ -195,9 +195,9 @@ def tell(status: Status, shown: RunDisplay) -> int:
     return exit_code(status, detailed=shown.detailed)
 
 
-def _short(app: str, noop: bool) -> str:
+def _short(release: str, noop: bool) -> str:
     """Return a short form of the command, for people."""
-    return f"# puppet apply{' --noop' if noop else ''} of {app} (whole command: -v, or 'why')"
+    return f"# puppet apply{' --noop' if noop else ''} of {release} (whole command: -v, or 'why')"
 
 
 def exit_code(status: Status, *, detailed: bool) -> int:

@@ -92,7 +92,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
                 "schema": 1,
                 "input": loaded.name,
                 "input_sha256": loaded.sha256,
-                "app": release.app,
+                "release": release.name,
                 "modulepath": [str(name) for name in [*release.names, *release.base]],
                 "layers": list(loaded.input.layers),
                 "node_document": document.to_dict(),
@@ -106,7 +106,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
         render.pairs(
             [
                 ("Input", f"{loaded.name} (sha256 {loaded.sha256[:16]}…)"),
-                ("Release", release.app),
+                ("Release", release.name),
                 ("Modulepath", ", ".join(map(str, [*release.names, *release.base]))),
                 ("Layers", ", ".join(map(render.user_text, loaded.input.layers))),
                 ("Environment", document.environment),

@@ -21,7 +21,9 @@ def cells(node_status: dict[str, Any]) -> list[str]:
     elif holds:
         about = str(holds[0].get("reason") or "")
     elif rollback:
-        about = f"rolled back by {rollback.get('user')}, input wants {rollback.get('wanted')}"
+        about = (
+            f"rolled back by {rollback.get('user')}, input wants {rollback.get('input_release')}"
+        )
     elif state == "not trusted":
         about = str(node_status.get("reason", ""))
     word = click.style(one_line(state), fg=_color(state), bold=True)

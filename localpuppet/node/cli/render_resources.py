@@ -33,8 +33,8 @@ def sections(
         shorten: Makes a path shorter.
         margin: Blanks that the caller puts before each line.
     """
-    for fate, word, color in SECTIONS:
-        found = [resource for resource in resources if resource.fate is fate]
+    for result, word, color in SECTIONS:
+        found = [resource for resource in resources if resource.result is result]
         if found:
             heading = f"{click.style(word, fg=color, bold=True)} {len(found)}"
             yield f"{heading}\n{_section(found, limit, shorten, margin)}"
@@ -63,7 +63,7 @@ def _section(
 
 def title(resource: ReportedResource, *, margin: int = 0) -> str:
     """Return a resource's reference, with its duration at the end of the line."""
-    name = f"  {one_line(resource.ref)}"
+    name = f"  {one_line(resource.resource)}"
     seconds = resource.seconds
     if seconds is None:
         return name

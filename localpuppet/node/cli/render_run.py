@@ -102,7 +102,7 @@ def code(status: Status, *, noop: bool = False) -> tuple[str, str]:
     more = "".join(f" ({mark})" for mark in marks)
     if status.work_tree:
         return "Work tree", f"{render.user_text(status.work_tree)}, not a release{more}"
-    return "Release", render.user_text(status.app) + more
+    return "Release", render.user_text(status.release) + more
 
 
 def _start(status: Status) -> str:

@@ -63,7 +63,7 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
         render.emit_json({"schema": 1, "from": left, **rollback.to_public()})
         return
     ran = render_run.moment(ended)
-    render.emit(f"rolled back from {left} to {rollback.app}, as it ran on {ran}")
+    render.emit(f"rolled back from {left} to {rollback.release}, as it ran on {ran}")
     render.emit("'localpuppet apply' runs it; a changed input.yaml ends the rollback")
 
 

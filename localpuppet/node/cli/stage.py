@@ -78,17 +78,17 @@ def stage_command(
         else:
             staged = importer.stage(path, refresh=refresh, accept_moved=accept_moved)
     if reader is not None and approve is not None and not approve.given:
-        left_out = reader.read_staged(releases.resolve(staged.app))
+        left_out = reader.read_staged(releases.resolve(staged.release))
         if left_out:
             render.QuietObserver().note(f"warning: {left_out}")
     if importer.repaired:
-        render.QuietObserver().note(f"warning: {staged.app} was repaired: {importer.repaired}")
+        render.QuietObserver().note(f"warning: {staged.release} was repaired: {importer.repaired}")
     node.documents.remember()
     if as_json:
         render.emit_json(staged.to_dict())
         return
     render.emit(
-        f"staged {staged.app}: commit {staged.pin.commit[:12]},"
+        f"staged {staged.release}: commit {staged.pin.commit[:12]},"
         f" {render.counted(len(staged.modules), 'module')},"
         f" {render.counted(len(staged.sources), 'source')}"
     )
@@ -105,7 +105,7 @@ def _stage_mutable(releases: "ReleaseWiring", path: ReleasePath, *, as_json: boo
     releases.resolve(path)
     if as_json:
         said = {"commit": commit} if commit else {}
-        render.emit_json({"schema": 1, "app": path, **said, "modules": lock.trees})
+        render.emit_json({"schema": 1, "release": path, **said, "modules": lock.trees})
         return
     count = render.counted(len(lock.modules), "module")
     if commit:

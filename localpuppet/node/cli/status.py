@@ -93,7 +93,7 @@ def status_command(
                 "holds": [hold.to_dict() for hold in holds],
                 "rollback": rollback.to_public() if rollback else None,
                 "attempt": attempt.to_dict() if attempt else None,
-                "fork_server": None if memory is None else {"memory": memory},
+                "fork_server": None if memory is None else {"memory_bytes": memory},
                 **addition.fields,
             }
         )

@@ -38,7 +38,7 @@ Examples:
 """,
 )
 @click.argument("name", required=False, type=click.Choice(NAMES), metavar="[NAME]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: name to text.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def units_command(name: str | None, as_json: bool) -> None:
     """Print the unit NAME, or all."""
     try:
@@ -50,7 +50,7 @@ def units_command(name: str | None, as_json: bool) -> None:
     except OSError as error:
         raise InvalidInputError(f"cannot be read: {error}", where="units") from error
     if as_json:
-        render.emit_json(texts)
+        render.emit_json({"schema": 1, "units": texts})
         return
     for unit, text in texts.items():
         if name is None:

@@ -42,8 +42,8 @@ class ReportedResource:
     """A resource of the catalog, with its result.
 
     Attributes:
-        ref: Type and title, `File[/etc/motd]`.
-        fate: The result.
+        resource: Type and title, `File[/etc/motd]`.
+        result: The result.
         file: The file that declares it; empty if unknown.
         line: The line; `None` if unknown.
         place: File and line, short: `init.pp:3`.
@@ -52,8 +52,8 @@ class ReportedResource:
         events: Its events.
     """
 
-    ref: str
-    fate: ResourceResult
+    resource: str
+    result: ResourceResult
     file: str
     line: int | None
     place: str
@@ -92,8 +92,8 @@ def _resource(raw: Mapping[str, Any]) -> ReportedResource:
     events = tuple(_event(event) for event in raw.get("events") or ())
     line, seconds = raw.get("line"), raw.get("evaluation_time")
     return ReportedResource(
-        ref=str(raw["resource"]),
-        fate=_fate(raw, events),
+        resource=str(raw["resource"]),
+        result=_result(raw, events),
         file=str(raw.get("file") or ""),
         line=line if isinstance(line, int) else None,
         place=place_of(raw),
@@ -112,7 +112,7 @@ def _event(raw: Mapping[str, Any]) -> ResourceEvent:
     )
 
 
-def _fate(raw: Mapping[str, Any], events: tuple[ResourceEvent, ...]) -> ResourceResult:
+def _result(raw: Mapping[str, Any], events: tuple[ResourceEvent, ...]) -> ResourceResult:
     if raw.get("failed") or raw.get("failed_to_restart"):
         return ResourceResult.FAILED
     if raw.get("changed"):

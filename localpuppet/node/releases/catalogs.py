@@ -105,7 +105,9 @@ class CatalogCompiler:
         name = (facts and facts.name) or self.installed().settings["certname"]
         words = ("catalog", "compile", name, "--render-as", "json")
         output = self.call(words, release, document, facts=facts)
-        return _resources(output, release, where=f"{release.app}: {name}" if facts else release.app)
+        return _resources(
+            output, release, where=f"{release.name}: {name}" if facts else release.name
+        )
 
     def call(
         self,
@@ -159,7 +161,7 @@ class CatalogCompiler:
             shutil.rmtree(scratch, ignore_errors=True)
         if output is None:
             raise InvalidInputError(
-                f"'puppet {words[0]}' did not end within {self.timeout:g} s", where=release.app
+                f"'puppet {words[0]}' did not end within {self.timeout:g} s", where=release.name
             )
         return output
 

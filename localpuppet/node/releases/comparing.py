@@ -75,7 +75,7 @@ def texts(before: Release, after: Release, differing: NameDifference) -> dict[st
         if room <= 0:
             found[name] = f"not shown: the diffs before it have {MAX_TEXTS} characters"
             continue
-        labels = _joined(before.app, name), _joined(after.app, name)
+        labels = _joined(before.name, name), _joined(after.name, name)
         found[name] = unified(_content(before, name), _content(after, name), labels=labels)
         room -= len(found[name])
     return found

@@ -31,7 +31,7 @@ class Removal:
         releases: Names of staged releases.
         compositions: Link directories, including those that a moved tag left behind.
         trees: Digests of trees.
-        kept: Names of staged releases that stay.
+        remaining: Names of staged releases that stay.
         links: Link directories of modules, for mutable code.
         branches: Branches that were not fetched for a while.
         archives: Forge archives that were unpacked a while ago.
@@ -41,7 +41,7 @@ class Removal:
     releases: tuple[ReleasePath, ...]
     compositions: tuple[str, ...]
     trees: tuple[str, ...]
-    kept: tuple[ReleasePath, ...]
+    remaining: tuple[ReleasePath, ...]
     links: tuple[Path, ...]
     branches: tuple[ReleasePath, ...]
     archives: tuple[Path, ...]
@@ -99,44 +99,46 @@ class GarbageCollector:
         current = map(self._ledger.current, self._ledger.sources())
         keep = {*named, *(app for app, _ in running), *self._rolled_back(), *self._good()}
         keep.update(app for app in current if app is not None)
-        staged = self._staging.all()
-        keep.update(self._staged_ahead(staged, since=now - self._keep_staged))
-        kept = [release for release in staged if release.app in keep]
+        all_staged = self._staging.all()
+        keep.update(self._staged_ahead(all_staged, since=now - self._keep_staged))
+        kept = [staged for staged in all_staged if staged.release in keep]
         since = now - self._keep_staged
         links = [path for path in self._links.unused(since=since) if path not in given]
         # Which commit of a branch a run uses that is on is not known: none goes meanwhile.
         busy = not all(app.is_tag for app, _ in running)
         branches = {
-            branch: branch.app in keep or busy or at >= since
+            branch: branch.release in keep or busy or at >= since
             for branch, at in self._branches.fetched().items()
         }
         compositions, trees = self._staging.compositions.used(given)
-        compositions |= {release.composition for release in kept}
-        needed = trees | {sha256 for release in kept for sha256 in release.digests}
+        compositions |= {staged.composition for staged in kept}
+        needed = trees | {sha256 for staged in kept for sha256 in staged.digests}
         needed |= self._links.needed(but=links)
         needed |= {branch.tree_sha256 for branch, kept_one in branches.items() if kept_one}
         return Removal(
-            releases=tuple(release.app for release in staged if release.app not in keep),
+            releases=tuple(staged.release for staged in all_staged if staged.release not in keep),
             compositions=tuple(sorted(self._staging.compositions.names() - compositions)),
             trees=tuple(sha256 for sha256 in self._store.digests() if sha256 not in needed),
-            kept=tuple(release.app for release in kept),
+            remaining=tuple(staged.release for staged in kept),
             links=tuple(links),
-            branches=tuple(branch.app for branch, kept_one in branches.items() if not kept_one),
+            branches=tuple(branch.release for branch, kept_one in branches.items() if not kept_one),
             archives=tuple(self._archives.old(since=since)),
             mirrors=tuple(self._mirrors.old(since=since)),
         )
 
     def _rolled_back(self) -> set[ReleasePath]:
         rollback = self._ledger.rollback()
-        return {rollback.app} if rollback else set()
+        return {rollback.release} if rollback else set()
 
-    def _staged_ahead(self, staged: Iterable[StagedRelease], *, since: float) -> set[ReleasePath]:
+    def _staged_ahead(
+        self, all_staged: Iterable[StagedRelease], *, since: float
+    ) -> set[ReleasePath]:
         """Return the releases that were staged recently and never applied."""
         return {
-            release.app
-            for release in staged
-            if release.app not in self._ledger.order(release.app.source)
-            and self._staging.staged_at(release.app) >= since
+            staged.release
+            for staged in all_staged
+            if staged.release not in self._ledger.order(staged.release.source)
+            and self._staging.staged_at(staged.release) >= since
         }
 
     def remove(self, removal: Removal) -> None:
@@ -145,10 +147,10 @@ class GarbageCollector:
         Raises:
             StateError: The disk refused; the remaining releases are complete, and gc can run again.
         """
-        gone = {release.app: release for release in self._staging.all()}
-        kept = [release for release in gone.values() if release.app in removal.kept]
-        for app in removal.releases:
-            self._staging.remove(gone[app], kept=kept)
+        gone = {staged.release: staged for staged in self._staging.all()}
+        kept = [staged for staged in gone.values() if staged.release in removal.remaining]
+        for release in removal.releases:
+            self._staging.remove(gone[release], kept=kept)
         for app in removal.branches:
             self._branches.remove(app)
         for composition in removal.compositions:

@@ -25,12 +25,12 @@ class AppliedElsewhere:
     """The release that other nodes report for a reinstalled node without a ledger.
 
     Attributes:
-        app: The release that the node applied last.
+        release: The release that the node applied last.
         tagged_at: The time in its tag, in seconds since 1970; `None` if unknown, so that no order
             follows.
     """
 
-    app: ReleasePath
+    release: ReleasePath
     tagged_at: int | None
 
 
@@ -39,24 +39,24 @@ class Rollback:
     """A decision to run an earlier release with its earlier node document.
 
     Attributes:
-        app: The release.
+        release: The release.
         run: The good run whose node document is used.
         node_document: The node document of that run.
         input_sha256: The input that it overrules; a changed input ends it.
         user: The user who decided.
         since: When, ISO 8601.
-        wanted: The release that the input names; empty in a record of an older version.
+        input_release: The release that the input names; empty in a record of an older version.
         serial: The serial of the assignment that it overrules; a new assignment ends it. 0 if the
             input named the release itself.
     """
 
-    app: ReleasePath
+    release: ReleasePath
     run: RunId
     node_document: Mapping[str, Any]
     input_sha256: str
     user: str
     since: str
-    wanted: str = ""
+    input_release: str = ""
     serial: int = 0
 
     def stands(self, input_sha256: str, serial: int) -> bool:
@@ -70,14 +70,14 @@ class Rollback:
 
     def to_public(self) -> dict[str, str]:
         """Return what other nodes may read: all fields but the node document."""
-        names = ("wanted", "app", "run", "user", "since")
+        names = ("input_release", "release", "run", "user", "since")
         return {name: str(getattr(self, name)) for name in names}
 
     def __str__(self) -> str:
         """Return one line for people."""
         since = parse_time(self.since).strftime("%Y-%m-%d %H:%M UTC")
-        wants = f"input wants {self.wanted}, " if self.wanted else ""
-        return f"{wants}running {self.app}, rolled back by {self.user} at {since}"
+        wants = f"input wants {self.input_release}, " if self.input_release else ""
+        return f"{wants}running {self.release}, rolled back by {self.user} at {since}"
 
 
 class Ledger:
@@ -171,11 +171,11 @@ class Ledger:
 
     def _check_elsewhere(self, app: ReleasePath, before: AppliedElsewhere) -> None:
         mine, last = self._memory.tagged_at(app), before.tagged_at
-        same_source = app.is_tag and app.source == before.app.source
+        same_source = app.is_tag and app.source == before.release.source
         if same_source and mine is not None and last is not None and mine < last:
             raise InvalidInputError(
-                f"{app} is older, by the times of their tags, than {before.app}, which this node"
-                " said on the bus that it applied last",
+                f"{app} is older, by the times of their tags, than {before.release}, which this"
+                " node said on the bus that it applied last",
                 where="app",
                 hint="'apply --allow-rollback', if going back is meant",
             )
@@ -200,7 +200,7 @@ class Ledger:
             return None
         fields = {key: value for key, value in raw.items() if key != "schema"}
         try:
-            fields["app"] = ReleasePath.parse(fields["app"], where="app")
+            fields["release"] = ReleasePath.parse(fields["release"], where="release")
             fields["run"] = RunId.parse(fields["run"])
             return Rollback(**fields)
         except (KeyError, TypeError, InvalidInputError) as error:

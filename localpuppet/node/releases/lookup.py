@@ -80,7 +80,7 @@ def look_up(
         PuppetMissingError: Puppet is not installed.
         StateError: Puppet cannot be started.
     """
-    words, where = request.words(), f"{release.app}: {request.key}"
+    words, where = request.words(), f"{release.name}: {request.key}"
     script = compiler.lookup_script
     output = compiler.call(words, release, document, script=script, facts=facts)
     text = output.stdout.decode("utf-8", "replace")

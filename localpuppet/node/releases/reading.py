@@ -119,7 +119,7 @@ class InterfaceReader:
         return kept or self._read(release, self._installed(), keep=False)
 
     def _read(self, release: Release, installation: Installation, *, keep: bool) -> Interface:
-        progress = self._observe(f"reading {release.app}")
+        progress = self._observe(f"reading {release.name}")
         progress.begin()
         try:
             return self.interfaces.read(release, self._parser(installation), keep=keep)

@@ -31,7 +31,7 @@ class Release:
     """A release that can be applied.
 
     Attributes:
-        app: Its name, or the name of a work tree for people.
+        name: Its name, or the name of a work tree for people.
         directory: Its path.
         modulepath: Absolute directories, the app's own first; for a staged release the unchanging
             ones in its record.
@@ -49,7 +49,7 @@ class Release:
             directory that prefixes their names.
     """
 
-    app: str
+    name: str
     directory: Path
     modulepath: tuple[Path, ...]
     names: tuple[Path, ...]
@@ -66,7 +66,7 @@ class Release:
     @property
     def config_version(self) -> str:
         """Return the configuration version for Puppet: the release's name, as one shell word."""
-        return "work-tree" if self.work_tree else self.app
+        return "work-tree" if self.work_tree else self.name
 
     @property
     def environment_code(self) -> tuple[Path, ...]:
@@ -207,7 +207,7 @@ def assemble(
         names.append(name)
     hiera = directory / "hiera.yaml"
     return Release(
-        app=app,
+        name=app,
         directory=directory,
         modulepath=tuple(directories),
         names=tuple(names),
@@ -319,7 +319,7 @@ def _collection(entry: ReleasePath, staged: StagedRelease, store: Path, *, where
     tree = store / "objects" / staged.sources.get(entry, "")
     if entry not in staged.sources or not tree.is_dir():
         raise InvalidInputError(
-            f"{entry} is not on this node as {staged.app} pins it",
+            f"{entry} is not on this node as {staged.release} pins it",
             where=where,
             hint="'localpuppet stage' repairs it",
         )

@@ -18,7 +18,7 @@ class StagedRelease:
     """The record of a staged release: its trees by digest.
 
     Attributes:
-        app: Its name.
+        release: Its name.
         pin: The pin of the release's tag, with the digest of its tree.
         composition: The name of its link directory.
         modules: Digests of its single modules by name.
@@ -26,7 +26,7 @@ class StagedRelease:
         moduledir: The directory of single modules in it; empty for its top.
     """
 
-    app: ReleasePath
+    release: ReleasePath
     pin: Pin
     composition: str
     modules: Mapping[str, str]
@@ -47,7 +47,7 @@ class StagedRelease:
             if raw["schema"] != SCHEMA:
                 raise ValueError(f"schema {raw['schema']!r}")
             return cls(
-                app=ReleasePath.parse(raw["app"], where="app"),
+                release=ReleasePath.parse(raw["release"], where="release"),
                 pin=Pin.from_dict(raw["pin"], where="pin", allow_file=True),
                 composition=str(raw["composition"]),
                 modules=dict(raw["modules"]),
@@ -61,13 +61,13 @@ class StagedRelease:
     def named(self) -> dict[ReleasePath, str]:
         """Digests of the trees with a name below `modules/`, by that name; the release's first."""
         sources = {ReleasePath(name): sha256 for name, sha256 in self.sources.items()}
-        return {self.app: self.pin.tree_sha256, **sources}
+        return {self.release: self.pin.tree_sha256, **sources}
 
     @property
     def trees(self) -> dict[str, str]:
         """Digests of all trees that it needs, by their names in messages."""
         modules = {f"module {name}": sha256 for name, sha256 in self.modules.items()}
-        return {str(self.app): self.pin.tree_sha256, **modules, **self.sources}
+        return {str(self.release): self.pin.tree_sha256, **modules, **self.sources}
 
     @property
     def digests(self) -> set[str]:

@@ -32,7 +32,7 @@ class StagedRecords:
         found = [
             StagedRelease.from_dict(read_json(path)) for path in self._directory.glob("*.json")
         ]
-        return sorted(found, key=lambda staged: staged.app)
+        return sorted(found, key=lambda staged: staged.release)
 
     def written_at(self, app: ReleasePath) -> float:
         """Return when a record was written, seconds since 1970; 0 without one."""
@@ -44,7 +44,7 @@ class StagedRecords:
     def write(self, staged: StagedRelease) -> None:
         """Write a record durably."""
         make_private(self._directory)
-        write_json(self._file(staged.app), staged.to_dict())
+        write_json(self._file(staged.release), staged.to_dict())
 
     def remove(self, app: ReleasePath) -> None:
         """Remove a record."""

@@ -152,7 +152,7 @@ class ReleaseStaging:
                 found.append(f"{name} {problem}")
         links = composition(self.links(staged))
         if links != staged.composition or not self.compositions.whole(staged):
-            found.append(f"{staged.app}: its directory of links was changed")
+            found.append(f"{staged.release}: its directory of links was changed")
         wrong = [
             name
             for name, target in self._switches(staged).items()
@@ -160,10 +160,14 @@ class ReleaseStaging:
             or (self._modules / name).readlink() != target
         ]
         # A run does not go through the names of collections: one may be another release's.
-        others = self._targets(self.all()) if set(wrong) - {staged.app} else {}
+        others = self._targets(self.all()) if set(wrong) - {staged.release} else {}
         for name in wrong:
             path = self._modules / name
-            if name == staged.app or not path.is_symlink() or path.readlink() not in others[name]:
+            if (
+                name == staged.release
+                or not path.is_symlink()
+                or path.readlink() not in others[name]
+            ):
                 found.append(f"{path} does not point into the store")
         return found
 
@@ -253,8 +257,8 @@ class ReleaseStaging:
         for path in reversed(self._switches(staged)):
             if path not in needed and (self._modules / path).is_symlink():
                 remove(self._modules / path)
-        self._memory.note_pin(staged.app, staged.pin)
-        self._records.remove(staged.app)
+        self._memory.note_pin(staged.release, staged.pin)
+        self._records.remove(staged.release)
 
     def _fetch(
         self, app: ReleasePath, known: StagedRelease | None, *, refresh: bool, accept_moved: bool
@@ -291,7 +295,7 @@ class ReleaseStaging:
             InvalidInputError: Two entries have the same name.
         """
         draft = StagedRelease(
-            app=app,
+            release=app,
             pin=pin,
             composition="",
             modules={name: pin.tree_sha256 for name, pin in lock.modules.items()},
@@ -317,7 +321,7 @@ class ReleaseStaging:
     def _switches(self, staged: StagedRelease) -> dict[str, Path]:
         """Return the links below `modules/`: name → target; the app's own name comes last."""
         links = {name: self.store.path(sha256) for name, sha256 in staged.sources.items()}
-        links[str(staged.app)] = self._releases / staged.composition
+        links[str(staged.release)] = self._releases / staged.composition
         return links
 
     def _targets(self, releases: Sequence[StagedRelease]) -> Mapping[str, set[Path]]:
@@ -334,10 +338,10 @@ class ReleaseStaging:
         for other in self.all():
             theirs = other.named
             for name in sorted(mine.keys() & theirs.keys()):
-                if other.app != staged.app and mine[name] != theirs[name]:
+                if other.release != staged.release and mine[name] != theirs[name]:
                     raise IntegrityError(
-                        f"is the tree {mine[name][:16]}… for {staged.app}, and"
-                        f" {theirs[name][:16]}… for {other.app}, which is staged here",
+                        f"is the tree {mine[name][:16]}… for {staged.release}, and"
+                        f" {theirs[name][:16]}… for {other.release}, which is staged here",
                         where=name,
                         hint="find out which is right; --accept-moved takes both",
                     )
@@ -350,7 +354,7 @@ class ReleaseStaging:
         switches = self._switches(staged)
         try:
             if self._approve is not None:
-                own = str(staged.app)
+                own = str(staged.release)
                 names = [name for name in switches if name != own]
                 paths, code = self.compositions.code(staged, self._modules / own)
                 paths |= {str(self._modules / name): switches[name] for name in names}

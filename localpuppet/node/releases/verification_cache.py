@@ -80,9 +80,9 @@ class VerificationRecord:
             raise IntegrityError(
                 UNVERIFIED,
                 where=str(name),
-                hint=f"'localpuppet stage {staged.app}' verifies again, from what is on this node;"
-                " what only a removed signer has signed stays refused: name a release that others"
-                " have signed",
+                hint=f"'localpuppet stage {staged.release}' verifies again, from what is on this"
+                " node; what only a removed signer has signed stays refused: name a release that"
+                " others have signed",
             )
 
     def _accepts_tree(self, source: ReleaseSource, app: ReleasePath, tree_sha256: str) -> bool:

@@ -68,7 +68,7 @@ class Attempt:
         times: How often in this series.
         refusal: The class of the refusal.
         reason: The line that the user saw.
-        app: The release; empty where the input could not be read.
+        release: The release; empty where the input could not be read.
         input: Where the input came from (a path, `-`, a URL).
         user: The user who asked.
         cause: What led to it.
@@ -80,7 +80,7 @@ class Attempt:
     times: int
     refusal: RefusalKind
     reason: str
-    app: str
+    release: str
     input: str
     user: str
     cause: str
@@ -98,7 +98,7 @@ class Attempt:
             if raw["schema"] != SCHEMA:
                 raise ValueError(f"schema {raw['schema']!r}")
             attempt = cls(**{**fields, "refusal": RefusalKind(fields["refusal"])})
-            texts = (attempt.reason, attempt.app, attempt.input, attempt.user, attempt.cause)
+            texts = (attempt.reason, attempt.release, attempt.input, attempt.user, attempt.cause)
             sound = all(isinstance(text, str) for text in texts)
             if not sound or type(attempt.times) is not int or type(attempt.noop) is not bool:
                 raise ValueError("a field has the wrong type")
@@ -110,10 +110,10 @@ class Attempt:
 
     def repeats(self, other: "Attempt") -> bool:
         """Return whether all fields but the times and the count equal those of another attempt."""
-        return (self.refusal, self.reason, self.app, self.input, self.user, self.noop) == (
+        return (self.refusal, self.reason, self.release, self.input, self.user, self.noop) == (
             other.refusal,
             other.reason,
-            other.app,
+            other.release,
             other.input,
             other.user,
             other.noop,

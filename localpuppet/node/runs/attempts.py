@@ -67,16 +67,16 @@ class Attempts:
         try:
             yield known.append
         except (LocalpuppetError, OSError) as error:
-            app = known[-1] if known else ""
+            release = known[-1] if known else ""
             try:
                 if not self._records.mine():
-                    self._note(error, options, app=app, source=source)
+                    self._note(error, options, release=release, source=source)
             except (StateError, OSError) as problem:
-                lines = map(one_line, (f"apply {app}".strip(), str(error), str(problem)))
+                lines = map(one_line, (f"apply {release}".strip(), str(error), str(problem)))
                 self._system_log("{} was refused: {}; not recorded: {}".format(*lines)[:LONGEST])
             raise
 
-    def _note(self, error: Exception, options: "RunOptions", *, app: str, source: str) -> None:
+    def _note(self, error: Exception, options: "RunOptions", *, release: str, source: str) -> None:
         from localpuppet.base.formats.text import url_without_secrets
         from localpuppet.base.formats.times import show_time
         from localpuppet.node.runs import metrics
@@ -89,7 +89,7 @@ class Attempts:
             times=1,
             refusal=refusal(error),
             reason=one_line(str(error))[:LONGEST],
-            app=app,
+            release=release,
             input=one_line(url_without_secrets(source) if "://" in source else source)[:LONGEST],
             user=options.user,
             cause=options.cause,

@@ -69,7 +69,7 @@ class Candidate:
                     catalogs.append(self.compiler.compile(one, document))
                 except CompilationError as error:
                     raise InvalidInputError(
-                        "the catalog does not compile", where=one.app, hint=_WHY
+                        "the catalog does not compile", where=one.name, hint=_WHY
                     ) from error
             return catalog_changes(*catalogs)
         finally:

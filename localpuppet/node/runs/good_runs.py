@@ -1,6 +1,6 @@
 """The last good run of each recent release, with its node document: the targets of rollbacks.
 
-    good_runs/web%tags%r1.json    {"app": "web/tags/r1", "run": ID, "node_document": {...}, ...}
+    good_runs/web%tags%r1.json    {"release": "web/tags/r1", "run": ID, "node_document": {...}, ...}
 
 - A release has its last good, whole run here, however few records of runs are kept.
 - Each source keeps its newest `releases` of them, by the order of the runs and not by a clock.
@@ -36,13 +36,13 @@ class GoodRun:
     """A good, whole run of an immutable release.
 
     Attributes:
-        app: The release.
+        release: The release.
         run: The run; its record may be gone.
         finished_at: When the run ended, ISO 8601, UTC.
         node_document: The node document of that run.
     """
 
-    app: ReleasePath
+    release: ReleasePath
     run: RunId
     finished_at: str
     node_document: Mapping[str, Any]
@@ -59,7 +59,7 @@ class GoodRun:
                 raise ValueError("schema or node_document")
             parse_time(raw["finished_at"])
             return cls(
-                app=ReleasePath.parse(raw["app"], where="app"),
+                release=ReleasePath.parse(raw["release"], where="release"),
                 run=RunId.parse(raw["run"]),
                 finished_at=raw["finished_at"],
                 node_document=raw["node_document"],
@@ -103,15 +103,19 @@ class GoodRuns:
 
     def _keep(self, good: GoodRun) -> None:
         """Keep a run. The caller holds the lock."""
-        kept = {other.app: other for other in self._kept() if other.app.source == good.app.source}
-        if good.app in kept and kept[good.app].run >= good.run:
+        kept = {
+            other.release: other
+            for other in self._kept()
+            if other.release.source == good.release.source
+        }
+        if good.release in kept and kept[good.release].run >= good.run:
             return
-        kept[good.app] = good
+        kept[good.release] = good
         newest = sorted(kept.values(), key=_by_run, reverse=True)
         if good in newest[: self._releases]:
-            write_json(self._directory / file_name(good.app), good.to_dict())
+            write_json(self._directory / file_name(good.release), good.to_dict())
         for surplus in newest[self._releases :]:
-            remove(self._directory / file_name(surplus.app))
+            remove(self._directory / file_name(surplus.release))
         for half_written in self._directory.glob(".*"):
             remove(half_written)
 
@@ -121,12 +125,12 @@ class GoodRuns:
         The records of runs count, too: they may have more releases, or a run that ended just before
         its supervisor was killed.
         """
-        kept = (good for good in self._kept() if accept(good.run, good.app))
+        kept = (good for good in self._kept() if accept(good.run, good.release))
         best = max(kept, key=_by_run, default=None)
         for status in self._records.history():
             if best is not None and status.id <= best.run:
                 break
-            if accept(status.id, ReleasePath(status.app)) and (good := self._recorded(status)):
+            if accept(status.id, ReleasePath(status.release)) and (good := self._recorded(status)):
                 return good
         return best
 
@@ -135,21 +139,21 @@ class GoodRuns:
         kept = set(map(release_of, json_files(self._directory)))
         recent: dict[str, set[ReleasePath]] = {}
         for status in self._records.history():
-            app = ReleasePath(status.app)
-            same_source = recent.setdefault(app.source, set())
-            if status.good and app.is_tag and len(same_source) < self._releases:
-                same_source.add(app)
+            release = ReleasePath(status.release)
+            same_source = recent.setdefault(release.source, set())
+            if status.good and release.is_tag and len(same_source) < self._releases:
+                same_source.add(release)
         return kept.union(*recent.values())
 
     def _recorded(self, status: Status) -> GoodRun | None:
         """Return the good run of a record; `None` if the node cannot return to it."""
-        app = ReleasePath(status.app)
-        if not (status.good and app.is_tag):
+        release = ReleasePath(status.release)
+        if not (status.good and release.is_tag):
             return None
         with suppress(FileNotFoundError, StateError, KeyError):  # being removed, or damaged
             request = read_json(RunDirectory(self._records.directory / status.id).request)
             return GoodRun(
-                app=app,
+                release=release,
                 run=status.id,
                 finished_at=status.finished_at or status.started_at,
                 node_document=request["node_document"],

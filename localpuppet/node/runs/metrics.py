@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ATTEMPT = "localpuppet_last_attempt_"
 _REFUSED = f"{_ATTEMPT}refused"
-_UNCONFIRMED = "localpuppet_unconfirmed"
+_OVERDUE = "localpuppet_confirmation_overdue"
 
 _HELP = {
     "localpuppet_last_run_timestamp_seconds": "When the last run ended.",
@@ -35,10 +35,10 @@ _HELP = {
     "localpuppet_last_attempt_timestamp_seconds": "When an apply was last refused before it ran.",
     "localpuppet_last_attempt_refused": "1 until a good run, with release and class of refusal.",
     "localpuppet_rolled_back": "1 while the node runs another release than its input wants.",
-    "localpuppet_unconfirmed": "1 while a deployed release waits too long for confirmation.",
+    "localpuppet_confirmation_overdue": "1 while a release waits too long for its confirmation.",
     "localpuppet_holds": "Holds in force on this node; 0 means that it may run.",
     "localpuppet_last_run_warm": "Whether the fork server made the last run's Puppet.",
-    "localpuppet_fork_server_memory_bytes": "What the agent's fork server takes.",
+    "localpuppet_fork_server_resident_memory_bytes": "What the agent's fork server takes.",
 }
 
 
@@ -67,7 +67,7 @@ def update(
         attempt = _of(samples, _ATTEMPT)
         if status.good:
             attempt |= dict.fromkeys(_of(samples, _REFUSED), "0")
-        samples = {**dict(_of_run(status, now)), **attempt, **_of(samples, _UNCONFIRMED)}
+        samples = {**dict(_of_run(status, now)), **attempt, **_of(samples, _OVERDUE)}
         if status.good:
             success = samples["localpuppet_last_run_timestamp_seconds"]
         if success is not None:
@@ -75,11 +75,11 @@ def update(
     for key in _of(samples, "localpuppet_rolled_back"):
         del samples[key]
     if rollback is not None:
-        labels = f'wanted="{rollback.wanted}",running="{rollback.app}"'
+        labels = f'release="{rollback.release}",input_release="{rollback.input_release}"'
         samples[f"localpuppet_rolled_back{{{labels}}}"] = "1"
     samples["localpuppet_holds"] = str(holds)
     if fork_server is not None:
-        samples["localpuppet_fork_server_memory_bytes"] = str(fork_server)
+        samples["localpuppet_fork_server_resident_memory_bytes"] = str(fork_server)
     write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)
 
 
@@ -89,7 +89,7 @@ def add_attempt(path: Path, attempt: "Attempt") -> None:
     for key in _of(samples, _ATTEMPT):
         del samples[key]
     at = parse_time(attempt.at).timestamp()
-    labels = f'release="{attempt.app}",reason="{attempt.refusal}"'
+    labels = f'release="{attempt.release}",refusal="{attempt.refusal}"'
     samples["localpuppet_last_attempt_timestamp_seconds"] = f"{at:.3f}"
     samples[f"{_REFUSED}{{{labels}}}"] = "1"
     write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)
@@ -98,8 +98,8 @@ def add_attempt(path: Path, attempt: "Attempt") -> None:
 def note_confirmation(path: Path, *, late: bool) -> None:
     """Set the metric of a deployed release that waits too long for its confirmation."""
     samples = _read(path)
-    if samples.get(_UNCONFIRMED, "0") != str(int(late)):
-        samples[_UNCONFIRMED] = str(int(late))
+    if samples.get(_OVERDUE, "0") != str(int(late)):
+        samples[_OVERDUE] = str(int(late))
         write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)
 
 

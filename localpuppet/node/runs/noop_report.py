@@ -45,7 +45,7 @@ class NoopReporter:
             raise InvalidInputError("is not a run with noop that succeeded", where=str(run))
         key = key_of(self._secret(), salt)
         try:
-            found = foreseen(report_of(directory), release=status.app, key=key)
+            found = foreseen(report_of(directory), release=status.release, key=key)
         except FileNotFoundError as error:
             raise StateError("has no report", where=f"run {run}") from error
         except ValueError as error:

@@ -73,7 +73,7 @@ class PreparedRun:
             requested_at=show_time(now),
             user=options.user,
             cause=options.cause,
-            app=release.app,
+            release=release.name,
             modulepath=tuple(map(str, release.whole_modulepath)),
             environment=str(document.get("environment", "")),
             input=loaded.name,
@@ -195,7 +195,7 @@ class RunPreparation:
             except LocalpuppetError as error:
                 raise loaded.placed(error) from error
             if release.repaired:
-                self._note(f"warning: {release.app} was repaired: {release.repaired}")
+                self._note(f"warning: {release.name} was repaired: {release.repaired}")
             prepared = PreparedRun(
                 loaded=loaded,
                 release=release,
@@ -229,14 +229,14 @@ class RunPreparation:
         A rollback ends when the node's own input changes.
         """
         self._note(
-            f"rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"
+            f"rolled back to {rollback.release} by {rollback.user} (run {rollback.run});"
             f" a {'new assignment or a ' if rollback.serial else ''}changed input ends that"
         )
         document = NodeDocument.from_dict(rollback.node_document)
         rolled_back = replace(
             loaded,
             name=f"rollback to run {rollback.run}",
-            input=replace(loaded.input, app=rollback.app, layers=()),
+            input=replace(loaded.input, app=rollback.release, layers=()),
             assignment=None,
         )
         return rolled_back, replace(options, document=document)

@@ -254,7 +254,7 @@ class Records:
                 modulepath = [Path(path) for path in read_json(file)["modulepath"]]
             except (FileNotFoundError, KeyError, TypeError) as error:
                 raise StateError("is damaged, and its run is active", where=str(file)) from error
-            found.append((ReleasePath(status.app), modulepath))
+            found.append((ReleasePath(status.release), modulepath))
         return found
 
     def history(self) -> Iterator[Status]:
@@ -325,6 +325,6 @@ def _unreadable(run: RunDirectory, reason: str) -> Status:
         state=RunState.FINISHED,
         outcome=Outcome.INTERRUPTED,
         reason=reason,
-        app="?",
+        release="?",
         started_at=show_time(run.id.time),
     )

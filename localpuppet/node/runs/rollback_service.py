@@ -57,17 +57,17 @@ class RollbackService:
         """
         before = self._ledger.rollback()
         in_force = before is not None and before.stands(loaded.sha256, loaded.serial)
-        current = before.app if before is not None and in_force else loaded.input.app
+        current = before.release if before is not None and in_force else loaded.input.app
         good = self._good_run(current, tag) if until is None else self._run_up_to(current, until)
-        ensure(good.app)
+        ensure(good.release)
         rollback = Rollback(
-            app=good.app,
+            release=good.release,
             run=good.run,
             node_document=good.node_document,
             input_sha256=loaded.sha256,
             user=user,
             since=show_time(now),
-            wanted=loaded.input.app,
+            input_release=loaded.input.app,
             serial=loaded.serial,
         )
         self._ledger.roll_back(rollback)
@@ -76,7 +76,7 @@ class RollbackService:
     def previous(self, current: ReleasePath) -> ReleasePath | None:
         """Return the release to which a rollback from `current` would go, or `None`."""
         good = self._good_runs.newest(self._before(current))
-        return None if good is None else good.app
+        return None if good is None else good.release
 
     def _before(self, current: ReleasePath) -> Callable[[RunId, ReleasePath], bool]:
         """Return a test for runs of a release that was applied before the current one."""

@@ -67,7 +67,7 @@ class RunRequest:
         requested_at: ISO 8601, UTC.
         user: The login of the user (`alice`, also under sudo), or the uid.
         cause: What led to it: `manual`, `timer`.
-        app: The release, or the name of a work tree.
+        release: The release, or the name of a work tree.
         modulepath: Absolute directories, in order.
         environment: Puppet's environment.
         input: Where the input came from (a path, `-`, a URL).
@@ -89,7 +89,7 @@ class RunRequest:
     requested_at: str
     user: str
     cause: str
-    app: str
+    release: str
     modulepath: tuple[str, ...]
     environment: str
     input: str
@@ -205,7 +205,7 @@ def _check_types(status: "Status") -> None:
         ValueError: A field has the wrong type.
     """
     texts = (
-        *(status.reason, status.app, status.started_at),
+        *(status.reason, status.release, status.started_at),
         *(status.work_tree, status.part, status.cold_reason),
     )
     numbers = (status.seconds, status.exit_code, status.signal)
@@ -250,7 +250,7 @@ class Status:
         state: queued, running or finished.
         outcome: The result, only when finished.
         reason: One line, or empty.
-        app: The release, or the name of a work tree.
+        release: The release, or the name of a work tree.
         noop: Whether noop was requested.
         partial: Whether only some resources were selected (tags).
         part: The options that selected them; empty for a whole run.
@@ -277,7 +277,7 @@ class Status:
     state: RunState
     outcome: Outcome | None = None
     reason: str = ""
-    app: str
+    release: str
     noop: bool = False
     partial: bool = False
     started_at: str

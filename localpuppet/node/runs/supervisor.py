@@ -172,7 +172,7 @@ class Supervisor:
             status = Status(
                 id=run.id,
                 state=RunState.QUEUED,
-                app=prepared.release.app,
+                release=prepared.release.name,
                 noop=prepared.options.noop,
                 partial=bool(prepared.options.part),
                 part=prepared.options.part,
@@ -286,7 +286,7 @@ class Supervisor:
             make_ready()
             # A rollback is not a step forward: what was newest stays so.
             if record.status.whole and not options.document:
-                self._ledger.note(ReleasePath(record.status.app))
+                self._ledger.note(ReleasePath(record.status.release))
             stopping = StopDecision(
                 started=record.begun, timeout=options.timeout, grace=self._node.grace
             )

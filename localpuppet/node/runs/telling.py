@@ -66,7 +66,7 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
 
     Returns:
         `run`: the status; `report`: whether Puppet left one; `failed`, `changed`, `would_change`
-        and `skipped`: resources, each with `ref`, `file`, `line`, `seconds` and `events`;
+        and `skipped`: resources, each with `resource`, `file`, `line`, `seconds` and `events`;
         `left_out`: how many resources exceed the limit; `slowest`: those that took longest; and the
         keys of `told_context`.
 
@@ -81,10 +81,10 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
     except ValueError as error:
         raise StateError(str(error), where=str(run.report)) from error
     size = left_out = 0
-    for fate in TOLD:
+    for result in TOLD:
         listed: list[Json] = []
         for resource in resources or ():
-            if resource.fate is not fate:
+            if resource.result is not result:
                 continue
             one = _resource(resource)
             needed = weight(one)
@@ -93,7 +93,7 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
                 continue
             size += needed
             listed.append(one)
-        told[fate.value] = listed
+        told[result.value] = listed
     told["slowest"] = fitting(
         {key: value for key, value in _resource(one).items() if key != "events"}
         for one in slowest(resources or [], MAX_SLOWEST)
@@ -127,7 +127,7 @@ def report_of(run: RunDirectory) -> dict[str, Any]:
 
 def _resource(resource: ReportedResource) -> dict[str, Json]:
     return {
-        "ref": one_line(resource.ref)[:MAX_LINE],
+        "resource": one_line(resource.resource)[:MAX_LINE],
         "file": one_line(resource.file)[:MAX_LINE],
         "line": resource.line,
         "seconds": resource.seconds,

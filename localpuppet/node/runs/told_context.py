@@ -27,7 +27,7 @@ def told_context(run: RunDirectory) -> dict[str, Json]:
     """Return the origin of a run, its causes, and its queries.
 
     Returns:
-        `origin`: the source of its input (`input`), its `sha256`, and `by`: who assigned the
+        `origin`: the source of its input (`input`), its `input_sha256`, and `by`: who assigned the
         release, empty if the input names it; `causes`: each with `kind`, `sender`, `path` (the
         nodes along which it came) and `tags`; `cause_count`: the number of all; `queries` and
         `collected`: each with `text`, `count`, `names` (the first), `age` in seconds and the
@@ -44,7 +44,7 @@ def told_context(run: RunDirectory) -> dict[str, Json]:
     return {
         "origin": {
             "input": _place(_text(request.get("input"))),
-            "sha256": _text(request.get("input_sha256")),
+            "input_sha256": _text(request.get("input_sha256")),
             "by": _text(mapping_of(request.get("assignment")).get("by")),
         },
         "causes": fitting(spelt),

@@ -67,7 +67,7 @@ class TrialPreparation:
             self.note("warning: compiling runs functions and facts of this work tree as this user")
         loaded = self.read_input(source)
         release = self.release(directory)
-        named(release.app)
+        named(release.name)
         return PreparedRun(
             loaded=loaded,
             release=release,

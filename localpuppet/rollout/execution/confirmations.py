@@ -118,7 +118,7 @@ def _left(end: NodeRunEnded, told: ConfirmationReport, status: Mapping[str, Json
             end, NodeResult.ROLLBACK_FAILED, f"could not go back by itself: {told.reason}"
         )
     back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
-    if not back or last.get("release") != back.get("app") or last.get("run") == end.run:
+    if not back or last.get("release") != back.get("release") or last.get("run") == end.run:
         return NodeRunAnswer(
             heard=False, problem="reports that it went back, but no run of the previous release"
         )

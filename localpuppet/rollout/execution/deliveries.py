@@ -130,10 +130,10 @@ class Deliveries:
         if isinstance(status, NodeRunAnswer):
             return status
         back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
-        if last.get("run") == end.run and back and last.get("release") == back.get("app"):
+        if last.get("run") == end.run and back and last.get("release") == back.get("release"):
             return NodeRunAnswer(heard=True, end=replace(end, reason=""))
-        app = line(str(last.get("release") or "nothing"))
-        reason = f"its newest run is of {app}, and not the one that was to bring it back"
+        release = line(str(last.get("release") or "nothing"))
+        reason = f"its newest run is of {release}, and not the one that was to bring it back"
         return NodeRunAnswer(heard=True, end=replace(end, result=NodeResult.FAILED, reason=reason))
 
     def _is_back(self, turn: NodeRun) -> bool:

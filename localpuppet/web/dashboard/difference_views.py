@@ -102,11 +102,11 @@ class DifferenceViews:
         except LocalpuppetError as error:
             problem = str(error)
         known = await asyncio.to_thread(self._staged.all)
-        both = [one for one in known if one.app in (asked.before, asked.after)]
+        both = [one for one in known if one.release in (asked.before, asked.after)]
         return self._showing.page(
             "difference.html",
             asked=asked,
-            apps=[one.app for one in known],
+            apps=[one.release for one in known],
             about=await asyncio.to_thread(self._about, both),
             page=paged(rows, asked.page),
             problem=problem,

@@ -158,7 +158,7 @@ class NodeLists:
     def _staged(self) -> tuple[Sequence[StagedRelease], Mapping[str, str]]:
         kept = self._kept.staged
         found = kept.all()
-        return found, {one.app: kept.signed(one) for one in found}
+        return found, {one.release: kept.signed(one) for one in found}
 
     async def _rollouts(self, asked: ListQuery, _: Names) -> Sequence[Any]:
         return rollouts(await asyncio.to_thread(self._kept.rollouts.rows), asked)

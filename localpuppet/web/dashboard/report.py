@@ -196,7 +196,7 @@ def _origin(told: Json) -> Origin:
         return Origin()
     return Origin(
         input=str(told.get("input", "")),
-        digest=str(told.get("sha256", "")),
+        digest=str(told.get("input_sha256", "")),
         by=str(told.get("by", "")),
     )
 
@@ -235,7 +235,7 @@ def _number(value: Json) -> int:
 
 
 def _resource(told: Json) -> Resource:
-    if not isinstance(told, dict) or not isinstance(told.get("ref"), str):
+    if not isinstance(told, dict) or not isinstance(told.get("resource"), str):
         raise _bad("a resource")
     file, line, seconds = told.get("file"), told.get("line"), told.get("seconds")
     events = told.get("events")
@@ -243,7 +243,7 @@ def _resource(told: Json) -> Resource:
     place = file if isinstance(file, str) else ""
     known = isinstance(seconds, int | float) and math.isfinite(seconds)
     return Resource(
-        ref=str(told["ref"]),
+        ref=str(told["resource"]),
         place=f"{place}:{line}" if place and isinstance(line, int) else place,
         seconds=float(seconds) if known and isinstance(seconds, int | float) else None,
         messages=tuple(

@@ -66,7 +66,7 @@ class NodeRow:
         place: Its file and line; empty if unknown.
         reason: The reason of the result, or why the node is not trusted; one line.
         cause: The cause of the current run.
-        app: The release of the last run.
+        release: The release of the last run.
         release_digest: The digest of its bytes on the node, if staged; empty if unknown.
         assigned_by: The user who assigned its release; empty if its input names one.
         input_release: The release that the node's input names, while a rollback is in force; else
@@ -88,7 +88,7 @@ class NodeRow:
     place: str = ""
     reason: str = ""
     cause: str = ""
-    app: str = ""
+    release: str = ""
     release_digest: str = ""
     assigned_by: str = ""
     input_release: str = ""
@@ -128,10 +128,12 @@ class NodeRow:
             place=_text(failure.get("place")),
             reason=_text(last.get("reason")),
             cause=_text(status.get("cause")),
-            app=_text(last.get("release")),
+            release=_text(last.get("release")),
             release_digest=_text(status.get("release_digest")),
             assigned_by=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
-            input_release=_text(rollback.get("wanted")) if isinstance(rollback, dict) else "",
+            input_release=_text(rollback.get("input_release"))
+            if isinstance(rollback, dict)
+            else "",
             run=_run(last.get("run")),
             finished_at=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),
             run_interval=_seconds(status.get("run_interval")),

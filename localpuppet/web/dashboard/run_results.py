@@ -23,7 +23,7 @@ class RunResult:
         run: Its id.
         at: The time, seconds since 1970, UTC.
         outcome: The result.
-        app: The release.
+        release: The release.
         reason: The reason, one line, or empty.
         failure_cause: The key of its failure cause, see `NodeRow.failure_cause`, or empty.
     """
@@ -32,7 +32,7 @@ class RunResult:
     run: str
     at: float
     outcome: Kind
-    app: str
+    release: str
     reason: str
     failure_cause: str = ""
 
@@ -46,7 +46,7 @@ class RunResult:
             run=row.run,
             at=row.finished_at,
             outcome=row.outcome,
-            app=row.app,
+            release=row.release,
             reason=row.reason,
             failure_cause=row.failure_cause,
         )

@@ -66,7 +66,7 @@ class RunTableWriter:
         number = self._number if oldest is None else self._known_number
         self._connection.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (day, node, moment, one.at, outcome, number(one.app, day), number(one.reason, day)),
+            (day, node, moment, one.at, outcome, number(one.release, day), number(one.reason, day)),
         )
         if oldest is None:
             return True
@@ -194,5 +194,10 @@ def take_away(connection: Connection, *, until: int | None = None, most: int) ->
 def _ended(found: _Found) -> RunResult:
     node, day, moment, at, outcome, release, reason = found
     return RunResult(
-        node=node, run=run_of(day, moment), at=at, outcome=Kind(outcome), app=release, reason=reason
+        node=node,
+        run=run_of(day, moment),
+        at=at,
+        outcome=Kind(outcome),
+        release=release,
+        reason=reason,
     )

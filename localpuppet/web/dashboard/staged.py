@@ -102,11 +102,11 @@ class LocalStagedReleases:
 
     def signed(self, staged: StagedRelease) -> str:
         """Return the signers of a release; see `StagedReleases`."""
-        source = self._sources.get(staged.app.source)
+        source = self._sources.get(staged.release.source)
         if source is None or source.signers is None:
             return ""
         try:
-            key = (f"{staged.app} {staged.pin.tag_object}", rules_digest(source))
+            key = (f"{staged.release} {staged.pin.tag_object}", rules_digest(source))
         except LocalpuppetError:
             return UNTOLD
         with self._turn:

@@ -15,9 +15,9 @@ def test_an_agent_makes_warm_runs_and_takes_its_server_with_it(node: Node) -> No
     node.wait_until(
         lambda: metrics.exists() and "\nlocalpuppet_last_run_warm 1\n" in metrics.read_text()
     )
-    assert "\nlocalpuppet_fork_server_memory_bytes " in metrics.read_text()
+    assert "\nlocalpuppet_fork_server_resident_memory_bytes " in metrics.read_text()
     shown = node.run("status", "--json").json
-    assert shown["fork_server"]["memory"] > 2**20
+    assert shown["fork_server"]["memory_bytes"] > 2**20
     text = node.run("status").out
     assert "Fork server" in text
     assert "started warm" in text

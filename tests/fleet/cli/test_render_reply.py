@@ -37,7 +37,12 @@ STATE: dict[str, Any] = {
 
 
 def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
-    decision = {"wanted": "web/tags/r3", "app": "web/tags/r2", "run": "x", "user": "root"}
+    decision = {
+        "input_release": "web/tags/r3",
+        "release": "web/tags/r2",
+        "run": "x",
+        "user": "root",
+    }
     said = {**STATE, "rollback": {**decision, "since": "2026-11-20T20:00:00Z"}}
     _, lines = told("status", said, NOW)
     assert "input wants web/tags/r3, running web/tags/r2, rolled back by root" in lines
@@ -110,7 +115,7 @@ def test_what_is_shown(action: str, result: dict[str, Any], word: str, lines: li
         ("runonce", {"accepted": "soon"}),
         ("status", STATE | {"last_run": {"outcome": 7}}),
         ("log", {"run": "1", "lines": [1]}),
-        ("report", {"run": {}, "failed": [{"ref": "File[/x]"}]}),
+        ("report", {"run": {}, "failed": [{"resource": "File[/x]"}]}),
     ],
 )
 def test_what_another_version_tells_is_shown_as_it_is(action: str, result: dict[str, Any]) -> None:
@@ -138,8 +143,8 @@ def test_what_others_tell_does_nothing_to_a_terminal() -> None:
 
 def test_a_resource_of_another_node_fits_the_line_that_it_stands_in() -> None:
     resource = ReportedResource(
-        ref=f"File[/srv/{'x' * 80}]",
-        fate=ResourceResult.FAILED,
+        resource=f"File[/srv/{'x' * 80}]",
+        result=ResourceResult.FAILED,
         file="",
         line=None,
         place="",

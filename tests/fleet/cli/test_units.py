@@ -73,9 +73,9 @@ def test_what_talks_to_the_network_is_as_exposed_as_it_must_be_and_no_more(
 
 def test_the_verb_prints_them(node: Node) -> None:
     assert set(TIMER + AGENT + SPLIT + WEB) == set(NAMES)
-    texts = node.run("units", "--json").json
-    assert set(texts) == set(NAMES)
-    for name, text in texts.items():
+    printed = node.run("units", "--json").json
+    assert (printed["schema"], set(printed["units"])) == (1, set(NAMES))
+    for name, text in printed["units"].items():
         assert text.startswith("[Unit]\n")
         assert node.run("units", name).out.rstrip("\n") == text.rstrip("\n")
 

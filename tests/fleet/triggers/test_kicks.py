@@ -101,7 +101,7 @@ class Rig:
         status = Status(
             id=run,
             state=RunState.RUNNING,
-            app="app/trunk",
+            release="app/trunk",
             started_at=show_time(self.clock.now()),
             supervisor=asdict(self.processes.me()),
         )

@@ -130,7 +130,7 @@ def test_an_agent_that_has_just_started_is_waited_for(applied: Node) -> None:
 
         said = ReinstalledNode(wiring).applied("web", note)
     assert said is not None
-    assert str(said.app) == "web/tags/r2"
+    assert str(said.release) == "web/tags/r2"
     assert len(notes) == 2
     assert notes[1].endswith("its last is web/tags/r2")
 

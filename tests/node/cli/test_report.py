@@ -14,7 +14,7 @@ def test_a_report_tells_what_failed_changed_was_skipped_and_took_long(node: Node
     told = node.run("report", "--json")
     assert told.code == 0
     refs = {
-        kind: [found["ref"] for found in told.json[kind]]
+        kind: [found["resource"] for found in told.json[kind]]
         for kind in ("failed", "changed", "would_change", "skipped")
     }
     assert refs == {
@@ -29,7 +29,7 @@ def test_a_report_tells_what_failed_changed_was_skipped_and_took_long(node: Node
         3,
     )
     assert failed["events"][0]["status"] == "failure"
-    assert told.json["slowest"][0]["ref"] == "Exec[slow]"
+    assert told.json["slowest"][0]["resource"] == "Exec[slow]"
     assert told.json["run"]["outcome"] == "failed"
     shown = node.run("report").out
     assert "Failed 1" in shown
@@ -41,7 +41,7 @@ def test_a_noop_run_tells_what_would_change(node: Node) -> None:
     node.app(f"file {{ '{node.root}/made': content => 'x' }}")
     assert node.run("apply", "--noop").code == 0
     told = node.run("report", "--json").json
-    assert [found["ref"] for found in told["would_change"]] == [f"File[{node.root}/made]"]
+    assert [found["resource"] for found in told["would_change"]] == [f"File[{node.root}/made]"]
     assert "Would change 1" in node.run("report").out
 
 

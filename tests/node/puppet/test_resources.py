@@ -13,7 +13,7 @@ def status(name: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("more", "fate"),
+    ("more", "result"),
     [
         ({"failed": True, "changed": True}, ResourceResult.FAILED),
         ({"failed_to_restart": True, "changed": True}, ResourceResult.FAILED),
@@ -24,17 +24,17 @@ def status(name: str, **more: Any) -> dict[str, Any]:
         ({}, ResourceResult.UNCHANGED),
     ],
 )
-def test_the_fate_of_a_resource(more: dict[str, Any], fate: ResourceResult) -> None:
+def test_the_result_of_a_resource(more: dict[str, Any], result: ResourceResult) -> None:
     (found,) = resources_of({"resource_statuses": {"x": status("x", **more)}})
-    assert found.fate is fate
+    assert found.result is result
     assert found.place == "init.pp:3"
 
 
 def test_resources_stand_in_their_order_and_the_slowest_first() -> None:
     raw = [status("aaa"), status("b", evaluation_time=2), status("cc", evaluation_time=None)]
     found = resources_of({"resource_statuses": {str(i): one for i, one in enumerate(raw)}})
-    assert [one.ref for one in found] == ["Exec[b]", "Exec[cc]", "Exec[aaa]"]
-    assert [one.ref for one in slowest(found, 5)] == ["Exec[b]", "Exec[aaa]"]
+    assert [one.resource for one in found] == ["Exec[b]", "Exec[cc]", "Exec[aaa]"]
+    assert [one.resource for one in slowest(found, 5)] == ["Exec[b]", "Exec[aaa]"]
 
 
 @pytest.mark.parametrize("raw", [{"resource_statuses": []}, {"resource_statuses": {"x": {}}}])

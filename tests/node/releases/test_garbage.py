@@ -17,7 +17,7 @@ def test_gc_keeps_what_may_be_needed_and_removes_the_rest(site: Node, forge: For
     applied(site, forge, "r1", "r2", "r3", "r4")
     planned = site.run("release", "gc", "--dry-run", "--json").json
     assert planned["releases"] == ["web/tags/r1", "web/tags/r2"]
-    assert sorted(planned["kept"]) == ["web/tags/r3", "web/tags/r4"]
+    assert sorted(planned["remaining"]) == ["web/tags/r3", "web/tags/r4"]
     listed = site.run("release", "list", "--json").json["releases"]
     assert [row["applied"] for row in listed] == [None, None, "previous", "current"]
     done = site.run("release", "gc")
@@ -40,8 +40,8 @@ def test_gc_keeps_the_last_good_release_however_many_failed_since(site: Node, fo
         assert site.run("apply").code == 1
     done = site.run("release", "gc", "--json").json
     assert done["releases"] == ["web/tags/r2b", "web/tags/r3b"]
-    assert done["kept"] == ["web/tags/r1", "web/tags/r4b"]
-    assert site.run("rollback", "--json").json["app"] == "web/tags/r1"
+    assert done["remaining"] == ["web/tags/r1", "web/tags/r4b"]
+    assert site.run("rollback", "--json").json["release"] == "web/tags/r1"
     assert "Notice: web r1" in site.run("apply").out
 
 
@@ -89,7 +89,7 @@ def test_gc_spares_what_runs(site: Node, forge: Forge) -> None:
     process = site.start("apply", str(other))
     site.wait_until(lambda: site.recorded().get("state") == "running")
     kept = site.run("release", "gc", "--json").json
-    assert "web/tags/slow" in kept["kept"]
+    assert "web/tags/slow" in kept["remaining"]
     assert site.finish(process).code == 0
     status = json.loads(site.run("status", "--json").out)
     assert status["run"]["outcome"] == "changed"
@@ -112,7 +112,7 @@ def test_gc_leaves_all_alone_while_a_run_is_prepared(site: Node) -> None:
         assert site.run("release", "gc", "--dry-run", "--json").json["releases"] == ["web/tags/r1"]
         answer.write("classes: {}\n")
     assert site.finish(process).code == 0
-    assert site.run("release", "gc", "--json").json["kept"] == ["web/tags/r1"]
+    assert site.run("release", "gc", "--json").json["remaining"] == ["web/tags/r1"]
 
 
 def test_gc_removes_archives_of_the_forge_that_were_unpacked_a_while_ago(node: Node) -> None:

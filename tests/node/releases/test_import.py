@@ -61,7 +61,7 @@ def test_what_is_left_is_named_and_the_rest_taken(shop: Node, forge: Forge) -> N
     done = make(shop, "import", str(file), "-o", str(output), "--json")
     assert done.code == 1, done.err
     assert list(done.json["modules"]) == ["ntp"]
-    left = [(item["module"], item["left"]) for item in done.json["entries"] if item["left"]]
+    left = [(item["module"], item["reason"]) for item in done.json["entries"] if item["reason"]]
     assert [name for name, _ in left] == ["gone", "old", "apt", "ntp"]
     assert "cannot be asked" in left[0][1]
     assert left[3][1] == "is a duplicate; line 3 is the first"

@@ -123,7 +123,7 @@ def node(tmp_path: Path) -> Provided:
 
 def test_a_release_is_staged_once_read_once_and_resolved_once(node: Provided) -> None:
     release = node.provider().provide(R1)
-    assert (release.app, release.names[0]) == (R1, node.site.modules / R1)
+    assert (release.name, release.names[0]) == (R1, node.site.modules / R1)
     assert node.lent == [f"staging {R1}", "given back"]
     assert node.site.repository.asked.count((url("web"), "r1")) == 1
     assert (len(node.parsed), node.resolved) == (1, [R1])
@@ -183,7 +183,7 @@ def test_what_cannot_be_staged_is_resolved_where_it_lies(node: Provided, name: s
     path = ReleasePath(name)
     (node.site.modules / path).mkdir(parents=True)
     (node.site.modules / path / "manifest.yaml").write_text("modulepath: []\n")
-    assert node.provider().provide(path).app == path
+    assert node.provider().provide(path).name == path
     assert (node.lent, node.parsed, node.resolved) == ([], [], [path])
 
 

@@ -52,7 +52,7 @@ def test_a_rollback_is_the_release_and_the_node_document_of_that_time(
 
 def test_a_rollback_can_be_aimed_and_ended(site: Node, forge: Forge) -> None:
     applied(site, forge, "r1", "r2", "r3")
-    assert site.run("rollback", "--to", "r1", "--json").json["app"] == "web/tags/r1"
+    assert site.run("rollback", "--to", "r1", "--json").json["release"] == "web/tags/r1"
     assert "Notice: web r1" in site.run("apply").out
     assert site.run("rollback", "--end").code == 0
     assert "Notice: web r3" in site.run("apply").out
@@ -65,25 +65,25 @@ def test_a_second_rollback_goes_further_back_and_everybody_is_told(
     site: Node, forge: Forge
 ) -> None:
     applied(site, forge, "r1", "r2", "r3")
-    assert site.run("rollback", "--json").json["app"] == "web/tags/r2"
+    assert site.run("rollback", "--json").json["release"] == "web/tags/r2"
     assert site.run("apply").code == 0
     told = site.run("status")
     assert "input wants web/tags/r3, running web/tags/r2, rolled back by " in told.out
     again = site.run("rollback", "--json").json
-    assert (again["from"], again["app"], again["wanted"]) == (
+    assert (again["from"], again["release"], again["input_release"]) == (
         "web/tags/r2",
         "web/tags/r1",
         "web/tags/r3",
     )
-    assert site.run("status", "--json").json["rollback"]["app"] == "web/tags/r1"
+    assert site.run("status", "--json").json["rollback"]["release"] == "web/tags/r1"
     assert "running web/tags/r1, rolled back" in site.run("check").err
-    sample = 'localpuppet_rolled_back{wanted="web/tags/r3",running="web/tags/r1"} 1\n'
+    sample = 'localpuppet_rolled_back{release="web/tags/r1",input_release="web/tags/r3"} 1\n'
     assert sample in (site.state / "metrics.prom").read_text()
     further = site.run("rollback")
     assert further.code == 2
     assert "no good run of a release of 'web' before web/tags/r1" in further.err
     ended = site.run("rollback", "--end", "--json").json
-    assert ended["ended"]["app"] == "web/tags/r1"
+    assert ended["ended"]["release"] == "web/tags/r1"
     assert site.run("rollback", "--end", "--json").json["ended"] is None
     assert "localpuppet_rolled_back" not in (site.state / "metrics.prom").read_text()
     assert site.run("status", "--json").json["rollback"] is None
@@ -129,13 +129,13 @@ def test_a_rollback_stages_what_is_missing_and_names_stage_if_it_cannot(
     assert refused.code == 69, refused.err
     assert "web/tags/r1 is not completely on this node and cannot be staged: " in refused.err
     assert "run 'localpuppet stage web/tags/r1'" in refused.err
-    assert site.run("status", "--json").json["rollback"]["app"] == "web/tags/r2"
+    assert site.run("status", "--json").json["rollback"]["release"] == "web/tags/r2"
 
 
 def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> None:
     applied(site, forge, "r1", "r2")
     site.run("rollback")
-    sample = 'localpuppet_rolled_back{wanted="web/tags/r2",running="web/tags/r1"} 1\n'
+    sample = 'localpuppet_rolled_back{release="web/tags/r1",input_release="web/tags/r2"} 1\n'
     assert sample in (site.state / "metrics.prom").read_text()
     site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
     assert site.run("status", "--json").json["rollback"] is None
@@ -172,7 +172,7 @@ def test_a_failed_release_is_not_what_rollback_goes_to(site: Node, forge: Forge)
     for tag in ("r2", "r3"):
         point_at(site, tag)
         site.run("apply")
-    assert site.run("rollback", "--json").json["app"] == "web/tags/r2"
+    assert site.run("rollback", "--json").json["release"] == "web/tags/r2"
 
 
 def dated(node: Node, forge: Forge, tag: str, days: int) -> None:
@@ -243,7 +243,7 @@ def test_list_says_what_runs_and_where_a_rollback_would_go(site: Node, forge: Fo
 
     def marks() -> dict[str, str | None]:
         rows = site.run("release", "list", "--json").json["releases"]
-        return {row["app"].rpartition("/")[2]: row["applied"] for row in rows}
+        return {row["release"].rpartition("/")[2]: row["applied"] for row in rows}
 
     assert marks() == {"r0": None, "r1": "previous", "r2": "current"}
     assert site.run("rollback").code == 0

@@ -91,7 +91,7 @@ def test_a_tag_that_is_not_there_is_the_inputs_fault(site: Node) -> None:
     assert missing.code == 2
     assert "has no tag r9 (list its tags: git ls-remote --tags file://" in missing.err
     assert site.run("apply", str(site.write("other.yaml", "app: web/tags/r9\n"))).code == 2
-    assert site.run("status", "--json").json["attempt"]["app"] == "web/tags/r9"
+    assert site.run("status", "--json").json["attempt"]["release"] == "web/tags/r9"
 
 
 def test_two_releases_share_what_is_the_same(site: Node, forge: Forge) -> None:

@@ -33,10 +33,10 @@ class Approval:
         self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
     ) -> None:
         site = self._site
-        self.asked.append(staged.app)
+        self.asked.append(staged.release)
         self.names_then = site.names()
-        own, dist = (modulepath[str(site.modules / name)] for name in (staged.app, DIST))
-        assert list(modulepath) == [str(site.modules / staged.app), str(site.modules / DIST)]
+        own, dist = (modulepath[str(site.modules / name)] for name in (staged.release, DIST))
+        assert list(modulepath) == [str(site.modules / staged.release), str(site.modules / DIST)]
         assert (own / "ntp/manifests/init.pp").read_bytes() == site.ntp["manifests/init.pp"]
         assert (own / "web/manifests/init.pp").exists()
         assert (dist / "platform/manifests/init.pp").exists()
@@ -80,7 +80,7 @@ def test_a_refused_approval_switches_nothing_and_records_nothing(web_site: Relea
         [],
     )
     assert not list((web_site.state / "releases").iterdir())
-    assert web_site.staging().stage(R1).app == R1, "and it can be approved later"
+    assert web_site.staging().stage(R1).release == R1, "and it can be approved later"
 
 
 def test_a_refused_refresh_leaves_the_release_that_is_here(web_site: ReleaseSite) -> None:

@@ -29,10 +29,10 @@ def test_all_releases_are_listed_by_name(web_site: ReleaseSite) -> None:
     web_site.release(R2)
     web_site.staging().stage(R2)
     web_site.staging().stage(R1)
-    assert [staged.app for staged in web_site.staging().all()] == [R1, R2]
+    assert [staged.release for staged in web_site.staging().all()] == [R1, R2]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "app": "x"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "release": "x"}'])
 def test_a_damaged_record_is_an_error_and_not_a_release_that_is_not_here(
     web_site: ReleaseSite, text: str
 ) -> None:

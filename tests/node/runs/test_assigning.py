@@ -92,9 +92,9 @@ class Site(Provided):
         run = self.recorded.records.create(self.recorded.clock)
         self.runs += 1
         document = {"classes": {"web": {"port": self.runs}}}
-        request = self.recorded.request(run, app=app, node_document=document)
-        run.open(request, self.recorded.status(run, app=app))
-        run.close(self.recorded.status(run, app=app, state=RunState.FINISHED, outcome=outcome))
+        request = self.recorded.request(run, release=app, node_document=document)
+        run.open(request, self.recorded.status(run, release=app))
+        run.close(self.recorded.status(run, release=app, state=RunState.FINISHED, outcome=outcome))
         return run.id
 
 
@@ -204,9 +204,9 @@ def test_a_way_back_is_the_newest_good_run_of_before_whatever_its_release(node: 
         node.assigning.go_back(again)
     rollback = node.ledger.rollback()
     assert rollback is not None
-    assert (rollback.app, rollback.run, rollback.serial) == (R2, good, 3)
+    assert (rollback.release, rollback.run, rollback.serial) == (R2, good, 3)
     assert rollback.node_document == {"classes": {"web": {"port": 2}}}
-    assert (rollback.user, rollback.wanted) == ("choria=alice", R2)
+    assert (rollback.user, rollback.input_release) == ("choria=alice", R2)
 
 
 def test_only_the_assignment_in_force_is_left_and_only_by_who_gave_it(node: Site) -> None:
@@ -230,7 +230,7 @@ def test_what_is_taken_says_how_long_its_confirmation_may_take(node: Site) -> No
     node.assigning.go_back(held, by="this node: no connection")
     rollback = node.ledger.rollback()
     assert rollback is not None
-    assert (rollback.app, rollback.user) == (R1, "this node: no connection")
+    assert (rollback.release, rollback.user) == (R1, "this node: no connection")
 
 
 def test_nothing_goes_back_to_what_was_not_confirmed(node: Site) -> None:
@@ -247,7 +247,7 @@ def test_nothing_goes_back_to_what_was_not_confirmed(node: Site) -> None:
     site.go_back(wants(R2, 4))
     rollback = node.ledger.rollback()
     assert rollback is not None
-    assert (rollback.app, rollback.run) == (R1, good)
+    assert (rollback.release, rollback.run) == (R1, good)
     node.confirmed = {1, 4}
     good = node.ran(R2)
     site.take(wants(R1, 5, allow_older=True))

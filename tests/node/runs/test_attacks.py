@@ -124,7 +124,7 @@ def test_a_terminal_that_is_closed_does_not_end_the_run(node: Node) -> None:
         {"99991231T235959.999999Z-ffff": None},
         {"20200101T000000.000000Z-abcd": {"started_at": 5}},
         {"20200101T000000.000000Z-abcd": {"finished_at": "x"}},
-        {"20200101T000000.000000Z-abcd": {"app": ["x"]}},
+        {"20200101T000000.000000Z-abcd": {"release": ["x"]}},
     ],
 )
 def test_a_damaged_old_record_harms_no_run(
@@ -136,7 +136,7 @@ def test_a_damaged_old_record_harms_no_run(
         "id": "20200101T000000.000000Z-abcd",
         "state": "running",
         "outcome": None,
-        "app": "app/trunk",
+        "release": "app/trunk",
         "started_at": "2020-01-01T00:00:00.000000Z",
         "resources": None,
     }

@@ -57,7 +57,7 @@ def test_a_refusal_is_kept_with_its_class_and_our_line(
     refuse(attempts, OnHoldError("on hold: x", hint="ask"))
     found = attempts.newest()
     assert found is not None
-    assert (found.refusal, found.reason, found.app) == (
+    assert (found.refusal, found.reason, found.release) == (
         RefusalKind.ON_HOLD,
         "on hold: x (ask)",
         APP,
@@ -74,7 +74,7 @@ def test_the_same_refusal_again_counts_up_and_another_begins_anew(
         clock.advance(60)
     refuse(attempts, InvalidInputError("is not a release"), app=None)
     newest, repeated = attempts.history()
-    assert (newest.times, newest.refusal, newest.app) == (1, RefusalKind.INVALID_INPUT, "")
+    assert (newest.times, newest.refusal, newest.release) == (1, RefusalKind.INVALID_INPUT, "")
     assert (repeated.times, repeated.since) == (3, begun)
 
 
@@ -92,7 +92,7 @@ def test_what_stands_in_a_record_is_not_an_attempt(attempts: Attempts, tmp_path:
     run.mkdir(parents=True)
     me = {"pid": 1, "boot_id": "b", "started": 1}
     status = {"schema": 1, "id": run.name, "state": "running", "outcome": None}
-    rest = {"app": "web/tags/r9", "started_at": "2026-11-20T14:03:12Z", "resources": None}
+    rest = {"release": "web/tags/r9", "started_at": "2026-11-20T14:03:12Z", "resources": None}
     write_json(run / "status.json", {**status, **rest, "supervisor": me})
     refuse(attempts, StateError("the disk is full"))
     assert attempts.newest() is None
@@ -139,13 +139,13 @@ def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
     assert before.code == 0
     assert "refused (noop)" in before.out
     attempt = node.run("status", "--json").json["attempt"]
-    assert (attempt["app"], attempt["refusal"], attempt["noop"]) == (
+    assert (attempt["release"], attempt["refusal"], attempt["noop"]) == (
         "app/tags/r9",
         "invalid_input",
         True,
     )
     said = metrics(node)
-    label = 'localpuppet_last_attempt_refused{release="app/tags/r9",reason="invalid_input"}'
+    label = 'localpuppet_last_attempt_refused{release="app/tags/r9",refusal="invalid_input"}'
     assert said[label] == "1"
     assert node.run("apply", "--noop").code == 0
     assert metrics(node)[label] == "1", "a noop run says nothing of the node"
@@ -155,7 +155,7 @@ def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
     assert "localpuppet_last_attempt_timestamp_seconds" in metrics(node)
     node.run("disable", "-m", "x")
     assert node.run("apply").code == 75
-    assert 'reason="on_hold"' in (node.state / "metrics.prom").read_text()
+    assert 'refusal="on_hold"' in (node.state / "metrics.prom").read_text()
     listed = node.run("history")
     assert [" refused" in line for line in listed.out.splitlines()] == [
         *(False, True, False, False, True)

@@ -35,10 +35,10 @@ class Prepared:
         for number in (1, 2, 3, 4, 5, 6):
             status = site.ran(f"web/tags/r{number}")
             site.good_runs.note(status)
-            self.last[status.app] = status.id
+            self.last[status.release] = status.id
         for number in (3, 6):
             status = site.ran(f"web/tags/r{number}")
-            self.last[status.app] = status.id
+            self.last[status.release] = status.id
 
     def attempt(self, name: str, *strace: str) -> tuple[Path, int]:
         """Have the last run of a copy end under strace; return the copy, and the exit code."""
@@ -68,7 +68,7 @@ class Prepared:
         """Hold a copy to the rule, and to converging when the next run ends."""
         site = Recorded(copy)
         newest = next(site.records.history())
-        last = {**self.last, **({NEW: newest.id} if newest.app == NEW and newest.good else {})}
+        last = {**self.last, **({NEW: newest.id} if newest.release == NEW and newest.good else {})}
         wanted = dict(sorted(last.items(), key=lambda item: item[1])[-5:])
         assert {app: _found(site, app) for app in wanted} == wanted, where
         run(copy, NEW)

@@ -116,7 +116,7 @@ def test_the_order_of_the_runs_counts_and_no_clock(site: Recorded) -> None:
     supervise(site, site.ran(R2))
     good = site.good_runs.newest(lambda _run, _app: True)
     assert good is not None
-    assert good.app == R2
+    assert good.release == R2
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"schema": 1}', '{"schema": 2}', "\0"])
@@ -142,7 +142,12 @@ def test_a_field_that_is_not_what_it_is_called_damages_a_good_run(site: Recorded
     good = site.good_runs.newest(of(R1))
     assert good is not None
     assert GoodRun.from_dict(good.to_dict()) == good
-    for field, value in (("app", "../x"), ("run", 7), ("finished_at", "x"), ("node_document", [])):
+    for field, value in (
+        ("release", "../x"),
+        ("run", 7),
+        ("finished_at", "x"),
+        ("node_document", []),
+    ):
         with pytest.raises(StateError, match="is damaged"):
             GoodRun.from_dict({**good.to_dict(), field: value})
 
@@ -202,4 +207,4 @@ def test_of_very_many_records_all_but_a_hundred_go_and_no_release_is_lost(
     supervise(site, last, runs=100)
     ids = site.records.ids()
     assert (len(ids), ids[0]) == (100, last.id)
-    assert [found(site, app) for app in (R1, R2, last.app)] == [first.id, ids[1], last.id]
+    assert [found(site, app) for app in (R1, R2, last.release)] == [first.id, ids[1], last.id]

@@ -7,7 +7,7 @@ from localpuppet.node.runs import metrics
 from localpuppet.node.runs.run import Outcome, RunState
 from tests.rigs.recorded import Recorded
 
-NAME = "localpuppet_unconfirmed"
+NAME = "localpuppet_confirmation_overdue"
 
 
 def test_an_unconfirmed_release_is_told_until_it_is_settled_also_over_a_run(tmp_path: Path) -> None:

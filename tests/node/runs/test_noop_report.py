@@ -33,7 +33,7 @@ def ended(records: Records, **more: Any) -> None:
     status = Status(
         id=RunId.parse(RUN),
         state=RunState.FINISHED,
-        app="shop/tags/r7",
+        release="shop/tags/r7",
         started_at="2026-11-20T14:00:00Z",
         **fields,
     )

@@ -87,7 +87,7 @@ class Site:
         self.ledger.note(ReleasePath("app/tags/r2"))
         self.ledger.roll_back(
             Rollback(
-                app=ReleasePath("app/tags/r1"),
+                release=ReleasePath("app/tags/r1"),
                 run=RUN,
                 node_document=THEN,
                 input_sha256=sha256,
@@ -107,7 +107,7 @@ class Site:
         }
         enc = ReleaseEnc.from_dict(offered)
         return Release(
-            app=path,
+            name=path,
             directory=self.root,
             modulepath=(self.root,),
             names=(self.root,),
@@ -165,7 +165,7 @@ def test_a_run_is_prepared_with_each_step_done_once(site: Site) -> None:
     prepared = site.preparation().prepare(OPTIONS, named=site.named.append)
     assert site.named == ["app/tags/r1"]
     assert (site.resolved, site.computed) == (["app/tags/r1"], 1)
-    assert (prepared.loaded.sha256, prepared.release.app) == (sha256, "app/tags/r1")
+    assert (prepared.loaded.sha256, prepared.release.name) == (sha256, "app/tags/r1")
     assert prepared.options == OPTIONS
     assert document_of(prepared.document) == {
         "classes": {"base": {}, "app": {"port": 80}},
@@ -191,7 +191,7 @@ def test_another_input_can_be_named(site: Site) -> None:
     other.write_text('{"app": "app/tags/r9"}')
     other.chmod(0o600)
     prepared = site.preparation().prepare(OPTIONS, source=str(other))
-    assert (prepared.loaded.name, prepared.release.app) == (str(other), "app/tags/r9")
+    assert (prepared.loaded.name, prepared.release.name) == (str(other), "app/tags/r9")
 
 
 def test_an_input_behind_a_url_is_fetched_once(site: Site) -> None:
@@ -205,7 +205,7 @@ def test_an_input_behind_a_url_is_fetched_once(site: Site) -> None:
     site.fetch = Fetch()
     url = "https://config.example.net/web01?token=secret"
     prepared = site.preparation().prepare(OPTIONS, source=url)
-    assert (asked, prepared.release.app) == ([url], "app/tags/r3")
+    assert (asked, prepared.release.name) == ([url], "app/tags/r3")
     assert "secret" not in prepared.loaded.name
 
 
@@ -250,7 +250,7 @@ def test_going_back_can_be_allowed(site: Site) -> None:
     for app in ("app/tags/r1", "app/tags/r2"):
         site.ledger.note(ReleasePath(app))
     prepared = site.preparation().prepare(OPTIONS, allow_rollback=True)
-    assert prepared.release.app == "app/tags/r1"
+    assert prepared.release.name == "app/tags/r1"
 
 
 @pytest.mark.parametrize("app", ["app/tags/r2", "app/tags/r3", "app/trunk", "other/tags/r1"])
@@ -258,14 +258,14 @@ def test_what_does_not_go_back_is_not_refused(site: Site, app: str) -> None:
     for applied in ("app/tags/r1", "app/tags/r2"):
         site.ledger.note(ReleasePath(applied))
     site.write(app)
-    assert site.preparation().prepare(OPTIONS).release.app == app
+    assert site.preparation().prepare(OPTIONS).release.name == app
 
 
 def test_a_rollback_wins_over_the_input_with_the_document_of_that_time(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2", layers=["ams"]))
     for _ in range(2):  # it stays in force
         prepared = site.preparation().prepare(OPTIONS)
-        assert (prepared.release.app, prepared.loaded.input.app) == ("app/tags/r1", "app/tags/r1")
+        assert (prepared.release.name, prepared.loaded.input.app) == ("app/tags/r1", "app/tags/r1")
         assert document_of(prepared.document) == THEN
         assert prepared.options.document == prepared.document, "so that the ledger stays"
         assert prepared.loaded.name == f"rollback to run {RUN}"
@@ -282,7 +282,7 @@ def test_a_changed_input_lets_the_run_end_a_rollback(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
     site.write("app/tags/r3")
     prepared = site.preparation().prepare(OPTIONS)
-    assert (prepared.release.app, prepared.options.document) == ("app/tags/r3", None)
+    assert (prepared.release.name, prepared.options.document) == ("app/tags/r3", None)
     assert (prepared.ends_rollback, site.notes) == (True, [])
     assert site.ledger.rollback() is not None, "until the record of the run is open"
 
@@ -291,20 +291,20 @@ def test_a_noop_run_of_a_changed_input_leaves_the_rollback_in_force(site: Site) 
     site.rolled_back(site.write("app/tags/r2"))
     site.write("app/tags/r3")
     prepared = site.preparation().prepare(NOOP)
-    assert (prepared.release.app, prepared.ends_rollback) == ("app/tags/r3", False)
+    assert (prepared.release.name, prepared.ends_rollback) == ("app/tags/r3", False)
 
 
 def test_a_rollback_is_ended_by_whoever_allows_what_the_input_says(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
     prepared = site.preparation().prepare(OPTIONS, allow_rollback=True)
-    assert (prepared.release.app, prepared.ends_rollback) == ("app/tags/r2", True)
+    assert (prepared.release.name, prepared.ends_rollback) == ("app/tags/r2", True)
 
 
 def test_a_rollback_is_of_the_nodes_own_input_and_not_of_another(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
     other = (site.root / "input.yaml").rename(site.root / "other.yaml")
     prepared = site.preparation().prepare(OPTIONS, source=str(other))
-    assert prepared.release.app == "app/tags/r2"
+    assert prepared.release.name == "app/tags/r2"
     assert site.ledger.rollback() is not None
 
 
@@ -318,7 +318,7 @@ def test_a_release_that_cannot_be_had_is_an_error_of_the_preparation(site: Site)
 def test_a_node_made_anew_is_told_what_it_applied_before(site: Site) -> None:
     """The times of both tags decide, and without them nothing does."""
     tag_time(site, ReleasePath("app/tags/r1"), 100)
-    newer = AppliedElsewhere(app=ReleasePath("app/tags/r4"), tagged_at=400)
+    newer = AppliedElsewhere(release=ReleasePath("app/tags/r4"), tagged_at=400)
     site.elsewhere = [newer]
     with pytest.raises(
         InvalidInputError, match="than app/tags/r4, which this node said on the bus"
@@ -327,17 +327,17 @@ def test_a_node_made_anew_is_told_what_it_applied_before(site: Site) -> None:
     for harmless in (
         replace(newer, tagged_at=100),
         replace(newer, tagged_at=None),
-        replace(newer, app=ReleasePath("other/tags/r4")),
+        replace(newer, release=ReleasePath("other/tags/r4")),
         None,
     ):
         site.elsewhere = [harmless]
-        assert site.preparation().prepare(OPTIONS).release.app == "app/tags/r1"
+        assert site.preparation().prepare(OPTIONS).release.name == "app/tags/r1"
         assert site.elsewhere == [], "it was asked"
 
 
 def test_nobody_is_asked_where_the_node_knows_or_somebody_decided(site: Site) -> None:
     tag_time(site, ReleasePath("app/tags/r1"), 100)
-    newer = AppliedElsewhere(app=ReleasePath("app/tags/r4"), tagged_at=400)
+    newer = AppliedElsewhere(release=ReleasePath("app/tags/r4"), tagged_at=400)
     site.elsewhere = [newer]
     site.preparation().prepare(OPTIONS, allow_rollback=True)
     site.ledger.note(ReleasePath("app/tags/r1"))

@@ -33,7 +33,7 @@ def test_an_assigned_release_is_what_is_run_and_the_record_says_who_gave_it(site
     site.write("app/assigned")
     site.assigned = assigned("app/tags/r2", 7, classes={"app": {"port": 81}}, layers=("ams",))
     prepared = site.preparation().prepare(OPTIONS, named=site.named.append)
-    assert site.named == [prepared.release.app] == ["app/tags/r2"]
+    assert site.named == [prepared.release.name] == ["app/tags/r2"]
     document = document_of(prepared.document)
     assert document["classes"]["app"] == {"port": 81}
     assert document["parameters"] == {"dc": "ams"}
@@ -46,13 +46,13 @@ def test_a_new_assignment_ends_a_rollback_as_a_new_input_does(site: Site) -> Non
     site.assigned = assigned("app/tags/r2", 7)
     site.rolled_back(sha256, serial=7)
     prepared = site.preparation().prepare(OPTIONS)
-    assert (prepared.release.app, prepared.loaded.assignment) == ("app/tags/r1", None)
+    assert (prepared.release.name, prepared.loaded.assignment) == ("app/tags/r1", None)
     in_force = site.ledger.in_force(site.root / "input.yaml", serial=7)
     assert in_force is not None
     assert site.ledger.in_force(site.root / "input.yaml", serial=8) is None
     site.assigned = assigned("app/tags/r2", 8)
     prepared = site.preparation().prepare(OPTIONS)
-    assert (prepared.release.app, prepared.ends_rollback) == ("app/tags/r2", True)
+    assert (prepared.release.name, prepared.ends_rollback) == ("app/tags/r2", True)
 
 
 def test_an_assignment_goes_back_only_where_it_says_so(site: Site) -> None:
@@ -63,4 +63,4 @@ def test_an_assignment_goes_back_only_where_it_says_so(site: Site) -> None:
     with pytest.raises(InvalidInputError, match="older than app/tags/r2"):
         site.preparation().prepare(OPTIONS)
     site.assigned = assigned("app/tags/r1", 8, allow_older=True)
-    assert site.preparation().prepare(OPTIONS).release.app == "app/tags/r1"
+    assert site.preparation().prepare(OPTIONS).release.name == "app/tags/r1"

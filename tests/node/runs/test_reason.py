@@ -15,7 +15,7 @@ def status(outcome: Outcome | None, **more: object) -> Status:
         "id": RunId("20261120T140312.482913Z-7f3a"),
         "state": RunState.FINISHED if outcome else RunState.RUNNING,
         "outcome": outcome,
-        "app": "foo/tags/r1",
+        "release": "foo/tags/r1",
         "started_at": "2026-11-20T14:03:12Z",
         "puppet_started": True,
         "reason": WORDS,

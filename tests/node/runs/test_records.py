@@ -213,7 +213,7 @@ def test_a_damaged_record_reads_interrupted_and_harms_no_other(site: Recorded, n
     else:
         run.status.write_bytes(data)
     found = site.records.status(run)
-    assert (found.outcome, found.app, found.id) == (Outcome.INTERRUPTED, "?", run.id)
+    assert (found.outcome, found.release, found.id) == (Outcome.INTERRUPTED, "?", run.id)
     assert found.reason.startswith("status.json ")
     assert [status.id for status in site.records.history()] == [run.id, good.id]
 
@@ -221,7 +221,7 @@ def test_a_damaged_record_reads_interrupted_and_harms_no_other(site: Recorded, n
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("app", 7),
+        ("release", 7),
         ("noop", "no"),
         ("seconds", "long"),
         ("started_at", "yesterday"),
@@ -238,7 +238,7 @@ def test_a_field_that_is_not_what_it_is_called_damages_the_record(
     run = site.begin()
     run.status.write_text(json.dumps({**json.loads(run.status.read_text()), field: value}))
     found = site.records.status(run)
-    assert (found.outcome, found.app) == (Outcome.INTERRUPTED, "?")
+    assert (found.outcome, found.release) == (Outcome.INTERRUPTED, "?")
 
 
 @pytest.mark.parametrize("supervisor", [None, {}, {"pid": "7"}, {"pid": 7}, {**asdict(PUPPET)}])

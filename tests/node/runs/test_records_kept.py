@@ -131,19 +131,19 @@ def test_a_run_is_found_by_the_beginning_of_its_id_when_only_one_has_it(site: Re
 
 
 def test_releases_are_in_use_while_their_puppet_lives(site: Recorded) -> None:
-    site.finish(site.begin(app="app/tags/over"))
-    site.begin(app="app/tags/going")
-    site.begin(app="app/tags/dead", supervisor=None)
+    site.finish(site.begin(release="app/tags/over"))
+    site.begin(release="app/tags/going")
+    site.begin(release="app/tags/dead", supervisor=None)
     orphan = ProcessId(pid=99, boot_id="b", started=9)
     site.processes.living.append(orphan)
-    site.begin(app="app/tags/orphaned", supervisor=None, puppet=asdict(orphan))
+    site.begin(release="app/tags/orphaned", supervisor=None, puppet=asdict(orphan))
     abandoned = site.begin()
     abandoned.close(
         site.status(
             abandoned,
             state=RunState.FINISHED,
             outcome=Outcome.TIMED_OUT,
-            app="app/tags/undying",
+            release="app/tags/undying",
             puppet=asdict(orphan),
         )
     )
@@ -157,7 +157,7 @@ def test_releases_are_in_use_while_their_puppet_lives(site: Recorded) -> None:
 def test_a_running_run_whose_request_is_damaged_stops_whoever_would_remove_things(
     site: Recorded,
 ) -> None:
-    run = site.begin(app="app/tags/going")
+    run = site.begin(release="app/tags/going")
     ((app, modulepath),) = site.records.in_use()
     assert (app, [str(path) for path in modulepath]) == (
         "app/tags/going",

@@ -144,7 +144,7 @@ def status(**more: object) -> Status:
     fields: dict[str, object] = {
         "id": ID,
         "state": RunState.RUNNING,
-        "app": "foo/trunk",
+        "release": "foo/trunk",
         "started_at": "2026-11-20T14:03:12.482913Z",
         **more,
     }

@@ -113,7 +113,7 @@ def test_puppet_gets_the_lock_its_run_and_its_node_document(site: Site) -> None:
     assert json.loads((site.root / "node.yaml").read_text()) == DOCUMENT.to_dict()
     request = said(run.request)
     assert request["node_document"] == DOCUMENT.to_dict()
-    assert (request["user"], request["cause"], request["app"]) == ("alice", "manual", APP)
+    assert (request["user"], request["cause"], request["release"]) == ("alice", "manual", APP)
     assert (request["timeout"], request["environment"]) == (3600.0, "production")
     assert (site.state / "environments/production").is_dir()
 
@@ -235,7 +235,7 @@ def test_a_rollback_ends_with_a_run_that_begins_and_not_with_one_refused(
     ledger = Ledger(site.state)
     ledger.roll_back(
         Rollback(
-            app=ReleasePath(APP),
+            release=ReleasePath(APP),
             run=RunId("20261120T140312.482913Z-7f3a"),
             node_document={"classes": {"app": {"port": 80}}},
             input_sha256="0" * 64,

@@ -27,7 +27,7 @@ def status(run: RunDirectory, **more: Any) -> Status:
         id=run.id,
         state=RunState.FINISHED,
         outcome=Outcome.FAILED,
-        app="app/tags/r1",
+        release="app/tags/r1",
         started_at="2026-11-20T14:00:00Z",
         **{"reason": "Error: password 'canary' is wrong", **more},
     )
@@ -87,11 +87,11 @@ def test_a_report_is_told_by_what_became_of_resources(run: RunDirectory) -> None
         resource("File[/c]", skipped=True),
         resource("File[/d]"),
     )
-    assert [one["ref"] for one in told["failed"]] == ["Exec[b]"]
+    assert [one["resource"] for one in told["failed"]] == ["Exec[b]"]
     assert told["failed"][0]["events"][0]["message"] == "failed"
-    assert [one["ref"] for one in told["changed"]] == ["File[/a]"]
+    assert [one["resource"] for one in told["changed"]] == ["File[/a]"]
     assert (told["changed"][0]["file"], told["changed"][0]["line"]) == ("/x/init.pp", 3)
-    assert [one["ref"] for one in told["skipped"]] == ["File[/c]"]
+    assert [one["resource"] for one in told["skipped"]] == ["File[/c]"]
     assert (told["report"], told["left_out"]) == (True, 0)
     assert "canary" not in json.dumps(told), "the reason that stays on the node"
 
@@ -99,7 +99,7 @@ def test_a_report_is_told_by_what_became_of_resources(run: RunDirectory) -> None
 def test_of_a_large_report_what_failed_comes_first(run: RunDirectory) -> None:
     many = [resource(f"File[/{n}]", "x" * 500, changed=True) for n in range(2000)]
     told = report(run, *many, resource("Exec[b]", "failed", failed=True))
-    assert [one["ref"] for one in told["failed"]] == ["Exec[b]"]
+    assert [one["resource"] for one in told["failed"]] == ["Exec[b]"]
     assert told["left_out"] == 2000 - len(told["changed"]) > 0
     fits(told)
 

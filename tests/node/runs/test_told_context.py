@@ -74,13 +74,13 @@ def test_where_the_input_is_from_is_told_without_what_may_be_secret(
     run.request.write_text(json.dumps(request))
     assert told_context(run)["origin"] == {
         "input": told,
-        "sha256": "ab" * 32,
+        "input_sha256": "ab" * 32,
         "by": "choria=alice",
     }
 
 
 def test_a_run_that_asked_nothing_tells_nothing(run: RunDirectory) -> None:
-    origin = {"input": "", "sha256": "", "by": ""}
+    origin = {"input": "", "input_sha256": "", "by": ""}
     lists = {"causes": [], "cause_count": 0, "queries": [], "collected": []}
     assert told_context(run) == {"origin": origin, **lists}
 

@@ -115,7 +115,7 @@ def test_a_node_that_never_begins_is_not_waited_for_without_end() -> None:
 
 
 LAST: dict[str, Json] = {"release": "shop/tags/r6", "run": "R3"}
-BACK: dict[str, Json] = {"app": "shop/tags/r6"}
+BACK: dict[str, Json] = {"release": "shop/tags/r6"}
 
 
 @pytest.mark.parametrize(

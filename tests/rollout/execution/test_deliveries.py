@@ -179,21 +179,21 @@ WELL = NodeRunEnded(node_run=BACK, result=NodeResult.SUCCEEDED, outcome="changed
     [
         (
             {
-                "rollback": {"app": "shop/tags/r6"},
+                "rollback": {"release": "shop/tags/r6"},
                 "last_run": {"run": "R1", "release": "shop/tags/r6"},
             },
             True,
         ),
         (
             {
-                "rollback": {"app": "shop/tags/r6"},
+                "rollback": {"release": "shop/tags/r6"},
                 "last_run": {"run": "R2", "release": "shop/tags/r6"},
             },
             False,
         ),
         (
             {
-                "rollback": {"app": "shop/tags/r6"},
+                "rollback": {"release": "shop/tags/r6"},
                 "last_run": {"run": "R1", "release": "shop/tags/r7"},
             },
             False,

@@ -34,7 +34,13 @@ def rows(second: int) -> list[NodeRow]:
 def ends(second: int) -> list[RunResult]:
     at = NOW + second - DAY
     one = RunResult(
-        node="", run=run_id(at), at=at, outcome=Kind.FAILED, app="a", reason="b", failure_cause="f"
+        node="",
+        run=run_id(at),
+        at=at,
+        outcome=Kind.FAILED,
+        release="a",
+        reason="b",
+        failure_cause="f",
     )
     return [replace(one, node=node) for node in NODES]
 

@@ -142,7 +142,7 @@ class PlayedReleases:
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         for app in (before, after):
-            if app not in [one.app for one in self._site.staged]:
+            if app not in [one.release for one in self._site.staged]:
                 raise InvalidInputError("is not staged on this machine", where=str(app))
         return self._site.differences
 
@@ -337,7 +337,7 @@ def staged(app: str, composition: str) -> StagedRelease:
         tree_sha256="c" * 64,
     )
     return StagedRelease(
-        app=ReleasePath.parse(app, where="x"),
+        release=ReleasePath.parse(app, where="x"),
         pin=pin,
         composition=composition,
         modules={},

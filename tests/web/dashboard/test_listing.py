@@ -96,7 +96,7 @@ def test_failures_have_a_row_for_each_cause_with_all_its_nodes_behind_it(
 
 
 def test_releases_say_who_runs_what_and_whose_bytes_differ(site: Site, visitor: TestClient) -> None:
-    rollback = {"wanted": "web/tags/r8", "app": "web/tags/r7"}
+    rollback = {"input_release": "web/tags/r8", "release": "web/tags/r7"}
     site.tell(
         *(status(f"n{number}", site.now(), release_digest="aa" * 32) for number in range(3)),
         status("odd", site.now(), release_digest="bb" * 32),

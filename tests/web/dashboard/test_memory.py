@@ -26,7 +26,9 @@ ROW = NodeRow(
 
 
 def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunResult:
-    return RunResult(node=node, run=run_id(at), at=at, outcome=kind, app="web/tags/r1", reason="")
+    return RunResult(
+        node=node, run=run_id(at), at=at, outcome=kind, release="web/tags/r1", reason=""
+    )
 
 
 class Clock:

@@ -58,7 +58,7 @@ def test_a_run_asks_its_node_only_when_told_to(site: Site, visitor: TestClient) 
     assert site.asked == []
     assert "did not answer in time" in text(visitor, f"{url}?report=1")
     event: Json = {"message": EVIL}
-    resource: Json = {"ref": EVIL, "file": EVIL, "line": 3, "seconds": 1.5, "events": [event]}
+    resource: Json = {"resource": EVIL, "file": EVIL, "line": 3, "seconds": 1.5, "events": [event]}
     site.reports["web01"] = {"report": True, "failed": [resource], "left_out": 7}
     page = text(visitor, f"{url}?report=1")
     assert "1.50 s" in page
@@ -76,11 +76,13 @@ def test_a_run_tells_why_it_ran_what_it_asked_and_what_was_slow(
 ) -> None:
     site.reports["web01"] = {
         "report": True,
-        "origin": {"input": "/etc/puppet/input.yaml", "sha256": "ab" * 32, "by": EVIL},
+        "origin": {"input": "/etc/puppet/input.yaml", "input_sha256": "ab" * 32, "by": EVIL},
         "causes": [{"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": [EVIL]}],
         "queries": [{"text": 'servers_with_role("db")', "count": 2, "names": ["db01", EVIL]}],
         "collected": [{"text": "Host <<| |>>", "count": 0, "names": [], "reason": EVIL}],
-        "slowest": [{"ref": "Package[nginx]", "file": "/x/init.pp", "line": 3, "seconds": 12.34}],
+        "slowest": [
+            {"resource": "Package[nginx]", "file": "/x/init.pp", "line": 3, "seconds": 12.34}
+        ],
     }
     url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
     page = text(visitor, f"{url}?report=1")

@@ -9,7 +9,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.web.dashboard.report import MOST, RunReport
 
 ONE: dict[str, Json] = {
-    "ref": "File[a]",
+    "resource": "File[a]",
     "file": "a.pp",
     "line": 3,
     "seconds": 1,
@@ -33,7 +33,7 @@ def test_no_report_is_one_without_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [{"failed": 1}, {"failed": [1]}, {"failed": [{}]}, {"failed": [{"ref": None}]}]
+    "told", [{"failed": 1}, {"failed": [1]}, {"failed": [{}]}, {"failed": [{"resource": None}]}]
 )
 def test_what_is_not_a_report_is_refused(told: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="the node's answer"):

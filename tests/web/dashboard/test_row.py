@@ -20,7 +20,11 @@ def row(**more: Any) -> NodeRow:
 def test_a_row_is_what_the_node_says() -> None:
     found = row(state="applying", cause="timer")
     assert (found.state, found.cause, found.outcome) == ("applying", "timer", Kind.UNCHANGED)
-    assert (found.app, found.run, found.finished_at) == ("web/tags/r7", run_id(NOW - 60), NOW - 60)
+    assert (found.release, found.run, found.finished_at) == (
+        "web/tags/r7",
+        run_id(NOW - 60),
+        NOW - 60,
+    )
     assert NodeRow.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
@@ -35,7 +39,7 @@ def test_who_gave_the_release_is_known_where_somebody_did(assignment: Json, by: 
 def test_no_text_is_long_or_moves_others() -> None:
     evil = "\u202e<script>" + "x" * 10_000_000
     found = row(cause=evil, last_run={"reason": evil, "release": evil, "run": evil})
-    for text in (found.cause, found.reason, found.app):
+    for text in (found.cause, found.reason, found.release):
         assert len(text) == MAX_TEXT
         assert "\u202e" not in text
     assert found.run == ""

@@ -18,7 +18,7 @@ NOW = 1_795_000_000.0
 
 def ended(at: float, node: str = "a", why: str = "") -> RunResult:
     return RunResult(
-        node=node, run=run_id(at), at=at, outcome=Kind.CHANGED, app="web/tags/r1", reason=why
+        node=node, run=run_id(at), at=at, outcome=Kind.CHANGED, release="web/tags/r1", reason=why
     )
 
 

@@ -85,7 +85,9 @@ class RetreatService:
         return [
             status
             for status in takewhile(lambda one: one.id > found.newest, self.records.history())
-            if status.state is RunState.FINISHED and not status.noop and status.app == rollback.app
+            if status.state is RunState.FINISHED
+            and not status.noop
+            and status.release == rollback.release
         ]
 
     def ask_for_run(self, found: Confirmation) -> None:
@@ -154,7 +156,11 @@ def first_run(records: Records, assignment: Assignment) -> Status | None:
     for status in records.history():
         if status.id <= assignment.after:
             break
-        if status.state is not RunState.FINISHED or status.noop or status.app != assignment.release:
+        if (
+            status.state is not RunState.FINISHED
+            or status.noop
+            or status.release != assignment.release
+        ):
             continue
         try:
             request = read_json(RunDirectory(records.directory / status.id).request)

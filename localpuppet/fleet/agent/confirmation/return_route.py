@@ -77,7 +77,7 @@ class ReturnRoute:
             return replace(found, stage=Stage.ROLLED_BACK, reason=found.silence), 0.0
         if runs:
             found = replace(found, newest=runs[0].id, tries=found.tries + len(runs))
-            found = self._after(found, f"its run of {rollback.app} {runs[0].outcome}")
+            found = self._after(found, f"its run of {rollback.release} {runs[0].outcome}")
             if found.stage is not Stage.ROLLING_BACK:
                 return found, 0.0
         now = self._clock.monotonic()
@@ -85,7 +85,7 @@ class ReturnRoute:
             return found, LOOK
         if self._asked == found.tries and not self._retreating.waits(found):
             found = replace(found, tries=found.tries + 1)
-            return self._after(found, f"its run of {rollback.app} did not begin"), 0.0
+            return self._after(found, f"its run of {rollback.release} did not begin"), 0.0
         self._retreating.ask_for_run(found)
         self._asked, self._due = found.tries, now + AGAIN
         return found, LOOK

@@ -101,7 +101,7 @@ def lookup_command(
             {
                 "schema": 1,
                 "key": key,
-                "release": release.app,
+                "release": release.name,
                 "found": found.found,
                 "value": found.value,
                 "explanation": found.explanation,

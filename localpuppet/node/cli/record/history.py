@@ -81,7 +81,7 @@ def _row(status: Status) -> tuple[str, ...]:
         render_run.moment(status.started_at).removesuffix(" UTC"),
         render_run.took(status),
         render.word(render_run.state_word(status), noop=status.noop),
-        render.user_text(status.app),
+        render.user_text(status.release),
         "; ".join(
             filter(
                 None, ["repaired" * bool(status.repaired), render_run.show_part(status), details]
@@ -97,7 +97,7 @@ def _attempt_row(attempt: "Attempt") -> tuple[str, ...]:
         render_run.moment(attempt.at).removesuffix(" UTC"),
         "",
         render.word("refused", noop=attempt.noop),
-        render.user_text(attempt.app),
+        render.user_text(attempt.release),
         times + render.user_text(attempt.reason),
     )
 

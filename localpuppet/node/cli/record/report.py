@@ -63,8 +63,8 @@ def report_command(
     addition = node.additions.report(directory)
     if as_json:
         kinds = {
-            fate.value: [found.to_dict() for found in resources or () if found.fate is fate]
-            for fate, _, _ in SECTIONS
+            result.value: [found.to_dict() for found in resources or () if found.result is result]
+            for result, _, _ in SECTIONS
         }
         longest = [found.to_dict() for found in slowest(resources or [], SLOWEST)]
         render.emit_json(

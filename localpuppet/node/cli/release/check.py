@@ -99,7 +99,7 @@ def as_dict(checked: "ReleaseCheck") -> dict[str, object]:
         "puppet": checked.interface.puppet,
         "classes": sorted(checked.interface.classes),
         "layers": list(checked.layers),
-        "files_of_data": checked.files_of_data,
+        "data_files": checked.data_files,
         "warnings": list(checked.warnings),
     }
 
@@ -112,7 +112,7 @@ def show(checked: "ReleaseCheck") -> None:
     pinned = len(checked.lock.modules) + len(checked.lock.sources)
     tags = sum(isinstance(pin, Pin) for pin in checked.lock.pins.values())
     reached = len(checked.chains) - tags
-    files = render.counted(checked.files_of_data, "file")
+    files = render.counted(checked.data_files, "file")
     rows = [
         ("Lock", f"agrees with the manifest: {pinned} pinned"),
         ("Dependencies", f"unmoved; {reached} more below them" if pinned else "none"),
@@ -121,7 +121,7 @@ def show(checked: "ReleaseCheck") -> None:
             f"Puppet {interface.puppet} reads {render.counted(len(interface.modules), 'module')},"
             f" {render.counted(len(interface.classes), 'class')}",
         ),
-        ("Data", f"{files} parsed" if checked.files_of_data else ""),
+        ("Data", f"{files} parsed" if checked.data_files else ""),
         ("enc.yaml", f"fits, with {render.counted(len(checked.layers), 'layer')}"),
     ]
     render.emit(render.pairs(rows))

@@ -89,7 +89,9 @@ def _catalogs(
         document = node_document(read, release.enc, answer=None)
         document, left = only_in_other(document, own, other)
         if left:
-            render.QuietObserver().note(f"{release.app} has no {', '.join(left)}: compiled without")
+            render.QuietObserver().note(
+                f"{release.name} has no {', '.join(left)}: compiled without"
+            )
         catalogs.append(compiler.compile(release, document))
     return catalogs
 

@@ -38,7 +38,7 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
                 "trees": list(removal.trees),
                 "archives": [path.name for path in removal.archives],
                 "mirrors": [path.name for path in removal.mirrors],
-                "kept": list(removal.kept),
+                "remaining": list(removal.remaining),
             }
         )
         return
@@ -48,6 +48,6 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
     trees = render.counted(len(removal.trees), "tree")
     fetched = (("archive", removal.archives), ("mirror", removal.mirrors))
     trees += "".join(f", {render.counted(len(gone), what)}" for what, gone in fetched if gone)
-    kept = len(removal.kept)
-    stay = "stays" if kept == 1 else "stay"
-    render.emit(f"{verb} {trees}; {render.counted(kept, 'release')} {stay}")
+    remaining = len(removal.remaining)
+    stay = "stays" if remaining == 1 else "stay"
+    render.emit(f"{verb} {trees}; {render.counted(remaining, 'release')} {stay}")

@@ -209,9 +209,9 @@ def _to_dict(said: "Puppetfile", found: "ImportResult") -> dict[str, Any]:
             {
                 "line": choice.entry.line,
                 "module": choice.name,
-                "taken": choice.module.fields if choice.module else None,
-                "pinned": choice.said or None,
-                "left": choice.left or None,
+                "manifest_entry": choice.module.fields if choice.module else None,
+                "pinned_by": choice.said or None,
+                "reason": choice.left or None,
                 "notes": list(choice.notes),
             }
             for choice in found.choices

@@ -19,7 +19,7 @@ from localpuppet.node.wiring.state import open_good_runs, rollback_in_force
     epilog="""\b
 Examples:
   localpuppet release list
-  localpuppet release list --json | jq -r '.releases[].app'
+  localpuppet release list --json | jq -r '.releases[].release'
 """,
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -29,25 +29,27 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
-    staged = releases.staging(releases.sources.git()).all()
+    all_staged = releases.staging(releases.sources.git()).all()
     applied = _applied(node)
     if as_json:
-        rows_of = [{**release.to_dict(), "applied": applied.get(release.app)} for release in staged]
+        rows_of = [
+            {**staged.to_dict(), "applied": applied.get(staged.release)} for staged in all_staged
+        ]
         render.emit_json({"schema": 1, "releases": rows_of})
         return
-    if not staged:
+    if not all_staged:
         render.emit("nothing is staged; 'localpuppet stage' fetches what the input names")
         return
     rows = [
         (
-            release.app,
-            release.pin.commit[:12],
-            release.pin.tree_sha256[:16],
-            str(len(release.modules)),
-            str(len(release.sources)),
-            applied.get(release.app) or "",
+            staged.release,
+            staged.pin.commit[:12],
+            staged.pin.tree_sha256[:16],
+            str(len(staged.modules)),
+            str(len(staged.sources)),
+            applied.get(staged.release) or "",
         )
-        for release in staged
+        for staged in all_staged
     ]
     render.emit(
         render.table(
@@ -67,8 +69,8 @@ def _applied(node: NodeWiring) -> dict[str, str]:
     marks: dict[str, str] = {}
     rollback = rollback_in_force(node)
     for source in ledger.sources():
-        rolled_back = rollback is not None and rollback.app.source == source
-        current = rollback.app if rollback and rolled_back else ledger.current(source)
+        rolled_back = rollback is not None and rollback.release.source == source
+        current = rollback.release if rollback and rolled_back else ledger.current(source)
         before = going_back.previous(current) if current else None
         marks.update({before: "previous"} if before else {})
         marks.update({current: "current"} if current else {})
@@ -108,16 +110,16 @@ def verify_command(
         path = ReleasePath.parse(app, where="APP") if app else NodeInputs(node).reader.app(own)
         releases_to_verify = [_one(staging, path)]
     problems = {
-        release.app: staging.problems(release, full=not quick) for release in releases_to_verify
+        staged.release: staging.problems(staged, full=not quick) for staged in releases_to_verify
     }
     broken = {name: list(texts) for name, texts in problems.items() if texts}
     if as_json:
         render.emit_json({"schema": 1, "verified": sorted(problems), "problems": broken})
     else:
-        for release in releases_to_verify:
-            word = "broken" if release.app in broken else "sound"
-            color = "red" if release.app in broken else "green"
-            render.emit(f"{click.style(word, fg=color)}  {release.app}")
+        for staged in releases_to_verify:
+            word = "broken" if staged.release in broken else "sound"
+            color = "red" if staged.release in broken else "green"
+            render.emit(f"{click.style(word, fg=color)}  {staged.release}")
     if broken:
         first = next(iter(broken.values()))[0]
         count = sum(map(len, broken.values()))

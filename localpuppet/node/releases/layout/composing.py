@@ -150,7 +150,7 @@ class Compositions:
                 raise InvalidInputError(
                     f"the release has a directory {inner + name!r}, and its manifest a module of"
                     " that name",
-                    where=str(staged.app),
+                    where=str(staged.release),
                     hint="keep one of them",
                 )
             links[f"{inner}{name}"] = f"{up}objects/{sha256}"

@@ -45,7 +45,7 @@ class ReleaseCheck:
         warnings: What Puppet or r10k would use in a control repository, modules that git ignores,
             unused data, dependencies that are missing or out of range.
         unseen: Files that Puppet reads but git ignores, so that the tag would lack them.
-        files_of_data: How many Hiera data files were parsed.
+        data_files: How many Hiera data files were parsed.
     """
 
     manifest: Manifest
@@ -55,7 +55,7 @@ class ReleaseCheck:
     layers: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
-    files_of_data: int = 0
+    data_files: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class ReleaseChecker:
             chains=chains,
             interface=interface,
             layers=self._check_enc(directory / ENC, interface),
-            files_of_data=data.files,
+            data_files=data.files,
             unseen=own.unseen,
             warnings=(
                 *inner.notes,

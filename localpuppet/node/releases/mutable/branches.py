@@ -43,12 +43,12 @@ class StagedBranch:
     """A branch at its last fetch.
 
     Attributes:
-        app: Its name.
+        release: Its name.
         commit: The commit.
         tree_sha256: Digest of its tree.
     """
 
-    app: ReleasePath
+    release: ReleasePath
     commit: str
     tree_sha256: str
 
@@ -59,7 +59,7 @@ class StagedBranch:
             if raw["schema"] != SCHEMA:
                 raise ValueError(f"schema {raw['schema']!r}")
             return cls(
-                app=ReleasePath.parse(raw["app"], where="app"),
+                release=ReleasePath.parse(raw["release"], where="release"),
                 commit=parse_object_id(raw["commit"], where="commit"),
                 tree_sha256=parse_digest(raw["tree_sha256"], where="tree_sha256"),
             )
@@ -70,7 +70,7 @@ class StagedBranch:
         """Return the JSON form."""
         return {
             "schema": SCHEMA,
-            "app": str(self.app),
+            "release": str(self.release),
             "commit": self.commit,
             "tree_sha256": self.tree_sha256,
         }
@@ -96,7 +96,7 @@ class BranchRecords:
     def write(self, staged: StagedBranch) -> None:
         """Write a record durably."""
         make_private(self._directory)
-        write_json(self._file(staged.app), staged.to_dict())
+        write_json(self._file(staged.release), staged.to_dict())
 
     def fetched(self) -> dict[StagedBranch, float]:
         """Return every record, and when it was written, in seconds since 1970.
@@ -165,7 +165,7 @@ class BranchStaging:
                 whole = fetcher.bring({str(app): pin}, file=str(app))[str(app)]
         finally:
             held.release()
-        staged = StagedBranch(app=app, commit=commit, tree_sha256=whole.tree_sha256)
+        staged = StagedBranch(release=app, commit=commit, tree_sha256=whole.tree_sha256)
         directory = self._store.path(staged.tree_sha256)
         _, lock = self._read(app, directory)
         title = f"staging modules of {app}"

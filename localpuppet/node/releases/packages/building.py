@@ -50,7 +50,7 @@ class BuiltPackage:
         """Return the JSON form."""
         return {
             "schema": 1,
-            "app": self.about.app,
+            "release": self.about.release,
             "package": str(self.file),
             "sha256": self.sha256,
             "name": self.about.name,
@@ -115,7 +115,7 @@ class Packager:
     def _time(self, staged: StagedRelease) -> int:
         """Return the time of the release's commit, from git or from its package."""
         try:
-            package = packages.find(self.directories, staged.app)
+            package = packages.find(self.directories, staged.release)
         except LocalpuppetError:
             package = None  # a broken package of anything must not stop who has git
         if package is not None:
@@ -130,7 +130,7 @@ class Packager:
         self, staged: StagedRelease, record: bytes, root: Path, version: str | None
     ) -> PackageDescription:
         """Create the tree that a package installs; return its description."""
-        name = naming.package_name(staged.app)
+        name = naming.package_name(staged.release)
         identity = hashlib.sha256(record).hexdigest()
         top = root / naming.PACKAGES / identity
         (top / "objects").mkdir(parents=True)
@@ -145,7 +145,7 @@ class Packager:
         _copy_licences(staged, top / "objects", root / naming.DOCUMENTATION / name)
         (top / packages.SUMS).write_bytes(_sums(top))
         return PackageDescription(
-            app=staged.app,
+            release=staged.release,
             name=name,
             version=version or naming.package_version(staged.pin.tag),
             id=identity,
@@ -192,11 +192,11 @@ def _files(root: Path) -> Iterator[Path]:
 
 def _copy_licences(staged: StagedRelease, objects: Path, target: Path) -> None:
     """Copy licences to the documentation directory; they stay in their trees as well."""
-    trees = {str(staged.app): staged.pin.tree_sha256, **staged.sources}
-    trees |= {f"{staged.app}/{name}": sha256 for name, sha256 in staged.modules.items()}
+    trees = {str(staged.release): staged.pin.tree_sha256, **staged.sources}
+    trees |= {f"{staged.release}/{name}": sha256 for name, sha256 in staged.modules.items()}
     target.mkdir(parents=True)
     lines = [
-        f"{staged.app} is commit {staged.pin.commit}",
+        f"{staged.release} is commit {staged.pin.commit}",
         f"of {staged.pin.url} (tag {staged.pin.tag}).",
         "",
     ]

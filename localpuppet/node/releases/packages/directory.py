@@ -40,14 +40,14 @@ class Package:
     Attributes:
         directory: Its path.
         data: The bytes of its `release.json`.
-        app: The release that it names, unchecked.
+        release: The release that it names, unchecked.
         temporary: Whether it is a copy whose trees can be moved.
         where: Its name in messages: its directory, or its pack.
     """
 
     directory: Path
     data: bytes
-    app: object
+    release: object
     temporary: bool
     where: str
 
@@ -110,7 +110,7 @@ def load(directory: Path, *, pack: Path | None = None) -> Package:
     return Package(
         directory=directory,
         data=data,
-        app=record.get("app"),
+        release=record.get("release"),
         temporary=pack is not None,
         where=where,
     )
@@ -138,7 +138,7 @@ def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
             except LocalpuppetError as error:
                 problem = problem or error
                 continue
-            if package.app == app:
+            if package.release == app:
                 found.append(package)
         if len(found) > 1:
             raise IntegrityError(

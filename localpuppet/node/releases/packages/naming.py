@@ -29,7 +29,7 @@ class PackageDescription:
     """The description of a package.
 
     Attributes:
-        app: The release.
+        release: The release.
         name: The package's name.
         version: Its version.
         id: The name of its directory: the SHA-256 of its `release.json`.
@@ -39,7 +39,7 @@ class PackageDescription:
         size: Installed size in bytes.
     """
 
-    app: ReleasePath
+    release: ReleasePath
     name: str
     version: str
     id: str
@@ -61,7 +61,7 @@ class PackageDescription:
     @property
     def summary(self) -> str:
         """A description in one line."""
-        return f"Puppet release {self.app}"
+        return f"Puppet release {self.release}"
 
     @property
     def text(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class PackageDescription:
             f"of {self.url},",
             f"with {self.trees} locked modules and collections.",
             "Installing it switches nothing on:",
-            f"'localpuppet stage {self.app}' does, and verifies it first.",
+            f"'localpuppet stage {self.release}' does, and verifies it first.",
         )
 
 

@@ -130,9 +130,9 @@ class PackageStaging:
         scratch = self._store.staging()
         try:
             package = directory.load(packs.unpack(pack, scratch), pack=pack)
-            if package.app != app:
+            if package.release != app:
                 raise InvalidInputError(
-                    f"is a pack of {str(package.app)[:80]!r}, not of {app}", where=str(pack)
+                    f"is a pack of {str(package.release)[:80]!r}, not of {app}", where=str(pack)
                 )
             return self._take(app, known, package, scratch, accept_moved=accept_moved)
         finally:
@@ -234,11 +234,11 @@ class PackageStaging:
         A tree in the store proves nothing, because any release may have brought it. Only git knows
         the age of a tag that `gc` removed.
         """
-        source = self._sources.get(said.app.source)
+        source = self._sources.get(said.release.source)
         if known is None and source is not None and source.fresh is not None:
             raise IntegrityError(
                 f"{source.name} says how old a tag may be, and a package does not tell",
-                where=str(said.app),
+                where=str(said.release),
                 hint="stage it from git",
             )
         path = self._verified.noted().unverified(said, self._sources)

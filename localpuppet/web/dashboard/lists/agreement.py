@@ -21,21 +21,23 @@ class Agreement:
 
     def add(self, row: NodeRow) -> None:
         """Add a node."""
-        if row.input_release and row.input_release != row.app:
+        if row.input_release and row.input_release != row.release:
             self._back[row.node] = row.input_release
-        elif _IMMUTABLE in row.app and row.release_digest:
-            self._bytes.setdefault(row.app, {}).setdefault(row.release_digest, set()).add(row.node)
+        elif _IMMUTABLE in row.release and row.release_digest:
+            self._bytes.setdefault(row.release, {}).setdefault(row.release_digest, set()).add(
+                row.node
+            )
 
     def remove(self, row: NodeRow) -> None:
         """Remove a node, with the row with which it was added."""
         self._back.pop(row.node, None)
-        digests = self._bytes.get(row.app, {})
+        digests = self._bytes.get(row.release, {})
         nodes = digests.get(row.release_digest, set())
         nodes.discard(row.node)
         if not nodes:
             digests.pop(row.release_digest, None)
         if not digests:
-            self._bytes.pop(row.app, None)
+            self._bytes.pop(row.release, None)
 
     def wrong_releases(self) -> Mapping[str, str]:
         """Return the nodes with a wrong release, each with the reason."""

@@ -57,7 +57,7 @@ def nodes_table(rows: Sequence[NodeRow]) -> Table:
                 "state": row.state,
                 "outcome": str(row.outcome),
                 "finished_at": shown(row.finished_at),
-                "release": row.app,
+                "release": row.release,
                 "roles": [*row.roles],
                 "reason": row.reason,
                 "run": row.run,
@@ -111,7 +111,7 @@ def releases_table(releases: Sequence[ReleaseRow]) -> Table:
         ),
         records=[
             {
-                "release": one.app,
+                "release": one.release,
                 "count": len(one.nodes),
                 "bad": one.bad,
                 "wrong_release": one.wrong_release,

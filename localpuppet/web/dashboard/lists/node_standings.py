@@ -21,7 +21,7 @@ KEYS: Mapping[str, Callable[[NodeRow], Any]] = {
     "state": lambda row: row.state,
     "outcome": lambda row: _KINDS[row.outcome],
     "finished_at": lambda row: row.finished_at or 0.0,
-    "release": lambda row: row.app,
+    "release": lambda row: row.release,
 }
 
 
@@ -114,7 +114,7 @@ class NodeStandings:
         for order, key in KEYS.items():
             self._orders[order].add(key(row), row.node)
         if has_run(row):
-            self.tallies.setdefault(row.app, Tally()).add(row)
+            self.tallies.setdefault(row.release, Tally()).add(row)
         if cause := row.failure_cause:
             self.failure_causes.setdefault(cause, set()).add(row.node)
         if row.holds:
@@ -129,10 +129,10 @@ class NodeStandings:
         for order, key in KEYS.items():
             self._orders[order].remove(key(row), row.node)
         if has_run(row):
-            tally = self.tallies[row.app]
+            tally = self.tallies[row.release]
             tally.remove(row)
             if not tally.nodes:
-                del self.tallies[row.app]
+                del self.tallies[row.release]
         if cause := row.failure_cause:
             self.failure_causes[cause].remove(row.node)
             if not self.failure_causes[cause]:
@@ -145,4 +145,4 @@ class NodeStandings:
 
 def has_run(row: NodeRow) -> bool:
     """Return whether a node has a known last run."""
-    return bool(row.app) or row.outcome is not Kind.NONE
+    return bool(row.release) or row.outcome is not Kind.NONE

@@ -18,7 +18,7 @@ class ReleaseRow:
     """A release.
 
     Attributes:
-        app: Its name; empty for nodes whose last run had none.
+        release: Its name; empty for nodes whose last run had none.
         nodes: The nodes whose last run applied it, sorted.
         kinds: Counts of these runs by result.
         digests: Counts of nodes by digest, the most common first.
@@ -31,7 +31,7 @@ class ReleaseRow:
         subject: The first line of its tag message; empty if not requested.
     """
 
-    app: str
+    release: str
     nodes: tuple[str, ...]
     kinds: tuple[tuple[Kind, int], ...]
     digests: tuple[tuple[str, int], ...]
@@ -75,16 +75,16 @@ def releases(
         ground: The other sources.
     """
     tallies = standing.tallies if ground.names is None else _tallies(standing.some(ground.names))
-    odd = Counter(standing.rows[name].app for name in _odd(standing, ground.names))
-    here = {str(staged.app): staged for staged in ground.staged}
+    odd = Counter(standing.rows[name].release for name in _odd(standing, ground.names))
+    here = {str(staged.release): staged for staged in ground.staged}
     apps = tallies.keys() | (here.keys() if ground.names is None else set())
     found = [
         _release(app, tallies.get(app, Tally()), here.get(app), odd[app])
         for app in apps
         if asked.name in app.lower()
     ]
-    found = [replace(one, signed=ground.signed.get(one.app, "")) for one in found]
-    found.sort(key=lambda one: one.app)
+    found = [replace(one, signed=ground.signed.get(one.release, "")) for one in found]
+    found.sort(key=lambda one: one.release)
     found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
     return found
 
@@ -97,7 +97,7 @@ def staged_row(staged: StagedRelease, signed: str, subject: str) -> ReleaseRow:
         signed: Its signers.
         subject: The first line of its tag message.
     """
-    row = _release(str(staged.app), Tally(), staged, 0)
+    row = _release(str(staged.release), Tally(), staged, 0)
     return replace(row, signed=signed, subject=subject)
 
 
@@ -105,7 +105,7 @@ def _tallies(rows: Iterable[NodeRow]) -> Mapping[str, Tally]:
     found: dict[str, Tally] = {}
     for row in rows:
         if has_run(row):
-            found.setdefault(row.app, Tally()).add(row)
+            found.setdefault(row.release, Tally()).add(row)
     return found
 
 
@@ -117,7 +117,7 @@ def _odd(standing: NodeStandings, names: Collection[str] | None) -> Iterable[str
 def _release(app: str, tally: Tally, staged: StagedRelease | None, odd: int) -> ReleaseRow:
     kinds = tally.kinds
     return ReleaseRow(
-        app=app,
+        release=app,
         nodes=tuple(tally.nodes),
         kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
         digests=tuple(sorted(tally.digests.items(), key=lambda one: (-one[1], one[0]))),
@@ -131,7 +131,7 @@ def _release(app: str, tally: Tally, staged: StagedRelease | None, odd: int) -> 
 
 def _key(one: ReleaseRow, order: str) -> float | str:
     keys: Mapping[str, float | str] = {
-        "release": one.app,
+        "release": one.release,
         "nodes": len(one.nodes),
         "bad": one.bad,
         "last": one.last or 0.0,

@@ -132,13 +132,13 @@ class Node:
         self.retreats.append(order)
         if self.end.result is RequestedRunResult.OVER:
             self.rollback = Rollback(
-                app=R1,
+                release=R1,
                 run=RunId("20261120T140000Z-0000"),
                 node_document={},
                 input_sha256="",
                 user=order.because,
                 since=show_time(self.clock.now()),
-                wanted=R2,
+                input_release=R2,
                 serial=3,
             )
         return self.end
@@ -149,11 +149,11 @@ class Node:
         run = self.recorded.records.create(self.clock)
         assigned = {"serial": serial} if serial else {}
         run.open(
-            self.recorded.request(run, app=app, assignment=assigned),
-            self.recorded.status(run, app=app),
+            self.recorded.request(run, release=app, assignment=assigned),
+            self.recorded.status(run, release=app),
         )
         fields = {"state": RunState.FINISHED, "outcome": Outcome.CHANGED, **more}
-        run.close(self.recorded.status(run, app=app, **fields))
+        run.close(self.recorded.status(run, release=app, **fields))
         return run.id
 
     async def tell(self) -> None:

@@ -124,7 +124,7 @@ class Rig:
             state=state,
             outcome=outcome,
             reason="",
-            app="app/trunk",
+            release="app/trunk",
             started_at="2026-11-20T14:00:00Z",
             **more,
         )

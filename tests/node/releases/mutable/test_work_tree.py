@@ -44,7 +44,7 @@ def test_what_is_not_committed_runs_and_is_not_a_release(node: Node, tree: Path)
     assert sorted(path for path in tree.rglob("*") if ".git" not in path.parts) == before
     status = node.status()
     assert status["work_tree"] == str(tree)
-    assert status["app"] == "control (work tree)"
+    assert status["release"] == "control (work tree)"
     assert f"{tree}, not a release" in node.run("status").out
     assert "control (work tree)" in node.run("history").out
     assert f"{tree}, not a release" in node.run("why").out

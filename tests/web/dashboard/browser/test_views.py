@@ -116,7 +116,7 @@ def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
         site.list_(listed)
 
     resource: Json = {
-        "ref": long,
+        "resource": long,
         "file": EVIL,
         "line": 1,
         "seconds": 1,

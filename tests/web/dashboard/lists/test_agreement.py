@@ -15,9 +15,9 @@ def wrong_releases(rows: Sequence[NodeRow]) -> Mapping[str, str]:
     return agreement.wrong_releases()
 
 
-def rows(*digests: str, app: str = APP) -> list[NodeRow]:
+def rows(*digests: str, release: str = APP) -> list[NodeRow]:
     return [
-        NodeRow(node=f"n{number}", app=app, release_digest=one)
+        NodeRow(node=f"n{number}", release=release, release_digest=one)
         for number, one in enumerate(digests)
     ]
 
@@ -33,15 +33,16 @@ def test_without_most_common_bytes_all_nodes_have_a_wrong_release() -> None:
 
 
 def test_what_may_change_is_no_reason() -> None:
-    assert wrong_releases(rows("a", "b", "a", app="web/trunk")) == {}
+    assert wrong_releases(rows("a", "b", "a", release="web/trunk")) == {}
     assert (
-        wrong_releases([*rows("a"), NodeRow(node="x", app="web/tags/r8", release_digest="b")]) == {}
+        wrong_releases([*rows("a"), NodeRow(node="x", release="web/tags/r8", release_digest="b")])
+        == {}
     )
 
 
 def test_a_rollback_is_not_what_the_input_says() -> None:
-    back = NodeRow(node="n", app=APP, input_release="web/tags/r8", release_digest="a")
+    back = NodeRow(node="n", release=APP, input_release="web/tags/r8", release_digest="a")
     assert wrong_releases([back, *rows("b")]) == {
         "n": "a rollback is in force; its input names web/tags/r8"
     }
-    assert wrong_releases([NodeRow(node="n", app=APP, input_release=APP)]) == {}
+    assert wrong_releases([NodeRow(node="n", release=APP, input_release=APP)]) == {}

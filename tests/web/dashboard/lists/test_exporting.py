@@ -44,7 +44,7 @@ ROW = NodeRow(
     ],
 )
 def test_no_part_of_a_cell_is_a_formula(cell: str, neutral: str) -> None:
-    row = NodeRow(node="a", app=cell, roles=(cell,), reason=cell)
+    row = NodeRow(node="a", release=cell, roles=(cell,), reason=cell)
     (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([row])), newline=""))
     assert cells.count(neutral) == 3
 

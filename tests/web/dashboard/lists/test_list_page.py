@@ -10,7 +10,9 @@ NOW = 1_795_000_000.0
 FREE = HoldView(owner="alice", reason="x", until=NOW + 60)
 FOREVER = HoldView(owner="bob", reason="x", until=None)
 ROWS = [
-    NodeRow(node="c", state="idle", outcome=Kind.FAILED, finished_at=NOW - 10, app="web/tags/r2"),
+    NodeRow(
+        node="c", state="idle", outcome=Kind.FAILED, finished_at=NOW - 10, release="web/tags/r2"
+    ),
     NodeRow(
         node="a", state="idle", outcome=Kind.CHANGED, finished_at=NOW - 9000, run_interval=60.0
     ),

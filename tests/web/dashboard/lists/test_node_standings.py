@@ -30,7 +30,7 @@ ROWS = st.builds(
     state=st.sampled_from(STATES),
     outcome=st.sampled_from(Kind),
     error=st.sampled_from(["", "A", "B"]),
-    app=st.sampled_from(["", "web/tags/r7", "db/tags/r1", "web/trunk"]),
+    release=st.sampled_from(["", "web/tags/r7", "db/tags/r1", "web/trunk"]),
     release_digest=st.sampled_from(["", "a" * 64, "b" * 64]),
     input_release=st.sampled_from(["", "web/tags/r7"]),
     finished_at=st.sampled_from([None, NOW - 90_000, NOW - 60, NOW]),
@@ -116,7 +116,7 @@ def test_lists_are_those_that_one_gets_by_looking_at_every_node(
         if (names is None or row.node in names)
         and asked.name in row.node
         and asked.outcome in (None, row.outcome)
-        and asked.release in ("", row.app)
+        and asked.release in ("", row.release)
         and (not asked.is_ or is_(asked.is_, row, odd))
     ]
     assert chosen(found, asked, names=names, now=NOW) == expected
@@ -138,7 +138,7 @@ class Counted(dict[str, NodeRow]):
 
 def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> None:
     rows = [
-        NodeRow(node=f"n{n}", outcome=Kind.CHANGED, finished_at=NOW, app="a/tags/r1")
+        NodeRow(node=f"n{n}", outcome=Kind.CHANGED, finished_at=NOW, release="a/tags/r1")
         for n in range(2000)
     ]
     bad = NodeRow(node="bad", outcome=Kind.FAILED, error="A", finished_at=NOW)
@@ -157,7 +157,7 @@ def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> No
 
 
 def test_who_tells_of_ever_new_bytes_does_not_fill_the_memory() -> None:
-    first = NodeRow(node="a", app="web/tags/r7", release_digest="0")
+    first = NodeRow(node="a", release="web/tags/r7", release_digest="0")
     found = NodeStandings([first, replace(first, node="b")])
     for number in range(1, 100):
         found.put(replace(first, release_digest=str(number)))
