@@ -19,7 +19,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.events import RolloutEnded
-from localpuppet.rollout.execution.journal import RolloutJournal
+from localpuppet.rollout.execution.journal import JournalReader
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.lists.rollouts import DAMAGED, RolloutRow
@@ -207,13 +207,13 @@ def _told(head: RolloutCheckpoint) -> str:
     return f"it is running on another machine, if a process exists{at}"
 
 
-def _stamp(journal: RolloutJournal) -> _Stamp:
+def _stamp(journal: JournalReader) -> _Stamp:
     return tuple(_written(path) for path in (journal.path, Path(f"{journal.path}-wal")))
 
 
-def _report(journal: RolloutJournal) -> RolloutReport:
+def _report(journal: JournalReader) -> RolloutReport:
     try:
-        return RolloutReport.of(journal.events(), taken=journal.taken)
+        return journal.report()
     finally:
         journal.close()
 

@@ -6,17 +6,10 @@ Write access to the journal is the only permission that this needs.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.rollout.execution.commands.command import (
-    RolloutCommand,
-    SentCommand,
-    meaning,
-    refusal,
-)
-from localpuppet.rollout.execution.events import Event
+from localpuppet.rollout.execution.commands.command import SentCommand, meaning, refusal
+from localpuppet.rollout.execution.journal import JournalReader
 from localpuppet.rollout.execution.state import RolloutState
 
 # Seconds until a command counts as not received. A controller reads no commands while it asks and
@@ -25,25 +18,8 @@ PATIENCE = 60.0
 PACE = 0.25  # seconds between two looks
 
 
-class CommandWriterJournal(Protocol):
-    """What this module needs of a journal; see `journal.RolloutJournal`."""
-
-    @property
-    def taken(self) -> bool:
-        """Whether a process controls the rollout."""
-        ...
-
-    def events(self) -> Sequence[tuple[str, Event]]:
-        """Return the events with their times, the oldest first."""
-        ...
-
-    def say(self, word: RolloutCommand, caller: str, about: str = "") -> None:
-        """Leave a command for the process that controls the rollout."""
-        ...
-
-
 async def say_here(
-    journal: CommandWriterJournal, said: SentCommand, *, patience: float = PATIENCE
+    journal: JournalReader, said: SentCommand, *, patience: float = PATIENCE
 ) -> None:
     """Send a command and wait until its event is in the journal.
 
