@@ -1,6 +1,6 @@
 """The rollout journals of this machine, and their retention."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -87,28 +87,6 @@ class Journals:
             finally:
                 journal.close()
             yield state
-
-    def newest(self, wanted: Callable[[RolloutState], bool], *, what: str) -> JournalReader:
-        """Return the journal of the newest rollout that matches a condition.
-
-        Args:
-            wanted: The condition.
-            what: The condition in words, for the message.
-
-        Raises:
-            InvalidInputError: None matches.
-            StateError: A journal cannot be read.
-        """
-        for rollout in self.ids():
-            journal = self.open(rollout)
-            if wanted(journal.state()):
-                return journal
-            journal.close()
-        raise InvalidInputError(
-            f"no rollout of this machine {what}",
-            where=str(self._directory),
-            hint="localpuppet rollout list",
-        )
 
     def forget(self, now: datetime) -> None:
         """Remove old journals, and the oldest beyond a number.
