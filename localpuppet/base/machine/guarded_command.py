@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from localpuppet.base.machine.processes import SystemProcesses
+from localpuppet.base.machine.process_table import SystemProcessTable
 
 # Seconds between TERM and KILL after the caller died, if the deadline leaves that much.
 GRACE = 5.0
@@ -97,7 +97,7 @@ class GuardedProcess:
         """
         code = await self._word("ended")
         if code is None:
-            await asyncio.to_thread(_kill_all, SystemProcesses())
+            await asyncio.to_thread(_kill_all, SystemProcessTable())
         return code
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class _Guard:
         self._tell = tell
         self._own_group = own_group
         self._callers = os.getpgrp()
-        self._processes = SystemProcesses()
+        self._processes = SystemProcessTable()
         self._heard = b""
         self._until = 0.0
         self._pid = 0
@@ -257,7 +257,7 @@ class _Guard:
             os.write(self._tell, json.dumps(words).encode() + b"\n")
 
 
-def _kill_all(processes: SystemProcesses, reap: Callable[[], None] = lambda: None) -> None:
+def _kill_all(processes: SystemProcessTable, reap: Callable[[], None] = lambda: None) -> None:
     """Kill all descendants of this process, until none is left."""
     pause = 0.001
     while rest := processes.family(processes.me())[1:]:
