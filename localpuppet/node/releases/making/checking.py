@@ -118,7 +118,7 @@ class ReleaseChecker:
         """
         manifest = self._files.manifest(directory)
         lock = self._lock(directory, manifest)
-        held = self._store.exclusively()
+        held = self._store.locks.take_for_changes()
         try:
             budget = self._store.budget()
             self._refuse_unstageable(directory, budget)
