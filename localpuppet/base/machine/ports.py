@@ -173,10 +173,6 @@ class Progress(Protocol):
         """Begin to show progress."""
         ...
 
-    def tick(self, seconds: float) -> None:
-        """Show that the operation still runs after `seconds`."""
-        ...
-
     def count(self, done: int, total: int, things: str) -> None:
         """Show that `done` of `total` things are done; `things` is their plural."""
         ...

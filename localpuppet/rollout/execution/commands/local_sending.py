@@ -18,9 +18,7 @@ PATIENCE = 60.0
 PACE = 0.25  # seconds between two looks
 
 
-async def say_here(
-    journal: JournalReader, said: SentCommand, *, patience: float = PATIENCE
-) -> None:
+async def say_here(journal: JournalReader, said: SentCommand) -> None:
     """Send a command and wait until its event is in the journal.
 
     Raises:
@@ -35,7 +33,7 @@ async def say_here(
     expected = meaning(said, state)
     journal.say(said.word, said.caller, said.about)
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 await asyncio.sleep(PACE)
                 taken = journal.taken  # before the look: what it wrote before it ended counts
@@ -52,7 +50,7 @@ async def say_here(
                     )
     except TimeoutError:
         raise UnavailableError(
-            f"its controller did not receive the command within {patience:g} s, but still may",
+            f"its controller did not receive the command within {PATIENCE:g} s, but still may",
             where=where,
             hint=f"localpuppet rollout status {where}",
         ) from None
