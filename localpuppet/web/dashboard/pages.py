@@ -127,7 +127,7 @@ class Pages:
                 patience=parts.form_patience,
             )
             self.acting = ActionViews(acting, self._showing)
-        self._together = SharedAnswers(parts.fleet, parts.clock)
+        self._together = SharedAnswers(parts.fleet.changes, parts.clock)
         kept = ListData(
             fleet=parts.fleet,
             memory=parts.memory,
