@@ -2,7 +2,7 @@
 
 acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `reloaded_files`.
 touches the world: `anchors`, `bounded_program`, `cgroup`, `child`, `clock`, `extras`, `files`,
-    `fork_server`, `kept_process`, `output_pipe`, `ownership`, `processes`, `server_selector`,
-    `service_manager`, `system_log`, `unix_socket`.
+    `fork_server`, `kept_process`, `output_pipe`, `ownership`, `process_table`, `processes`,
+    `server_selector`, `service_manager`, `system_log`, `unix_socket`.
 ports: `ports`.
 """

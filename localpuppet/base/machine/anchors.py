@@ -35,10 +35,10 @@ def open_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> BinaryIO:
     return open_user_file(path, limit=limit, owners=[] if user is None else [user.pw_uid])
 
 
-def read_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
+def read_anchor(path: Path) -> bytes:
     """Return the bytes of a trust anchor; see `open_anchor`."""
-    with open_anchor(path, limit=limit) as file:
-        return file.read(limit)
+    with open_anchor(path, limit=MAX_DOCUMENT) as file:
+        return file.read(MAX_DOCUMENT)
 
 
 def puppet_user() -> pwd.struct_passwd | None:

@@ -11,28 +11,20 @@ import contextlib
 import fcntl
 import os
 import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Protocol
 
 from localpuppet.base.machine.cgroup import Cgroup
-from localpuppet.base.machine.ports import ProcessEnd, ProcessId
+from localpuppet.base.machine.ports import ProcessEnd, ProcessId, ProcessTable
 
 CHUNK = 65536
 
 
-class Signaller(Protocol):
+class Signaller(ProcessTable, Protocol):
     """Identifies, signals and waits for processes: `base.machine.processes.SystemProcesses`."""
 
     def identify(self, pid: int) -> ProcessId:
         """Return the identity of a running process; `started` is 0 if it has ended."""
-        ...
-
-    def family(self, process: ProcessId) -> list[ProcessId]:
-        """Return a process and its running descendants; nothing once it has ended."""
-        ...
-
-    def signal(self, processes: Iterable[ProcessId], number: int) -> None:
-        """Signal those of the processes that still run."""
         ...
 
     def sleep(self, seconds: float, *, watching: Collection[int] = ()) -> None:

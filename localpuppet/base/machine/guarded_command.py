@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from localpuppet.base.machine.processes import SystemProcesses
+from localpuppet.base.machine.ports import ProcessId
+from localpuppet.base.machine.process_table import SystemProcessTable
 
 # Seconds between TERM and KILL after the caller died, if the deadline leaves that much.
 GRACE = 5.0
@@ -29,6 +30,7 @@ GRACE = 5.0
 _OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_TABLE = SystemProcessTable()
 
 
 class GuardedProcess:
@@ -97,7 +99,7 @@ class GuardedProcess:
         """
         code = await self._word("ended")
         if code is None:
-            await asyncio.to_thread(_kill_all, SystemProcesses())
+            await asyncio.to_thread(_kill_all)
         return code
 
     def close(self) -> None:
@@ -129,7 +131,6 @@ class _Guard:
         self._tell = tell
         self._own_group = own_group
         self._callers = os.getpgrp()
-        self._processes = SystemProcesses()
         self._heard = b""
         self._until = 0.0
         self._pid = 0
@@ -167,7 +168,7 @@ class _Guard:
             ready = select.select([ended, self._hear], [], [], left)[0]
             self._reap()
             if not ready:
-                self._kill()
+                _kill_all(self._reap)
             elif self._hear in ready:
                 self._obey()
         self._say(ended=self._ended)
@@ -186,7 +187,7 @@ class _Guard:
             elif words["do"] == "signal":
                 self._signal(words["number"])
             else:
-                self._kill()
+                _kill_all(self._reap)
 
     def _words(self) -> Iterator[dict[str, Any]]:
         """Yield the messages that arrive before the command starts."""
@@ -229,16 +230,12 @@ class _Guard:
 
     def _end(self) -> None:
         """End everything below the guard: the caller is gone."""
-        family = self._processes.family(self._processes.me())[1:]
-        self._processes.signal(family, signal.SIGTERM)
+        _TABLE.signal(_descendants(), signal.SIGTERM)
         deadline = min(time.monotonic() + GRACE, self._until)
-        while time.monotonic() < deadline and self._processes.family(self._processes.me())[1:]:
+        while time.monotonic() < deadline and _descendants():
             time.sleep(0.02)
             self._reap()
-        self._kill()
-
-    def _kill(self) -> None:
-        _kill_all(self._processes, self._reap)
+        _kill_all(self._reap)
 
     def _reap(self) -> None:
         """Reap ended children: the command, and orphans that the guard inherited."""
@@ -257,11 +254,16 @@ class _Guard:
             os.write(self._tell, json.dumps(words).encode() + b"\n")
 
 
-def _kill_all(processes: SystemProcesses, reap: Callable[[], None] = lambda: None) -> None:
+def _descendants() -> list[ProcessId]:
+    """Return all descendants of this process."""
+    return _TABLE.family(_TABLE.me())[1:]
+
+
+def _kill_all(reap: Callable[[], None] = lambda: None) -> None:
     """Kill all descendants of this process, until none is left."""
     pause = 0.001
-    while rest := processes.family(processes.me())[1:]:
-        processes.signal(rest, signal.SIGKILL)
+    while rest := _descendants():
+        _TABLE.signal(rest, signal.SIGKILL)
         time.sleep(pause)
         pause = min(2 * pause, 0.5)
         reap()

@@ -12,7 +12,8 @@ from pathlib import Path
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.child import OwnGroup
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.base.machine.processes import SystemProcesses, spawn
+from localpuppet.base.machine.process_table import SystemProcessTable
+from localpuppet.base.machine.processes import spawn
 
 
 class KeptProcess:
@@ -22,10 +23,10 @@ class KeptProcess:
         identity: Its process id.
     """
 
-    def __init__(self, pid: int, pipe: int, processes: SystemProcesses) -> None:
+    def __init__(self, pid: int, pipe: int) -> None:
         self._group = OwnGroup(pid)
         self._pipe = pipe
-        self.identity: ProcessId = processes.identify(pid)
+        self.identity: ProcessId = SystemProcessTable().identify(pid)
 
     def end(self) -> None:
         """Send TERM; an ended process is fine."""
@@ -43,16 +44,13 @@ class KeptProcess:
         return ended.code
 
 
-def start_kept(
-    argv: Sequence[str], *, env: Mapping[str, str], processes: SystemProcesses
-) -> KeptProcess:
+def start_kept(argv: Sequence[str], *, env: Mapping[str, str]) -> KeptProcess:
     """Start a process whose standard input ends when localpuppet does.
 
     Args:
         argv: The command; its first word is an absolute path. Its output goes to localpuppet's
             standard error.
         env: Its whole environment.
-        processes: This machine's.
 
     Raises:
         StateError: The process cannot be started.
@@ -65,4 +63,4 @@ def start_kept(
         raise StateError(f"cannot be started: {error.strerror}", where=str(argv[0])) from error
     finally:
         os.close(reader)
-    return KeptProcess(pid, writer, processes)
+    return KeptProcess(pid, writer)

@@ -95,8 +95,8 @@ class Output:
     stderr: bytes
 
 
-class Processes(Protocol):
-    """Other processes."""
+class ProcessTable(Protocol):
+    """The running processes."""
 
     def me(self) -> ProcessId:
         """Return this process."""
@@ -117,6 +117,10 @@ class Processes(Protocol):
     def command_line(self, pid: int) -> Sequence[str]:
         """Return the arguments of a running process; empty if it has ended."""
         ...
+
+
+class Processes(ProcessTable, Protocol):
+    """Starts children, and counts the signals that this process receives."""
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
@@ -167,10 +171,6 @@ class Progress(Protocol):
 
     def begin(self) -> None:
         """Begin to show progress."""
-        ...
-
-    def tick(self, seconds: float) -> None:
-        """Show that the operation still runs after `seconds`."""
         ...
 
     def count(self, done: int, total: int, things: str) -> None:

@@ -1,4 +1,4 @@
-"""Processes of this machine (Linux): start, identify, signal and wait for them.
+"""Child processes of this machine (Linux): start and wait for them.
 
 A child writes into an anonymous file in memory, not into a pipe; `machine.child` says why.
 """
@@ -8,18 +8,19 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.cgroup import Cgroup
 from localpuppet.base.machine.child import OwnGroup, SystemChild, make_output
 from localpuppet.base.machine.output_pipe import OutputPipe
-from localpuppet.base.machine.ports import Child, Output, ProcessId
+from localpuppet.base.machine.ports import Child, Output
+from localpuppet.base.machine.process_table import SystemProcessTable
 
 
-class SystemProcesses:
-    """Processes of this machine.
+class SystemProcesses(SystemProcessTable):
+    """Starts children, and counts the signals that this process receives.
 
     Call `watch_signals` once, in the main thread, before a child is started.
     """
@@ -59,40 +60,6 @@ class SystemProcesses:
         if self._wakeup in select.select([self._wakeup, *watching], [], [], seconds)[0]:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wakeup, 4096)
-
-    def me(self) -> ProcessId:
-        """Return this process."""
-        return self.identify(os.getpid())
-
-    def identify(self, pid: int) -> ProcessId:
-        """Return the identity of a running process; `started` is 0 if it has ended."""
-        return ProcessId(pid=pid, boot_id=_boot_id(), started=_started(pid))
-
-    def alive(self, process: ProcessId) -> bool:
-        """Return whether this very process still runs."""
-        return process.started > 0 and self.identify(process.pid) == process
-
-    def family(self, process: ProcessId) -> list[ProcessId]:
-        """Return a process and its running descendants; nothing once it has ended."""
-        if not self.alive(process):
-            return []
-        found = [process, *(self.identify(pid) for pid in _descendants(process.pid))]
-        return [one for one in found if one.started]
-
-    def signal(self, processes: Iterable[ProcessId], number: int) -> None:
-        """Signal those of the processes that still run."""
-        for process in processes:
-            if self.alive(process):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, number)
-
-    def command_line(self, pid: int) -> list[str]:
-        """Return the arguments of a running process; empty if it has ended."""
-        try:
-            data = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            return []
-        return data.decode("utf-8", "replace").split("\0")[:-1]
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
@@ -148,15 +115,10 @@ class SystemProcesses:
 
     def _await_output(self, *pipes: OutputPipe) -> None:
         """Read a command's output; return after 20 ms, or when a signal arrives."""
-        there: list[OutputPipe | int] = [pipe for pipe in pipes if not pipe.ended]
-        if self._wakeup >= 0:
-            there.append(self._wakeup)
-        for found in select.select(there, [], [], 0.02)[0]:
-            if isinstance(found, OutputPipe):
-                found.read()
-            else:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(found, 4096)
+        left = [pipe for pipe in pipes if not pipe.ended]
+        self.sleep(0.02, watching=[pipe.fileno() for pipe in left])
+        for pipe in left:
+            pipe.read()
 
 
 def spawn(
@@ -263,40 +225,3 @@ def start_apart(argv: Sequence[str], *, env: Mapping[str, str]) -> None:
         )
     except OSError as error:
         raise StateError(f"cannot be started: {error.strerror}", where=str(argv[0])) from error
-
-
-def _descendants(root: int) -> list[int]:
-    """Return the descendants of `root`, read from /proc."""
-    parents: dict[int, list[int]] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            fields = _stat(int(entry.name))
-            if fields:
-                parents.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: list[int] = []
-    pending = [root]
-    while pending:
-        children = parents.get(pending.pop(), [])
-        found += children
-        pending += children
-    return found
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on; empty if the process has ended."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return []
-    # The command in parentheses may contain spaces and parentheses.
-    return text.rpartition(")")[2].split()
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-
-
-def _started(pid: int) -> int:
-    """Return the start time of `pid` in ticks since boot; 0 if it has ended or is a zombie."""
-    fields = _stat(pid)
-    return 0 if not fields or fields[0] in ("Z", "X") else int(fields[19])

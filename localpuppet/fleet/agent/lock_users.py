@@ -13,7 +13,7 @@ from localpuppet.base.machine.ports import LineKind, ProcessId
 from localpuppet.node.runs.run import RunState, Status
 
 if TYPE_CHECKING:
-    from localpuppet.base.machine.ports import Log, Processes
+    from localpuppet.base.machine.ports import Log, ProcessTable
     from localpuppet.fleet.leases.book import LockUser
     from localpuppet.node.runs.records import Records
 
@@ -29,7 +29,7 @@ class LockUsers:
     """
 
     def __init__(
-        self, records: "Records", processes: "Processes", log: "Log", *, grace: float
+        self, records: "Records", processes: "ProcessTable", log: "Log", *, grace: float
     ) -> None:
         self._records = records
         self._processes = processes

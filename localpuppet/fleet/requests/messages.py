@@ -58,7 +58,6 @@ def answer(
     outcome: Mapping[str, Json] | str,
     *,
     clock: Clock,
-    life: int = LIFE,
 ) -> bytes:
     """Return the signed reply to a request.
 
@@ -67,14 +66,13 @@ def answer(
         request: The request.
         outcome: The result, or the error as one line.
         clock: The node's clock.
-        life: The lifetime in seconds, at most `MAX_LIFETIME`.
     """
     now = int(clock.now().timestamp())
     reply = NodeReply(
         node=signer.name,
         caller=request.caller,
         iat=now,
-        exp=now + min(life, MAX_LIFETIME),
+        exp=now + LIFE,
         in_reply_to=request.jti,
         ok=not isinstance(outcome, str),
         result={} if isinstance(outcome, str) else outcome,

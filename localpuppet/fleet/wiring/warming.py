@@ -41,7 +41,7 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
         socket=server.path,
         limits=limits,
     )
-    process = start_kept(command, env=env, processes=node.processes)
+    process = start_kept(command, env=env)
     try:
         server.note(process.identity)
     except StateError:

@@ -47,7 +47,7 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
-    kept = releases.sources.store.kept()
+    kept = releases.sources.store.locks.take_for_run()
     try:
         rollback, left, ended = RollbackService(open_good_runs(node), ledger).go_back(
             NodeInputs(node).reader.read(str(node.settings.input)),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import BusyError
 from localpuppet.base.machine.files import make_public, replace_file, state_problem
-from localpuppet.base.machine.ports import Processes
+from localpuppet.base.machine.ports import ProcessTable
 
 
 class PuppetRunLock:
@@ -20,7 +20,7 @@ class PuppetRunLock:
         processes: Returns the command of a pid.
     """
 
-    def __init__(self, path: Path, processes: Processes) -> None:
+    def __init__(self, path: Path, processes: ProcessTable) -> None:
         self._path = path
         self._processes = processes
         self._mine: int | None = None

@@ -142,7 +142,9 @@ class GarbageCollector:
         }
 
     def remove(self, removal: Removal) -> None:
-        """Remove what `plan` returned. Callers hold the staging lock and `Store.unneeded` for both.
+        """Remove what `plan` returned. For both, callers hold two locks of the store.
+
+        They are those of `StoreLocks.take_for_changes` and `StoreLocks.take_for_removal`.
 
         Raises:
             StateError: The disk refused; the remaining releases are complete, and gc can run again.

@@ -74,7 +74,7 @@ class InterfaceReader:
             installation = self._installed()
         except PuppetMissingError as error:
             return f"not parsed: {error}"
-        lock = self._store.exclusively()
+        lock = self._store.locks.take_for_changes()
         try:
             interface = self._read(release, installation, keep=True)
         finally:

@@ -230,7 +230,7 @@ class ReleaseStaging:
             BusyError: Another process holds the staging lock.
             StateError: The disk refused; no link was switched.
         """
-        lock = self.store.exclusively()
+        lock = self.store.locks.take_for_changes()
         try:
             self._sweep(app)
             known = self.known(app)

@@ -21,6 +21,48 @@ from localpuppet.node.releases.tree import TreeEntry, check_link, check_path, di
 CHUNK = 1024 * 1024
 
 
+class StoreLocks:
+    """The locks of a content store. The caller releases a lock.
+
+    Raises:
+        BusyError: Another process holds a lock that excludes the wanted one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def take_for_changes(self) -> Flock:
+        """Return the lock for changes of the store."""
+        return self._take(
+            "stage.lock", "another process changes the store", "try again when it has ended"
+        )
+
+    def take_for_run(self) -> Flock:
+        """Return a shared lock that keeps `gc` away from the release of a run without a record.
+
+        Many processes hold it at a time.
+        """
+        return self._take(
+            "kept.lock", "releases are being removed", "try again when gc has ended", shared=True
+        )
+
+    def take_for_removal(self) -> Flock:
+        """Return the lock for removing releases: no run is being prepared, which may need any."""
+        return self._take(
+            "kept.lock",
+            "a run is being prepared, and what it needs is not on record yet",
+            "try again in a moment",
+        )
+
+    def _take(self, name: str, problem: str, hint: str, *, shared: bool = False) -> Flock:
+        make_private(self._directory)
+        path = self._directory / name
+        lock = Flock.take(path, shared=shared)
+        if lock is None:
+            raise BusyError(problem, where=str(path), hint=hint)
+        return lock
+
+
 class Store:
     """The trees on this machine.
 
@@ -38,6 +80,7 @@ class Store:
         limits: Limits = LIMITS,
     ) -> None:
         self.directory = directory
+        self.locks = StoreLocks(directory)
         self._note = note
         self._limits = limits
         self.objects = directory / "objects"
@@ -61,54 +104,6 @@ class Store:
     def digests(self) -> list[str]:
         """Return the digests of all trees."""
         return sorted(path.name for path in self.objects.iterdir()) if self.objects.is_dir() else []
-
-    def exclusively(self) -> Flock:
-        """Return the lock for changes of the store; the caller releases it.
-
-        Raises:
-            BusyError: Another process holds it.
-        """
-        make_private(self.directory)
-        lock = Flock.take(self.directory / "stage.lock")
-        if lock is None:
-            raise BusyError(
-                "another process changes the store",
-                where=str(self.directory / "stage.lock"),
-                hint="try again when it has ended",
-            )
-        return lock
-
-    def kept(self) -> Flock:
-        """Return a shared lock that keeps `gc` away from the release of a run without a record.
-
-        Many processes hold it at a time; the caller releases it.
-
-        Raises:
-            BusyError: `gc` is running.
-        """
-        return self._kept(
-            shared=True, said="releases are being removed", hint="try again when gc has ended"
-        )
-
-    def unneeded(self) -> Flock:
-        """Return the lock for removing releases; the caller releases it.
-
-        Raises:
-            BusyError: A run is being prepared, and may need any release.
-        """
-        return self._kept(
-            shared=False,
-            said="a run is being prepared, and what it needs is not on record yet",
-            hint="try again in a moment",
-        )
-
-    def _kept(self, *, shared: bool, said: str, hint: str) -> Flock:
-        make_private(self.directory)
-        path = self.directory / "kept.lock"
-        lock = Flock.take(path, shared=shared)
-        if lock is None:
-            raise BusyError(said, where=str(path), hint=hint)
-        return lock
 
     def staging(self) -> Path:
         """Return a new, empty directory for incoming trees; remove old ones.

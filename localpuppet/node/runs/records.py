@@ -26,7 +26,7 @@ from localpuppet.base.machine.files import (
     sync_directory,
     write_json,
 )
-from localpuppet.base.machine.ports import Clock, Processes, ProcessId
+from localpuppet.base.machine.ports import Clock, ProcessId, ProcessTable
 from localpuppet.node.runs.retention import outdated
 from localpuppet.node.runs.run import Outcome, RunRequest, RunState, Status, new_run_id
 
@@ -104,7 +104,7 @@ class Records:
         processes: Knows which supervisors live.
     """
 
-    def __init__(self, directory: Path, processes: Processes) -> None:
+    def __init__(self, directory: Path, processes: ProcessTable) -> None:
         self.directory = directory
         self._processes = processes
 

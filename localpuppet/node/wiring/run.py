@@ -84,7 +84,7 @@ class RunWiring:
             releases=self._releases.provider(),
             note=node.observe("").note,
             applied_elsewhere=partial(applied_elsewhere, node),
-            keep=self._releases.sources.store.kept,
+            keep=self._releases.sources.store.locks.take_for_run,
         )
 
     def assigning(
@@ -112,7 +112,7 @@ class RunWiring:
             releases=self._releases.provider(),
             reader=self._releases.reader(),
             answer=lambda: classifier(node).answer(None),
-            keep=self._releases.sources.store.kept,
+            keep=self._releases.sources.store.locks.take_for_run,
             clock=node.clock,
             confirm=confirm,
             confirmed=confirmed,
@@ -131,7 +131,7 @@ class RunWiring:
             reader=self._releases.reader(),
             compiler=catalog_compiler(node),
             answer=lambda: classifier(node).answer(None),
-            keep=self._releases.sources.store.kept,
+            keep=self._releases.sources.store.locks.take_for_run,
         )
 
     def trial(self) -> "TrialPreparation":

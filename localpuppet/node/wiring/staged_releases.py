@@ -52,9 +52,9 @@ def remove_unneeded(node: NodeWiring, *, dry_run: bool) -> "Removal":
     releases = ReleaseWiring(node)
     garbage, store = _garbage_collector(node, releases), releases.sources.store
     with ExitStack() as locks:
-        locks.callback(store.exclusively().release)
+        locks.callback(store.locks.take_for_changes().release)
         if not dry_run:
-            locks.callback(store.unneeded().release)
+            locks.callback(store.locks.take_for_removal().release)
         removal = garbage.plan(_named_apps(node), now=node.clock.now().timestamp())
         if not dry_run:
             garbage.remove(removal)

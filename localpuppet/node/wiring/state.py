@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 def open_records(node: NodeWiring) -> "Records":
     """Return the records of a node."""
+    from localpuppet.base.machine.process_table import SystemProcessTable
     from localpuppet.node.runs.records import Records
 
-    return Records(node.settings.state / "runs", node.processes)
+    return Records(node.settings.state / "runs", SystemProcessTable())
 
 
 def open_good_runs(node: NodeWiring) -> "GoodRuns":

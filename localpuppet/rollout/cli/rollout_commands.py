@@ -11,7 +11,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
-    from localpuppet.rollout.execution.journal import RolloutJournal
+    from localpuppet.rollout.execution.journal import JournalReader
     from localpuppet.rollout.execution.state import RolloutState
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
@@ -29,7 +29,7 @@ def journal_here(
     owner: str | None,
     *,
     wanted: "Callable[[RolloutState], bool]",
-) -> "RolloutJournal | None":
+) -> "JournalReader | None":
     """Return the journal of a rollout of this machine; `None` if it has none.
 
     Args:
@@ -103,7 +103,7 @@ def say(
     rollout: str | None,
     owner: str | None,
     *,
-    journal: "RolloutJournal | None",
+    journal: "JournalReader | None",
     about: "Callable[[RolloutState], str]" = lambda _: "",
 ) -> RolloutId:
     """Send a command to a rollout, and return the rollout's id.
@@ -136,7 +136,7 @@ def say(
     return state.began.id
 
 
-async def _say_here(journal: "RolloutJournal", said: "SentCommand") -> None:
+async def _say_here(journal: "JournalReader", said: "SentCommand") -> None:
     """Send a command on this machine, and show that it waits for the controller."""
     from localpuppet.fleet.cli.progress import shown
     from localpuppet.rollout.execution.commands.local_sending import say_here

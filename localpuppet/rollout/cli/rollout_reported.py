@@ -14,7 +14,7 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from localpuppet.rollout.execution.journal import RolloutJournal
+    from localpuppet.rollout.execution.journal import JournalReader
     from localpuppet.rollout.execution.journals import Journals
     from localpuppet.rollout.execution.report import RolloutReport
 
@@ -67,7 +67,7 @@ def status_command(
     journal = _journal(node, rollout)
     if watch:
         _watch(journal)
-    report = _report(journal)
+    report = journal.report()
     journal.close()
     for newer in rollout_bus.newer_heads(node, [report]).values():
         return rollout_bus.show_head(newer, as_json=as_json, known=report.summary())
@@ -163,7 +163,7 @@ def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> N
     """
     from localpuppet.rollout.cli.rollout_text import full
 
-    report = _report(_journal(node, rollout))
+    report = _journal(node, rollout).report()
     if form == "json":
         render.emit_json(report.to_dict())
     elif form == "html":
@@ -177,7 +177,7 @@ def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> N
 def _report_of(journals: "Journals", rollout: RolloutId) -> "RolloutReport | str":
     """Return the report of a rollout, or why its journal is unreadable."""
     try:
-        return _report(journals.open(rollout))
+        return journals.open(rollout).report()
     except StateError as error:
         return str(error)
 
@@ -201,18 +201,11 @@ def _journals(node: NodeWiring) -> "Journals":
     return FleetRollouts(node).journals
 
 
-def _journal(node: NodeWiring, rollout: str | None) -> "RolloutJournal":
+def _journal(node: NodeWiring, rollout: str | None) -> "JournalReader":
     return _journals(node).open(None if rollout is None else RolloutId.parse(rollout))
 
 
-def _report(journal: "RolloutJournal") -> "RolloutReport":
-    from localpuppet.rollout.execution.report import RolloutReport
-
-    taken = journal.taken  # first: a rollout that ends in between is over in the events
-    return RolloutReport.of(journal.events(), taken=taken)
-
-
-def _watch(journal: "RolloutJournal") -> None:
+def _watch(journal: "JournalReader") -> None:
     """Show events until no process controls the rollout."""
     from localpuppet.rollout.cli.rollout_text import RolloutProgress
 

@@ -26,7 +26,7 @@ from localpuppet.rollout.cli.site_options import without_collector
 if TYPE_CHECKING:
     from localpuppet.rollout.execution.changes.approval import Approval
     from localpuppet.rollout.execution.events import RolloutBegan
-    from localpuppet.rollout.execution.journal import RolloutJournal
+    from localpuppet.rollout.execution.journal import JournalReader
     from localpuppet.rollout.execution.options import RolloutOptions
     from localpuppet.rollout.execution.selecting import Groups
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
@@ -181,7 +181,7 @@ async def _give_back(
     journal = rollouts.journals.open(parent)
     over = journal.state().over
     if over is not None and over.held_for_investigation:
-        await controller.give_back(journal, lambda _: None)
+        await controller.give_back(parent, lambda _: None)
     journal.close()
 
 
@@ -215,12 +215,11 @@ async def _resume(
     return told(journal, as_json=as_json)
 
 
-def told(journal: "RolloutJournal", *, as_json: bool) -> int:
+def told(journal: "JournalReader", *, as_json: bool) -> int:
     """Print the result of a rollout and return the exit code."""
     from localpuppet.rollout.cli.rollout_text import outcome
-    from localpuppet.rollout.execution.report import RolloutReport
 
-    report = RolloutReport.of(journal.events(), taken=False)
+    report = journal.report()
     journal.close()
     if as_json:
         render.emit_json(report.to_dict())

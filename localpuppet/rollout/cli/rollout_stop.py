@@ -36,7 +36,6 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.cli.rollout_text import outcome
     from localpuppet.rollout.execution.commands.command import RolloutCommand
-    from localpuppet.rollout.execution.report import RolloutReport
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
     from localpuppet.rollout.wiring.rollout import RolloutController
 
@@ -54,13 +53,14 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
         say(rollouts, RolloutCommand.STOP, rollout, owner, journal=here)
         render.emit("stop requested: running nodes finish first")
         return 0
-    over = here.state().over
+    state = here.state()
+    over = state.over
     if over is not None and not (over.held_for_investigation or over.still_held):
-        raise InvalidInputError(f"is over: {over.ending}", where=str(here.state().began.id))
+        raise InvalidInputError(f"is over: {over.ending}", where=str(state.began.id))
     controller = RolloutController(node, rollouts)
     end = controller.give_up if over is None else controller.give_back
-    run(end(here, lambda _: None))
-    report = RolloutReport.of(here.events(), taken=False)
+    run(end(state.began.id, lambda _: None))
+    report = here.report()
     here.close()
     render.emit(outcome(report))
     return 1 if report.held_until() else 0

@@ -1,8 +1,8 @@
-"""The journal of a rollout: one SQLite file, and the lock of its controller.
+"""The journal of a rollout: one SQLite file with its events and commands, and a lock.
 
 - An event is on the disk before anything is done because of it.
 - A journal exists with its first event, or not at all.
-- One process at a time writes events.
+- One process at a time writes events: the rollout's controller, which holds the lock.
 - A journal that cannot be read is an error, and never looks like a new rollout.
 """
 
@@ -19,13 +19,12 @@ from localpuppet.base.formats.times import checked_time
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.files import make_private, remove
 from localpuppet.base.machine.flock import Flock, is_locked
-from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.event_forms import from_dict, to_dict
 from localpuppet.rollout.execution.events import Event, RolloutBegan
+from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
 
 _VERSION = 2
-_KNOWN = {str(command): command for command in RolloutCommand}
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (
     number INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL
@@ -36,32 +35,17 @@ CREATE TABLE IF NOT EXISTS commands (
 """
 
 
-class RolloutJournal:
-    """The events of one rollout, and the commands to it, on disk."""
+class JournalReader:
+    """Reads the events of one rollout, and leaves commands for its controller."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: Flock | None = None
         self._database = Database(
             path,
             Format(tables=_TABLES, version=_VERSION),
             damaged="move it away; the holds of its rollout end by themselves",
             only_made=True,
         )
-
-    def take(self) -> None:
-        """Lock the journal for writing events, until `close`.
-
-        Raises:
-            BusyError: Another process controls this rollout.
-        """
-        make_private(self.path.parent)
-        self._lock = Flock.take(self._lock_file)
-        if self._lock is None:
-            raise BusyError(
-                f"another process of this machine controls rollout {self.path.stem}",
-                hint=f"localpuppet rollout status {self.path.stem} --watch",
-            )
 
     @property
     def taken(self) -> bool:
@@ -71,6 +55,77 @@ class RolloutJournal:
     @property
     def _lock_file(self) -> Path:
         return self.path.with_suffix(".lock")
+
+    def events(self) -> list[tuple[str, Event]]:
+        """Return the events with their times, the oldest first."""
+        with self._database.use() as connection:
+            rows = connection.execute("SELECT at, event FROM events ORDER BY number").fetchall()
+        try:
+            return [(checked_time(at), from_dict(loads(text))) for at, text in rows]
+        except StateError as error:
+            raise error.at(str(self.path)) from error
+        except ValueError as error:
+            raise StateError(f"holds a damaged event: {error}", where=str(self.path)) from error
+
+    def state(self) -> RolloutState:
+        """Return the state of the rollout."""
+        try:
+            return RolloutState.of(event for _, event in self.events())
+        except StateError as error:
+            raise (error if error.where else error.at(str(self.path))) from error
+
+    def report(self) -> RolloutReport:
+        """Return the report of the rollout."""
+        taken = self.taken  # first: a rollout that ends in between is over in the events
+        return RolloutReport.of(self.events(), taken=taken)
+
+    def say(self, command: str, caller: str, about: str = "") -> None:
+        """Leave a command for the process that controls the rollout.
+
+        Args:
+            command: The command, see `commands.command.RolloutCommand`.
+            caller: The operator's caller id.
+            about: What it refers to, see `SentCommand`.
+        """
+        text = f"{command} {about}" if about else str(command)
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT INTO commands (command, caller) VALUES (?, ?)", (text, caller)
+            )
+
+    def remove(self) -> None:
+        """Remove the file, unless a process controls the rollout."""
+        lock = Flock.take(self._lock_file)
+        if lock is None:
+            return
+        try:
+            self._database.remove()
+            remove(self._lock_file)
+        finally:
+            lock.release()
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        self._database.close()
+
+
+class JournalWriter(JournalReader):
+    """Writes the events of one rollout; locked until `close`.
+
+    Raises:
+        BusyError: Another process controls this rollout.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        make_private(path.parent)
+        lock = Flock.take(self._lock_file)
+        if lock is None:
+            raise BusyError(
+                f"another process of this machine controls rollout {path.stem}",
+                hint=f"localpuppet rollout status {path.stem} --watch",
+            )
+        self._lock = lock
 
     def begin(self, began: RolloutBegan, *, at: str) -> None:
         """Create the file with its first event.
@@ -91,24 +146,6 @@ class RolloutJournal:
         with self._database.transaction() as connection:
             _insert([(at, event) for event in events], connection)
 
-    def events(self) -> list[tuple[str, Event]]:
-        """Return the events with their times, the oldest first."""
-        with self._database.use() as connection:
-            rows = connection.execute("SELECT at, event FROM events ORDER BY number").fetchall()
-        try:
-            return [(checked_time(at), from_dict(loads(text))) for at, text in rows]
-        except StateError as error:
-            raise error.at(str(self.path)) from error
-        except ValueError as error:
-            raise StateError(f"holds a damaged event: {error}", where=str(self.path)) from error
-
-    def state(self) -> RolloutState:
-        """Return the state of the rollout."""
-        try:
-            return RolloutState.of(event for _, event in self.events())
-        except StateError as error:
-            raise (error if error.where else error.at(str(self.path))) from error
-
     def replace(self, events: Sequence[tuple[str, Event]]) -> None:
         """Replace all events by those of a checkpoint; create the file if it does not exist."""
         if self._database.make(partial(_insert, events)):
@@ -117,26 +154,11 @@ class RolloutJournal:
             connection.execute("DELETE FROM events")
             _insert(events, connection)
 
-    def say(self, command: RolloutCommand, caller: str, about: str = "") -> None:
-        """Leave a command for the process that controls the rollout.
-
-        Args:
-            command: The command.
-            caller: The operator's caller id.
-            about: What it refers to, see `SentCommand`.
-        """
-        text = f"{command} {about}" if about else str(command)
-        with self._database.transaction() as connection:
-            connection.execute(
-                "INSERT INTO commands (command, caller) VALUES (?, ?)", (text, caller)
-            )
-
-    def said(self, after: int) -> list[tuple[int, RolloutCommand, str, str]]:
+    def said(self, after: int) -> list[tuple[int, str, str, str]]:
         """Return the commands after a number.
 
         Returns:
-            Ascending numbers, commands, callers, and what the commands refer to. Commands of later
-            versions are left out, so that they do not end the rollout.
+            Ascending numbers, commands, callers, and what the commands refer to.
         """
         with self._database.use() as connection:
             rows = connection.execute(
@@ -144,37 +166,20 @@ class RolloutJournal:
                 (after,),
             ).fetchall()
         found = [(number, str(text).partition(" "), str(caller)) for number, text, caller in rows]
-        return [
-            (int(number), _KNOWN[one], caller, rest)
-            for number, (one, _, rest), caller in found
-            if one in _KNOWN
-        ]
+        return [(int(number), one, caller, rest) for number, (one, _, rest), caller in found]
 
     def forget_commands(self) -> None:
         """Delete all commands: they were for an earlier process."""
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM commands")
 
-    def remove(self) -> None:
-        """Remove the file, unless a process controls the rollout."""
-        lock = Flock.take(self._lock_file)
-        if lock is None:
-            return
-        try:
-            self._database.remove()
-            remove(self._lock_file)
-        finally:
-            lock.release()
-
     def close(self) -> None:
         """Close the file and release the lock."""
-        self._database.close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        super().close()
+        self._lock.release()
 
 
-def resumable(journal: RolloutJournal, caller: str) -> RolloutBegan:
+def resumable(journal: JournalReader, caller: str) -> RolloutBegan:
     """Return the first event of a caller's rollout that can be resumed.
 
     Raises:

@@ -1,6 +1,6 @@
 """The rollout journals of this machine, and their retention."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId, did_you_mean
 from localpuppet.base.machine.files import remove, state_problem
 from localpuppet.rollout.execution.events import RolloutBegan
-from localpuppet.rollout.execution.journal import RolloutJournal
+from localpuppet.rollout.execution.journal import JournalReader, JournalWriter
 from localpuppet.rollout.execution.state import RolloutState
 
 # Journals are removed when a rollout begins. A node remembers its runs for 30 days, so an older
@@ -38,7 +38,7 @@ class Journals:
         except OSError as error:
             raise state_problem(error, self._directory) from error
 
-    def open(self, rollout: RolloutId | None) -> RolloutJournal:
+    def open(self, rollout: RolloutId | None) -> JournalReader:
         """Return the journal of a rollout; of the newest for `None`.
 
         Raises:
@@ -58,9 +58,20 @@ class Journals:
             )
         return self.place(wanted)
 
-    def place(self, rollout: RolloutId) -> RolloutJournal:
+    def place(self, rollout: RolloutId) -> JournalReader:
         """Return the journal of a rollout, whether it exists or not."""
-        return RolloutJournal(self._directory / f"{rollout}{_SUFFIX}")
+        return JournalReader(self._path(rollout))
+
+    def take(self, rollout: RolloutId) -> JournalWriter:
+        """Return the locked journal of a rollout, whether it exists or not.
+
+        Raises:
+            BusyError: Another process controls the rollout.
+        """
+        return JournalWriter(self._path(rollout))
+
+    def _path(self, rollout: RolloutId) -> Path:
+        return self._directory / f"{rollout}{_SUFFIX}"
 
     def states(self) -> Iterator[RolloutState]:
         """Yield the state of each rollout of this machine, the newest first.
@@ -76,28 +87,6 @@ class Journals:
             finally:
                 journal.close()
             yield state
-
-    def newest(self, wanted: Callable[[RolloutState], bool], *, what: str) -> RolloutJournal:
-        """Return the journal of the newest rollout that matches a condition.
-
-        Args:
-            wanted: The condition.
-            what: The condition in words, for the message.
-
-        Raises:
-            InvalidInputError: None matches.
-            StateError: A journal cannot be read.
-        """
-        for rollout in self.ids():
-            journal = self.open(rollout)
-            if wanted(journal.state()):
-                return journal
-            journal.close()
-        raise InvalidInputError(
-            f"no rollout of this machine {what}",
-            where=str(self._directory),
-            hint="localpuppet rollout list",
-        )
 
     def forget(self, now: datetime) -> None:
         """Remove old journals, and the oldest beyond a number.
@@ -122,10 +111,9 @@ class Journals:
             if RolloutId.like(rollout) and rollout < oldest and rollout not in known:
                 remove(path)
 
-    def begin(self, began: RolloutBegan, *, at: str) -> RolloutJournal:
+    def begin(self, began: RolloutBegan, *, at: str) -> JournalWriter:
         """Create and lock the journal of a new rollout, with its first event."""
-        journal = self.place(began.id)
-        journal.take()
+        journal = self.take(began.id)
         try:
             journal.begin(began, at=at)
         except StateError:

@@ -20,7 +20,7 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint, Summary
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
-from localpuppet.rollout.execution.journal import RolloutJournal, owned, resumable
+from localpuppet.rollout.execution.journal import JournalReader, JournalWriter, owned, resumable
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
@@ -40,7 +40,7 @@ class ResumedRollout:
         revision: The revision of the claimed checkpoint; `None` if this process writes none.
     """
 
-    journal: RolloutJournal
+    journal: JournalWriter
     epoch: int
     revision: int | None
 
@@ -85,10 +85,9 @@ async def take_up(
             hint="localpuppet rollout list, on the machine where it began",
         )
     here = wanted in journals.ids()
-    journal = journals.place(wanted)
     if problem is not None:
-        await _check_over(journal if here else None, found, problem)
-    journal.take()
+        await _check_over(journals.open(wanted) if here else None, found, problem)
+    journal = journals.take(wanted)
     try:
         revision = None if found is None else found.revision
         epoch = (_epoch(journal, caller) if here else 0) + blind
@@ -133,7 +132,7 @@ async def _read(
         return None, BLIND
 
 
-def head_of(journal: RolloutJournal) -> RolloutCheckpoint:
+def head_of(journal: JournalReader) -> RolloutCheckpoint:
     """Return the checkpoint of a journal."""
     events = journal.events()
     report = RolloutReport.of(events, taken=False)
@@ -148,7 +147,7 @@ def head_of(journal: RolloutJournal) -> RolloutCheckpoint:
 
 
 def _newer_of(
-    journal: RolloutJournal, found: PublishedCheckpoint, *, here: int, heads: RolloutCheckpoints
+    journal: JournalWriter, found: PublishedCheckpoint, *, here: int, heads: RolloutCheckpoints
 ) -> int:
     """Replace the journal's events by the checkpoint's if these are newer; return the epoch."""
     head = found.head
@@ -169,7 +168,7 @@ def _newer_of(
 
 
 def _check_beginning(
-    journal: RolloutJournal | None, found: PublishedCheckpoint, heads: RolloutCheckpoints
+    journal: JournalReader | None, found: PublishedCheckpoint, heads: RolloutCheckpoints
 ) -> None:
     """Reject a checkpoint in which a third party changed what the rollout does.
 
@@ -195,7 +194,7 @@ def _check_beginning(
 
 
 async def _check_over(
-    journal: RolloutJournal | None,
+    journal: JournalReader | None,
     found: PublishedCheckpoint | None,
     problem: Callable[[RolloutState], Awaitable[str]],
 ) -> None:
@@ -216,7 +215,7 @@ async def _check_over(
         )
 
 
-def _epoch(journal: RolloutJournal, caller: str) -> int:
+def _epoch(journal: JournalReader, caller: str) -> int:
     state = journal.state()
     owned(state.began, caller)
     return state.epoch

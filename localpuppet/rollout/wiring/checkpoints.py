@@ -16,7 +16,7 @@ from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.commands.sending import CommandSender, look
-from localpuppet.rollout.execution.journal import RolloutJournal
+from localpuppet.rollout.execution.journal import JournalReader
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.state import RolloutState
 
@@ -103,7 +103,7 @@ class FleetRollouts:
             await speaker.say(command, owner=heads.owner, to=found, about=text)
         return found.head
 
-    async def elsewhere(self, journal: RolloutJournal) -> bool:
+    async def elsewhere(self, journal: JournalReader) -> bool:
         """Return whether a rollout with a journal here continued on another machine."""
         return bool(await self.newer_heads([journal.state()], lambda _: None))
 

@@ -38,7 +38,7 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.executing import Execution
 from localpuppet.rollout.execution.fleet import FleetNodes
-from localpuppet.rollout.execution.journal import RolloutJournal, resumable
+from localpuppet.rollout.execution.journal import JournalReader, JournalWriter, resumable
 from localpuppet.rollout.execution.node_runs.takeover import TakeoverCheck
 from localpuppet.rollout.execution.probing import Probing
 from localpuppet.rollout.execution.report import RolloutReport
@@ -76,7 +76,7 @@ class RolloutController:
         """Return the time in the form of journals."""
         return show_time(self._node.clock.now())
 
-    async def begin(self, began: RolloutBegan, told: Callable[[Event], None]) -> RolloutJournal:
+    async def begin(self, began: RolloutBegan, told: Callable[[Event], None]) -> JournalReader:
         """Carry a new rollout out to its end and return its journal.
 
         Raises:
@@ -102,7 +102,7 @@ class RolloutController:
         replay: Callable[[Sequence[Event]], None],
         owner: SignerName | None = None,
         commands: bool = False,
-    ) -> RolloutJournal:
+    ) -> JournalReader:
         """Resume a rollout, carry it out to its end and return its journal.
 
         Args:
@@ -142,10 +142,10 @@ class RolloutController:
                 journal.close()
         return journal
 
-    async def give_up(self, journal: RolloutJournal, told: Callable[[Event], None]) -> None:
+    async def give_up(self, rollout: RolloutId, told: Callable[[Event], None]) -> None:
         """End a rollout that no process controls, and release its nodes; see `resume`."""
         async with self._fleet.connected() as kv:
-            journal.take()
+            journal = self._rollouts.journals.take(rollout)
             try:
                 resumable(journal, journal.state().began.caller)
                 async with self._execution(kv, journal, told) as (execution, keeper):
@@ -154,10 +154,10 @@ class RolloutController:
             finally:
                 journal.close()
 
-    async def give_back(self, journal: RolloutJournal, told: Callable[[Event], None]) -> None:
+    async def give_back(self, rollout: RolloutId, told: Callable[[Event], None]) -> None:
         """Release the nodes that a finished rollout kept; see `resume`."""
         async with self._fleet.connected() as kv:
-            journal.take()
+            journal = self._rollouts.journals.take(rollout)
             try:
                 async with self._execution(kv, journal, told) as (execution, keeper):
                     await self._carry_out(execution, execution.give_back(), keeper)
@@ -210,7 +210,7 @@ class RolloutController:
     async def _execution(
         self,
         kv: KeyValue,
-        journal: RolloutJournal,
+        journal: JournalWriter,
         told: Callable[[Event], None],
         revision: int | None = None,
     ) -> AsyncGenerator[tuple[Execution, CheckpointKeeper], None]:
@@ -277,7 +277,7 @@ class RolloutController:
                 loop.remove_signal_handler(number)
             self._measure(journal, running=False)
 
-    def _measure(self, journal: RolloutJournal, *, running: bool) -> None:
+    def _measure(self, journal: JournalReader, *, running: bool) -> None:
         """Update the metrics of a rollout; a failure to write them does not stop it."""
         try:
             report = RolloutReport.of(journal.events(), taken=running)

@@ -68,6 +68,41 @@ class FleetUpdate:
     told: Mapping[str, tuple[NodeRolloutReport, ...]]
 
 
+class ChangeLog:
+    """Counts the changes of a fleet, and remembers which nodes the last ones were of.
+
+    Args:
+        remembered: How many changes are remembered.
+    """
+
+    def __init__(self, remembered: int) -> None:
+        self._log: deque[tuple[int, str]] = deque(maxlen=remembered)
+        self._woken = asyncio.Event()
+        self.revision = 0
+
+    def add(self, name: str) -> None:
+        """Add a change of a node; of something else for an empty name."""
+        self.revision += 1
+        self._log.append((self.revision, name))
+        self._woken.set()
+        self._woken = asyncio.Event()
+
+    async def changed(self, after: int) -> None:
+        """Wait for a revision after `after`."""
+        while self.revision <= after:
+            await self._woken.wait()
+
+    def since(self, revision: int) -> set[str] | None:
+        """Return the nodes that changed after a revision; `None` if any node may have changed."""
+        if revision >= self.revision:
+            return set()
+        if not self._log or self._log[0][0] > revision + 1:
+            return None
+        newest_first = takewhile(lambda one: one[0] > revision, reversed(self._log))
+        names = {name for _, name in newest_first}
+        return None if "" in names else names
+
+
 class Fleet:
     """The rows; a `PresenceBoard`.
 
@@ -81,6 +116,7 @@ class Fleet:
 
     Attributes:
         standing: The same nodes, indexed for lists.
+        changes: The changes of rows, and of the state of the bus.
     """
 
     def __init__(
@@ -105,11 +141,9 @@ class Fleet:
         self._gone: set[str] = set()
         self._rollouts = dict(holding)
         self._told_anew: set[str] = set()
-        self._log: deque[tuple[int, str]] = deque(maxlen=limits.changes)
-        self._woken = asyncio.Event()
+        self.changes = ChangeLog(limits.changes)
         self._waiting: dict[str, KeyValueEntry] = {}
         self._behind = asyncio.Event()
-        self.revision = 0
         self.last_updated = last_updated
         self.away = "not connected yet"
 
@@ -173,17 +207,17 @@ class Fleet:
         self.last_updated = self._now()
         if self.away:
             self.away = ""
-            self._wake("")
+            self.changes.add("")
 
     def lost(self, reason: str) -> None:
         """Note that the bus is unreachable."""
         if self.away != reason:
             self.away = reason
-            self._wake("")
+            self.changes.add("")
 
     def stir(self) -> None:
         """Note a change of something besides the nodes, so that readers load again."""
-        self._wake("")
+        self.changes.add("")
 
     def listed(self, roles: Mapping[str, tuple[str, ...]], *, all_: Collection[str]) -> None:
         """Apply the inventory.
@@ -229,21 +263,6 @@ class Fleet:
         self._told_anew -= {one for one in news.told if known.get(one, ()) == news.told[one]}
         if news.told:
             self.stir()  # the list of rollouts is made of what is written
-
-    async def changed(self, after: int) -> None:
-        """Wait for a revision after `after`."""
-        while self.revision <= after:
-            await self._woken.wait()
-
-    def since(self, revision: int) -> set[str] | None:
-        """Return the nodes that changed after a revision; `None` if any node may have changed."""
-        if revision >= self.revision:
-            return set()
-        if not self._log or self._log[0][0] > revision + 1:
-            return None
-        newest_first = takewhile(lambda one: one[0] > revision, reversed(self._log))
-        names = {name for _, name in newest_first}
-        return None if "" in names else names
 
     def _told(self, name: str, token: bytes, revision: int) -> None:
         if revision <= self._revisions.get(name, 0) or not _is_name(name):
@@ -312,19 +331,13 @@ class Fleet:
         else:
             self._told_anew.discard(name)
         self._gone.add(name)
-        self._wake(name)
+        self.changes.add(name)
 
     def _put(self, row: NodeRow) -> None:
         self._gone.discard(row.node)
         if self.standing.put(row):
             self._dirty.add(row.node)
-            self._wake(row.node)
-
-    def _wake(self, name: str) -> None:
-        self.revision += 1
-        self._log.append((self.revision, name))
-        self._woken.set()
-        self._woken = asyncio.Event()
+            self.changes.add(row.node)
 
 
 def _is_name(name: str) -> bool:

@@ -6,9 +6,8 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from localpuppet.base.errors import (
     InvalidInputError,
@@ -20,33 +19,15 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import close, ours
-from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.index import NODE
 from localpuppet.fleet.inventory.presence_following import listen
-from localpuppet.fleet.inventory.reading import Equal
+from localpuppet.fleet.inventory.view import View
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.row import MAX_ROLES, cut
 
 # Entries that are read in one go; others have their turn then.
 TOGETHER = 50
-
-
-class ViewReader(Protocol):
-    """Reads this machine's copy of the inventory."""
-
-    @property
-    def revision(self) -> int:
-        """Return the bus revision up to which the view has all changes."""
-        ...
-
-    def since(self, revision: int | None) -> set[str]:
-        """Return the nodes whose entries are newer than a bus revision; all for `None`."""
-        ...
-
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
-        """Yield entries; see `InventoryReader`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +44,7 @@ class FleetFeed:
     """
 
     connect: Callable[[], Awaitable[KeyValue]]
-    view: ViewReader
+    view: View
     follow: Callable[[Callable[[], Awaitable[KeyValue]], asyncio.Event], Awaitable[None]]
     agent_is_there: Callable[[], bool]
     log: Log
@@ -235,7 +216,7 @@ class FleetFeeder:
         self._said.pop(part, None)
 
 
-def _roles(view: ViewReader, names: set[str]) -> dict[str, tuple[str, ...]]:
+def _roles(view: View, names: set[str]) -> dict[str, tuple[str, ...]]:
     return {
         str(entry.node): tuple(map(cut, entry.roles[:MAX_ROLES]))
         for entry in view.entries({NODE: names})

@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 
-from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.fleet import ChangeLog
 
 # Seconds that changes are gathered for, and at most between two lines.
 GATHER = 0.2
@@ -23,7 +23,7 @@ class Live:
     """Sends changes to pages.
 
     Args:
-        fleet: The fleet.
+        changes: The changes of the fleet.
         leave: Set when the dashboard ends.
         alive: Maximum seconds between two lines.
         most: Maximum number of listeners.
@@ -31,7 +31,7 @@ class Live:
 
     def __init__(
         self,
-        fleet: Fleet,
+        changes: ChangeLog,
         leave: asyncio.Event,
         *,
         alive: float = ALIVE,
@@ -39,7 +39,7 @@ class Live:
     ) -> None:
         self._alive = alive
         self._most = most
-        self._fleet = fleet
+        self._changes = changes
         self._leave = leave
         self._streams = 0
         self._told: tuple[tuple[int, int], str] = ((-1, -1), "")
@@ -63,15 +63,15 @@ class Live:
         self._streams += 1
         leaving = asyncio.create_task(self._leave.wait())
         try:
-            at = self._fleet.revision if seen is None else seen
+            at = self._changes.revision if seen is None else seen
             # A number that is not there yet is another server's, before a start.
-            if at > self._fleet.revision:
+            if at > self._changes.revision:
                 at = -1
-            yield f"retry: 2000\nid: {self._fleet.revision if seen is None else at}\n\n"
+            yield f"retry: 2000\nid: {self._changes.revision if seen is None else at}\n\n"
             while not self._leave.is_set():
-                if self._fleet.revision <= at:
+                if self._changes.revision <= at:
                     await self._wait(at, leaving)
-                    if self._fleet.revision <= at:
+                    if self._changes.revision <= at:
                         if not stays():
                             return
                         yield ": alive\n\n"
@@ -80,7 +80,7 @@ class Live:
                 if not stays():
                     return
                 text = self._event(at)
-                at = self._fleet.revision
+                at = self._changes.revision
                 yield text
         finally:
             leaving.cancel()
@@ -88,15 +88,15 @@ class Live:
 
     def _event(self, seen: int) -> str:
         """Return the event after a change, shared by listeners with the same last change."""
-        between = seen, self._fleet.revision
+        between = seen, self._changes.revision
         if self._told[0] != between:
-            names = None if seen < 0 else self._fleet.since(seen)
-            self._told = between, event(self._fleet.revision, names)
+            names = None if seen < 0 else self._changes.since(seen)
+            self._told = between, event(self._changes.revision, names)
         return self._told[1]
 
     async def _wait(self, seen: int, leaving: "asyncio.Task[bool]") -> None:
         """Wait for a change, the end, or the time of the next keep-alive line."""
-        changed = asyncio.create_task(self._fleet.changed(seen))
+        changed = asyncio.create_task(self._changes.changed(seen))
         try:
             await asyncio.wait(
                 [changed, leaving], timeout=self._alive, return_when=asyncio.FIRST_COMPLETED

@@ -18,14 +18,11 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
 from localpuppet.base.machine.ports import Clock, Log
 from localpuppet.fleet.roles.links import Links
-from localpuppet.fleet.roles.relations import relations
-from localpuppet.rollout.plans.kick_diagram import kick_diagram
-from localpuppet.rollout.plans.plan import Plan
-from localpuppet.rollout.plans.plan_diagram import plan_diagram
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.rules import AccessRefusal, AccessRule, Visitor
 from localpuppet.web.dashboard.action_views import FORM_PATIENCE, ActionContext, ActionViews, Actor
 from localpuppet.web.dashboard.actions import courses
+from localpuppet.web.dashboard.diagram_views import DiagramViews
 from localpuppet.web.dashboard.difference_views import DifferenceViews
 from localpuppet.web.dashboard.facts_tree import tree_of
 from localpuppet.web.dashboard.fleet import Fleet
@@ -38,7 +35,6 @@ from localpuppet.web.dashboard.lists.list_query import (
     MAX_WORDS,
     NODES,
     OVERVIEW,
-    PLAN,
     RELEASES,
     ListQuery,
 )
@@ -116,7 +112,6 @@ class Pages:
 
     def __init__(self, parts: ViewContext) -> None:
         self._parts = parts
-        self._pictures = Pictures(parts.draw)
         me = "" if parts.actor is None else parts.actor.name
         self._showing = TemplateRenderer(parts.fleet, parts.clock, me)
         self.entering, self.acting = None, None
@@ -132,7 +127,7 @@ class Pages:
                 patience=parts.form_patience,
             )
             self.acting = ActionViews(acting, self._showing)
-        self._together = SharedAnswers(parts.fleet, parts.clock)
+        self._together = SharedAnswers(parts.fleet.changes, parts.clock)
         kept = ListData(
             fleet=parts.fleet,
             memory=parts.memory,
@@ -141,6 +136,7 @@ class Pages:
             rollouts=parts.rollouts,
             clock=parts.clock,
         )
+        self.diagrams = DiagramViews(parts.inventory, Pictures(parts.draw), self._showing)
         self.differing = DifferenceViews(parts.staged, parts.fleet, self._showing)
         self.lists = NodeLists(kept, self._showing, self._together)
 
@@ -247,55 +243,6 @@ class Pages:
             return await asyncio.to_thread(tell, rollout)
         except InvalidInputError as error:
             raise NotThereError(error.what) from error
-
-    async def plan(self, request: Request) -> Response:
-        """Show in which order nodes run."""
-        asked = ListQuery.parse(request.query_params, PLAN)
-        plan: Plan | None = None
-        notes: Sequence[str] = ()
-        problem, picture = "", None
-        try:
-            plan, notes = await self._planned(asked)
-            picture = await self._pictures.inline(await asyncio.to_thread(plan_diagram, plan))
-        except LocalpuppetError as error:
-            problem = str(error)
-        query = asked.url.partition("?")[2]
-        site = self._parts.inventory.site
-        return self._showing.page(
-            "plan.html",
-            asked=asked,
-            plan=plan,
-            picture=picture,
-            notes=notes,
-            problem=problem,
-            query=query,
-            site="" if site is None else site.name,
-        )
-
-    async def plan_file(self, request: Request) -> Response:
-        """Send the output of `localpuppet plan` with `--svg` or `--dot`."""
-        plan, _ = await self._planned(ListQuery.parse(request.query_params, PLAN))
-        diagram = await asyncio.to_thread(plan_diagram, plan)
-        return await self._pictures.file(diagram, request.path_params["form"])
-
-    async def _planned(self, asked: ListQuery) -> tuple[Plan, Sequence[str]]:
-        inventory = self._parts.inventory
-        return await inventory.plan(await inventory.names(asked.q))
-
-    async def kicks(self, request: Request) -> Response:
-        """Show which roles make others run."""
-        found, problem, picture = None, "", None
-        try:
-            found = relations(await self._parts.inventory.links())
-            picture = await self._pictures.inline(kick_diagram(found))
-        except LocalpuppetError as error:
-            problem = str(error)
-        return self._showing.page("kicks.html", found=found, picture=picture, problem=problem)
-
-    async def kicks_file(self, request: Request) -> Response:
-        """Send the output of `localpuppet kicks` with `--svg` or `--dot`."""
-        diagram = kick_diagram(relations(await self._parts.inventory.links()))
-        return await self._pictures.file(diagram, request.path_params["form"])
 
     async def find(self, request: Request) -> Response:
         """Redirect to the page of a search term: a run's id, a release, a node's name."""

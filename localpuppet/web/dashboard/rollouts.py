@@ -13,18 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.events import RolloutEnded
-from localpuppet.rollout.execution.journal import RolloutJournal
+from localpuppet.rollout.execution.journal import JournalReader
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.lists.rollouts import DAMAGED, RolloutRow
+from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts, report_of
-from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport
 
 # Seconds between two looks whether a journal has changed.
 LOOK = 1.0
@@ -32,18 +32,6 @@ LOOK = 1.0
 MOST = 500
 
 _Stamp = tuple[float, ...]
-
-
-class NodeReports(Protocol):
-    """Reports of nodes about rollouts."""
-
-    def reported_rollouts(self) -> list[ReportedRollout]:
-        """Return the rollouts that nodes reported."""
-        ...
-
-    def rollout_reports(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
-        """Return the reports about a rollout, each with the node's name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +58,9 @@ class Rollouts:
         nodes: The reports of nodes.
     """
 
-    def __init__(self, journals: Journals, elsewhere: RemoteRollouts, nodes: NodeReports) -> None:
+    def __init__(
+        self, journals: Journals, elsewhere: RemoteRollouts, nodes: DashboardStore
+    ) -> None:
         self._journals = journals
         self._elsewhere = elsewhere
         self._nodes = nodes
@@ -207,13 +197,13 @@ def _told(head: RolloutCheckpoint) -> str:
     return f"it is running on another machine, if a process exists{at}"
 
 
-def _stamp(journal: RolloutJournal) -> _Stamp:
+def _stamp(journal: JournalReader) -> _Stamp:
     return tuple(_written(path) for path in (journal.path, Path(f"{journal.path}-wal")))
 
 
-def _report(journal: RolloutJournal) -> RolloutReport:
+def _report(journal: JournalReader) -> RolloutReport:
     try:
-        return RolloutReport.of(journal.events(), taken=journal.taken)
+        return journal.report()
     finally:
         journal.close()
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.machine.ports import Clock
-from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.fleet import ChangeLog
 
 # Seconds, whatever did not change: facts have no number, and ages grow.
 FRESH = 1.0
@@ -30,7 +30,7 @@ class _Answer:
     Args:
         make: Renders it.
         before: The previous answer, which ends first, followed by a pause, unless it hangs.
-        fleet: Knows whether something has changed.
+        changes: The changes of the fleet.
         clock: The clock.
     """
 
@@ -38,10 +38,10 @@ class _Answer:
         self,
         make: Callable[[], Awaitable[Response]],
         before: "_Answer | None",
-        fleet: Fleet,
+        changes: ChangeLog,
         clock: Clock,
     ) -> None:
-        self._fleet = fleet
+        self._changes = changes
         self._clock = clock
         self._begun = False
         self._revision = 0
@@ -55,7 +55,7 @@ class _Answer:
         """Whether the answer is up to date."""
         if not self._begun:
             return True
-        unchanged = self._revision == self._fleet.revision
+        unchanged = self._revision == self._changes.revision
         return unchanged and self._until > self._clock.monotonic()
 
     async def _made(
@@ -65,7 +65,7 @@ class _Answer:
             await asyncio.wait([before.task], timeout=MOST_REST)
             await asyncio.sleep(max(0.0, before._rests_until - self._clock.monotonic()))
         begun = self._clock.monotonic()
-        self._begun, self._revision, self._until = True, self._fleet.revision, begun + FRESH
+        self._begun, self._revision, self._until = True, self._changes.revision, begun + FRESH
         try:
             return await make()
         finally:
@@ -77,12 +77,12 @@ class SharedAnswers:
     """The shared answers.
 
     Args:
-        fleet: Knows whether something has changed.
+        changes: The changes of the fleet.
         clock: The clock.
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock) -> None:
-        self._fleet = fleet
+    def __init__(self, changes: ChangeLog, clock: Clock) -> None:
+        self._changes = changes
         self._clock = clock
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
 
@@ -99,7 +99,7 @@ class SharedAnswers:
         key = f"{request.url.path}?{request.url.query}"
         known = self._answers.get(key)
         if known is None or not known.true:
-            known = _Answer(lambda: view(request), known, self._fleet, self._clock)
+            known = _Answer(lambda: view(request), known, self._changes, self._clock)
             self._answers[key] = known
             self._answers.move_to_end(key)
             while len(self._answers) > MOST:

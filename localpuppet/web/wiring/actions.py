@@ -16,7 +16,7 @@ from localpuppet.fleet.wiring.puppet_environment import own_words
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.wiring.node import program_environment
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand, refusal
-from localpuppet.rollout.execution.journal import RolloutJournal, resumable
+from localpuppet.rollout.execution.journal import JournalReader, resumable
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.web.dashboard.actions import NEEDS, Action, NodeAction
 
@@ -154,7 +154,7 @@ class SigningActor:
         Thread(target=process.wait, daemon=True).start()
         return process
 
-    def _begins(self, journal: RolloutJournal, process: "subprocess.Popen[bytes]") -> bool:
+    def _begins(self, journal: JournalReader, process: "subprocess.Popen[bytes]") -> bool:
         """Wait until a process continues a rollout; return whether it does or did."""
         before, clock = len(journal.events()), self._fleet.node.clock
         deadline = clock.monotonic() + self._within

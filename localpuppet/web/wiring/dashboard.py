@@ -98,7 +98,7 @@ async def serve_page(
             staged=_staged(node),
             rollouts=Rollouts(journals, elsewhere, memory),
             reports=Reports(_tell(fleet, name, feeding.store)),
-            live=Live(rows, leave),
+            live=Live(rows.changes, leave),
             door=way.door,
             clock=clock,
             log=log,

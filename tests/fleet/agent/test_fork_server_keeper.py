@@ -39,9 +39,7 @@ class Servers:
         self.more.set()
         if not script:
             raise UnavailableError("Puppet is not known before the first run")
-        self.started.append(
-            start_kept(["/bin/sh", "-c", script], env=dict(os.environ), processes=PROCESSES)
-        )
+        self.started.append(start_kept(["/bin/sh", "-c", script], env=dict(os.environ)))
         return self.started[-1]
 
     async def until(self, count: int) -> None:
@@ -105,7 +103,7 @@ async def test_no_server_is_started_while_a_run_is_on() -> None:
 
 
 async def test_a_server_hears_when_the_agent_is_gone() -> None:
-    server = start_kept(["/bin/sh", "-c", "read x"], env={}, processes=PROCESSES)
+    server = start_kept(["/bin/sh", "-c", "read x"], env={})
     os.close(server._pipe)
     server._pipe = -1
     assert server.code() == 1, "read found the end"

@@ -252,14 +252,14 @@ def test_an_unknown_source_is_named_with_the_one_that_may_be_meant(web_site: Rel
 
 
 def test_only_one_stages_and_the_lock_is_given_back_after_every_end(web_site: ReleaseSite) -> None:
-    lock = web_site.store.exclusively()
+    lock = web_site.store.locks.take_for_changes()
     with pytest.raises(BusyError):
         web_site.staging().stage(R1)
     lock.release()
     web_site.servers.away.add(url("ntp"))
     with pytest.raises(UnavailableError):
         web_site.staging().stage(R1)
-    web_site.store.exclusively().release()
+    web_site.store.locks.take_for_changes().release()
     web_site.servers.away.clear()
     web_site.staging().stage(R1)
-    web_site.store.exclusively().release()
+    web_site.store.locks.take_for_changes().release()

@@ -248,11 +248,11 @@ def test_a_new_staging_directory_sweeps_the_old_ones_away(store: Store) -> None:
 
 
 def test_only_one_changes_the_store(store: Store) -> None:
-    lock = store.exclusively()
+    lock = store.locks.take_for_changes()
     with pytest.raises(BusyError, match="another process changes the store"):
-        Store(store.objects.parent).exclusively()
+        Store(store.objects.parent).locks.take_for_changes()
     lock.release()
-    store.exclusively().release()
+    store.locks.take_for_changes().release()
 
 
 def test_a_file_of_exactly_one_read_is_read_to_its_end(tmp_path: Path) -> None:

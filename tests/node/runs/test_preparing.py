@@ -143,7 +143,7 @@ class Site:
             ),
             note=self.notes.append,
             applied_elsewhere=lambda _app: self.elsewhere.pop() if self.elsewhere else None,
-            keep=Store(self.root.parent / "store").kept,
+            keep=Store(self.root.parent / "store").locks.take_for_run,
         )
 
 
@@ -366,13 +366,13 @@ def test_gc_waits_until_the_run_is_on_record_or_there_is_none(site: Site) -> Non
     other = site.preparation().prepare(OPTIONS)
     for run in (prepared, other):
         with pytest.raises(BusyError, match="a run is being prepared"):
-            store.unneeded()
+            store.locks.take_for_removal()
         run.on_record()
-    alone = store.unneeded()
+    alone = store.locks.take_for_removal()
     with pytest.raises(BusyError, match="releases are being removed"):
         site.preparation().prepare(OPTIONS)
     alone.release()
     site.write("gone/tags/r1")
     with pytest.raises(InvalidInputError):
         site.preparation().prepare(OPTIONS)
-    store.unneeded().release()
+    store.locks.take_for_removal().release()

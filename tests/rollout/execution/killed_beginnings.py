@@ -27,8 +27,7 @@ def begin(journals: Journals) -> None:
 
 
 def take_over(journals: Journals) -> None:
-    journal = journals.place(RolloutId(ID))
-    journal.take()
+    journal = journals.take(RolloutId(ID))
     journal.replace(ELSEWHERE)
     journal.close()
 

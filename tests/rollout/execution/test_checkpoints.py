@@ -247,7 +247,7 @@ def test_what_others_write_there_ends_heads_and_not_the_rollout(site: Site) -> N
 
 def test_a_journal_has_a_head_as_long_as_somebody_may_go_on(site: Site) -> None:
     site.begin(STARTED)
-    journal = site.here.open(ID)
+    journal = site.here.take(ID)
     assert head_of(journal) == head(STARTED)
     journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, reason="", still_held={}), at=AT)
     assert not head_of(journal).over

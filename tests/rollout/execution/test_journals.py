@@ -11,7 +11,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.rollout.execution.events import RolloutEnded, RolloutEnding, RolloutResumed
+from localpuppet.rollout.execution.events import RolloutResumed
 from localpuppet.rollout.execution.journals import Journals
 from tests.rigs.node import PATIENCE, REPOSITORY
 from tests.rollout.execution.killed_beginnings import AT, BEGAN, ELSEWHERE, MOST, WAYS
@@ -30,18 +30,6 @@ def test_what_is_not_there(journals: Journals) -> None:
     journals.begin(began([1]), at=AT).close()
     with pytest.raises(InvalidInputError, match="there is no rollout 20261122T110000Z-ffff"):
         journals.open(RolloutId("20261122T110000Z-ffff"))
-
-
-def test_the_newest_of_a_kind(journals: Journals) -> None:
-    older = RolloutId("20261122T100000Z-0000")
-    journals.begin(replace(began([1]), id=older), at=AT).close()
-    newer = journals.begin(began([1]), at=AT)
-    newer.append(RolloutEnded(ending=RolloutEnding.STOPPED, reason="", still_held={}), at=AT)
-    newer.close()
-    assert journals.newest(lambda state: state.resumable, what="").path.stem == ID
-    assert journals.newest(lambda state: state.over is None, what="").path.stem == older
-    with pytest.raises(InvalidInputError, match="no rollout of this machine is blue"):
-        journals.newest(lambda _: False, what="is blue")
 
 
 def test_journals_of_long_ago_are_removed_but_for_the_newest_and_those_that_go_on(

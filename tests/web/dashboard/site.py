@@ -255,7 +255,7 @@ class Site:
             staged=PlayedReleases(self),
             rollouts=Rollouts(Journals(self.directory / "rollouts"), self.elsewhere, self.memory),
             reports=Reports(self._tell),
-            live=Live(self.fleet, leave),
+            live=Live(self.fleet.changes, leave),
             door=way.door,
             entrance=way.entrance,
             clock=self.clock,

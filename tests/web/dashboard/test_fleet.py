@@ -84,23 +84,23 @@ def test_a_fleet_that_comes_back_remembers_how_it_was(site: Site) -> None:
 
 def test_that_a_node_was_heard_again_is_no_news(site: Site) -> None:
     site.tell(status("a", site.now()))
-    before = site.fleet.revision
+    before = site.fleet.changes.revision
     site.clock.advance(20)
     site.tell(status("a", site.now() - 20))
-    assert site.fleet.revision == before
+    assert site.fleet.changes.revision == before
     site.tell(status("a", site.now() - 20, state="applying"))
-    assert site.fleet.since(before) == {"a"}
+    assert site.fleet.changes.since(before) == {"a"}
 
 
 def test_an_outage_is_said_once_and_its_end(site: Site) -> None:
     site.fleet.answered()
-    before = site.fleet.revision
+    before = site.fleet.changes.revision
     for _ in range(3):
         site.fleet.lost("refused")
-    assert (site.fleet.revision, site.fleet.away) == (before + 1, "refused")
+    assert (site.fleet.changes.revision, site.fleet.away) == (before + 1, "refused")
     site.fleet.answered()
-    assert (site.fleet.revision, site.fleet.away) == (before + 2, "")
-    assert site.fleet.since(before) is None
+    assert (site.fleet.changes.revision, site.fleet.away) == (before + 2, "")
+    assert site.fleet.changes.since(before) is None
 
 
 def test_strangers_do_not_fill_the_memory(tmp_path: Path) -> None:
@@ -183,12 +183,12 @@ async def test_what_waits_of_a_store_is_forgotten_with_it(tmp_path: Path) -> Non
 
 
 async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Site) -> None:
-    waiting = asyncio.create_task(site.fleet.changed(site.fleet.revision))
+    waiting = asyncio.create_task(site.fleet.changes.changed(site.fleet.changes.revision))
     await asyncio.sleep(0)
     assert not waiting.done()
     site.fleet.take(KeyListing(entries=(), revision=1))
     await waiting
-    await site.fleet.changed(0)
+    await site.fleet.changes.changed(0)
 
 
 def test_a_reader_far_behind_loads_everything(site: Site) -> None:
@@ -197,7 +197,7 @@ def test_a_reader_far_behind_loads_everything(site: Site) -> None:
     fleet.answered()
     for number in range(4):
         fleet.listed({f"n{number}": ()}, all_=[f"n{other}" for other in range(4)])
-    assert fleet.since(2) == {"n1", "n2", "n3"}
-    assert fleet.since(1) is None
-    assert fleet.since(fleet.revision) == set()
+    assert fleet.changes.since(2) == {"n1", "n2", "n3"}
+    assert fleet.changes.since(1) is None
+    assert fleet.changes.since(fleet.changes.revision) == set()
     assert isinstance(fleet.row("n0"), NodeRow)

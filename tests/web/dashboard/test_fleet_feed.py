@@ -85,8 +85,8 @@ class Hearing:
     async def until(self, state: str, name: str = "web01.example.com") -> None:
         seen = -1
         while (row := self.fleet.row(name)) is None or row.state != state:
-            await self.fleet.changed(seen)
-            seen = self.fleet.revision
+            await self.fleet.changes.changed(seen)
+            seen = self.fleet.changes.revision
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ async def test_an_outage_is_said_and_over_when_it_is(hearing: Hearing) -> None:
         hearing.store.away = True
         hearing.store.wake()
         while not hearing.fleet.away:
-            await hearing.fleet.changed(hearing.fleet.revision)
+            await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
         row = hearing.fleet.row("web01.example.com")
         assert row is not None
         assert row.state == "idle"

@@ -22,7 +22,7 @@ def nodes(text: str) -> list[str] | None:
 
 
 async def test_changes_are_gathered_and_named(site: Site) -> None:
-    live = Live(site.fleet, asyncio.Event())
+    live = Live(site.fleet.changes, asyncio.Event())
     events = live.events(None)
     assert (await anext(events)).startswith("retry: ")
     waiting = asyncio.ensure_future(anext(events))
@@ -34,9 +34,9 @@ async def test_changes_are_gathered_and_named(site: Site) -> None:
 
 
 async def test_listeners_with_the_same_last_change_share_one_text(site: Site) -> None:
-    live = Live(site.fleet, asyncio.Event())
+    live = Live(site.fleet.changes, asyncio.Event())
     site.fleet.answered()
-    seen = site.fleet.revision
+    seen = site.fleet.changes.revision
     site.tell(status("a", site.now()))
     streams = [live.events(seen) for _ in range(20)]
     for events in streams:
@@ -52,9 +52,9 @@ async def test_listeners_with_the_same_last_change_share_one_text(site: Site) ->
 
 
 async def test_who_was_asleep_hears_what_he_missed(site: Site) -> None:
-    live = Live(site.fleet, asyncio.Event())
+    live = Live(site.fleet.changes, asyncio.Event())
     site.fleet.answered()
-    seen = site.fleet.revision
+    seen = site.fleet.changes.revision
     site.tell(status("a", site.now()))
     events = live.events(seen)
     await anext(events)
@@ -67,7 +67,7 @@ async def test_who_was_asleep_hears_what_he_missed(site: Site) -> None:
 
 async def test_a_quiet_connection_is_kept_and_ends_with_the_page(site: Site) -> None:
     leave = asyncio.Event()
-    live = Live(site.fleet, leave, alive=0.01)
+    live = Live(site.fleet.changes, leave, alive=0.01)
     events = live.events(None)
     await anext(events)
     assert await anext(events) == ": alive\n\n"
@@ -76,7 +76,7 @@ async def test_a_quiet_connection_is_kept_and_ends_with_the_page(site: Site) -> 
 
 
 async def test_who_may_not_look_any_more_hears_nothing_more(site: Site) -> None:
-    live = Live(site.fleet, asyncio.Event(), alive=0.01)
+    live = Live(site.fleet.changes, asyncio.Event(), alive=0.01)
     may = [True]
     events = live.events(None, stays=lambda: may[0])
     await anext(events)
@@ -90,7 +90,7 @@ async def test_who_may_not_look_any_more_hears_nothing_more(site: Site) -> None:
 
 
 async def test_streams_are_counted(site: Site) -> None:
-    live = Live(site.fleet, asyncio.Event(), most=1)
+    live = Live(site.fleet.changes, asyncio.Event(), most=1)
     events = live.events(None)
     await anext(events)
     assert live.full

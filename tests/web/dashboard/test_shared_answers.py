@@ -16,7 +16,7 @@ class Views:
     """A view that counts, and waits for who lets it go on."""
 
     def __init__(self, site: Site) -> None:
-        self.together = SharedAnswers(site.fleet, site.clock)
+        self.together = SharedAnswers(site.fleet.changes, site.clock)
         self.go = asyncio.Event()
         self.count = 0
 

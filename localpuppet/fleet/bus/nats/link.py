@@ -310,9 +310,9 @@ class NatsLink:
         with suppress(NatsError, OSError):
             await subscription.unsubscribe()
 
-    def problem(self, what: str, hint: str = "") -> UnavailableError:
+    def problem(self, what: str) -> UnavailableError:
         """Return an error about these servers."""
-        return UnavailableError(what, where=self._where, hint=hint)
+        return UnavailableError(what, where=self._where)
 
     def _refusal(self, said: str) -> UnavailableError:
         return RefusedError(said, where=self._where, hint="may this user do that?")

@@ -320,9 +320,9 @@ def check_size(condition: Condition) -> Condition:
     return condition
 
 
-def walk(condition: Condition, depth: int = 1) -> Iterator[tuple[Condition, int]]:
+def walk(condition: Condition) -> Iterator[tuple[Condition, int]]:
     """Yield a condition and all its parts with their depths; not recursive."""
-    waiting = [(condition, depth)]
+    waiting = [(condition, 1)]
     while waiting:
         one, level = waiting.pop()
         yield one, level

@@ -37,7 +37,6 @@ class ReleaseCheck:
     """A release that passed the checks.
 
     Attributes:
-        manifest: Its manifest.
         lock: Its lock.
         chains: Every dependency, direct or not, as `release → dist/tags/r7 → …`.
         interface: Its interface.
@@ -48,7 +47,6 @@ class ReleaseCheck:
         data_files: How many Hiera data files were parsed.
     """
 
-    manifest: Manifest
     lock: Lock
     chains: tuple[str, ...]
     interface: Interface
@@ -118,7 +116,7 @@ class ReleaseChecker:
         """
         manifest = self._files.manifest(directory)
         lock = self._lock(directory, manifest)
-        held = self._store.exclusively()
+        held = self._store.locks.take_for_changes()
         try:
             budget = self._store.budget()
             self._refuse_unstageable(directory, budget)
@@ -137,7 +135,6 @@ class ReleaseChecker:
         interface.refuse_problems()
         data = check_data(directory, own.modules)
         return ReleaseCheck(
-            manifest=manifest,
             lock=lock,
             chains=chains,
             interface=interface,

@@ -105,7 +105,7 @@ class LockWriter:
             drafts = as_locked(drafts, old.modules)
         else:
             drafts = unbound(drafts)
-        held = self._store.exclusively()
+        held = self._store.locks.take_for_changes()
         try:
             self._store.sweep(self._repository.rubbish())
             budget = self._store.budget()

@@ -154,7 +154,7 @@ class BranchStaging:
             BusyError: Another process changes the store.
         """
         source = self._source(app)
-        held = self._store.exclusively()
+        held = self._store.locks.take_for_changes()
         try:
             with self._repository(f"staging {app}") as repository:
                 commit = self._head(app, source, repository)

@@ -50,7 +50,7 @@ class LockedModules:
             BusyError: Another process changes the store.
         """
         wanted = wanted_of(lock, self._supply.sources, file=str(file))
-        held = self._supply.store.exclusively()
+        held = self._supply.store.locks.take_for_changes()
         try:
             with self._repository(title) as repository:
                 budget = self._supply.store.budget()

@@ -1,6 +1,6 @@
 """The port to the programs that build and install packages of releases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -46,17 +46,5 @@ class PackageTools(Protocol):
             InvalidInputError: The file is not regular, others could write it, or it is not a
                 package of a release.
             StateError: dpkg or rpm is missing or failed.
-        """
-        ...
-
-    def install_by_name(self, name: str, manager: str | Sequence[str]) -> None:
-        """Have the machine's package manager install a package from its repositories.
-
-        Args:
-            name: The package's name.
-            manager: `apt`, or the words of a command to which the name is added.
-
-        Raises:
-            StateError: The package manager is missing or failed.
         """
         ...

@@ -6,17 +6,10 @@ Write access to the journal is the only permission that this needs.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.rollout.execution.commands.command import (
-    RolloutCommand,
-    SentCommand,
-    meaning,
-    refusal,
-)
-from localpuppet.rollout.execution.events import Event
+from localpuppet.rollout.execution.commands.command import SentCommand, meaning, refusal
+from localpuppet.rollout.execution.journal import JournalReader
 from localpuppet.rollout.execution.state import RolloutState
 
 # Seconds until a command counts as not received. A controller reads no commands while it asks and
@@ -25,26 +18,7 @@ PATIENCE = 60.0
 PACE = 0.25  # seconds between two looks
 
 
-class CommandWriterJournal(Protocol):
-    """What this module needs of a journal; see `journal.RolloutJournal`."""
-
-    @property
-    def taken(self) -> bool:
-        """Whether a process controls the rollout."""
-        ...
-
-    def events(self) -> Sequence[tuple[str, Event]]:
-        """Return the events with their times, the oldest first."""
-        ...
-
-    def say(self, command: RolloutCommand, caller: str, about: str = "") -> None:
-        """Leave a command for the process that controls the rollout."""
-        ...
-
-
-async def say_here(
-    journal: CommandWriterJournal, said: SentCommand, *, patience: float = PATIENCE
-) -> None:
+async def say_here(journal: JournalReader, said: SentCommand) -> None:
     """Send a command and wait until its event is in the journal.
 
     Raises:
@@ -59,7 +33,7 @@ async def say_here(
     expected = meaning(said, state)
     journal.say(said.command, said.caller, said.about)
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 await asyncio.sleep(PACE)
                 taken = journal.taken  # before the look: what it wrote before it ended counts
@@ -76,7 +50,7 @@ async def say_here(
                     )
     except TimeoutError:
         raise UnavailableError(
-            f"its controller did not receive the command within {patience:g} s, but still may",
+            f"its controller did not receive the command within {PATIENCE:g} s, but still may",
             where=where,
             hint=f"localpuppet rollout status {where}",
         ) from None

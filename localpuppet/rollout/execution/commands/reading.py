@@ -8,9 +8,8 @@
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing, suppress
-from typing import Protocol
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.base.formats.names import SignerName
@@ -24,27 +23,17 @@ from localpuppet.fleet.trust.quota import Quota
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
 from localpuppet.rollout.execution.commands.message import SignedCommand, stale
-from localpuppet.rollout.execution.events import Event, RolloutBegan
+from localpuppet.rollout.execution.events import RolloutBegan
+from localpuppet.rollout.execution.journal import JournalReader, JournalWriter
 from localpuppet.rollout.execution.state import RolloutState
 
 LOOK = 1.0  # seconds between two looks at the journal
 AGAIN = 5.0  # seconds until the next attempt to watch an unreachable bus
 # Commands that are remembered until they expire.
 WORDS = Quota(shared=200, reserve=50, few=5, each=20)
+_KNOWN = {str(command): command for command in RolloutCommand}
 
 Take = Callable[[SentCommand], str]
-
-
-class CommandReaderJournal(Protocol):
-    """What this module needs of a journal; see `journal.RolloutJournal`."""
-
-    def events(self) -> Sequence[tuple[str, Event]]:
-        """Return the events with their times, the oldest first."""
-        ...
-
-    def said(self, after: int) -> list[tuple[int, RolloutCommand, str, str]]:
-        """Return the commands after a number; see `journal.RolloutJournal`."""
-        ...
 
 
 class JournalCommandReader:
@@ -54,20 +43,26 @@ class JournalCommandReader:
         look: Seconds between two looks.
     """
 
-    def __init__(self, journal: CommandReaderJournal, *, machine: str, look: float = LOOK) -> None:
+    def __init__(self, journal: JournalWriter, *, machine: str, look: float = LOOK) -> None:
         self._journal = journal
         self._machine = machine
         self._look = look
 
     async def hear(self, take: Take) -> None:
-        """Deliver commands; see `notes.EventRecorder`."""
+        """Deliver commands; see `notes.EventRecorder`.
+
+        Commands of later versions are left out, so that they do not end the rollout.
+        """
         last = 0
         while True:
             for number, command, caller, about in self._journal.said(last):
                 last = number
-                take(
-                    SentCommand(command=command, caller=caller, machine=self._machine, about=about)
-                )
+                if (known := _KNOWN.get(command)) is not None:
+                    take(
+                        SentCommand(
+                            command=known, caller=caller, machine=self._machine, about=about
+                        )
+                    )
             await asyncio.sleep(self._look)
 
 
@@ -86,7 +81,7 @@ class BusCommandReader:
         *,
         signer: MessageSigner,
         verifier: Verifier,
-        journal: CommandReaderJournal,
+        journal: JournalReader,
         denied: Callable[[SignerName], str],
         clock: Clock,
     ) -> None:

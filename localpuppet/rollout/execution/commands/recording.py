@@ -4,28 +4,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from typing import Protocol
 
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import Clock
 from localpuppet.rollout.execution.commands.command import SentCommand
 from localpuppet.rollout.execution.commands.reading import BusCommandReader, JournalCommandReader
 from localpuppet.rollout.execution.events import Event
-
-
-class EventWriterJournal(Protocol):
-    """What this module needs of a journal; see `journal.RolloutJournal`."""
-
-    def append(self, *events: Event, at: str) -> None:
-        """Append events: all of them or none."""
-        ...
+from localpuppet.rollout.execution.journal import JournalWriter
 
 
 @dataclass(frozen=True, slots=True)
 class TimestampedJournal:
     """A journal whose events have the time of their writing."""
 
-    journal: EventWriterJournal
+    journal: JournalWriter
     clock: Clock
     _: KW_ONLY
     changed: Callable[[], None]

@@ -33,10 +33,6 @@ class Ordered:
             del self._names[key]
             del self._keys[bisect_left(self._keys, key)]
 
-    def keys(self) -> Sequence[Any]:
-        """Return the keys in order."""
-        return self._keys
-
     def of(self, key: Any) -> Sequence[str]:  # noqa: ANN401 - as for `add`
         """Return the names that have a key, in order."""
         return self._names.get(key, ())

@@ -21,7 +21,7 @@ from localpuppet.rollout.execution.events import (
     RolloutPaused,
     RolloutStopped,
 )
-from localpuppet.rollout.execution.journal import RolloutJournal
+from localpuppet.rollout.execution.journal import JournalWriter
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated
@@ -38,14 +38,14 @@ STOPPED = RolloutStopped(ending=RolloutEnding.STOPPED, reason="stopped by choria
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> RolloutJournal:
+def journal(tmp_path: Path) -> JournalWriter:
     """Return the journal of a rollout that waits, which this process goes on with."""
     found = Journals(tmp_path).begin(began([1], [2]), at=AT)
     found.append(PAUSED, at=AT)
     return found
 
 
-def said_while(journal: RolloutJournal, later: Callable[[], None]) -> None:
+def said_while(journal: JournalWriter, later: Callable[[], None]) -> None:
     """Say it, while something happens a second later."""
 
     async def work() -> None:
@@ -61,7 +61,7 @@ def said_while(journal: RolloutJournal, later: Callable[[], None]) -> None:
     run_simulated(work())
 
 
-def test_a_word_is_done_when_the_journal_says_so(journal: RolloutJournal) -> None:
+def test_a_word_is_done_when_the_journal_says_so(journal: JournalWriter) -> None:
     def more() -> None:
         journal.append(
             HEARD, RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), at=AT
@@ -75,7 +75,7 @@ def test_a_word_is_done_when_the_journal_says_so(journal: RolloutJournal) -> Non
     ("event", "problem"), [(STOPPED, "is ending already"), (HEARD, "")], ids=["other", "own"]
 )
 def test_of_two_people_who_decide_each_is_told_who_did(
-    journal: RolloutJournal, event: Event, problem: str
+    journal: JournalWriter, event: Event, problem: str
 ) -> None:
     def decided() -> None:
         journal.append(event, at=AT)
@@ -87,7 +87,7 @@ def test_of_two_people_who_decide_each_is_told_who_did(
         said_while(journal, decided)
 
 
-def test_who_does_not_hear_has_not_agreed(journal: RolloutJournal) -> None:
+def test_who_does_not_hear_has_not_agreed(journal: JournalWriter) -> None:
     with pytest.raises(UnavailableError, match="did not receive the command within 60 s"):
         said_while(journal, lambda: None)
     with pytest.raises(
@@ -97,13 +97,13 @@ def test_who_does_not_hear_has_not_agreed(journal: RolloutJournal) -> None:
     run_simulated(refused(journal))
 
 
-async def ended(journal: RolloutJournal) -> None:
+async def ended(journal: JournalWriter) -> None:
     journal.forget_commands()
     journal.close()
     await say_here(journal, GO_ON)
 
 
-async def refused(journal: RolloutJournal) -> None:
+async def refused(journal: JournalWriter) -> None:
     journal.append(STOPPED, at=AT)
     with pytest.raises(InvalidInputError, match="is ending already"):
         await say_here(journal, GO_ON)

@@ -16,7 +16,11 @@ from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
 from localpuppet.rollout.execution.commands.message import JournalExtent, SignedCommand
-from localpuppet.rollout.execution.commands.reading import WORDS, BusCommandReader
+from localpuppet.rollout.execution.commands.reading import (
+    WORDS,
+    BusCommandReader,
+    JournalCommandReader,
+)
 from localpuppet.rollout.execution.commands.sending import CommandSender
 from localpuppet.rollout.execution.events import Event, RolloutPaused, RolloutResumed
 from localpuppet.rollout.execution.journals import Journals
@@ -43,7 +47,7 @@ class Site:
         self.journal = Journals(directory / "rollouts").begin(began([1], [2]), at=AT)
         self.taken: list[SentCommand] = []
         self.refusal = ""
-        self.ears = self.hearing(self.kv)
+        self.ears: BusCommandReader | JournalCommandReader = self.hearing(self.kv)
 
     def hearing(self, kv: MemoryKeyValue) -> BusCommandReader:
         return BusCommandReader(
@@ -278,3 +282,16 @@ def test_who_cannot_be_answered_leaves_it_open_to_others(site: Site) -> None:
 
     heard(site, work)
     assert [one.caller for one in site.taken] == ["choria=bob", "choria=alice"]
+
+
+def test_a_command_of_a_later_version_does_not_end_the_rollout(site: Site) -> None:
+    site.ears = JournalCommandReader(site.journal, machine="pc")
+
+    def work() -> None:
+        site.journal.say("faster", "choria=bob")
+        site.journal.say(RolloutCommand.STOP, "choria=bob")
+
+    heard(site, work)
+    assert site.taken == [
+        SentCommand(command=RolloutCommand.STOP, caller="choria=bob", machine="pc")
+    ]

@@ -1,0 +1,83 @@
+"""The running processes of this machine (Linux): identify and signal them."""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from localpuppet.base.machine.ports import ProcessId
+
+
+class SystemProcessTable:
+    """The running processes of this machine; see `base.machine.ports.ProcessTable`."""
+
+    def me(self) -> ProcessId:
+        """Return this process."""
+        return self.identify(os.getpid())
+
+    def identify(self, pid: int) -> ProcessId:
+        """Return the identity of a running process; `started` is 0 if it has ended."""
+        return ProcessId(pid=pid, boot_id=_boot_id(), started=_started(pid))
+
+    def alive(self, process: ProcessId) -> bool:
+        """Return whether this very process still runs."""
+        return process.started > 0 and self.identify(process.pid) == process
+
+    def family(self, process: ProcessId) -> list[ProcessId]:
+        """Return a process and its running descendants; nothing once it has ended."""
+        if not self.alive(process):
+            return []
+        found = [process, *(self.identify(pid) for pid in _descendants(process.pid))]
+        return [one for one in found if one.started]
+
+    def signal(self, processes: Iterable[ProcessId], number: int) -> None:
+        """Signal those of the processes that still run."""
+        for process in processes:
+            if self.alive(process):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+
+    def command_line(self, pid: int) -> list[str]:
+        """Return the arguments of a running process; empty if it has ended."""
+        try:
+            data = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return []
+        return data.decode("utf-8", "replace").split("\0")[:-1]
+
+
+def _descendants(root: int) -> list[int]:
+    """Return the descendants of `root`, read from /proc."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            fields = _stat(int(entry.name))
+            if fields:
+                parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    pending = [root]
+    while pending:
+        children = parents.get(pending.pop(), [])
+        found += children
+        pending += children
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; empty if the process has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return []
+    # The command in parentheses may contain spaces and parentheses.
+    return text.rpartition(")")[2].split()
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+def _started(pid: int) -> int:
+    """Return the start time of `pid` in ticks since boot; 0 if it has ended or is a zombie."""
+    fields = _stat(pid)
+    return 0 if not fields or fields[0] in ("Z", "X") else int(fields[19])
