@@ -43,7 +43,7 @@ def test_names_and_numbers_are_told_and_no_values(run: RunDirectory) -> None:
     note_query(run, query("role=web", 30))
     resource = {"node": "db01", "ref": "Host[a]", "how": "guarded", "dropped": ["canary"]}
     collected = {"text": "Host <<| |>>", "resources": [resource, resource], "age": 2.0}
-    run.collected.write_text(json.dumps({"schema": 1, "collected": [collected]}))
+    run.collected.write_text(json.dumps({"schema": 1, "collectors": [collected]}))
     told: dict[str, Any] = told_context(run)
     assert told["causes"] == [
         {"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": ["haproxy"]}
