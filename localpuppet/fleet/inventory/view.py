@@ -52,11 +52,6 @@ CREATE TABLE IF NOT EXISTS state (
 ) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL, 0, '', 0);
 """
-_BRIEFS = [stored.TABLE, stored.FILL]
-_UPGRADES = {
-    1: ["ALTER TABLE entries ADD COLUMN revision INTEGER NOT NULL DEFAULT 0", *_BRIEFS],
-    2: _BRIEFS,
-}
 
 
 class View:
@@ -83,7 +78,7 @@ class View:
     ) -> None:
         self._database = Database(
             path,
-            Format(tables=stored.TABLE + _TABLES, version=_VERSION, upgrades=_UPGRADES),
+            Format(tables=stored.TABLE + _TABLES, version=_VERSION),
             damaged="the agent rebuilds it from the bus",
         )
         self._now = now

@@ -186,10 +186,10 @@ def _key(name: str) -> str:
 
 
 def _said(key: str, value: bytes) -> tuple[str, str]:
-    """Return the holder and the use of a lease; the use is empty if it is missing."""
+    """Return the holder and the use of a lease."""
     try:
         raw = loads(value)
-        return str(raw["holder"]), str(raw.get("use", ""))
+        return str(raw["holder"]), str(raw["use"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnavailableError(
             "holds something that is not a lease", where=key, hint="who wrote it?"

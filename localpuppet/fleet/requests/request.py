@@ -112,10 +112,9 @@ class RunOnce:
         noop: Only show the changes.
         tags: Apply only resources with one of these Puppet tags; empty for all.
         rollout: The rollout step of the run: it passes this rollout's hold, runs alone, and once.
-        after: The entries that the node must have in its view before it takes the step; nodes of
-            earlier versions reject a request with some.
+        after: The entries that the node must have in its view before it takes the step.
         changes: The salt with which the node reports the changes of the run; empty for no report.
-            With noop in a rollout only; otherwise as `after`.
+            With noop in a rollout only.
         looked: The step of this rollout that was a noop run and whose changes were approved: the
             node starts only soon after it. 0 for none.
     """

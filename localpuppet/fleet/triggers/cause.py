@@ -98,8 +98,8 @@ class RunCause:
             "expires": self.expires,
             "noop": self.noop,
             "only": list(self.puppet_tags),
-            **({"changes": [one.to_dict() for one in self.changes]} if self.changes else {}),
-            **({"after": [one.to_dict() for one in self.after]} if self.after else {}),
+            "changes": [change.to_dict() for change in self.changes],
+            "after": [entry.to_dict() for entry in self.after],
         }
 
     @classmethod
@@ -122,8 +122,8 @@ class RunCause:
                     "tags": tuple(parse_tag(tag, where="tags") for tag in raw["tags"]),
                     "path": tuple(NodeName.parse(name) for name in raw["path"]),
                     "puppet_tags": tuple(parse_tag(tag, where="only") for tag in raw["only"]),
-                    "changes": tuple(AnswerChange.from_dict(one) for one in raw.get("changes", [])),
-                    "after": tuple(AwaitedEntry.from_dict(one) for one in raw.get("after", [])),
+                    "changes": tuple(AnswerChange.from_dict(one) for one in raw["changes"]),
+                    "after": tuple(AwaitedEntry.from_dict(one) for one in raw["after"]),
                 }
             )
             parse_line(cause.sender, what="sender")

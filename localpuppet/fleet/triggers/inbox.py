@@ -17,7 +17,7 @@ from pathlib import Path
 from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.database import Database, Format
-from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
+from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.triggers import step_table
 from localpuppet.fleet.triggers.cause import RunCause
@@ -66,7 +66,7 @@ class Inbox:
     ) -> None:
         self._database = Database(
             path,
-            Format(tables=_TABLES, version=_VERSION, upgrades={1: from_first_format("'', id")}),
+            Format(tables=_TABLES, version=_VERSION),
             damaged="move it away; what it owed is lost then, so run 'localpuppet apply'",
         )
         self._clock = clock

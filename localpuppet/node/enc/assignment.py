@@ -109,8 +109,8 @@ class Assignment:
                 rollout=str(raw["rollout"]),
                 older=bool(raw["older"]),
                 after=str(raw["after"]),
-                back_to=str(raw.get("back_to", raw["after"])),  # an earlier version wrote none
-                confirm=float(cast("float", raw.get("confirm", 0.0))),
+                back_to=str(raw["back_to"]),
+                confirm=float(cast("float", raw["confirm"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}") from error

@@ -45,7 +45,7 @@ class Rollback:
         input_sha256: The input that it overrules; a changed input ends it.
         user: The user who decided.
         since: When, ISO 8601.
-        wanted: The release that the input names; empty in a record of an older version.
+        wanted: The release that the input names.
         serial: The serial of the assignment that it overrules; a new assignment ends it. 0 if the
             input named the release itself.
     """
@@ -56,8 +56,8 @@ class Rollback:
     input_sha256: str
     user: str
     since: str
-    wanted: str = ""
-    serial: int = 0
+    wanted: str
+    serial: int
 
     def stands(self, input_sha256: str, serial: int) -> bool:
         """Return whether the decision is in force for an input; a changed input ends it.
@@ -76,8 +76,9 @@ class Rollback:
     def __str__(self) -> str:
         """Return one line for people."""
         since = parse_time(self.since).strftime("%Y-%m-%d %H:%M UTC")
-        wants = f"input wants {self.wanted}, " if self.wanted else ""
-        return f"{wants}running {self.app}, rolled back by {self.user} at {since}"
+        return (
+            f"input wants {self.wanted}, running {self.app}, rolled back by {self.user} at {since}"
+        )
 
 
 class Ledger:
@@ -103,10 +104,8 @@ class Ledger:
 
     def current(self, source: str) -> ReleasePath | None:
         """Return the tag of `source` that was applied last; or `None`."""
-        order, current = self._read()
-        applied = order.get(source, [])
-        found = current.get(source) or (applied[-1] if applied else None)
-        return None if found is None else ReleasePath(found)
+        current = self._read()[1].get(source)
+        return None if current is None else ReleasePath(current)
 
     def _read(self) -> tuple[dict[str, list[str]], dict[str, str]]:
         """Return the order of each source, and the last applied release of each."""
@@ -114,7 +113,7 @@ class Ledger:
             raw = read_json(self._applied)
         except FileNotFoundError:
             return {}, {}
-        order, current = raw.get("order"), raw.get("current", {})
+        order, current = raw.get("order"), raw.get("current")
         if (
             raw.get("schema") != SCHEMA
             or not isinstance(order, dict)
@@ -227,10 +226,7 @@ class Ledger:
     def roll_back(self, rollback: Rollback) -> None:
         """Put a rollback in force."""
         make_private(self._state)
-        fields = asdict(rollback)
-        if not rollback.serial:
-            del fields["serial"]  # as it was written before there was such a thing
-        write_json(self._rollback, {"schema": SCHEMA, **fields})
+        write_json(self._rollback, {"schema": SCHEMA, **asdict(rollback)})
 
     def end_rollback(self) -> None:
         """End the rollback in force."""

@@ -31,14 +31,11 @@ class StagedRelease:
     composition: str
     modules: Mapping[str, str]
     sources: Mapping[str, str]
-    moduledir: str = ""
+    moduledir: str
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        said = {"schema": SCHEMA, **asdict(self)}
-        if not self.moduledir:
-            del said["moduledir"]  # as it was written before there was such a thing
-        return said
+        return {"schema": SCHEMA, **asdict(self)}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "StagedRelease":
@@ -52,7 +49,7 @@ class StagedRelease:
                 composition=str(raw["composition"]),
                 modules=dict(raw["modules"]),
                 sources=dict(raw["sources"]),
-                moduledir=parse_inner_path(str(raw.get("moduledir", "")), where="moduledir"),
+                moduledir=parse_inner_path(str(raw["moduledir"]), where="moduledir"),
             )
         except (KeyError, TypeError, ValueError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}") from error

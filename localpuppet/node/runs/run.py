@@ -311,11 +311,7 @@ class Status:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        said = {"schema": SCHEMA, **asdict(self)}
-        for name in ("work_tree", "part", "repaired", "warm", "cold_reason", "corrective", "fault"):
-            if not said[name]:
-                del said[name]  # as it was written before there was such a thing
-        return said
+        return {"schema": SCHEMA, **asdict(self)}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Status":

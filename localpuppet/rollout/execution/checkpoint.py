@@ -107,7 +107,7 @@ class RolloutCheckpoint:
         epoch: The newest epoch that began or was claimed.
         events: The events with their times, the oldest first; empty if they are too large.
         over: Whether the rollout cannot be resumed.
-        summary: The end of the rollout; `None` before that, and from earlier versions.
+        summary: The end of the rollout; `None` before that.
     """
 
     rollout: RolloutId
@@ -151,7 +151,7 @@ class RolloutCheckpoint:
                 raise ValueError("schema")
             if type(raw["epoch"]) is not int or not 1 <= raw["epoch"] < MAX_EPOCH:
                 raise ValueError("epoch")
-            summary = raw.get("summary")
+            summary = raw["summary"]
             if type(raw["over"]) is not bool or (summary is not None and not raw["over"]):
                 raise ValueError("over")
             head = cls(

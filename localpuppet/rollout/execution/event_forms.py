@@ -1,7 +1,6 @@
 """The JSON form of rollout events, in journals and checkpoints.
 
-Reading is strict. Fields that a later version added have defaults, so forms of earlier versions
-stay readable.
+Reading is strict: a form has each field, with a value that this version knows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -101,8 +100,7 @@ def _of_ends(event: RolloutStopped | RolloutPaused | RolloutTakenOver) -> dict[s
     since = None if event.since is None else show_time(event.since)
     if isinstance(event, RolloutTakenOver):
         return {"caller": event.caller, "epoch": event.epoch, "since": since}
-    changes = {"changes": True} if event.changes else {}
-    return {"why": event.why, "point": event.point, "since": since, **changes}
+    return {"why": event.why, "point": event.point, "since": since, "changes": event.changes}
 
 
 def _of_turns(
@@ -128,8 +126,8 @@ def _of_turns(
         "outcome": event.outcome,
         "run": event.run,
         "reason": event.reason,
-        **({} if event.entry is None else {"entry": [event.entry.digest, event.entry.at]}),
-        **({} if event.foreseen is None else {"foreseen": event.foreseen.to_dict()}),
+        "entry": None if event.entry is None else [event.entry.digest, event.entry.at],
+        "foreseen": None if event.foreseen is None else event.foreseen.to_dict(),
     }
 
 
@@ -169,23 +167,23 @@ def _began(raw: Mapping[str, Any]) -> Event:
         parent=None if parent is None else RolloutId.parse(parent),
         checks={
             _turn(turn): tuple(parse_check(check, "checks") for check in checks)
-            for *turn, checks in raw.get("checks", ())
+            for *turn, checks in raw["checks"]
         },
-        places=_named(raw.get("places", {})),
+        places=_named(raw["places"]),
         needs=tuple(
             ExportDependency(
                 producers=tuple(map(NodeName.parse, producers)),
                 consumers=tuple(map(NodeName.parse, consumers)),
             )
-            for producers, consumers in raw.get("needs", ())
+            for producers, consumers in raw["needs"]
         ),
-        salt=str(raw.get("salt", "")),
-        approval=None if raw.get("approval") is None else Approval.from_dict(raw["approval"]),
+        salt=str(raw["salt"]),
+        approval=None if raw["approval"] is None else Approval.from_dict(raw["approval"]),
     )
 
 
 def _ended(raw: Mapping[str, Any]) -> Event:
-    turn, (digest, at) = _turn(raw["turn"]), raw.get("entry") or (None, 0.0)
+    turn, (digest, at) = _turn(raw["turn"]), raw["entry"] or (None, 0.0)
     return NodeRunEnded(
         turn=turn,
         fate=NodeResult(raw["fate"]),
@@ -195,9 +193,7 @@ def _ended(raw: Mapping[str, Any]) -> Event:
         entry=None
         if digest is None
         else AwaitedEntry(node=turn.node, digest=str(digest), at=float(at)),
-        foreseen=None
-        if raw.get("foreseen") is None
-        else PredictedChanges.from_dict(raw["foreseen"]),
+        foreseen=None if raw["foreseen"] is None else PredictedChanges.from_dict(raw["foreseen"]),
     )
 
 
@@ -206,7 +202,7 @@ def _over(raw: Mapping[str, Any]) -> Event:
         ending=RolloutEnding(raw["ending"]),
         why=str(raw["why"]),
         left=_named(raw["left"]),
-        kept=tuple(map(NodeName.parse, raw.get("kept", ()))),
+        kept=tuple(map(NodeName.parse, raw["kept"])),
     )
 
 
@@ -242,9 +238,9 @@ _KINDS: Mapping[type[Event], str] = {
 _READERS = {
     "began": _began,
     "resumed": lambda raw: RolloutResumed(
-        epoch=int(raw.get("epoch", 0)),
-        caller=str(raw.get("caller", "")),
-        machine=str(raw.get("machine", "")),
+        epoch=int(raw["epoch"]),
+        caller=str(raw["caller"]),
+        machine=str(raw["machine"]),
     ),
     "lasted": lambda raw: DurationsMeasured(
         durations={
@@ -269,14 +265,14 @@ _READERS = {
     "paused": lambda raw: RolloutPaused(
         why=str(raw["why"]),
         point=str(raw["point"]),
-        since=parse_time(raw["since"]) if raw.get("since") else None,
-        changes=bool(raw.get("changes", False)),
+        since=None if raw["since"] is None else parse_time(raw["since"]),
+        changes=bool(raw["changes"]),
     ),
     "overtaken": lambda raw: RolloutTakenOver(
         caller=str(raw["caller"]), epoch=int(raw["epoch"]), since=parse_time(raw["since"])
     ),
     "continued": lambda raw: RolloutContinued(
-        caller=str(raw["caller"]), machine=str(raw.get("machine", ""))
+        caller=str(raw["caller"]), machine=str(raw["machine"])
     ),
     "stopped": lambda raw: RolloutStopped(ending=RolloutEnding(raw["ending"]), why=str(raw["why"])),
     "over": _over,

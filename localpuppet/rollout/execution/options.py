@@ -108,14 +108,14 @@ class RolloutOptions:
             tags=tuple(map(str, raw["tags"])),
             timeout=float(raw["timeout"]),
             skip_unready=bool(raw["skip_unready"]),
-            checks=tuple(parse_check(one, "checks") for one in raw.get("checks", ())),
-            on_failure=OnFailure(raw.get("on_failure", OnFailure.STOP)),
-            pause=tuple(map(PauseAfter, raw.get("pause", ()))),
-            pause_at_most=float(raw.get("pause_at_most", PAUSE_AT_MOST)),
-            investigate=_seconds(raw.get("investigate")),
-            one_at_a_time_by=raw.get("one_at_a_time_by"),
-            until=parse_time(raw["until"]) if raw.get("until") else None,
-            delivery=None if raw.get("delivery") is None else Delivery.from_dict(raw["delivery"]),
+            checks=tuple(parse_check(one, "checks") for one in raw["checks"]),
+            on_failure=OnFailure(raw["on_failure"]),
+            pause=tuple(map(PauseAfter, raw["pause"])),
+            pause_at_most=float(raw["pause_at_most"]),
+            investigate=_seconds(raw["investigate"]),
+            one_at_a_time_by=raw["one_at_a_time_by"],
+            until=None if raw["until"] is None else parse_time(raw["until"]),
+            delivery=None if raw["delivery"] is None else Delivery.from_dict(raw["delivery"]),
         )
 
     def to_dict(self) -> dict[str, Any]:

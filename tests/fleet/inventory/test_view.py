@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.formats.names import EnvironmentName, NodeName
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.database import DamagedError
 from localpuppet.fleet.inventory.admission import EntryRefusal
@@ -271,26 +271,6 @@ def test_who_has_said_something_since_a_revision(view: View) -> None:
     assert view.since(3) == {DB.name}
     assert view.since(5) == set()
     assert view.since(None) == {WEB.name, DB.name}
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_view_of_an_earlier_format_goes_on(view: View, tmp_path: Path, version: int) -> None:
-    """Entries that it had came before whatever is asked for, and are told of as ever."""
-    environment = EnvironmentName.parse("production", where="")
-    web = entry(WEB.name, at=NOW, roles=("web",), environment=environment)
-    _take(view, web)
-    view.close()
-    file = tmp_path / "state" / "view.sqlite"
-    with sqlite3.connect(file) as connection:
-        connection.execute("DROP TABLE briefs")
-        if version == 1:
-            connection.execute("ALTER TABLE entries DROP COLUMN revision")
-        connection.execute(f"PRAGMA user_version = {version}")
-    connection.close()
-    assert _nodes(view) == [WEB.name]
-    assert view.since(0) == set()
-    told = [(one.node, one.at, one.roles, one.environment, one.entry()) for one in view.nodes()]
-    assert told == [(web.node, NOW, ("web",), environment, web)]
 
 
 def test_what_is_told_of_a_node_goes_with_its_entry(view: View, clock: Clock) -> None:

@@ -192,5 +192,3 @@ def test_a_journal_keeps_what_is_brought() -> None:
     options = RolloutOptions(delivery=whole, on_failure=OnFailure.ROLLBACK)
     assert RolloutOptions.from_dict(options.to_dict()) == options
     assert whole.rights == ("deploy:shop/tags/r7", "values", "older")
-    old = {name: value for name, value in RolloutOptions().to_dict().items() if name != "delivery"}
-    assert RolloutOptions.from_dict(old).delivery is None, "a journal of an earlier version"

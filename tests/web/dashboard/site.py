@@ -332,6 +332,7 @@ def staged(app: str, composition: str) -> StagedRelease:
         composition=composition,
         modules={},
         sources={},
+        moduledir="",
     )
 
 

@@ -142,7 +142,7 @@ class Confirmation:
             texts = ("release", "by", "rollout", "run", "nonce", "why", "newest")
             return cls(
                 serial=int(_number(raw, "serial")),
-                tries=int(_number({"tries": 0, **raw}, "tries")),
+                tries=int(_number(raw, "tries")),
                 within=_number(raw, "within"),
                 reached=raw["reached"] is True,
                 stage=Stage(str(raw["stage"])),

@@ -40,7 +40,7 @@ async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "kind", "text"),
     [
-        (b'{"ok": false, "away": true, "error": "gone"}', UnavailableError, "^gone$"),
+        (b'{"ok": false, "away": true, "refused": false, "error": "x"}', UnavailableError, "^x$"),
         (b'{"ok": false, "away": true, "refused": true, "error": "no"}', RefusedError, "^no$"),
         (b'{"ok": false, "away": true, "refused": 1, "error": "x"}', UnavailableError, "refused:"),
         (b'{"ok": false, "away": false, "error": "no key"}', InvalidInputError, "^no key$"),
