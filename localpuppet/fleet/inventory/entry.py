@@ -45,7 +45,8 @@ MAX_STEPS = 18
 
 _WHERE = "inventory entry"
 # Fields outside of the digest.
-_NOT_DIGESTED = ("at", "run", "paths", "digest")
+_NOT_DIGESTED = ("schema", "at", "run", "paths", "digest")
+SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +184,11 @@ class InventoryEntry:
             raw: The fields; unknown ones are ignored.
 
         Raises:
-            InvalidInputError: A field is missing or invalid.
+            InvalidInputError: A field is missing or invalid, or the entry has another schema
+                number.
         """
         fields = Fields(raw, where=_WHERE)
+        fields.schema(SCHEMA)
         exports = fields.inner("exports")
         return cls(
             node=fields.parsed("node", NodeName.parse),
@@ -225,6 +228,7 @@ class InventoryEntry:
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
         return {
+            "schema": SCHEMA,
             "node": str(self.node),
             "at": self.at,
             "run": str(self.run),

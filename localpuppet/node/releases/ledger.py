@@ -13,6 +13,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.schema_number import without_schema
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.node.releases.tag_memory import TagMemory
@@ -197,12 +198,19 @@ class Ledger:
             raw = read_json(self._rollback)
         except FileNotFoundError:
             return None
-        fields = {key: value for key, value in raw.items() if key != "schema"}
+        fields = without_schema(raw, SCHEMA, where=str(self._rollback))
         try:
             fields["app"] = ReleasePath.parse(fields["app"], where="app")
             fields["run"] = RunId.parse(fields["run"])
-            return Rollback(**fields)
-        except (KeyError, TypeError, InvalidInputError) as error:
+            rollback = Rollback(**fields)
+            texts = (rollback.input_sha256, rollback.user, rollback.since, rollback.wanted)
+            sound = all(isinstance(text, str) for text in texts)
+            sound = sound and isinstance(rollback.node_document, dict)
+            if not sound or type(rollback.serial) is not int:
+                raise TypeError("a field has the wrong type")
+            parse_time(rollback.since)
+            return rollback
+        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}", where=str(self._rollback)) from error
 
     def in_force(self, input_file: Path, *, serial: int) -> Rollback | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.manifest import parse_inner_path
 
@@ -41,8 +42,7 @@ class StagedRelease:
     def from_dict(cls, raw: Mapping[str, Any]) -> "StagedRelease":
         """Return the record."""
         try:
-            if raw["schema"] != SCHEMA:
-                raise ValueError(f"schema {raw['schema']!r}")
+            check_schema(raw, SCHEMA)
             return cls(
                 app=ReleasePath.parse(raw["app"], where="app"),
                 pin=Pin.from_dict(raw["pin"], where="pin", allow_file=True),

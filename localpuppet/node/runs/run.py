@@ -11,6 +11,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.schema_number import without_schema
 from localpuppet.base.formats.text import without_middle
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.node.puppet.report import PuppetReport, Resources
@@ -316,9 +317,7 @@ class Status:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Status":
         """Return the status."""
-        if raw.get("schema") != SCHEMA:
-            raise StateError(f"has schema {raw.get('schema')!r}; this version reads {SCHEMA}")
-        fields = {key: value for key, value in raw.items() if key != "schema"}
+        fields = without_schema(raw, SCHEMA)
         try:
             fields["id"] = RunId.parse(fields["id"])
             fields["state"] = RunState(fields["state"])

@@ -6,11 +6,9 @@
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.node.runs.listed import read_listed
@@ -34,7 +32,7 @@ def told_context(run: RunDirectory) -> dict[str, Json]:
         `collected`: each with `text`, `count`, `names` (the first), `age` in seconds and the
         `reason` of a missing answer. Each list is cut to its limit.
     """
-    request = _read(run.request)
+    request = _read_request(run)
     causes = mapping_of(request.get("causes"))
     listed = causes.get("causes")
     spelt = (
@@ -53,9 +51,9 @@ def told_context(run: RunDirectory) -> dict[str, Json]:
     }
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read_request(run: RunDirectory) -> Mapping[str, Any]:
     try:
-        return read_json(path)
+        return run.read_request()
     except FileNotFoundError:
         return {}
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.packed import unpacked
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import checked_time
@@ -147,8 +148,7 @@ class RolloutCheckpoint:
         """
         raw = _inflated(payload)
         try:
-            if raw["schema"] != SCHEMA:
-                raise ValueError("schema")
+            check_schema(raw, SCHEMA)
             if type(raw["epoch"]) is not int or not 1 <= raw["epoch"] < MAX_EPOCH:
                 raise ValueError("epoch")
             summary = raw["summary"]

@@ -6,14 +6,24 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.tag_memory import TagMemory
 from tests.rigs.node import Node
 
 R1, R2, R3, R4 = (ReleasePath(f"web/tags/r{number}") for number in range(1, 5))
+ROLLBACK = Rollback(
+    app=R1,
+    run=RunId("20261120T140312.482913Z-7f3a"),
+    node_document={"classes": {}},
+    input_sha256="0" * 64,
+    user="bob",
+    since="2026-11-20T14:00:00Z",
+    wanted="web/tags/r2",
+    serial=0,
+)
 
 
 def tagged(state: Path, app: ReleasePath, time: int) -> None:
@@ -89,6 +99,19 @@ def test_a_damaged_memory_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "tags.json").write_text(text)
     with pytest.raises(StateError, match=r"tags\.json: is damaged"):
         TagMemory(tmp_path).pin(R1)
+
+
+@pytest.mark.parametrize(
+    "field", [{"user": 5}, {"node_document": []}, {"serial": "1"}, {"since": "now"}, {"more": 1}]
+)
+def test_a_damaged_rollback_is_named(tmp_path: Path, field: dict[str, object]) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.roll_back(ROLLBACK)
+    assert ledger.rollback() == ROLLBACK
+    file = tmp_path / "rollback.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **field}))
+    with pytest.raises(StateError, match=r"rollback\.json: is damaged"):
+        ledger.rollback()
 
 
 def test_check_refuses_what_apply_would_as_older(node: Node) -> None:

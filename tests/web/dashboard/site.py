@@ -80,6 +80,7 @@ def status(node: str, at: float, **more: Any) -> dict[str, Any]:
         **more.pop("last", {}),
     }
     return {
+        "schema": 1,
         "node": node,
         "state": "idle",
         "every": 1800.0,
