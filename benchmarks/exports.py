@@ -125,7 +125,7 @@ async def publishing(directory: Path) -> None:
             baggage.landed(said)
     watch.show(f"publish {MANY} resources ({len(packed.data) // 1024} KiB packed)", "bar: 300 ms")
     await kv.close()
-    data = json.dumps({"resources": [one.to_dict() for one in resources]}).encode()
+    data = json.dumps({"schema": 1, "resources": [one.to_dict() for one in resources]}).encode()
     watch = Watch()
     with watch.once():
         read(data)

@@ -26,8 +26,9 @@ def test_components_are_noted_and_nothing_is_changed(bench: Bench) -> None:
     )
     assert done.code == 0, done.text
     assert noted(bench) == [
-        {"name": "Lamp::Mysql[app1]", "produces": ["Sql[app1]"], "consumes": []},
+        {"schema": 1, "name": "Lamp::Mysql[app1]", "produces": ["Sql[app1]"], "consumes": []},
         {
+            "schema": 1,
             "name": "Lamp::Web[app1-1]",
             "produces": [],
             "consumes": ["Cache[app1]", "Sql[app1]"],

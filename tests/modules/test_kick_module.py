@@ -54,9 +54,9 @@ def test_a_refreshed_kick_is_sent_and_no_other_and_all_are_noted(bench: Bench) -
     assert f"Notice: {MAIN}/Kick[nobody]: no other node is found, so nobody is kicked" in done.lines
     assert done.was_left_alone("Kick[silent]")
     assert noted(bench) == [
-        {"roles": [], "query": "Class[Dns]"},
-        {"roles": ["haproxy", "dns"], "query": None},
-        {"roles": ["nosuch"], "query": None},
+        {"schema": 1, "roles": [], "query": "Class[Dns]"},
+        {"schema": 1, "roles": ["haproxy", "dns"], "query": None},
+        {"schema": 1, "roles": ["nosuch"], "query": None},
     ]
 
 

@@ -206,7 +206,9 @@ async def test_what_an_admin_writes_in_anothers_name_is_dropped(site: Site) -> N
             known = len(site.logs[LB01].read_text())
             assert await admin.write(key, token) is not None
             await asyncio.to_thread(site.wait_log, LB01, reason, known)
-        presence = site.signers[WEB02].sign(b'{"node": "web01.example.com"}', MessageKind.PRESENCE)
+        presence = site.signers[WEB02].sign(
+            b'{"schema": 1, "node": "web01.example.com"}', MessageKind.PRESENCE
+        )
         assert await admin.write(layout.PRESENCE + WEB01, presence) is not None
         shown = {one["node"]: one for one in site.run(ALICE, "nodes", "--json").json["nodes"]}
         assert shown[WEB01]["state"] == "not trusted"

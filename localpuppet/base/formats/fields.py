@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.schema_number import schema_problem
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.values import Json, at, type_names
 
@@ -42,6 +43,11 @@ class Fields:
         for key in self._raw:
             if key not in known:
                 raise InvalidInputError(f"unknown key {key[:60]!r}", where=self._where)
+
+    def schema(self, number: int) -> None:
+        """Check the schema number of the object."""
+        if problem := schema_problem(self._raw.get("schema"), number):
+            raise InvalidInputError(problem, where=self._where)
 
     def text(self, key: str) -> str:
         """Return a string."""

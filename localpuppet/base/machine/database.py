@@ -9,9 +9,9 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
@@ -30,7 +30,7 @@ class DamagedError(StateError):
 
 
 class EarlierFormatError(StateError):
-    """An earlier version wrote the file, and there is no upgrade to this format."""
+    """An earlier version wrote the file, in a format that this version does not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,10 @@ class Format:
     Attributes:
         tables: Statements that create the missing tables.
         version: The format number.
-        upgrades: Earlier format number → the statements that upgrade that format to this one.
     """
 
     tables: str
     version: int
-    upgrades: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
 
 class Database:
@@ -225,8 +223,6 @@ class Database:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in the file
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        if version in self._format.upgrades:
-            version = self._upgrade(connection)
         if version not in (0, self._format.version):
             earlier = version < self._format.version
             raise (EarlierFormatError if earlier else StateError)(
@@ -237,21 +233,6 @@ class Database:
         connection.executescript(self._format.tables)
         if version != self._format.version:
             connection.execute(f"PRAGMA user_version = {self._format.version}")
-
-    def _upgrade(self, connection: sqlite3.Connection) -> int:
-        """Upgrade the file to this format in one transaction; return its format number then."""
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            # Another process may have upgraded it already.
-            for statement in self._format.upgrades.get(_version(connection), ()):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {self._format.version}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        return _version(connection)
 
     def problem(self, error: sqlite3.Error) -> StateError:
         """Return the error to report; the file is left unchanged for inspection."""

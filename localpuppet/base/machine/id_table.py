@@ -27,22 +27,6 @@ DELETE FROM seen WHERE (owner, id) IN (
 """
 
 
-def from_first_format(columns: str) -> tuple[str, ...]:
-    """Return the statements that build the tables from the first format's `seen`.
-
-    Args:
-        columns: SQL for owner and id, in the first format's columns.
-    """
-    made = tuple(statement for statement in TABLES.split(";\n") if statement.strip())
-    return (
-        "ALTER TABLE seen RENAME TO first",
-        *made,
-        f"INSERT INTO seen SELECT {columns}, until FROM first",  # noqa: S608 - constants
-        "INSERT INTO owners SELECT owner, count(*) FROM seen GROUP BY owner",
-        "DROP TABLE first",
-    )
-
-
 class IdTable:
     """The table; each call runs within a transaction of the caller.
 

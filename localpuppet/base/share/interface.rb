@@ -145,5 +145,5 @@ libraries += [*$LOAD_PATH, *ARGV.drop(separator + 1)]
 known = RUBY.keys.to_h { |kind| [kind, definitions + ruby_names(kind, libraries)] }
 needs.reject! { |(kind, name), _| known.fetch(kind, []).include?(name.downcase) }
 puts JSON.generate(
-  puppet: Puppet.version, modules: modules, errors: errors, classes: classes, needs: needs.values
+  schema: 3, puppet: Puppet.version, modules: modules, errors: errors, classes: classes, needs: needs.values
 )

@@ -14,6 +14,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.inventory.presence import SCHEMA
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
@@ -83,7 +84,7 @@ class Describer:
         state = "applying" if running else "on hold" if holds else "idle"
         outcomes: list[Json] = [outcome.to_dict() for outcome in agent.outcomes]
         return {
-            "schema": 1,
+            "schema": SCHEMA,
             "node": str(agent.me),
             "at": show_time(self.clock.now()),
             "version": __version__,

@@ -14,7 +14,7 @@ import click
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval
-from localpuppet.fleet.inventory.presence import believe
+from localpuppet.fleet.inventory.presence import SCHEMA, believe
 from localpuppet.fleet.inventory.presence_following import listen
 from localpuppet.node.cli import render
 from localpuppet.node.cli.render_node import cells
@@ -124,7 +124,7 @@ class Board:
 
     def _gone(self, name: str) -> None:
         if self._known.pop(name, None) is not None:
-            node_status = {"node": name, "state": "gone"}
+            node_status = {"schema": SCHEMA, "node": name, "state": "gone"}
             self._show(node_status, cells(node_status))
 
     def _show(self, node_status: dict[str, Any], row: list[str]) -> None:

@@ -92,7 +92,8 @@ def read(data: bytes) -> tuple[ExportedResource, ...]:
 
 
 def parse_resources(fields: Fields) -> tuple[ExportedResource, ...]:
-    """Return the resources in the field `resources`; reject duplicates."""
+    """Return the resources in a list of exports; reject duplicates."""
+    fields.schema(SCHEMA)
     listed = fields.inner_list("resources", maximum=MAX_RESOURCES)
     found: dict[tuple[str, str], ExportedResource] = {}
     for one in listed:

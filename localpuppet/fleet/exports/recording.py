@@ -114,7 +114,7 @@ class CollectorRecord:
                 ),
                 parts={node: dict(about) for node, about in raw["parts"].items()},
                 left_out=tuple(RejectedResource(**one) for one in raw["left_out"]),
-                more_left_out=raw.get("more_left_out", 0),
+                more_left_out=raw["more_left_out"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise StateError(f"is damaged: a collector without {error}") from error

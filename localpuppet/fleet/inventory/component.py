@@ -62,7 +62,7 @@ class NodeComponent:
         """
         return cls(
             name=raw["name"],
-            application=raw.get("application") or application_of(raw["name"]),
+            application=raw["application"],
             produces=tuple(raw["produces"]),
             consumes=tuple(raw["consumes"]),
         )

@@ -45,7 +45,8 @@ MAX_STEPS = 18
 
 _WHERE = "inventory entry"
 # Fields outside of the digest.
-_NOT_DIGESTED = ("at", "run", "paths", "digest")
+_NOT_DIGESTED = ("schema", "at", "run", "paths", "digest")
+SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +165,10 @@ class InventoryEntry:
                 exports=ExportsSummary(
                     count=exports["count"],
                     digest=exports.get("digest"),
-                    size=exports.get("size", 0),
+                    size=exports["size"],
                 ),
                 paths=tuple(tuple(map(NodeName, one["nodes"])) for one in raw["paths"]),
-                servers=tuple(map(ExportedServer.parse_again, raw.get("servers", ()))),
+                servers=tuple(map(ExportedServer.parse_again, raw["servers"])),
                 tagged_at=raw.get("tagged_at"),
                 commit=raw.get("commit"),
                 digest=raw["digest"],
@@ -183,9 +184,11 @@ class InventoryEntry:
             raw: The fields; unknown ones are ignored.
 
         Raises:
-            InvalidInputError: A field is missing or invalid.
+            InvalidInputError: A field is missing or invalid, or the entry has another schema
+                number.
         """
         fields = Fields(raw, where=_WHERE)
+        fields.schema(SCHEMA)
         exports = fields.inner("exports")
         return cls(
             node=fields.parsed("node", NodeName.parse),
@@ -208,13 +211,15 @@ class InventoryEntry:
             exports=ExportsSummary(
                 count=exports.integer("count", minimum=0),
                 digest=exports.text_or_none("digest"),
-                size=exports.integer_or_none("size", minimum=0) or 0,
+                size=exports.integer("size", minimum=0),
             ),
             paths=tuple(
                 one.parsed_list("nodes", NodeName.parse, maximum=MAX_STEPS)
                 for one in fields.inner_list("paths", maximum=MAX_PATHS)
             ),
-            servers=tuple(map(ExportedServer.parse, _servers(fields))),
+            servers=tuple(
+                map(ExportedServer.parse, fields.inner_list("servers", maximum=MAX_SERVERS))
+            ),
             tagged_at=fields.integer_or_none("tagged_at", minimum=0),
             commit=_commit(fields),
             digest=fields.text("digest"),
@@ -223,6 +228,7 @@ class InventoryEntry:
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
         return {
+            "schema": SCHEMA,
             "node": str(self.node),
             "at": self.at,
             "run": str(self.run),
@@ -299,11 +305,6 @@ def parse_role(text: str) -> str:
         InvalidInputError: The text is empty, longer than 1 KiB, or has a control character.
     """
     return parse_line(text, what="role")
-
-
-def _servers(fields: Fields) -> tuple[Fields, ...]:
-    # Older versions publish no servers.
-    return fields.inner_list("servers", maximum=MAX_SERVERS) if "servers" in fields else ()
 
 
 def _text(text: str) -> str:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.schema_number import schema_problem
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import PRESENCE
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 PRESENCE_TTL = 60.0
 FAREWELL_TTL = 3.0
+SCHEMA = 1
 _TEXTS = ("node", "state")
 _TEXTS_OR_NULL = ("at", "version", "cause", "release_digest")
 _OF_LAST_RUN = ("run", "release", "outcome", "finished_at", "reason")
@@ -29,6 +31,8 @@ _OF_HOLD = ("owner", "reason", "since", "until")
 
 def form_problem(told: Mapping[str, Json]) -> str | None:
     """Return what is malformed in an entry, or `None`; unknown fields are allowed."""
+    if problem := schema_problem(told.get("schema"), SCHEMA):
+        return problem
     last, holds = told.get("last_run"), told.get("holds", [])
     if last is not None and not isinstance(last, dict):
         return _wrong("last_run", last)
@@ -106,10 +110,12 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
         signed = verifier.verify(token, MessageKind.PRESENCE)
         status: dict[str, Any] = dict(parse_object(signed.payload, where=name, limit=MAX_PAYLOAD))
         if signed.signer != name or status.get("node") != name:
-            return {"node": name, "state": "not trusted", "reason": f"signed by {signed.signer}"}
+            return _rejected(name, f"signed by {signed.signer}")
         problem = form_problem(status)
-        if problem:
-            return {"node": name, "state": "not trusted", "reason": problem}
     except LocalpuppetError as error:
-        return {"node": name, "state": "not trusted", "reason": str(error)}
-    return status
+        return _rejected(name, str(error))
+    return _rejected(name, problem) if problem else status
+
+
+def _rejected(name: str, why: str) -> dict[str, Any]:
+    return {"schema": SCHEMA, "node": name, "state": "not trusted", "reason": why}

@@ -22,11 +22,11 @@ from localpuppet.fleet.trust.signing import claimed_payload
 
 S = TypeVar("S")
 T = TypeVar("T")
-# The digest is that of the token. If an older version stored the entry, all columns are null: read
-# the entry.
+# The digest is that of the token.
 TABLE = """
 CREATE TABLE IF NOT EXISTS briefs (
-    node TEXT PRIMARY KEY, at REAL NOT NULL, environment TEXT, roles TEXT, facts TEXT, sha256 BLOB
+    node TEXT PRIMARY KEY, at REAL NOT NULL, environment TEXT, roles TEXT NOT NULL,
+    facts TEXT NOT NULL, sha256 BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
 
@@ -106,7 +106,7 @@ class StoredNode:
 
     def __init__(
         self,
-        row: tuple[str, float, str | None, str | None, str | None, bytes | None],
+        row: tuple[str, float, str | None, str, str, bytes],
         connection: sqlite3.Connection,
         unpacking: EntryReader,
     ) -> None:
@@ -117,21 +117,18 @@ class StoredNode:
         self._told: Mapping[str, Json] | None = None
         self.node = NodeName(row[0])
         self.at = row[1]
-        self.roles = self.entry().roles if row[3] is None else unpacking.read(row[3], read_roles)
+        self.roles = unpacking.read(row[3], read_roles)
 
     @property
     def environment(self) -> EnvironmentName | None:
         """Return Puppet's environment; see `InventoryNode`."""
-        if self._row[3] is None:
-            return self.entry().environment
         return None if self._row[2] is None else EnvironmentName(self._row[2])
 
     @property
     def told(self) -> Mapping[str, Json]:
         """Return some facts; see `InventoryNode`."""
         if self._told is None:
-            text = self._row[4] or "{}"
-            self._told = self._unpacking.read(text.encode(), _object)
+            self._told = self._unpacking.read(self._row[4].encode(), _object)
         return self._told
 
     def entry(self) -> InventoryEntry:
@@ -142,8 +139,7 @@ class StoredNode:
 
     def written(self, write: Callable[[], str]) -> str:
         """Return the result of `write` for the entry; see `InventoryNode`."""
-        digest = self._row[5] or sha256(self._token()).digest()
-        return self._unpacking.written.text(digest, write)
+        return self._unpacking.written.text(self._row[5], write)
 
     def _token(self) -> bytes:
         return self._unpacking.token(self._connection, self._row[0])

@@ -11,6 +11,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.layout import MAX_TOMBSTONE
 
 _WHERE = "tombstone"
+SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +35,10 @@ class Tombstone:
             InvalidInputError: The bytes are not a tombstone.
         """
         fields = Fields.parse(payload, where=_WHERE, limit=MAX_TOMBSTONE)
-        fields.only(("node", "at"))
+        fields.schema(SCHEMA)
+        fields.only(("schema", "node", "at"))
         return cls(node=fields.parsed("node", NodeName.parse), at=fields.number("at"))
 
     def to_payload(self) -> bytes:
         """Return the bytes to sign."""
-        return json.dumps({"node": str(self.node), "at": self.at}).encode("ascii")
+        return json.dumps({"schema": SCHEMA, "node": self.node, "at": self.at}).encode("ascii")

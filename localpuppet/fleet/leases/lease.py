@@ -13,11 +13,14 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 
-from localpuppet.base.errors import UnavailableError
+from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValue
 from localpuppet.fleet.bus.layout import LEASES, MAX_LEASE, parse_lease_name
+
+SCHEMA = 1
 
 
 class Use(StrEnum):
@@ -96,7 +99,12 @@ class Leases:
             use: Its use.
             over: Take over the lease of an earlier process of this holder, as a leader.
         """
-        said = {"holder": self._holder, "session": self._session, "use": use}
+        said = {
+            "schema": SCHEMA,
+            "holder": self._holder,
+            "session": self._session,
+            "use": use,
+        }
         value = json.dumps(said).encode()
         begun = self._clock.monotonic()
         revision = await self._kv.add_if_new(_key(name), value, ttl=ttl)
@@ -186,11 +194,12 @@ def _key(name: str) -> str:
 
 
 def _said(key: str, value: bytes) -> tuple[str, str]:
-    """Return the holder and the use of a lease; the use is empty if it is missing."""
+    """Return the holder and the use of a lease."""
     try:
         raw = loads(value)
-        return str(raw["holder"]), str(raw.get("use", ""))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        check_schema(raw, SCHEMA)
+        return str(raw["holder"]), str(raw["use"])
+    except (ValueError, KeyError, TypeError, AttributeError, StateError) as error:
         raise UnavailableError(
             "holds something that is not a lease", where=key, hint="who wrote it?"
         ) from error

@@ -14,7 +14,8 @@ from localpuppet.fleet.requests.lifetime import lifetime_problem
 
 # The largest reply is the end of a log; signed and in base64 it must fit into a value on the bus.
 MAX_REPLY = 320 * 1024
-_CLAIMS = ("iss", "aud", "iat", "exp", "in_reply_to", "ok", "result", "error")
+SCHEMA = 1
+_CLAIMS = ("schema", "iss", "aud", "iat", "exp", "in_reply_to", "ok", "result", "error")
 
 
 class ReplySubject(Protocol):
@@ -69,6 +70,7 @@ class NodeReply:
                 contradict each other.
         """
         fields = Fields.parse(payload, where="reply", limit=MAX_REPLY)
+        fields.schema(SCHEMA)
         fields.only(_CLAIMS)
         ok = fields.boolean("ok")
         if ok == ("error" in fields) or ok != ("result" in fields):
@@ -90,6 +92,7 @@ class NodeReply:
             {"result": dict(self.result)} if self.ok else {"error": self.error}
         )
         return {
+            "schema": SCHEMA,
             "iss": self.node.caller,
             "aud": self.caller.caller,
             "iat": self.iat,

@@ -31,7 +31,8 @@ from localpuppet.node.puppet.changes import parse_salt
 
 MAX_REQUEST = 64 * 1024
 MAX_TAGS = 64
-_CLAIMS = ("iss", "aud", "iat", "exp", "jti", "action", "args")
+SCHEMA = 1
+_CLAIMS = ("schema", "iss", "aud", "iat", "exp", "jti", "action", "args")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +285,7 @@ class Request:
             InvalidInputError: A claim is missing, unknown, or of the wrong type.
         """
         fields = Fields.parse(payload, where="request", limit=MAX_REQUEST)
+        fields.schema(SCHEMA)
         fields.only(_CLAIMS)
         action = fields.parsed("action", _action)
         return cls(
@@ -299,6 +301,7 @@ class Request:
     def to_dict(self) -> dict[str, Json]:
         """Return the claims."""
         return {
+            "schema": SCHEMA,
             "iss": self.caller.caller,
             "aud": self.node,
             "iat": self.iat,

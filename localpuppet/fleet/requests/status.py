@@ -20,8 +20,7 @@ class StatusRequest:
     Attributes:
         may: Actions and rights (`deploy:shop/tags/r7`, `values`); the node returns those that its
             policy denies the caller.
-        rollout: The node returns the controller of this rollout; nodes of earlier versions reject a
-            request with one.
+        rollout: The node returns the controller of this rollout.
     """
 
     may: tuple[str, ...] = ()

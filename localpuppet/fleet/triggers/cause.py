@@ -98,12 +98,8 @@ class RunCause:
             "expires": self.expires,
             "noop": self.noop,
             "puppet_tags": list(self.puppet_tags),
-            **({"changes": [one.to_dict() for one in self.changes]} if self.changes else {}),
-            **(
-                {"awaited_entries": [one.to_dict() for one in self.awaited_entries]}
-                if self.awaited_entries
-                else {}
-            ),
+            "changes": [change.to_dict() for change in self.changes],
+            "awaited_entries": [entry.to_dict() for entry in self.awaited_entries],
         }
 
     @classmethod
@@ -127,9 +123,9 @@ class RunCause:
                     "puppet_tags": tuple(
                         parse_tag(tag, where="puppet_tags") for tag in raw["puppet_tags"]
                     ),
-                    "changes": tuple(AnswerChange.from_dict(one) for one in raw.get("changes", [])),
+                    "changes": tuple(AnswerChange.from_dict(one) for one in raw["changes"]),
                     "awaited_entries": tuple(
-                        AwaitedEntry.from_dict(one) for one in raw.get("awaited_entries", [])
+                        AwaitedEntry.from_dict(one) for one in raw["awaited_entries"]
                     ),
                 }
             )

@@ -61,6 +61,7 @@ class HeldKick:
             Outgoing,  # 20 ms that a run without kicks saves
         )
 
+        raw.schema(SCHEMA)
         released = raw.number("released_at")
         return cls(
             run=raw.parsed("run", RunId.parse),
@@ -225,7 +226,9 @@ class HeldKicks:
         except FileNotFoundError:
             return None
         except InvalidInputError as error:
-            raise StateError("is damaged", where=str(path), hint="remove it") from error
+            raise StateError(
+                f"is damaged: {error.what}", where=str(path), hint="remove it"
+            ) from error
 
     def _file(self, run: RunId) -> Path:
         return self._directory / f"{run}.json"
@@ -239,11 +242,12 @@ def kicked_by(records: Records, run: RunId) -> tuple[NodeName, ...]:
     path = _record(records, run)
     try:
         raw = Fields(read_json(path), where=str(path))
+        raw.schema(SCHEMA)
         return raw.parsed_list("nodes", NodeName.parse, maximum=MAX_RECEIVERS)
     except FileNotFoundError:
         return ()
     except InvalidInputError as error:
-        raise StateError("is damaged", where=str(path)) from error
+        raise StateError(f"is damaged: {error.what}", where=str(path)) from error
 
 
 def _record(records: Records, run: RunId) -> Path:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.bus.key_value import KeyValue
@@ -138,7 +137,7 @@ def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
     if run is None:
         return [()]
     try:
-        request = read_json(records.get(run).request)
+        request = records.get(run).read_request()
     except FileNotFoundError as error:
         raise InvalidInputError("its record was never whole", where=f"run {run}") from error
     if request.get("work_tree"):

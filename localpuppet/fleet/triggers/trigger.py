@@ -22,7 +22,8 @@ MAX_TTL = 3600
 MAX_HOPS = 8
 
 _WHERE = "trigger"
-_KEYS = ("hostname", "tags", "hosts", "timestamp", "uuid", "ttl", "hops", "path")
+SCHEMA = 1
+_KEYS = ("schema", "hostname", "tags", "hosts", "timestamp", "uuid", "ttl", "hops", "path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +64,10 @@ class Trigger:
         """Return the trigger.
 
         Args:
-            raw: Exactly the eight fields, in any order.
+            raw: Exactly the fields of `to_dict`, in any order.
         """
         fields = Fields(raw, where=_WHERE)
+        fields.schema(SCHEMA)
         fields.only(_KEYS)
         return cls(
             hostname=fields.parsed("hostname", NodeName.parse),
@@ -82,6 +84,7 @@ class Trigger:
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form, keys in the message's order."""
         return {
+            "schema": SCHEMA,
             "hostname": str(self.hostname),
             "tags": list(self.tags),
             "hosts": [str(name) for name in self.hosts],

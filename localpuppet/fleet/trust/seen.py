@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.database import Database, Format
-from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
+from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.trust.quota import Quota
 
@@ -20,8 +20,6 @@ LIMIT = 100_000
 EACH = 10_000
 FEW = 100
 _VERSION = 2
-# In format 1, an id of the kind "request" was "CALLER ID".
-_FIRST = from_first_format("substr(id, 1, instr(id, ' ') - 1), substr(id, instr(id, ' ') + 1)")
 
 
 class SeenIds:
@@ -48,7 +46,7 @@ class SeenIds:
     ) -> None:
         self._database = Database(
             path,
-            Format(tables=TABLES, version=_VERSION, upgrades={1: _FIRST}),
+            Format(tables=TABLES, version=_VERSION),
             damaged="move it away when the last signed message is older than two hours",
         )
         self._clock = clock

@@ -205,7 +205,6 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Pub
         StateError: A part of the record cannot be read.
         InvalidInputError: A part of the record is refused.
     """
-    from localpuppet.base.formats.json_file import read_json
     from localpuppet.base.formats.names import EnvironmentName, NodeName, ReleasePath
     from localpuppet.base.formats.times import parse_time
     from localpuppet.fleet.exports.recording import read_collected
@@ -218,7 +217,7 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Pub
     from localpuppet.node.releases.tag_memory import TagMemory
     from localpuppet.node.runs.query_record import read_queries
 
-    request = read_json(run.request)
+    request = run.read_request()
     paths = (request.get("causes") or {}).get("paths") or [[]]
     memory = TagMemory(fleet.node.settings.state)
     pin = memory.pin(ReleasePath(status.release))

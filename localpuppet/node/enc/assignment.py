@@ -15,6 +15,7 @@ from typing import cast
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json
 from localpuppet.node.enc.document import Classes, EncData, Input
@@ -94,8 +95,9 @@ class Assignment:
     def from_dict(cls, raw: Mapping[str, Json]) -> "Assignment":
         """Return the assignment."""
         try:
-            if raw["schema"] != SCHEMA or type(raw["serial"]) is not int:
-                raise ValueError("schema or serial")
+            check_schema(raw, SCHEMA)
+            if type(raw["serial"]) is not int:
+                raise ValueError("serial")
             release = ReleasePath.parse(cast("str", raw["release"]), where="release")
             layers = cast("list[str]", raw["layers"])
             parse_time(cast("str", raw["at"]))
@@ -109,8 +111,8 @@ class Assignment:
                 rollout=str(raw["rollout"]),
                 allow_older=bool(raw["allow_older"]),
                 after=str(raw["after"]),
-                back_to=str(raw.get("back_to", raw["after"])),  # an earlier version wrote none
-                confirm=float(cast("float", raw.get("confirm", 0.0))),
+                back_to=str(raw["back_to"]),
+                confirm=float(cast("float", raw["confirm"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}") from error

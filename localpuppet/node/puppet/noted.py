@@ -13,6 +13,7 @@ from localpuppet.base.machine.files import state_problem
 KICKS = "kicks.jsonl"
 COMPONENTS = "components.jsonl"
 MAX_BYTES = 1024 * 1024
+SCHEMA = 1
 
 
 def read_noted(public: Path, name: str) -> list[Fields]:
@@ -23,17 +24,21 @@ def read_noted(public: Path, name: str) -> list[Fields]:
         name: `KICKS` or `COMPONENTS`.
 
     Raises:
-        InvalidInputError: The file is too large, or a line is not JSON.
+        InvalidInputError: The file is too large, or a line is not JSON, or it has another schema
+            number.
     """
     what = name.partition(".")[0]
     file = public / name
     try:
-        with file.open("rb") as notes:
-            data = notes.read(MAX_BYTES + 1)
+        with file.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise state_problem(error, file) from error
     if len(data) > MAX_BYTES:
         raise InvalidInputError(f"has more than {MAX_BYTES} bytes", where=f"{what} of the catalog")
-    return [Fields.parse(line, where=what, limit=MAX_BYTES) for line in data.splitlines()]
+    notes = [Fields.parse(line, where=what, limit=MAX_BYTES) for line in data.splitlines()]
+    for note in notes:
+        note.schema(SCHEMA)
+    return notes

@@ -10,6 +10,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import did_you_mean
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, at, type_names
 from localpuppet.node.enc.document import Classes, NodeDocument
@@ -110,15 +111,14 @@ class Interface:
         """Return the interface in `raw`, which `base/share/interface.rb` or `to_dict` wrote.
 
         Args:
-            raw: `{"puppet": version, "modules": {name: {"data": bool}}, "errors": [{…place,
-                "message"}], "classes": {name: {…place, "parameters": {name: {"type", "required",
-                "default"}}}}, "needs": [{"kind", "name", "module", "place"}]}`; a place is
-                `directory`, `file`, `line`.
+            raw: `{"schema": 3, "puppet": version, "modules": {name: {"data": bool}}, "errors":
+                [{…place, "message"}], "classes": {name: {…place, "parameters": {name: {"type",
+                "required", "default"}}}}, "needs": [{"kind", "name", "module", "place"}]}`; a place
+                is `directory`, `file`, `line`.
             modulepath: The names of the directories in messages.
         """
         try:
-            if raw.get("schema", SCHEMA) != SCHEMA:
-                raise ValueError(f"schema {raw['schema']!r}")
+            check_schema(raw, SCHEMA)
             return cls(
                 puppet=str(raw["puppet"]),
                 modulepath=tuple(modulepath),

@@ -13,6 +13,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.schema_number import without_schema
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.node.releases.tag_memory import TagMemory
@@ -45,7 +46,7 @@ class Rollback:
         input_sha256: The input that it overrules; a changed input ends it.
         user: The user who decided.
         since: When, ISO 8601.
-        input_release: The release that the input names; empty in a record of an older version.
+        input_release: The release that the input names.
         serial: The serial of the assignment that it overrules; a new assignment ends it. 0 if the
             input named the release itself.
     """
@@ -56,8 +57,8 @@ class Rollback:
     input_sha256: str
     user: str
     since: str
-    input_release: str = ""
-    serial: int = 0
+    input_release: str
+    serial: int
 
     def stands(self, input_sha256: str, serial: int) -> bool:
         """Return whether the decision is in force for an input; a changed input ends it.
@@ -76,8 +77,7 @@ class Rollback:
     def __str__(self) -> str:
         """Return one line for people."""
         since = parse_time(self.since).strftime("%Y-%m-%d %H:%M UTC")
-        wants = f"input wants {self.input_release}, " if self.input_release else ""
-        return f"{wants}running {self.release}, rolled back by {self.user} at {since}"
+        return f"input wants {self.input_release}, running {self.release}, rolled back by {self.user} at {since}"
 
 
 class Ledger:
@@ -103,10 +103,8 @@ class Ledger:
 
     def current(self, source: str) -> ReleasePath | None:
         """Return the tag of `source` that was applied last; or `None`."""
-        order, current = self._read()
-        applied = order.get(source, [])
-        found = current.get(source) or (applied[-1] if applied else None)
-        return None if found is None else ReleasePath(found)
+        current = self._read()[1].get(source)
+        return None if current is None else ReleasePath(current)
 
     def _read(self) -> tuple[dict[str, list[str]], dict[str, str]]:
         """Return the order of each source, and the last applied release of each."""
@@ -114,7 +112,7 @@ class Ledger:
             raw = read_json(self._applied)
         except FileNotFoundError:
             return {}, {}
-        order, current = raw.get("order"), raw.get("current", {})
+        order, current = raw.get("order"), raw.get("current")
         if (
             raw.get("schema") != SCHEMA
             or not isinstance(order, dict)
@@ -198,12 +196,19 @@ class Ledger:
             raw = read_json(self._rollback)
         except FileNotFoundError:
             return None
-        fields = {key: value for key, value in raw.items() if key != "schema"}
+        fields = without_schema(raw, SCHEMA, where=str(self._rollback))
         try:
             fields["release"] = ReleasePath.parse(fields["release"], where="release")
             fields["run"] = RunId.parse(fields["run"])
-            return Rollback(**fields)
-        except (KeyError, TypeError, InvalidInputError) as error:
+            rollback = Rollback(**fields)
+            texts = (rollback.input_sha256, rollback.user, rollback.since, rollback.input_release)
+            sound = all(isinstance(text, str) for text in texts)
+            sound = sound and isinstance(rollback.node_document, dict)
+            if not sound or type(rollback.serial) is not int:
+                raise TypeError("a field has the wrong type")
+            parse_time(rollback.since)
+            return rollback
+        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}", where=str(self._rollback)) from error
 
     def in_force(self, input_file: Path, *, serial: int) -> Rollback | None:
@@ -227,10 +232,7 @@ class Ledger:
     def roll_back(self, rollback: Rollback) -> None:
         """Put a rollback in force."""
         make_private(self._state)
-        fields = asdict(rollback)
-        if not rollback.serial:
-            del fields["serial"]  # as it was written before there was such a thing
-        write_json(self._rollback, {"schema": SCHEMA, **fields})
+        write_json(self._rollback, {"schema": SCHEMA, **asdict(rollback)})
 
     def end_rollback(self) -> None:
         """End the rollback in force."""

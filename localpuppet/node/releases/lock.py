@@ -2,9 +2,6 @@
 
 A lock is the trust anchor of a release: the commit or the archive's digest, and the SHA-256 of the
 tree's bytes decide; a tag, branch or version is only a name.
-
-Version 1 has tags only, and every localpuppet reads it. Version 2 adds commits and modules of the
-Forge, and is written only if the lock has such entries.
 """
 
 from collections.abc import Mapping
@@ -28,7 +25,7 @@ from localpuppet.node.releases.limits import refuse_too_many
 if TYPE_CHECKING:
     from localpuppet.node.releases.forge.versions import ModuleVersion
 
-VERSIONS = (1, 2)
+VERSION = 1
 _FIELDS = {
     "tag": ("url", "tag", "tag_object", "commit", "tree_sha256"),
     "commit": ("url", "commit", "tree_sha256"),
@@ -209,18 +206,18 @@ class Lock:
         """Return the lock.
 
         Args:
-            raw: `{"version": 2, "modules": {name: pin}, "sources": {path: pin}, "paths": {name:
+            raw: `{"version": 1, "modules": {name: pin}, "sources": {path: pin}, "paths": {name:
                 directory}}`, shape-checked.
             allow_file: Whether `file://` URLs are allowed.
 
         Raises:
-            InvalidInputError: The version is unknown, or a field is invalid.
+            InvalidInputError: The lock has another version, or a field is invalid.
         """
-        if raw["version"] not in VERSIONS:
+        if raw["version"] != VERSION:
             raise InvalidInputError(
                 f"version {raw['version']} is not known to this localpuppet",
                 where="version",
-                hint=f"it reads versions {VERSIONS[0]} to {VERSIONS[-1]}",
+                hint=f"it reads version {VERSION}; lock again: 'localpuppet release lock'",
             )
         bodies = {
             kind: cast("dict[str, dict[str, Json]]", raw.get(kind) or {})
@@ -233,11 +230,6 @@ class Lock:
             )
             for name, body in bodies["modules"].items()
         }
-        for name, found in modules.items():
-            if raw["version"] == 1 and not isinstance(found, Pin):
-                raise InvalidInputError(
-                    "is not a tag, and this is a lock of version 1", where=at("modules", name)
-                )
         sources: dict[ReleasePath, Pin] = {}
         for name, body in bodies["sources"].items():
             pin = parse_pin(body, where=at("sources", name), allow_file=allow_file)
@@ -246,17 +238,11 @@ class Lock:
             sources[_tagged(name, pin)] = pin
         paths = cast("dict[str, str]", raw.get("paths") or {})
         for name, directory in paths.items():
-            if name not in modules or not directory.startswith("/") or raw["version"] == 1:
+            if name not in modules or not directory.startswith("/"):
                 raise InvalidInputError(
                     "is not the work tree of a module that is locked", where=at("paths", name)
                 )
         return cls(modules=modules, sources=sources, paths=paths)
-
-    @property
-    def version(self) -> int:
-        """The lowest version of the format that can express the lock."""
-        tags = all(isinstance(pin, Pin) for pin in self.modules.values())
-        return 1 if tags and not self.paths else 2
 
     @property
     def trees(self) -> dict[str, str]:
@@ -272,7 +258,7 @@ class Lock:
     def to_dict(self) -> dict[str, Any]:
         """Return the form of the file, in a fixed order."""
         return {
-            "version": self.version,
+            "version": VERSION,
             "modules": {name: self.modules[name].fields for name in sorted(self.modules)},
             "sources": {name: self.sources[name].fields for name in sorted(self.sources)},
             **({"paths": dict(sorted(self.paths.items()))} if self.paths else {}),

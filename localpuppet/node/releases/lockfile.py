@@ -9,7 +9,7 @@ from contextlib import suppress
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.releases.git.names import Tag
-from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Lock, Pin
+from localpuppet.node.releases.lock import VERSION, AnyPin, CommitPin, ForgePin, Lock, Pin
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.module import ForgeModule, GitModule, Module
 from localpuppet.node.releases.source import split
@@ -143,7 +143,7 @@ def to_text(lock: Lock) -> str:
     """Return the text of a lock: YAML, one field a line, in a fixed order."""
     lines = [
         "# Written by 'localpuppet release lock'; commit it beside manifest.yaml.",
-        f"version: {lock.version}",
+        f"version: {VERSION}",
     ]
     for kind, pins in lock.to_dict().items():
         if not isinstance(pins, dict) or not pins:

@@ -7,6 +7,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.manifest import parse_inner_path
 
@@ -31,28 +32,24 @@ class StagedRelease:
     composition: str
     modules: Mapping[str, str]
     sources: Mapping[str, str]
-    moduledir: str = ""
+    moduledir: str
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        said = {"schema": SCHEMA, **asdict(self)}
-        if not self.moduledir:
-            del said["moduledir"]  # as it was written before there was such a thing
-        return said
+        return {"schema": SCHEMA, **asdict(self)}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "StagedRelease":
         """Return the record."""
         try:
-            if raw["schema"] != SCHEMA:
-                raise ValueError(f"schema {raw['schema']!r}")
+            check_schema(raw, SCHEMA)
             return cls(
                 release=ReleasePath.parse(raw["release"], where="release"),
                 pin=Pin.from_dict(raw["pin"], where="pin", allow_file=True),
                 composition=str(raw["composition"]),
                 modules=dict(raw["modules"]),
                 sources=dict(raw["sources"]),
-                moduledir=parse_inner_path(str(raw.get("moduledir", "")), where="moduledir"),
+                moduledir=parse_inner_path(str(raw["moduledir"]), where="moduledir"),
             )
         except (KeyError, TypeError, ValueError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}") from error

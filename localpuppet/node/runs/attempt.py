@@ -19,6 +19,7 @@ from localpuppet.base.errors import (
     StateError,
     UnavailableError,
 )
+from localpuppet.base.formats.schema_number import without_schema
 from localpuppet.base.formats.times import parse_time
 
 SCHEMA = 1
@@ -93,10 +94,8 @@ class Attempt:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Attempt":
         """Return the attempt."""
-        fields = {key: value for key, value in raw.items() if key != "schema"}
+        fields = without_schema(raw, SCHEMA)
         try:
-            if raw["schema"] != SCHEMA:
-                raise ValueError(f"schema {raw['schema']!r}")
             attempt = cls(**{**fields, "refusal": RefusalKind(fields["refusal"])})
             texts = (attempt.reason, attempt.release, attempt.input, attempt.user, attempt.cause)
             sound = all(isinstance(text, str) for text in texts)

@@ -19,6 +19,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.json_file import json_files, read_json
 from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.base.machine.flock import Flock
@@ -55,8 +56,9 @@ class GoodRun:
     def from_dict(cls, raw: Mapping[str, Any]) -> "GoodRun":
         """Return the good run."""
         try:
-            if raw["schema"] != SCHEMA or not isinstance(raw["node_document"], dict):
-                raise ValueError("schema or node_document")
+            check_schema(raw, SCHEMA)
+            if not isinstance(raw["node_document"], dict):
+                raise ValueError("node_document")
             parse_time(raw["finished_at"])
             return cls(
                 release=ReleasePath.parse(raw["release"], where="release"),
@@ -151,7 +153,7 @@ class GoodRuns:
         if not (status.good and release.is_tag):
             return None
         with suppress(FileNotFoundError, StateError, KeyError):  # being removed, or damaged
-            request = read_json(RunDirectory(self._records.directory / status.id).request)
+            request = RunDirectory(self._records.directory / status.id).read_request()
             return GoodRun(
                 release=release,
                 run=status.id,

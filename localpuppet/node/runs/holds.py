@@ -9,6 +9,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import OnHoldError, StateError
 from localpuppet.base.formats.json_file import json_files, read_json
+from localpuppet.base.formats.schema_number import without_schema
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import (
     make_private,
@@ -21,6 +22,7 @@ from localpuppet.node.runs.hold import Hold, active
 
 # In Puppet's disable file: who wrote it. Puppet reads `disabled_message` only.
 MARK = "localpuppet"
+SCHEMA = 1
 _ENDING = "'localpuppet enable' ends your own hold, 'enable --all' every one"
 
 
@@ -55,7 +57,7 @@ class Holds:
         found = {}
         for path in json_files(self._directory):
             try:
-                found[path] = Hold.from_dict(read_json(path))
+                found[path] = _read_hold(path)
             except FileNotFoundError:
                 continue  # its owner was faster
             except StateError as error:
@@ -82,7 +84,7 @@ class Holds:
     def add(self, hold: Hold) -> None:
         """Put a hold on this node, in place of the same owner's earlier one."""
         make_private(self._directory)
-        write_json(self._path(hold.owner), hold.to_dict())
+        write_json(self._path(hold.owner), {"schema": SCHEMA, **hold.to_dict()})
         self.settle()
 
     def remove(self, owner: str | None) -> list[Hold]:
@@ -100,7 +102,7 @@ class Holds:
     def _remove_damaged(self) -> None:
         for path in json_files(self._directory):
             try:
-                Hold.from_dict(read_json(path))
+                _read_hold(path)
             except FileNotFoundError:
                 continue
             except StateError:
@@ -141,3 +143,7 @@ class Holds:
 
     def _path(self, owner: str) -> Path:
         return self._directory / f"{hashlib.sha256(owner.encode()).hexdigest()[:24]}.json"
+
+
+def _read_hold(path: Path) -> Hold:
+    return Hold.from_dict(without_schema(read_json(path), SCHEMA))

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.json_text import compact
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.machine.files import write_durably
 
 SCHEMA = 1
@@ -34,9 +35,11 @@ def read_listed(path: Path, name: str, parse: Callable[[Mapping[str, Any]], Note
         parse: Returns an entry; raises `StateError` without a location.
     """
     try:
-        listed = read_json(path).get(name, [])
+        raw = read_json(path)
     except FileNotFoundError:
         return []
+    check_schema(raw, SCHEMA, where=str(path))
+    listed = raw.get(name)
     if not isinstance(listed, list):
         raise StateError(f"is damaged: {name} is not a list", where=str(path))
     try:

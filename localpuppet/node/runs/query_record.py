@@ -34,7 +34,8 @@ class RecordedQuery:
         revision: The revision of the bus that the answer is from, or `None`.
         age: Seconds since the answer was last confirmed as current.
         reason: Why the query has no answer; else empty.
-        parts: The parts of the answer by node, each with a short digest; empty in older records.
+        parts: The parts of the answer by node, each with a short digest; empty beyond
+            `MAX_PARTS`.
     """
 
     function: str
@@ -63,7 +64,7 @@ class RecordedQuery:
                     **{key: raw[key] for key in ("revision", "age")},
                     "arguments": tuple(raw["arguments"]),
                     "names": tuple(raw["names"]),
-                    "parts": {name: dict(told) for name, told in raw.get("parts", {}).items()},
+                    "parts": {name: dict(told) for name, told in raw["parts"].items()},
                 }
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -72,10 +72,8 @@ def public_reason(status: Status) -> str:
 
 
 def published(status: Status) -> Status:
-    """Return a status as it may leave the node, in a form that older versions can read."""
-    return replace(
-        status, reason=public_reason(status), corrective_change=False, failure_cause=None
-    )
+    """Return a status as it may leave the node: without Puppet's own words."""
+    return replace(status, reason=public_reason(status))
 
 
 def _counted(count: int) -> str:

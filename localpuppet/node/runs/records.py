@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import mapping_of
 from localpuppet.base.machine.files import (
@@ -28,7 +30,7 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.machine.ports import Clock, ProcessId, ProcessTable
 from localpuppet.node.runs.retention import outdated
-from localpuppet.node.runs.run import Outcome, RunRequest, RunState, Status, new_run_id
+from localpuppet.node.runs.run import SCHEMA, Outcome, RunRequest, RunState, Status, new_run_id
 
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024
@@ -72,6 +74,17 @@ class RunDirectory:
             if isinstance(error, StateError):
                 raise
             raise state_problem(error, self.path) from error
+
+    def read_request(self) -> dict[str, Any]:
+        """Return the request in its JSON form.
+
+        Raises:
+            FileNotFoundError: The record was never complete, or was pruned meanwhile.
+            StateError: The file is damaged or has another schema number.
+        """
+        request = read_json(self.request)
+        check_schema(request, SCHEMA, where=str(self.request))
+        return request
 
     def write_request(self, request: RunRequest) -> None:
         """Write the request."""
@@ -237,7 +250,7 @@ class Records:
         for run in self.ids()[:RECENT]:
             directory = RunDirectory(self.directory / run)
             with suppress(FileNotFoundError, StateError):
-                causes = mapping_of(read_json(directory.request).get("causes")).get("causes")
+                causes = mapping_of(directory.read_request().get("causes")).get("causes")
                 known = map(mapping_of, causes if isinstance(causes, list) else [])
                 if (sender, uuid) in [(one.get("sender"), one.get("uuid")) for one in known]:
                     return self.status(directory)
@@ -249,11 +262,12 @@ class Records:
         for status in self.history():
             if status.state is RunState.FINISHED and not self.orphaned(status):
                 continue
-            file = RunDirectory(self.directory / status.id).request
+            run = RunDirectory(self.directory / status.id)
             try:
-                modulepath = [Path(path) for path in read_json(file)["modulepath"]]
+                modulepath = [Path(path) for path in run.read_request()["modulepath"]]
             except (FileNotFoundError, KeyError, TypeError) as error:
-                raise StateError("is damaged, and its run is active", where=str(file)) from error
+                where = str(run.request)
+                raise StateError("is damaged, and its run is active", where=where) from error
             found.append((ReleasePath(status.release), modulepath))
         return found
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.schema_number import without_schema
 from localpuppet.base.formats.text import without_middle
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.node.puppet.report import PuppetReport, Resources
@@ -316,26 +317,12 @@ class Status:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        said = {"schema": SCHEMA, **asdict(self)}
-        for name in (
-            "work_tree",
-            "part",
-            "repaired",
-            "warm",
-            "cold_reason",
-            "corrective_change",
-            "failure_cause",
-        ):
-            if not said[name]:
-                del said[name]  # as it was written before there was such a thing
-        return said
+        return {"schema": SCHEMA, **asdict(self)}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Status":
         """Return the status."""
-        if raw.get("schema") != SCHEMA:
-            raise StateError(f"has schema {raw.get('schema')!r}; this version reads {SCHEMA}")
-        fields = {key: value for key, value in raw.items() if key != "schema"}
+        fields = without_schema(raw, SCHEMA)
         try:
             fields["id"] = RunId.parse(fields["id"])
             fields["state"] = RunState(fields["state"])

@@ -6,13 +6,12 @@
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.node.runs.listed import read_listed
 from localpuppet.node.runs.log_end import weight
 from localpuppet.node.runs.query_record import RecordedQuery, read_queries
 from localpuppet.node.runs.records import RunDirectory
@@ -33,14 +32,12 @@ def told_context(run: RunDirectory) -> dict[str, Json]:
         `collected`: each with `text`, `count`, `names` (the first), `age` in seconds and the
         `reason` of a missing answer. Each list is cut to its limit.
     """
-    request = _read(run.request)
+    request = _read_request(run)
     causes = mapping_of(request.get("causes"))
     listed = causes.get("causes")
     spelt = (
         [_cause(one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     )
-    collected = _read(run.collected).get("collected", [])
-    taken = [_collected(one) for one in collected if isinstance(one, dict)]
     return {
         "origin": {
             "input": _place(_text(request.get("input"))),
@@ -50,13 +47,13 @@ def told_context(run: RunDirectory) -> dict[str, Json]:
         "causes": fitting(spelt),
         "cause_count": causes.get("count", len(spelt)),
         "queries": fitting(map(_query, read_queries(run))),
-        "collected": fitting(taken),
+        "collected": fitting(read_listed(run.collected, "collectors", _collected)),
     }
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read_request(run: RunDirectory) -> Mapping[str, Any]:
     try:
-        return read_json(path)
+        return run.read_request()
     except FileNotFoundError:
         return {}
 
@@ -91,15 +88,16 @@ def _query(query: RecordedQuery) -> dict[str, Json]:
     }
 
 
-def _collected(raw: Mapping[str, Any]) -> dict[str, Json]:
-    resources = [one for one in raw.get("resources") or () if isinstance(one, dict)]
+def _collected(raw: object) -> dict[str, Json]:
+    record: Mapping[str, Any] = mapping_of(raw)
+    resources = [one for one in record.get("resources") or () if isinstance(one, dict)]
     names: dict[Json, None] = dict.fromkeys(_text(one.get("node")) for one in resources)
     return {
-        "text": _text(raw.get("text")),
+        "text": _text(record.get("text")),
         "count": len(resources),
         "names": list(names)[:MAX_NAMES],
-        "age": raw.get("age"),
-        "reason": _text(raw.get("reason")),
+        "age": record.get("age"),
+        "reason": _text(record.get("reason")),
     }
 
 

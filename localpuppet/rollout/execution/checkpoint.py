@@ -17,6 +17,7 @@ from typing import Any, cast
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.packed import unpacked
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import checked_time
@@ -107,7 +108,7 @@ class RolloutCheckpoint:
         epoch: The newest epoch that began or was claimed.
         events: The events with their times, the oldest first; empty if they are too large.
         over: Whether the rollout cannot be resumed.
-        summary: The end of the rollout; `None` before that, and from earlier versions.
+        summary: The end of the rollout; `None` before that.
     """
 
     rollout: RolloutId
@@ -147,11 +148,10 @@ class RolloutCheckpoint:
         """
         raw = _inflated(payload)
         try:
-            if raw["schema"] != SCHEMA:
-                raise ValueError("schema")
+            check_schema(raw, SCHEMA)
             if type(raw["epoch"]) is not int or not 1 <= raw["epoch"] < MAX_EPOCH:
                 raise ValueError("epoch")
-            summary = raw.get("summary")
+            summary = raw["summary"]
             if type(raw["over"]) is not bool or (summary is not None and not raw["over"]):
                 raise ValueError("over")
             head = cls(

@@ -216,7 +216,7 @@ class RolloutPaused:
 
     Attributes:
         point: The named point of the plan that causes this pause once; empty after failures.
-        since: When the pause began, UTC; `None` in a journal of an earlier version.
+        since: When the pause began, UTC; `None` if it is only decided.
         needs_approval: Whether the operator has to approve changes, instead of continuing.
     """
 

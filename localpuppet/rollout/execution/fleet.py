@@ -41,9 +41,7 @@ from localpuppet.rollout.execution.replies import MAX_REASON, PATIENCE, line, pr
 AGAIN = 0.5  # seconds between attempts to watch an unreachable bus
 NEEDED = ("disable", "enable", "runonce")
 MAX_DURATIONS = 5
-UNTOLD = (
-    "cannot report what it would change: its localpuppet is too old, or its agent has a run_cmd"
-)
+UNTOLD = "cannot report what it would change: its agent has a run_cmd"
 STALE = "too much time passed between its noop run and its run, again and again"
 _UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LONGEST = 7 * 86400.0  # seconds: no run takes longer
@@ -109,7 +107,7 @@ class FleetNodes:
         told = answer.reply.result
         denied = told.get("denied")
         if not isinstance(denied, dict):
-            return "its localpuppet is too old for rollouts"
+            return "sent a malformed reply"
         if denied:
             return line(next(iter(denied.values())))
         holds = told.get("holds")
@@ -323,7 +321,7 @@ def _entry(node: NodeName, told: Json) -> AwaitedEntry | None:
 
 
 def _can(answer: NodeAnswer, what: str) -> bool:
-    """Return whether a node reports a capability; earlier versions do not."""
+    """Return whether a node reports a capability."""
     return answer.reply is not None and answer.reply.result.get(what) is True
 
 

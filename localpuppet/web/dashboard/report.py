@@ -89,7 +89,7 @@ class QueryView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The source of a run's input and release; older nodes do not report it.
+    """The source of a run's input and release.
 
     Attributes:
         input: A path, or a URL; empty if unknown.
@@ -112,7 +112,7 @@ class RunReport:
         left_out: The number of resources that the node omitted.
         slowest: The resources that took longest.
         origin: The source of its input.
-        causes: Why the run began; older nodes do not report it.
+        causes: Why the run began.
         queries: Its queries.
         collected: Its collections.
     """

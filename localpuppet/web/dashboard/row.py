@@ -60,8 +60,7 @@ class NodeRow:
         node: Its name.
         state: One of `STATES`.
         outcome: The result of its last run.
-        error: The first error without parts that differ between nodes; empty without one, or for an
-            older node.
+        error: The first error without parts that differ between nodes; empty without one.
         resource: Type and title of the first failed resource, or empty.
         place: Its file and line; empty if unknown.
         reason: The reason of the result, or why the node is not trusted; one line.

@@ -61,7 +61,7 @@ def test_our_own_form_needs_no_yaml_reader() -> None:
         (lock(extra='"x"'), "unknown key 'extra'"),
         (lock(commit='"abc"'), "invalid id"),
         (lock(tag='"v1"\n    tag: "v2"'), "duplicate key 'tag'"),
-        (lock().replace("version: 1", "version: 3"), "version 3 is not known"),
+        (lock().replace("version: 1", "version: 2"), "version 2 is not known"),
         (lock().replace('    tag: "v1"\n', ""), "'tag' is missing"),
         (lock(tag="7"), "must be a string"),
         ("version: 1\nmodules: []\n", "must be a mapping"),

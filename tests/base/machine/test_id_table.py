@@ -3,12 +3,9 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import StateError
-from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.id_table import TABLES, IdTable
 from tests.doubles.ports import FakeClock
 
@@ -68,23 +65,3 @@ def test_no_call_reads_the_whole_table(connection: sqlite3.Connection) -> None:
     for text in statements:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}")]
         assert not [step for step in plan if step.startswith("SCAN seen")], (text, plan)
-
-
-def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "file.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("CREATE TABLE t (x); PRAGMA user_version = 1;")
-    database = Database(
-        path,
-        Format(
-            tables="",
-            version=2,
-            upgrades={1: ("ALTER TABLE t RENAME TO u", "INSERT INTO nothing VALUES (1)")},
-        ),
-        damaged="",
-    )
-    with pytest.raises(StateError, match="cannot be used"), database.use():
-        pass
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("t",)]
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)

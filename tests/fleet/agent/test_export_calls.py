@@ -56,7 +56,7 @@ class Rig:
 
     def leave(self, *listed: Any) -> None:
         self.run.public.mkdir(exist_ok=True)
-        (self.run.public / LEFT).write_text(json.dumps({"resources": listed}))
+        (self.run.public / LEFT).write_text(json.dumps({"schema": 1, "resources": listed}))
 
 
 @pytest.fixture
@@ -164,9 +164,9 @@ async def test_the_policy_stops_the_run_and_the_record_says_so(rig: Rig) -> None
 
 
 async def test_a_damaged_record_is_an_error(rig: Rig) -> None:
-    (rig.run.path / "collected.json").write_text('{"collectors": [{"type": "Host"}]}')
+    (rig.run.path / "collected.json").write_text('{"schema": 1, "collectors": [{"type": "Host"}]}')
     with pytest.raises(StateError, match=r"collected\.json: is damaged"):
         await rig.collect("Server")
-    (rig.run.path / "exports.json").write_text('{"resources": [{}]}')
+    (rig.run.path / "exports.json").write_text('{"schema": 1, "resources": [{}]}')
     with pytest.raises(StateError, match="is damaged"):
         read_exports(rig.run)

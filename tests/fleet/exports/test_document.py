@@ -42,7 +42,7 @@ def test_chunks_are_the_bytes() -> None:
 
 
 def test_the_same_resource_twice_is_refused() -> None:
-    listed = {"resources": [ONE.to_dict(), ONE.to_dict()]}
+    listed = {"schema": 1, "resources": [ONE.to_dict(), ONE.to_dict()]}
     with pytest.raises(InvalidInputError, match=r"File\[/a\]: is a duplicate"):
         unpack(zlib.compress(json.dumps(listed).encode()))
 
@@ -56,7 +56,9 @@ def hosts(count: int, comment: str) -> Iterator[ExportedResource]:
     [
         (
             hosts(MAX_RESOURCES + 1, ""),
-            zlib.compress(json.dumps({"resources": [{}] * (MAX_RESOURCES + 1)}).encode()),
+            zlib.compress(
+                json.dumps({"schema": 1, "resources": [{}] * (MAX_RESOURCES + 1)}).encode()
+            ),
             f"{MAX_RESOURCES + 1}",
         ),
         (hosts(17, "x" * 2**20), zlib.compress(b" " * (MAX_INFLATED + 1)), "16777216|as JSON"),
@@ -80,7 +82,7 @@ def test_there_is_a_limit_to_each(
         b"rubbish",
         zlib.compress(b"rubbish"),
         zlib.compress(b"[]"),
-        zlib.compress(b'{"resources": 1}'),
+        zlib.compress(b'{"schema": 1, "resources": 1}'),
         pack([ONE]).data[:-1],
         pack([ONE]).data + b"x",
         # Forty megabytes out of forty kilobytes.
@@ -94,7 +96,7 @@ def test_rubbish_is_refused(data: bytes) -> None:
 
 def test_small_values_of_json_are_not_many_large_ones_in_memory() -> None:
     empty = "[" + ",".join(["[]"] * 500_000) + "]"
-    body = json.dumps({"resources": [{**ONE.to_dict(), "parameters": {"a": "@"}}]})
+    body = json.dumps({"schema": 1, "resources": [{**ONE.to_dict(), "parameters": {"a": "@"}}]})
     with pytest.raises(InvalidInputError, match="more than 400000 values"):
         unpack(zlib.compress(body.replace('"@"', empty).encode()))
 
@@ -105,7 +107,7 @@ def test_letters_are_escaped_and_come_back() -> None:
     packed = pack([emoji])
     assert zlib.decompress(packed.data).isascii()
     assert unpack(packed.data) == (emoji,)
-    raw = json.dumps({"resources": [emoji.to_dict()]}, ensure_ascii=False)
+    raw = json.dumps({"schema": 1, "resources": [emoji.to_dict()]}, ensure_ascii=False)
     with pytest.raises(InvalidInputError, match="not ASCII"):
         unpack(zlib.compress(raw.encode()))
     lone = raw.replace("☃ 😀", "\\ud83d")

@@ -119,7 +119,17 @@ async def test_waiting_for_a_lease_ends_when_it_is_free() -> None:
     assert await site.leases(C).wait("db", ttl=30, patience=0) is None
 
 
-@pytest.mark.parametrize("value", [b"rubbish", b"[" * 200_000, b'{"holder":' * 1000])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"rubbish",
+        b"[" * 200_000,
+        b'{"holder":' * 1000,
+        b'{"holder": "a", "session": "s", "use": "command"}',
+        b'{"schema": 2, "holder": "a", "session": "s", "use": "command"}',
+        b'{"schema": 1, "holder": "a", "session": "s"}',
+    ],
+)
 async def test_what_is_no_lease_is_an_error(value: bytes) -> None:
     site = Site()
     await site.client().put(f"{layout.BASE}/leases/db", value)
@@ -136,6 +146,7 @@ def test_what_a_lease_says_is_json() -> None:
         return held.value
 
     assert json.loads(asyncio.run(value())) == {
+        "schema": 1,
         "holder": A,
         "session": "s",
         "use": "command",

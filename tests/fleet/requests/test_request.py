@@ -33,6 +33,7 @@ JTI = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 
 def claims(**changes: Any) -> dict[str, Any]:
     good = {
+        "schema": 1,
         "iss": "choria=alice",
         "aud": "lb01.example.net",
         "iat": NOW - 2,
@@ -204,6 +205,7 @@ def test_admission_asks_in_order() -> None:
 
 def reply(**changes: Any) -> dict[str, Any]:
     good = {
+        "schema": 1,
         "iss": "choria=lb01.example.net",
         "aud": "choria=alice",
         "iat": NOW,

@@ -1,6 +1,7 @@
 """The message, the cause that is kept of it, and the order in which messages are judged."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ NOW = 1_795_000_000
 ME = NodeName("lb01.example.com")
 UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 FIELDS: dict[str, Any] = {
+    "schema": 1,
     "hostname": "web01.example.com",
     "tags": ["haproxy"],
     "hosts": ["lb01.example.com", "lb02.example.com"],
@@ -95,7 +97,7 @@ def test_a_trigger_for_too_many_is_not_sent() -> None:
     many = tuple(NodeName(f"{number:060}.example.com") for number in range(1000))
     trigger = Trigger.from_dict({**FIELDS, "hosts": [ME]})
     with pytest.raises(InvalidInputError, match="name fewer of the 1000 hosts"):
-        Trigger(**{**{key: getattr(trigger, key) for key in FIELDS}, "hosts": many}).to_payload()
+        replace(trigger, hosts=many).to_payload()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_a_trigger_for_too_many_is_not_sent() -> None:
     [
         (b"[]", "a list, not a JSON object"),
         (b"", "is not JSON"),
-        (b"{}", "the key 'hostname' is missing"),
+        (b'{"schema": 1}', "the key 'hostname' is missing"),
         (b" " * (MAX_PAYLOAD + 1), "too large: 65537 bytes"),
         (b'{"hostname": "\xff"}', "not UTF-8"),
         ("\ufeff{}".encode(), "is not JSON"),

@@ -97,7 +97,7 @@ class Rig:
         """Write the record of a run that came along a path; going on unless it is over."""
         directory = RunDirectory(self.records.directory / run)
         directory.path.mkdir(parents=True)
-        write_json(directory.request, {"causes": {"paths": [list(path)]}})
+        write_json(directory.request, {"schema": 1, "causes": {"paths": [list(path)]}})
         status = Status(
             id=run,
             state=RunState.RUNNING,
@@ -148,7 +148,7 @@ def test_the_record_of_a_run_says_whom_it_kicked(rig: Rig) -> None:
     rig.held.hold(RUN, CALL, uuid=UUID)
     rig.held.hold(RUN, replace(CALL, hosts=(DNS, LB)), uuid=UUID)
     assert kicked_by(rig.records, RUN) == (LB, DNS)
-    (rig.records.directory / RUN / "kicks.json").write_text('{"nodes": ["*"]}')
+    (rig.records.directory / RUN / "kicks.json").write_text('{"schema": 1, "nodes": ["*"]}')
     with pytest.raises(StateError, match="is damaged"):
         kicked_by(rig.records, RUN)
 

@@ -162,7 +162,7 @@ def _starts_with_u(text: str) -> bool:
 def test_a_run_of_a_work_tree_sends_no_trigger(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "20261120T120000.000000Z-0000"
     run.mkdir(parents=True)
-    request = {"work_tree": "/srv/control", "causes": {}}
+    request = {"schema": 1, "work_tree": "/srv/control", "causes": {}}
     (run / "request.json").write_text(json.dumps(request))
     records = Records(run.parent, SystemProcesses())
     assert sending.paths_of(records, run.name) == []

@@ -272,7 +272,6 @@ def test_completion_offers_releases_and_runs(node: Node) -> None:
     assert offered("stage foo/t") == ["foo/tags/r1", "foo/trunk"]
     assert offered("release diff foo/tags/r1 dist") == ["dist/trunk"]
     assert offered("release verify foo/tr") == ["foo/trunk"]
-    node.write(
-        "var/applied.json", '{"schema": 1, "order": {"foo": ["foo/tags/r1", "foo/tags/r2"]}}'
-    )
+    applied = '"order": {"foo": ["foo/tags/r1", "foo/tags/r2"]}, "current": {"foo": "foo/tags/r2"}'
+    node.write("var/applied.json", f'{{"schema": 1, {applied}}}')
     assert offered("rollback --to r") == ["r2", "r1"]

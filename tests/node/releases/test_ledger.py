@@ -6,14 +6,24 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.tag_memory import TagMemory
 from tests.rigs.node import Node
 
 R1, R2, R3, R4 = (ReleasePath(f"web/tags/r{number}") for number in range(1, 5))
+ROLLBACK = Rollback(
+    release=R1,
+    run=RunId("20261120T140312.482913Z-7f3a"),
+    node_document={"classes": {}},
+    input_sha256="0" * 64,
+    user="bob",
+    since="2026-11-20T14:00:00Z",
+    input_release="web/tags/r2",
+    serial=0,
+)
 
 
 def tagged(state: Path, app: ReleasePath, time: int) -> None:
@@ -66,24 +76,15 @@ def test_equal_times_leave_it_to_the_order(tmp_path: Path) -> None:
         ledger.check_forward(R1)
 
 
-def test_what_an_older_localpuppet_wrote_is_read(tmp_path: Path) -> None:
-    (tmp_path / "applied.json").write_text(
-        '{"schema": 1, "order": {"web": ["web/tags/r1", "web/tags/r2"]}}'
-    )
-    ledger = Ledger(tmp_path)
-    assert ledger.current("web") == R2
-    with pytest.raises(InvalidInputError):
-        ledger.check_forward(R1)
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        '{"schema": 1, "order": {"web": 5}}',
-        '{"schema": 1, "order": {"web": [5]}}',
+        '{"schema": 1, "order": {"web": ["web/tags/r1"]}}',
+        '{"schema": 1, "order": {"web": 5}, "current": {}}',
+        '{"schema": 1, "order": {"web": [5]}, "current": {}}',
         '{"schema": 1, "order": {}, "current": []}',
         '{"schema": 1, "order": {}, "current": {"web": 5}}',
-        '{"schema": 2, "order": {}}',
+        '{"schema": 2, "order": {}, "current": {}}',
         "[]",
     ],
 )
@@ -100,11 +101,25 @@ def test_a_damaged_memory_is_named(tmp_path: Path, text: str) -> None:
         TagMemory(tmp_path).pin(R1)
 
 
+@pytest.mark.parametrize(
+    "field", [{"user": 5}, {"node_document": []}, {"serial": "1"}, {"since": "now"}, {"more": 1}]
+)
+def test_a_damaged_rollback_is_named(tmp_path: Path, field: dict[str, object]) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.roll_back(ROLLBACK)
+    assert ledger.rollback() == ROLLBACK
+    file = tmp_path / "rollback.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **field}))
+    with pytest.raises(StateError, match=r"rollback\.json: is damaged"):
+        ledger.rollback()
+
+
 def test_check_refuses_what_apply_would_as_older(node: Node) -> None:
     for tag in ("r1", "r2"):
         node.write(f"modules/foo/tags/{tag}/manifest.yaml", "modules: {}\n")
-    order = {"schema": 1, "order": {"foo": ["foo/tags/r1", "foo/tags/r2"]}}
-    node.write("var/applied.json", json.dumps(order))
+    order = {"foo": ["foo/tags/r1", "foo/tags/r2"]}
+    applied = {"schema": 1, "order": order, "current": {"foo": "foo/tags/r2"}}
+    node.write("var/applied.json", json.dumps(applied))
     node.write("input.yaml", "app: foo/tags/r2\n")
     assert node.run("check").code == 0
     file = node.write("input.yaml", "app: foo/tags/r1\n")

@@ -107,7 +107,7 @@ def test_a_lock_in_another_spelling_says_the_same(spelling: Callable[[str], str]
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("version: 1\n", "version: 3\n", "version"),
+        ("version: 1\n", "version: 2\n", "version"),
         ("version: 1\n", "", "version"),
         ('    tag: "v1"\n', "", "tag"),
         ('    tag: "v1"\n', '    tag: "v1"\n    branch: "main"\n', "branch"),

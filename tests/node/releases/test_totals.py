@@ -114,7 +114,7 @@ def test_how_many_modules_a_release_may_need() -> None:
     with pytest.raises(InvalidInputError, match="modules: are too many: 1001, at most 1000"):
         Manifest.from_dict({"modules": modules})
     with pytest.raises(InvalidInputError, match="modules: are too many"):
-        Lock.from_dict({"version": 2, "modules": modules}, allow_file=False)
+        Lock.from_dict({"version": 1, "modules": modules}, allow_file=False)
 
 
 @pytest.fixture

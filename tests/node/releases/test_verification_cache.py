@@ -39,7 +39,9 @@ def test_what_is_noted_together_is_found_and_the_rest_of_a_release_is_named(
     sources["open"] = ReleaseSource(name="open", url=URL, signers=None)
     dist = replace(PIN, tag=Tag("r7"), tree_sha256="d" * 64)
     collections = {"open/tags/r1": "e" * 64, "dist/tags/r7": dist.tree_sha256}
-    staged = StagedRelease(release=APP, pin=PIN, composition="", modules={}, sources=collections)
+    staged = StagedRelease(
+        release=APP, pin=PIN, composition="", modules={}, sources=collections, moduledir=""
+    )
     verified = VerificationCache(tmp_path / "state")
     assert verified.noted().unverified(staged, sources) == APP
     assert verified.noted().unverified(staged, {}) is None

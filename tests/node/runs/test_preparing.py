@@ -93,6 +93,7 @@ class Site:
                 input_sha256=sha256,
                 user="bob",
                 since="2026-11-20T14:00:00Z",
+                input_release="app/tags/r2",
                 serial=serial,
             )
         )

@@ -1,5 +1,7 @@
 """Why a run ended, in words that may leave the node."""
 
+from dataclasses import replace
+
 import pytest
 
 from localpuppet.base.formats.names import RunId
@@ -58,6 +60,12 @@ def test_each_end_has_a_category_and_a_sentence_of_ours(
 @pytest.mark.parametrize("outcome", [None, *Outcome])
 def test_puppets_words_are_not_in_what_is_published(outcome: Outcome | None) -> None:
     assert WORDS not in str(published(status(outcome)).to_dict())
+
+
+def test_the_failure_cause_is_published() -> None:
+    fault = {"error": "Could not find class", "resource": "", "place": ""}
+    failed = status(Outcome.FAILED, fault=fault, corrective=True)
+    assert published(failed) == replace(failed, reason=public_reason(failed))
 
 
 def test_every_category_has_words() -> None:

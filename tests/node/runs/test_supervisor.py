@@ -241,6 +241,8 @@ def test_a_rollback_ends_with_a_run_that_begins_and_not_with_one_refused(
             input_sha256="0" * 64,
             user="bob",
             since="2026-11-20T14:00:00Z",
+            input_release="app/tags/r2",
+            serial=0,
         )
     )
     site.change(min_free=2**62 if refused else 0)

@@ -38,12 +38,13 @@ def query(text: str, count: int) -> RecordedQuery:
 
 
 def test_names_and_numbers_are_told_and_no_values(run: RunDirectory) -> None:
-    request = {"causes": {"causes": [CAUSE], "count": 3}, "node_document": {"x": "canary"}}
+    causes = {"causes": [CAUSE], "count": 3}
+    request = {"schema": 1, "causes": causes, "node_document": {"x": "canary"}}
     run.request.write_text(json.dumps(request))
     note_query(run, query("role=web", 30))
     resource = {"node": "db01", "ref": "Host[a]", "how": "guarded", "dropped": ["canary"]}
     collected = {"text": "Host <<| |>>", "resources": [resource, resource], "age": 2.0}
-    run.collected.write_text(json.dumps({"schema": 1, "collected": [collected]}))
+    run.collected.write_text(json.dumps({"schema": 1, "collectors": [collected]}))
     told: dict[str, Any] = told_context(run)
     assert told["causes"] == [
         {"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": ["haproxy"]}
@@ -70,7 +71,7 @@ def test_where_the_input_is_from_is_told_without_what_may_be_secret(
     run: RunDirectory, place: str, told: str
 ) -> None:
     given = {"by": "choria=alice", "values": "canary"}
-    request = {"input": place, "input_sha256": "ab" * 32, "assignment": given}
+    request = {"schema": 1, "input": place, "input_sha256": "ab" * 32, "assignment": given}
     run.request.write_text(json.dumps(request))
     assert told_context(run)["origin"] == {
         "input": told,
@@ -86,7 +87,8 @@ def test_a_run_that_asked_nothing_tells_nothing(run: RunDirectory) -> None:
 
 
 def test_so_much_is_told_and_no_more(run: RunDirectory) -> None:
-    run.request.write_text(json.dumps({"causes": {"causes": [CAUSE] * 5000, "count": 5000}}))
+    causes = {"causes": [CAUSE] * 5000, "count": 5000}
+    run.request.write_text(json.dumps({"schema": 1, "causes": causes}))
     told: dict[str, Any] = told_context(run)
     assert told["cause_count"] == 5000
     assert 0 < len(compact(told["causes"])) <= MAX_LIST

@@ -32,8 +32,8 @@ from tests.rollout.execution.simulated import began, entry_of, node
             replied({"denied": {}, "holds": [{"owner": "bob", "reason": "work\x1b[2J"}]}),
             "on hold: work\\x1b[2J (held by bob)",
         ),
-        (replied({"holds": []}), "its localpuppet is too old for rollouts"),
-        (replied({"denied": [], "holds": 3}), "its localpuppet is too old for rollouts"),
+        (replied({"holds": []}), "sent a malformed reply"),
+        (replied({"denied": [], "holds": 3}), "sent a malformed reply"),
         (replied({"denied": {}, "holds": [3, {}]}), "on hold:  (held by )"),
         (
             replied({"denied": {}, "holds": [{"owner": "choria=bob/rollout/x", "reason": "r x"}]}),
@@ -110,7 +110,7 @@ async def test_how_a_turn_ended(
 async def test_a_node_is_told_what_to_wait_for_if_it_can_and_tells_what_it_left(
     tmp_path: Path, *, new: bool
 ) -> None:
-    """One of an earlier version would refuse the request, and is asked without."""
+    """A node without an inventory cannot wait for entries, and is not asked to."""
     told = {"awaits_entries": True} if new else {}
     left: Json = entry_of(TURN).to_dict()
     over: Json = {"state": "over", "outcome": "changed"}

@@ -49,7 +49,7 @@ async def test_only_a_node_itself_tells_of_its_ends(tmp_path: Path) -> None:
         ]
         whole = [one | {"run": None} for one in settled]
         told = {"node": str(node(1)), "state": "idle", "outcomes": [3, *settled, *whole]}
-        return json.dumps(told).encode()
+        return json.dumps({"schema": 1, **told}).encode()
 
     await announce(kv, node(1), other.signer.sign(said(OWNER), MessageKind.PRESENCE))
     await announce(kv, node(9), mine.signer.sign(said(OWNER), MessageKind.PRESENCE))
@@ -86,7 +86,8 @@ async def test_a_node_whose_word_has_all_of_an_end_is_not_asked_for_it(
     nodes = FleetNodes(kv, client=Client(None), verifier=verifier(tmp_path, mine), began=first)
     told = {"sender": OWNER, "uuid": step_uuid(OWNER, step), "timestamp": 1, "run": "r1"}
     said = {"node": str(node(1)), "state": "idle", "outcomes": [{**told, "outcome": outcome}]}
-    await announce(kv, node(1), mine.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE))
+    payload = json.dumps({"schema": 1, **said}).encode()
+    await announce(kv, node(1), mine.signer.sign(payload, MessageKind.PRESENCE))
     ends = nodes.ends()
     news = await anext(ends)
     await ends.aclose()
@@ -116,7 +117,8 @@ async def test_entries_of_a_fleet_that_tell_of_no_step_are_not_verified(tmp_path
         over = [{**told, "outcome": "changed"}] if number == 8 else []
         holds = [{"owner": OWNER, "reason": "rollout", "since": None, "until": None}]
         said = {"node": str(node(number)), "state": "idle", "outcomes": over, "holds": holds}
-        token = one.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE)
+        payload = json.dumps({"schema": 1, **said}).encode()
+        token = one.signer.sign(payload, MessageKind.PRESENCE)
         await announce(kv, node(number), token if number != 7 else b"nonsense")
     ends = nodes.ends()
     assert (await anext(ends)).node_run == NodeRun(1, node(8))
@@ -157,7 +159,8 @@ async def test_a_look_is_asked_for_although_it_went_well(tmp_path: Path) -> None
     await nodes.look(TURN, epoch=1, step=7, after=())
     told = {"sender": OWNER, "uuid": step_uuid(OWNER, 7), "timestamp": 1, "run": "r1"}
     said = {"node": str(node(1)), "state": "idle", "outcomes": [{**told, "outcome": "unchanged"}]}
-    await announce(kv, node(1), mine.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE))
+    payload = json.dumps({"schema": 1, **said}).encode()
+    await announce(kv, node(1), mine.signer.sign(payload, MessageKind.PRESENCE))
     ends = nodes.ends()
     assert await anext(ends) == NodeRunReport(node_run=NodeRun(7, node(1)))
     await ends.aclose()

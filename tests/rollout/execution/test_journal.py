@@ -1,6 +1,7 @@
 """The journal on disk: what was written is there, by whom, and nothing looks like another thing."""
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -235,6 +236,14 @@ def test_a_damaged_journal_is_an_error_with_its_place(journals: Journals, tmp_pa
         journals.open(ID).state()
     path.write_bytes(b"x" * 5000)
     with pytest.raises(StateError, match="is damaged"):
+        journals.open(ID).state()
+
+
+def test_a_journal_of_another_format_is_refused(journals: Journals, tmp_path: Path) -> None:
+    journals.begin(began([1]), at=AT).close()
+    with closing(sqlite3.connect(tmp_path / "rollouts" / f"{ID}.sqlite")) as connection:
+        connection.execute("PRAGMA user_version = 100")
+    with pytest.raises(StateError, match=r"another version of localpuppet.*update localpuppet"):
         journals.open(ID).state()
 
 

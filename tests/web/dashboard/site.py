@@ -80,6 +80,7 @@ def status(node: str, at: float, **more: Any) -> dict[str, Any]:
         **more.pop("last_run", {}),
     }
     return {
+        "schema": 1,
         "node": node,
         "state": "idle",
         "run_interval": 1800.0,
@@ -342,6 +343,7 @@ def staged(app: str, composition: str) -> StagedRelease:
         composition=composition,
         modules={},
         sources={},
+        moduledir="",
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from localpuppet.base.errors import StateError
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.confirmation import Stage
@@ -133,8 +134,7 @@ class Confirmation:
             StateError: This version did not write it.
         """
         try:
-            if raw["schema"] != SCHEMA:
-                raise ValueError("schema")
+            check_schema(raw, SCHEMA)
             since = raw["since"]
             if not isinstance(since, dict):
                 raise TypeError("since")
@@ -142,7 +142,7 @@ class Confirmation:
             texts = ("release", "by", "rollout", "run", "nonce", "reason", "newest")
             return cls(
                 serial=int(_number(raw, "serial")),
-                tries=int(_number({"tries": 0, **raw}, "tries")),
+                tries=int(_number(raw, "tries")),
                 within=_number(raw, "within"),
                 reached=raw["reached"] is True,
                 stage=Stage(str(raw["stage"])),

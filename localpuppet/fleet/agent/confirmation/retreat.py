@@ -12,7 +12,6 @@ from itertools import takewhile
 from typing import Protocol
 from uuid import UUID, uuid5
 
-from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.agent import Agent
@@ -163,7 +162,7 @@ def first_run(records: Records, assignment: Assignment) -> Status | None:
         ):
             continue
         try:
-            request = read_json(RunDirectory(records.directory / status.id).request)
+            request = RunDirectory(records.directory / status.id).read_request()
         except FileNotFoundError:  # it was pruned meanwhile
             continue
         assigned = request.get("assignment")

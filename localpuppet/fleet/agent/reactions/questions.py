@@ -60,5 +60,5 @@ class Questions:
 
 
 def _parts(one: RecordedQuery) -> dict[str, dict[str, str]]:
-    """Return the part of each node; older records have node names only."""
+    """Return the part of each node; answers beyond `MAX_PARTS` have node names only."""
     return {**{name: {} for name in one.names}, **{k: dict(v) for k, v in one.parts.items()}}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from localpuppet.base.errors import StateError
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
 from localpuppet.fleet.agent.reactions.limits import PastReaction
 from localpuppet.fleet.triggers.cause import RunCause
@@ -116,8 +117,7 @@ class ReactionState:
             StateError: This version did not write it.
         """
         try:
-            if raw["schema"] != SCHEMA:
-                raise ValueError("another schema")
+            check_schema(raw, SCHEMA, where="reactions")
             return cls(
                 run=raw["run"],
                 queries=tuple(_query(one) for one in raw["queries"]),

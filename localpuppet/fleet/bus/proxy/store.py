@@ -181,9 +181,7 @@ def _refusal(line: Fields) -> UnavailableError | InvalidInputError:
     error = line.text("error")
     if not line.boolean("unreachable"):
         return InvalidInputError(error)
-    # A network side of an older version omits this field.
-    refused = "refused" in line and line.boolean("refused")
-    return RefusedError(error) if refused else UnavailableError(error)
+    return RefusedError(error) if line.boolean("refused") else UnavailableError(error)
 
 
 def _change(line: Fields) -> KeyWrite | KeyRemoval | int:

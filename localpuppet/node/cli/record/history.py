@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.json_file import read_json
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
@@ -222,7 +221,7 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
     directory = records.get(run)
     status = records.status(directory)
     try:
-        request = read_json(directory.request)
+        request = directory.read_request()
     except FileNotFoundError:
         request = {}
     asked = read_queries(directory)

@@ -201,7 +201,7 @@ def _from(choice: "EntryChoice") -> str:
 
 def _to_dict(said: "Puppetfile", found: "ImportResult") -> dict[str, Any]:
     return {
-        "schema": 2,
+        "schema": 1,
         "modulepath": list(found.manifest.modulepath),
         "moduledir": found.manifest.moduledir or None,
         "modules": {name: module.fields for name, module in found.manifest.modules.items()},

@@ -95,6 +95,7 @@ class InstanceSource:
         try:
             kept = read_json(self.memory)
             fields = Fields(kept, where=str(self.memory))
+            fields.schema(SCHEMA)
             data = InstanceData.from_dict(fields.mapping("data"), where=str(self.memory))
             same = fields.text("boot_id") == boot_id and data.source == service
         except (FileNotFoundError, StateError, InvalidInputError):

@@ -21,6 +21,7 @@ from localpuppet.base.errors import (
 )
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.node.releases.git.names import parse_digest, parse_object_id
 from localpuppet.node.releases.layout.links import ModuleLinks
@@ -56,8 +57,7 @@ class StagedBranch:
     def from_dict(cls, raw: Mapping[str, Any]) -> "StagedBranch":
         """Return the record."""
         try:
-            if raw["schema"] != SCHEMA:
-                raise ValueError(f"schema {raw['schema']!r}")
+            check_schema(raw, SCHEMA)
             return cls(
                 release=ReleasePath.parse(raw["release"], where="release"),
                 commit=parse_object_id(raw["commit"], where="commit"),

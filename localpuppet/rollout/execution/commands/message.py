@@ -26,8 +26,9 @@ from localpuppet.rollout.execution.events import Event
 MAX_COMMAND = 4 * 1024  # bytes of the claims
 MAX_MACHINE = 253  # characters
 MAX_EVENTS = 10_000_000
+SCHEMA = 1
 _CLAIMS = ("iss", "aud", "iat", "exp", "jti", "owner", "rollout", "epoch", "events", "digest")
-_CONTENT = ("command", "machine", "about")
+_CONTENT = ("schema", "command", "machine", "about")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,7 @@ class SignedCommand:
             InvalidInputError: A claim is missing, unknown, or of the wrong type.
         """
         fields = Fields.parse(payload, where="command", limit=MAX_COMMAND)
+        fields.schema(SCHEMA)
         fields.only((*_CLAIMS, *_CONTENT))
         return cls(
             caller=fields.parsed("iss", SignerName.parse_caller),
@@ -108,6 +110,7 @@ class SignedCommand:
     def to_payload(self) -> bytes:
         """Return the bytes to sign."""
         claims: dict[str, Json] = {
+            "schema": SCHEMA,
             "iss": self.caller.caller,
             "aud": self.receiver.caller,
             "iat": self.iat,

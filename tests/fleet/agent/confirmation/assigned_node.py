@@ -160,7 +160,8 @@ class Node:
         """Have the presence on the bus, as the agent does when something changed."""
         self.kv.store.away = False
         status = {"node": str(B), "state": "idle", "confirmation": self.confirming.told()}
-        token = self.me.signer.sign(json.dumps(status).encode(), MessageKind.PRESENCE)
+        payload = json.dumps({"schema": 1, **status}).encode()
+        token = self.me.signer.sign(payload, MessageKind.PRESENCE)
         await announce(self.kv, B, token, ttl=1e6)
 
     async def look(self, seconds: float, every: float = 5.0) -> Stage | None:

@@ -40,7 +40,11 @@ async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "kind", "text"),
     [
-        (b'{"ok": false, "unreachable": true, "error": "gone"}', UnavailableError, "^gone$"),
+        (
+            b'{"ok": false, "unreachable": true, "refused": false, "error": "x"}',
+            UnavailableError,
+            "^x$",
+        ),
         (
             b'{"ok": false, "unreachable": true, "refused": true, "error": "no"}',
             RefusedError,
@@ -56,7 +60,7 @@ async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
         (
             b'{"ok": false, "unreachable": 1, "error": "x"}',
             UnavailableError,
-            "unreachable: must be true or",
+            "away: must be true or",
         ),
         (b"{}", UnavailableError, "'ok' is missing"),
         (b"[]", UnavailableError, "not a JSON object"),

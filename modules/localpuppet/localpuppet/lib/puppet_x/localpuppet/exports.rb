@@ -32,7 +32,7 @@ module PuppetX
 
         path = File.join(Puppet[:publicdir], FILE)
         File.open(path, File::WRONLY | File::CREAT | File::TRUNC, 0o600) do |file|
-          file.write(JSON.generate({ 'resources' => listed }))
+          file.write(JSON.generate({ 'schema' => 1, 'resources' => listed }))
         end
         Agent.call('export', { 'run' => Agent.run }, patience: PATIENCE)
       rescue JSON::GeneratorError, SystemCallError => e

@@ -1,0 +1,34 @@
+"""The number of a record's form: the integer `schema`, in every record on disk and on the bus."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from localpuppet.base.errors import StateError
+
+
+def schema_problem(value: object, number: int) -> str:
+    """Return why the value of `schema` is not `number`, one line; empty if it is."""
+    if type(value) is not int:
+        return f"has no schema number; this version reads {number}"
+    return "" if value == number else f"has schema {str(value)[:12]}; this version reads {number}"
+
+
+def check_schema(raw: Mapping[str, Any], number: int, *, where: str = "") -> None:
+    """Check the number of a record that this node wrote.
+
+    Args:
+        raw: The record.
+        number: The number that this version reads.
+        where: The record's file, for the message.
+
+    Raises:
+        StateError: The record has another number, or none.
+    """
+    if problem := schema_problem(raw.get("schema"), number):
+        raise StateError(problem, where=where)
+
+
+def without_schema(raw: Mapping[str, Any], number: int, *, where: str = "") -> dict[str, Any]:
+    """Return the fields of a record without its number; see `check_schema`."""
+    check_schema(raw, number, where=where)
+    return {key: value for key, value in raw.items() if key != "schema"}

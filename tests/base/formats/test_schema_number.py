@@ -1,0 +1,35 @@
+"""The number of a record's form: another one is named, and none, too."""
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.schema_number import check_schema, without_schema
+from localpuppet.base.formats.values import Json
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        ({"schema": 2}, "has schema 2; this version reads 1"),
+        ({"schema": 0}, "has schema 0; this version reads 1"),
+        ({"schema": 10**30}, "has schema 100000000000; this version reads 1"),
+        ({}, "has no schema number; this version reads 1"),
+        ({"schema": "1"}, "has no schema number; this version reads 1"),
+        ({"schema": True}, "has no schema number; this version reads 1"),
+    ],
+)
+def test_another_number_is_named_for_records_and_messages(
+    raw: dict[str, Json], problem: str
+) -> None:
+    with pytest.raises(StateError) as state:
+        check_schema(raw, 1, where="record.json")
+    assert str(state.value) == f"record.json: {problem}"
+    with pytest.raises(InvalidInputError) as invalid:
+        Fields(raw, where="request").schema(1)
+    assert str(invalid.value) == f"request: {problem}"
+
+
+def test_the_fields_of_a_record_are_those_besides_its_number() -> None:
+    Fields({"schema": 3}, where="").schema(3)
+    assert without_schema({"schema": 3, "a": 1}, 3) == {"a": 1}

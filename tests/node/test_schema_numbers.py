@@ -1,0 +1,79 @@
+"""Every reader of a node's records names a record with another schema number, or with none."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.puppet.noted import KICKS, read_noted
+from localpuppet.node.releases.interface import Interface
+from localpuppet.node.releases.ledger import Ledger
+from localpuppet.node.releases.mutable.branches import StagedBranch
+from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.runs.attempt import Attempt
+from localpuppet.node.runs.good_runs import GoodRun
+from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.query_record import read_queries
+from localpuppet.node.runs.records import RunDirectory
+from localpuppet.node.runs.run import Status
+from tests.doubles.ports import FakeClock
+
+RUN = "20261120T140000.000000Z-abcd"
+
+
+def read_file(raw: Any, file: Path, read: Callable[[Path], object]) -> object:
+    """Write a record, and return what `read` returns for the directory of its owner."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{json.dumps(raw)}\n")
+    return read(file.parent)
+
+
+# Reader → the number that it reads.
+READERS: dict[Callable[[Any, Path], object], int] = {
+    lambda raw, _: Status.from_dict(raw): 1,
+    lambda raw, _: Attempt.from_dict(raw): 1,
+    lambda raw, _: GoodRun.from_dict(raw): 1,
+    lambda raw, _: Assignment.from_dict(raw): 1,
+    lambda raw, _: StagedRelease.from_dict(raw): 1,
+    lambda raw, _: StagedBranch.from_dict(raw): 1,
+    lambda raw, _: Interface.from_dict(raw, modulepath=()): 3,
+    lambda raw, path: read_file(
+        raw, path / RUN / "request.json", lambda run: RunDirectory(run).read_request()
+    ): 1,
+    lambda raw, path: read_file(
+        raw, path / RUN / "queries.json", lambda run: read_queries(RunDirectory(run))
+    ): 1,
+    lambda raw, path: read_file(
+        raw, path / "rollback.json", lambda state: Ledger(state).rollback()
+    ): 1,
+    lambda raw, path: read_file(
+        raw, path / "1.json", lambda holds: Holds(holds, None, FakeClock()).active()
+    ): 1,
+    lambda raw, path: read_file(raw, path / KICKS, lambda public: read_noted(public, KICKS)): 1,
+}
+
+
+def problem_of(read: Callable[[], object]) -> str:
+    """Return the error of a reader as one line, or an empty text."""
+    try:
+        read()
+    except LocalpuppetError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("read", "number"), READERS.items())
+def test_a_record_with_another_number_is_named(
+    tmp_path: Path, read: Callable[[Any, Path], object], number: int
+) -> None:
+    for raw, problem in [
+        ({"schema": number + 1}, f"has schema {number + 1}; this version reads {number}"),
+        ({"schema": str(number)}, f"has no schema number; this version reads {number}"),
+        ({}, f"has no schema number; this version reads {number}"),
+    ]:
+        assert problem in problem_of(lambda raw=raw: read(raw, tmp_path))  # type: ignore[misc]
+    assert "schema" not in problem_of(lambda: read({"schema": number}, tmp_path))

@@ -1,0 +1,134 @@
+"""The rename table: the code, the table and the upgrade notes agree."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import formats  # noqa: E402 # it lies beside the other scripts
+
+RECORD = formats.RecordFormat(name="record", where="", keys=(), renamed={"fate": "result"})
+
+
+def test_code_table_and_upgrade_notes_agree() -> None:
+    assert formats.check() == []
+
+
+def test_each_format_has_its_own_name_and_each_reference_leads_to_keys() -> None:
+    listed = formats.read_formats()
+    assert len({format_.name for format_ in listed}) == len(listed)
+    references = [reference for format_ in listed for reference in format_.keys]
+    assert [name for name in references if not formats.collect_keys(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ({"fate"}, {"result"}, None),
+        ({"fate"}, {"fate", "result"}, "the old key fate still occurs"),
+        ({"fate"}, set(), "the new key result does not occur"),
+        ({"fate", "run"}, {"result"}, "run is missing, and the table lists no successor"),
+        ({"fate"}, {"result", "run"}, "run is new, and the table does not list it"),
+        ({"run"}, {"run", "result"}, "fate never existed"),
+        ({"fate", "result"}, {"result"}, "fate is renamed to result, which was another key"),
+    ],
+)
+def test_a_difference_between_code_and_table_is_named(
+    old: set[str], new: set[str], problem: str | None
+) -> None:
+    problems = formats.find_problems([RECORD], {"record": sorted(old)}, {"record": sorted(new)})
+    assert problems == ([] if problem is None else [f"record: {problem}"])
+
+
+def test_no_two_keys_get_the_same_name() -> None:
+    both = replace(RECORD, renamed={"fate": "result", "end": "result"})
+    problems = formats.find_problems([both], {"record": ["end", "fate"]}, {"record": ["result"]})
+    assert problems == ["record: two keys are renamed to result"]
+
+
+def test_a_key_may_take_the_old_name_of_another() -> None:
+    swap = replace(RECORD, renamed={"app": "release", "release": "release_digest"})
+    old, new = ["app", "release"], ["release", "release_digest"]
+    assert formats.find_problems([swap], {"record": old}, {"record": new}) == []
+
+
+def test_added_and_removed_keys_are_listed() -> None:
+    record = replace(RECORD, renamed={}, removed=("note",), added=("schema",))
+    assert formats.find_problems([record], {"record": ["note"]}, {"record": ["schema"]}) == []
+    assert "| `note` | (removed) |" in formats.render_table([record])
+
+
+@pytest.mark.parametrize(
+    ("reference", "code", "keys"),
+    [
+        ("x.py:Row", "class Row:\n    a: int\n    B: ClassVar[int] = 1\n", {"a"}),
+        ("x.py:Kind", "class Kind(StrEnum):\n    WAITS = 'waits for'\n", {"waits for"}),
+        ("x.py:Row.to_dict", "class Row:\n  def to_dict(self):\n    return {'a': 1}\n", {"a"}),
+        ("x.py:add", "def add():\n    raw = {**old, 'a': 1}\n    raw['b'] = 2\n", {"a", "b"}),
+        ("x.py:LATE", "SOON, LATE = 'soon', 'late'\n", {"soon", "late"}),
+        ("x.py:ALL", "if deep:\n    ALL: Final = ('a', 'b')\n", {"a", "b"}),
+        ("reads x.py", "fields.text('a', default='b')\nfields.close('c')\n", {"a"}),
+        ("labels x.py", 'show(f\'up{{node="{n}",app="{a}"}} 1\')\n', {"node", "app"}),
+        ("metrics x.py", "NAMES = ('localpuppet_up', 'other_up')\n", {"localpuppet_up"}),
+        ("prefixes x.py", "KEY = f'/leases/{name}'\n", {"/leases/"}),
+        (
+            "tables x.py",
+            "SQL = 'CREATE TABLE t (id INTEGER, a TEXT CHECK (a IN (1, 2)), PRIMARY KEY (id));'",
+            {"t.id", "t.a"},
+        ),
+    ],
+)
+def test_keys_are_read_from_code_that_does_not_run(
+    tmp_path: Path, reference: str, code: str, keys: set[str]
+) -> None:
+    (tmp_path / "x.py").write_text(code)
+    assert formats.collect_keys(reference, tmp_path) == keys
+
+
+def test_properties_of_a_schema_are_keys_at_any_depth(tmp_path: Path) -> None:
+    schema = """{"properties": {"a": {"properties": {"b": {}}}, "c": {"items": {"$ref": "#"}}},
+                 "$defs": {"d": {"additionalProperties": {"properties": {"e": {}}}}}}"""
+    (tmp_path / "x.json").write_text(schema)
+    assert formats.collect_keys("schema x.json", tmp_path) == {"a", "a.b", "c", "$d.*.e"}
+
+
+def test_a_reference_to_code_that_moved_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("class Row:\n    a: int\n")
+    with pytest.raises(LookupError, match=r"x\.py:Line: name not found"):
+        formats.collect_keys("x.py:Line", tmp_path)
+    with pytest.raises(LookupError, match=r"y\.py:Row: file not found"):
+        formats.collect_keys("y.py:Row", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "functions"),
+    [
+        ("def to_dict():\n    return {'a': 1}\n", ["x.py:to_dict"]),
+        ("class Row:\n  def show(self):\n    emit_json({'a': 1})\n", ["x.py:Row.show"]),
+        ("def show():\n    write_json(path, row.to_dict())\n", []),
+        ("def count():\n    return {'a': 1}\n", []),
+    ],
+)
+def test_a_function_that_writes_keys_of_no_format_is_named(
+    tmp_path: Path, code: str, functions: list[str]
+) -> None:
+    (tmp_path / "x.py").write_text(code)
+    assert formats.find_unlisted([], tmp_path) == functions
+    listed = ["dicts x.py:Row" if name == "x.py:Row.show" else name for name in functions]
+    assert formats.find_unlisted(listed, tmp_path) == []
+
+
+def test_the_tables_of_the_notes_are_replaced_and_the_rest_stays() -> None:
+    table = formats.render_table([RECORD])
+    assert "### Record" in table
+    assert "| `fate` | `result` |" in table
+    page = f"# Upgrading\n\n{formats.BEGIN}\noutdated\n{formats.END}\n\nThe rest.\n"
+    replaced = formats.replace_table(page, table)
+    assert "outdated" not in replaced
+    assert replaced.startswith("# Upgrading\n\n")
+    assert replaced.endswith("\n\nThe rest.\n")
+    assert formats.replace_table(replaced, table) == replaced
