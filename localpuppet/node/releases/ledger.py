@@ -77,7 +77,8 @@ class Rollback:
     def __str__(self) -> str:
         """Return one line for people."""
         since = parse_time(self.since).strftime("%Y-%m-%d %H:%M UTC")
-        return f"input wants {self.input_release}, running {self.release}, rolled back by {self.user} at {since}"
+        decided = f"rolled back by {self.user} at {since}"
+        return f"input wants {self.input_release}, running {self.release}, {decided}"
 
 
 class Ledger:
