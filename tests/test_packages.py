@@ -43,6 +43,41 @@ def test_the_map_names_every_module_once_and_nothing_else(package: Path) -> None
     assert sorted(named) == sorted(modules | inner)
 
 
+def _users() -> dict[str, set[str]]:
+    """Return the modules that import a module or name it in a text, by module."""
+    users: dict[str, set[str]] = defaultdict(set)
+    for file in ROOT.rglob("*.py"):
+        user = ".".join(file.relative_to(ROOT.parent).with_suffix("").parts)
+        for node in ast.walk(ast.parse(file.read_text())):
+            names: list[object] = []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+            elif isinstance(node, ast.Import):
+                names = [one.name for one in node.names]
+            elif isinstance(node, ast.Constant):
+                names = [node.value]
+            for name in names:
+                if isinstance(name, str) and name.startswith("localpuppet."):
+                    users[name].add(user)
+    return users
+
+
+def test_a_map_lists_as_private_what_only_its_package_imports() -> None:
+    """All other modules are what a package offers. Commands are loaded by name, and offer none."""
+    users, problems = _users(), []
+    for package in (one for one in PACKAGES if "cli" not in one.parts and one.parent != ROOT):
+        name = ".".join(package.relative_to(ROOT.parent).parts)
+        map_ = (package / "__init__.py").read_text()
+        private = re.findall(r"`([a-z_]+)`", map_.partition("\nprivate: ")[2])
+        for module in sorted({file.stem for file in package.glob("*.py")} - {"__init__"}):
+            outside = {
+                user for user in users[f"{name}.{module}"] if not user.startswith(f"{name}.")
+            }
+            if (module in private) == bool(outside):
+                problems.append(f"{name}.{module}: {min(outside, default='no other package')}")
+    assert problems == []
+
+
 @pytest.mark.parametrize("layer", ["base", "node"])
 def test_tests_of_lower_layers_import_no_layer_above(layer: str) -> None:
     """An installation without extras runs them (tests/test_node_alone.py)."""

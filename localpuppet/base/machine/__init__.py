@@ -1,8 +1,9 @@
 """Use this machine: files, locks, small databases, time, processes, sockets.
 
 acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `reloaded_files`.
-touches the world: `anchors`, `bounded_program`, `cgroup`, `child`, `clock`, `extras`, `files`,
-    `fork_server`, `kept_process`, `output_pipe`, `ownership`, `process_table`, `processes`,
-    `server_selector`, `service_manager`, `system_log`, `unix_socket`.
+touches the world: `anchors`, `bounded_program`, `child`, `clock`, `extras`, `files`, `fork_server`,
+    `kept_process`, `ownership`, `process_table`, `processes`, `server_selector`, `service_manager`,
+    `system_log`, `unix_socket`.
 ports: `ports`.
+private: `cgroup`, `output_pipe`.
 """

@@ -3,9 +3,9 @@
 A call to a server raises `UnavailableError` if no server answers within the deadline, the
 connection is lost, or the server denies access.
 
-decides: `grants`, `layout`, `roster`, `servers`.
-acts: `backoff`, `checked_store`, `deadline`, `outage`.
-touches the world: `client_sockets`.
+decides: `layout`, `roster`, `servers`.
+acts: `backoff`, `outage`.
 ports: `key_value`.
 inner rooms: `etcd`, `nats`, `proxy`, `sqlite`.
+private: `checked_store`, `client_sockets`, `deadline`, `grants`.
 """

@@ -1,6 +1,7 @@
 """Exported resources: what a node's catalogs export, and what its collectors take from other nodes.
 
-decides: `choosing`, `document`, `guarding`, `policy`, `proposing`, `resource`, `search`, `servers`.
+decides: `choosing`, `document`, `guarding`, `proposing`, `resource`, `search`, `servers`.
 acts: `bringing`, `collecting`, `recording`.
 touches the world: `held`, `outbox`.
+private: `policy`.
 """

@@ -1,4 +1,5 @@
 """Find the roles that make other roles run, by kicks, queries and triggers in the inventory.
 
-decides: `closing`, `cycles`, `graph`, `links`, `readers`, `relations`.
+decides: `closing`, `graph`, `links`, `relations`.
+private: `cycles`, `readers`.
 """

@@ -1,4 +1,5 @@
 """The fleet's settings in `localpuppet.yaml` and `localpuppet-agent.yaml`, checked.
 
-decides: `fleet`, `inventory`, `peers`.
+decides: `fleet`, `peers`.
+private: `inventory`.
 """

@@ -1,5 +1,6 @@
 """Verify signers and authorise their actions: keys, certificates, signed messages, policies.
 
-decides: `constraints`, `policy_lines`, `policy`, `quota`.
-acts: `authority`, `keys`, `policy_file`, `revocation`, `seen`, `signing`.
+decides: `policy_lines`, `policy`, `quota`.
+acts: `authority`, `keys`, `policy_file`, `seen`, `signing`.
+private: `constraints`, `revocation`.
 """

@@ -1,6 +1,6 @@
 """From settings to a fleet node: its bus, its identity, its agent.
 
-acts: `agent_child`, `agent_run_side`, `agent_service`, `confirmations`, `confirming`, `exports`,
-    `fleet`, `identity`, `inventory`, `kicks`, `neighbours`, `publishing`, `puppet_calls`,
-    `puppet_environment`, `reactions`, `reinstalled_node`, `run_async`, `settings`, `warming`.
+acts: `agent_child`, `agent_service`, `confirmations`, `exports`, `fleet`, `identity`, `inventory`,
+    `neighbours`, `publishing`, `puppet_calls`, `puppet_environment`, `run_async`, `settings`.
+private: `agent_run_side`, `confirming`, `kicks`, `reactions`, `reinstalled_node`, `warming`.
 """

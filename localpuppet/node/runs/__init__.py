@@ -1,8 +1,10 @@
 """One supervised `puppet apply`, from its preparation to its record.
 
-decides: `attempt`, `hold`, `options`, `reason`, `retention`, `run`, `stopping`.
-acts: `assigning`, `attempts`, `candidate`, `good_runs`, `holds`, `listed`, `log_end`, `metrics`,
-    `node_lock`, `noop_report`, `open_record`, `preparing`, `query_record`, `records`,
-    `rollback_service`, `run_log`, `supervisor`, `telling`, `told_context`, `trial`, `watching`.
+decides: `attempt`, `hold`, `options`, `reason`, `run`.
+acts: `assigning`, `attempts`, `candidate`, `good_runs`, `holds`, `listed`, `metrics`,
+    `noop_report`, `preparing`, `query_record`, `records`, `rollback_service`, `supervisor`,
+    `telling`, `trial`.
 ports: `observer`.
+private: `log_end`, `node_lock`, `open_record`, `retention`, `run_log`, `stopping`, `told_context`,
+    `watching`.
 """

@@ -1,5 +1,6 @@
 """The node's settings in `localpuppet.yaml`, checked, with their defaults.
 
-decides: `forge`, `instance`, `node`.
+decides: `node`.
 acts: `files`.
+private: `forge`, `instance`.
 """

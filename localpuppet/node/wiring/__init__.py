@@ -1,5 +1,6 @@
 """Builds the parts of one node from a root and its settings.
 
-acts: `code_sources`, `compiling`, `forge`, `inputs`, `instance`, `mutable_code`, `node`, `ports`,
-    `release_making`, `releases`, `run`, `staged_releases`, `state`.
+acts: `code_sources`, `compiling`, `inputs`, `mutable_code`, `node`, `ports`, `release_making`,
+    `releases`, `run`, `staged_releases`, `state`.
+private: `forge`, `instance`.
 """

@@ -3,12 +3,10 @@
 A method from_dict raises `InvalidInputError` or `KeyError` if the JSON form is malformed;
 `event_forms.from_dict` turns both into `StateError`.
 
-decides: `amount`, `approving`, `checkpoint`, `deciding`, `delivery`, `estimating`, `event_forms`,
-    `events`, `options`, `replies`, `report_page`, `report`, `selecting`, `state`, `unready`,
-    `until`.
-acts: `checking`, `checkpoints`, `confirmations`, `deliveries`, `executing`, `fleet`, `journal`,
-    `journals`, `metrics`, `resuming`.
+decides: `amount`, `approving`, `checkpoint`, `deciding`, `delivery`, `estimating`, `events`,
+    `options`, `report_page`, `report`, `selecting`, `state`, `unready`, `until`.
+acts: `checking`, `checkpoints`, `executing`, `fleet`, `journal`, `journals`, `metrics`, `resuming`.
 touches the world: `probing`.
-ports: `nodes`, `notes`.
 inner rooms: `changes`, `commands`, `node_runs`.
+private: `confirmations`, `deliveries`, `event_forms`, `nodes`, `notes`, `replies`.
 """

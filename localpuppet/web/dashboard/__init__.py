@@ -3,11 +3,12 @@
 It receives ports and plain values, as the agent does, and reads no settings. Templates are in
 `templates/`, and files for browsers in `static/`.
 
-decides: `actions`, `dated`, `facts_tree`, `kinds`, `problems`, `report`, `reported_rollouts`,
-    `row`, `run_results`.
-acts: `action_views`, `app`, `diagram_views`, `difference_views`, `fleet_feed`, `fleet`,
-    `inventory_questions`, `listing`, `live`, `login`, `pages`, `pictures`, `remote_rollouts`,
-    `rollouts`, `shared_answers`, `staged`, `template_renderer`.
-touches the world: `memory`, `reported_table`, `run_table`.
+decides: `actions`.
+acts: `app`, `fleet_feed`, `fleet`, `inventory_questions`, `live`, `pages`, `remote_rollouts`,
+    `rollouts`, `staged`.
+touches the world: `memory`.
 inner packages: `lists`.
+private: `action_views`, `dated`, `diagram_views`, `difference_views`, `facts_tree`, `kinds`,
+    `listing`, `login`, `pictures`, `problems`, `report`, `reported_rollouts`, `reported_table`,
+    `row`, `run_results`, `run_table`, `shared_answers`, `template_renderer`.
 """

@@ -1,4 +1,5 @@
 """Builds a dashboard from the settings.
 
-acts: `access`, `actions`, `dashboard`.
+acts: `dashboard`.
+private: `access`, `actions`.
 """

@@ -1,5 +1,6 @@
 """Reactions: a run follows if an answer that the last good run received has changed.
 
-decides: `attribution`, `decision`, `dependency`, `limits`, `pace`, `state`.
+decides: `dependency`.
 acts: `collectors`, `finished_runs`, `memory`, `questions`, `reactor`.
+private: `attribution`, `decision`, `limits`, `pace`, `state`.
 """

@@ -1,5 +1,5 @@
 """The agent as two processes: an unprivileged one on the bus, and one that runs Puppet.
 
-decides: `protocol`.
 acts: `client`, `server`, `spool`.
+private: `protocol`.
 """

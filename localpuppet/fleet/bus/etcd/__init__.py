@@ -1,6 +1,6 @@
 """The bus on etcd, version 3.
 
-decides: `messages`, `protobuf`, `roles`.
-acts: `shared_leases`.
-touches the world: `connection`, `store`, `watch`.
+decides: `roles`.
+touches the world: `store`.
+private: `connection`, `messages`, `protobuf`, `shared_leases`, `watch`.
 """

@@ -1,6 +1,7 @@
 """The bus on NATS JetStream.
 
-decides: `message`, `permissions`, `stream_config`, `subjects`.
-acts: `api`, `feed`, `sequence_history`.
-touches the world: `client`, `connection`, `link`, `store`, `stream`.
+decides: `permissions`, `subjects`.
+touches the world: `store`.
+private: `api`, `client`, `connection`, `feed`, `link`, `message`, `sequence_history`, `stream`,
+    `stream_config`.
 """

@@ -1,5 +1,5 @@
 """The bus on one machine: one SQLite file, without a server.
 
-decides: `position`.
-touches the world: `doorbell`, `file`, `place`, `store`.
+touches the world: `store`.
+private: `doorbell`, `file`, `place`, `position`.
 """

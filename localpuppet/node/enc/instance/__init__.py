@@ -1,6 +1,7 @@
 """Instance data: the cloud's data about the machine of this node.
 
-decides: `data`, `fact_names`, `facts`, `lease`, `places`.
-acts: `cloud_init`, `handover`, `lease_files`, `services`, `source`.
+decides: `data`, `facts`, `places`.
+acts: `handover`, `lease_files`, `services`, `source`.
 touches the world: `client`.
+private: `cloud_init`, `fact_names`, `lease`.
 """

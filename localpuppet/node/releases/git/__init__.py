@@ -1,8 +1,8 @@
 """Git for releases: mirrors, tags and their signatures, trees as bytes.
 
-decides: `access`, `limits`, `names`, `signer`, `words`.
-acts: `checkout`, `committed_tree`, `countersignatures`, `ignored`, `kept_mirrors`, `listing`,
-    `mirror`, `program`, `signatures`, `tags`.
+decides: `access`, `limits`, `names`, `signer`.
+acts: `committed_tree`, `ignored`, `kept_mirrors`, `mirror`, `program`, `signatures`, `tags`.
 touches the world: `mirrors`, `work_tree`.
 ports: `repository`.
+private: `checkout`, `countersignatures`, `listing`, `words`.
 """

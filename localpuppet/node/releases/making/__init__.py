@@ -1,6 +1,5 @@
 """The steps of a release's maker in a working copy: lock, check, tag, sign.
 
-decides: `hierarchy`, `signing_tree`.
-acts: `checking`, `compiling`, `countersigning`, `data`, `leftovers`, `locker`, `own_modules`,
-    `tagging`.
+acts: `checking`, `compiling`, `countersigning`, `locker`, `tagging`.
+private: `data`, `hierarchy`, `leftovers`, `own_modules`, `signing_tree`.
 """

@@ -1,7 +1,7 @@
 """Releases as files: .deb, .rpm and release packs.
 
-decides: `naming`.
-acts: `building`, `directory`, `pack`, `staging`.
+acts: `building`, `directory`, `staging`.
 touches the world: `tools`.
 ports: `ports`.
+private: `naming`, `pack`.
 """

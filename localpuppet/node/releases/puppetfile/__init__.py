@@ -1,6 +1,7 @@
 """Puppetfiles of r10k and g10k: read as data, and converted to manifests.
 
-decides: `choosing`, `entry`, `origin`, `parsing`, `tokens`.
-acts: `asking`, `importing`.
+decides: `choosing`, `entry`, `parsing`.
+acts: `importing`.
 touches the world: `evaluating`.
+private: `asking`, `origin`, `tokens`.
 """
