@@ -117,7 +117,7 @@ class ReactionState:
             StateError: This version did not write it.
         """
         try:
-            check_schema(raw, SCHEMA, where="reactions")
+            check_schema(raw, SCHEMA)
             return cls(
                 run=raw["run"],
                 queries=tuple(_query(one) for one in raw["queries"]),
