@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from json import dumps, loads  # noqa: TID251 - files of this repository
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +31,7 @@ CONFIGURATION = ROOT / "docs/formats.toml"
 PAGE = ROOT / "docs/upgrading.md"
 BEFORE = ROOT / "tests/data/formats-before.json"
 BEGIN, END = "<!-- renames: written by scripts/formats -->", "<!-- end of renames -->"
+WIDTH = 120
 _LABEL = re.compile(r'(?:^|[{,])(\w+)="')
 _PREFIX = re.compile(r"/[a-z_/]+\Z")
 _METRIC = re.compile(r"localpuppet_\w+\Z")
@@ -90,7 +92,7 @@ def collect_keys(reference: str, package: Path = PACKAGE) -> set[str]:
     keys of its dict literals) or a constant (the keys of a dict, or the texts of a tuple).
     Kinds: `dicts` (the keys of all dict literals in a class), `reads` (the keys that a function
     reads of `Fields`), `labels` and `metrics`, `tables` (columns of a constant in SQL), `schema`
-    (properties of a JSON Schema), `prefixes` (the parts of keys on the bus).
+    (properties of a JSON Schema), `prefixes` (the parts of keys on the bus), `texts` (all texts).
 
     Args:
         reference: The code; see above.
@@ -216,6 +218,7 @@ _READERS: Mapping[str, Callable[[ast.AST], Iterable[str]]] = {
     "labels": lambda node: (label for text in _texts(node) for label in _LABEL.findall(text)),
     "metrics": lambda node: filter(_METRIC.match, _texts(node)),
     "prefixes": lambda node: filter(_PREFIX.match, _texts(node)),
+    "texts": _texts,
     "tables": lambda node: (column for text in _texts(node) for column in _columns(text)),
 }
 
@@ -283,6 +286,8 @@ def _problems(format_: RecordFormat, old: set[str], new: set[str]) -> Iterator[s
             yield f"{key} is renamed to {target}, which was another key"
     for key in sorted({*renamed, *format_.removed} - old):
         yield f"{key} never existed"
+    for key in sorted({*format_.added} & old):
+        yield f"{key} is listed as added, and existed before"
     gone, added = {*renamed, *format_.removed} - {*targets}, {*targets, *format_.added}
     for key in sorted(gone & new):
         yield f"the old key {key} still occurs"
@@ -295,14 +300,16 @@ def _problems(format_: RecordFormat, old: set[str], new: set[str]) -> Iterator[s
 
 
 def render_table(formats: Sequence[RecordFormat]) -> str:
-    """Return the upgrade notes: one table for each format with a rename."""
+    """Return the upgrade notes: one table for each format that changed."""
     lines: list[str] = []
     for format_ in formats:
-        if format_.renamed or format_.removed:
-            lines += [f"### {format_.name[0].upper()}{format_.name[1:]}", "", format_.where, ""]
+        if format_.renamed or format_.removed or format_.added:
+            where = fill(format_.where, WIDTH, break_long_words=False, break_on_hyphens=False)
+            lines += [f"### {format_.name[0].upper()}{format_.name[1:]}", "", where, ""]
             lines += ["| old | new |", "|---|---|"]
             lines += [f"| `{old}` | `{new}` |" for old, new in sorted(format_.renamed.items())]
             lines += [f"| `{old}` | (removed) |" for old in sorted(format_.removed)]
+            lines += [f"| (new) | `{key}` |" for key in sorted(format_.added)]
             lines.append("")
     return "\n".join(lines)
 

@@ -1,5 +1,6 @@
 """The rename table: the code, the table and the upgrade notes agree."""
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,47 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import formats  # noqa: E402 # it lies beside the other scripts
 
+GONE = (
+    "of_the_bus",
+    "spoken_for",
+    "tells_changes",
+    "files_of_data",
+    "localpuppet_unconfirmed",
+    "localpuppet_last_rollout_resumed",
+    "localpuppet_last_rollout_began",
+    "localpuppet_last_rollout_ended",
+    "localpuppet_fork_server_memory_bytes",
+    "lp-word",
+    "lp-forgotten",
+    "lp-rollout",
+    "/words/",
+    "/forgotten/",
+    '"foreseen"',
+    '"fate"',
+    '"fault"',
+    '"settled"',
+    '"corrective"',
+    '"disagrees"',
+)
 RECORD = formats.RecordFormat(name="record", where="", keys=(), renamed={"fate": "result"})
 
 
 def test_code_table_and_upgrade_notes_agree() -> None:
     assert formats.check() == []
+
+
+def test_unmistakable_old_names_occur_nowhere() -> None:
+    """Of these names no other format and no sentence has a use."""
+    command = ["git", "grep", "-nF", *(part for name in GONE for part in ("-e", name)), "--"]
+    paths = ["localpuppet", "modules", "docs", "README.md", ":!docs/adr", ":!docs/upgrading.md"]
+    done = subprocess.run(
+        [*command, *paths, ":!docs/formats.toml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_each_format_has_its_own_name_and_each_reference_leads_to_keys() -> None:
@@ -59,7 +96,13 @@ def test_a_key_may_take_the_old_name_of_another() -> None:
 def test_added_and_removed_keys_are_listed() -> None:
     record = replace(RECORD, renamed={}, removed=("note",), added=("schema",))
     assert formats.find_problems([record], {"record": ["note"]}, {"record": ["schema"]}) == []
-    assert "| `note` | (removed) |" in formats.render_table([record])
+    table = formats.render_table([record])
+    assert "| `note` | (removed) |" in table
+    assert "| (new) | `schema` |" in table
+    problems = formats.find_problems(
+        [record], {"record": ["note", "schema"]}, {"record": ["schema"]}
+    )
+    assert problems == ["record: schema is listed as added, and existed before"]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +116,7 @@ def test_added_and_removed_keys_are_listed() -> None:
         ("x.py:ALL", "if deep:\n    ALL: Final = ('a', 'b')\n", {"a", "b"}),
         ("reads x.py", "fields.text('a', default='b')\nfields.close('c')\n", {"a"}),
         ("labels x.py", 'show(f\'up{{node="{n}",app="{a}"}} 1\')\n', {"node", "app"}),
+        ("texts x.py:NAMES", "NAMES = {Row: 'row', Line: 'line'}\n", {"row", "line"}),
         ("metrics x.py", "NAMES = ('localpuppet_up', 'other_up')\n", {"localpuppet_up"}),
         ("prefixes x.py", "KEY = f'/leases/{name}'\n", {"/leases/"}),
         (
