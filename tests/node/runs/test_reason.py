@@ -63,8 +63,8 @@ def test_puppets_words_are_not_in_what_is_published(outcome: Outcome | None) -> 
 
 
 def test_the_failure_cause_is_published() -> None:
-    fault = {"error": "Could not find class", "resource": "", "place": ""}
-    failed = status(Outcome.FAILED, fault=fault, corrective=True)
+    cause = {"error": "Could not find class", "resource": "", "place": ""}
+    failed = status(Outcome.FAILED, failure_cause=cause, corrective_change=True)
     assert published(failed) == replace(failed, reason=public_reason(failed))
 
 
