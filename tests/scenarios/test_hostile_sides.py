@@ -113,7 +113,7 @@ async def test_a_listing_that_never_comes_ends(place: Path) -> None:
 @pytest.mark.parametrize("count", [2**60, 1000], ids=["too many", "too large"])
 async def test_a_listing_without_an_end_takes_no_memory(place: Path, count: int) -> None:
     async def answer(writer: asyncio.StreamWriter) -> None:
-        said(writer, heard=True)
+        said(writer, watching=True)
         said(writer, listing=1, count=count, more=False)
         put = {"key": "/a/b", "value": "A" * 683_000, "revision": 1}
         while True:
