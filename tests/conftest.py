@@ -14,6 +14,8 @@ import pytest
 
 from tests.rigs.node import PATIENCE, Node, make_node, probe_puppet
 
+pytest_plugins = ["tests.rigs.quick"]
+
 
 def pytest_configure() -> None:
     """Hear what a terminal's user can press, as our children shall: `nohup` and `&` ignore it."""
@@ -24,13 +26,6 @@ def pytest_configure() -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need Puppet: `-m 'not puppet'` leaves them out."""
-    for item in items:
-        if "puppet_probe" in getattr(item, "fixturenames", ()):
-            item.add_marker("puppet")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -308,6 +308,7 @@ def test_a_collector_without_an_answer_compiles_no_catalog(bench: Bench) -> None
     assert (done.code, "holds no resources" in done.text) == (1, True)
 
 
+@pytest.mark.puppet
 def test_the_default_roots_agent_does_not_answer_for_another_root() -> None:
     ruby = "require 'puppet'; require ARGV.first; PuppetX::Localpuppet::Agent.call('collect', {})"
     door = MODULES / "localpuppet" / "lib" / "puppet_x" / "localpuppet" / "agent"

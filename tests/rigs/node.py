@@ -18,8 +18,10 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "localpuppet"]
-# Enough for Puppet on a busy machine; a test that needs longer is broken.
-PATIENCE = 120.0
+# Ends a wait that would last for ever. No test waits for it to pass, so it is long: two cores with
+# a load of 18 once took 120 seconds for a step that takes two. It is shorter than the `sleep 600`
+# of a child that a test expects to be killed.
+PATIENCE = 400.0
 
 
 @dataclass

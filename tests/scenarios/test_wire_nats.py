@@ -19,11 +19,11 @@ from localpuppet.fleet.bus.nats.message import packed
 from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.inventory import presence
 from tests.rigs.bus.raw import STREAM, RawNats, raw_nats
-from tests.rigs.bus.wire import LB01, WEB01, WEB02, NatsWire, permissions
+from tests.rigs.bus.wire import LB01, REFUSAL, WEB01, WEB02, NatsWire, permissions
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS
-from tests.rigs.waiting import PATIENCE
+from tests.rigs.waiting import PATIENCE, answered
 
 OTHERS = f"{layout.PRESENCE}{WEB02}"
 SUBJECT = "lp.localpuppet.presence.web02~example~com"
@@ -277,7 +277,8 @@ async def test_a_changed_roster_counts_after_a_reload(tmp_path: Path, wire: Nats
         with pytest.raises(UnavailableError, match=r"stream\.create"):  # no admin was here yet
             await own.connect(WEB01)
         await (await own.connect(own.admin)).close()
-        web01 = await own.connect(WEB01)
+        # While a server reads its configuration again, a call may get no answer.
+        web01 = await own.connect(WEB01, timeout=REFUSAL)
         await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=3600.0)
         roster = tmp_path / "roster.yaml"
         roster.write_text(f"admins: [bus-admin]\nnodes: {{{WEB01}: {{}}}}\n")
@@ -291,7 +292,7 @@ async def test_a_changed_roster_counts_after_a_reload(tmp_path: Path, wire: Nats
                 await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=3600.0)
             except UnavailableError as error:
                 said = str(error)
-        await presence.announce(web01, NodeName(WEB01), b"1")
+        await answered(lambda: presence.announce(web01, NodeName(WEB01), b"1"))
         await web01.close()
         with pytest.raises(UnavailableError, match="credentials"):
             await own.connect(LB01)

@@ -24,7 +24,7 @@ from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.trust.signing import MessageSigner
 from tests.doubles.identities import person
 from tests.rigs.bus.raw import raw
-from tests.rigs.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire, Site, Wire
+from tests.rigs.bus.wire import ALICE, LB01, REFUSAL, WEB01, WEB02, EtcdWire, NatsWire, Site, Wire
 from tests.rigs.following import Follower
 from tests.rigs.servers import NEW_NATS, OLD_NATS
 
@@ -288,13 +288,13 @@ async def test_our_store_says_at_once_what_is_refused(wire: Wire) -> None:
 
 async def test_a_client_without_a_certificate(wire: Wire) -> None:
     with pytest.raises(UnavailableError):
-        await wire.connect(None)
+        await wire.connect(None, timeout=REFUSAL)
 
 
 async def test_a_certificate_of_another_ca(wire: Wire, tmp_path: Path) -> None:
     stranger = Site(tmp_path).issue(WEB01)
     with pytest.raises(UnavailableError):
-        await wire.connect(WEB01, identity=stranger)
+        await wire.connect(WEB01, identity=stranger, timeout=REFUSAL)
 
 
 async def test_a_name_that_is_not_in_the_roster(wire: Wire) -> None:
@@ -306,14 +306,15 @@ async def test_a_name_that_is_not_in_the_roster(wire: Wire) -> None:
 
 async def test_a_server_whose_certificate_is_of_another_ca(wire: Wire, tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"(?i)certificate.verify|certificate is refused"):
-        await wire.connect(WEB01, ca=Site(tmp_path).path)
+        await wire.connect(WEB01, ca=Site(tmp_path).path, timeout=REFUSAL)
 
 
 async def test_a_server_of_another_name(wire: Wire) -> None:
     with pytest.raises(
         UnavailableError, match=r"(?i)certificate.verify|certificate is refused|IP address mismatch"
     ):
-        await wire.connect(WEB01, url=wire.url.replace("localhost", "127.0.0.1"))
+        url = wire.url.replace("localhost", "127.0.0.1")
+        await wire.connect(WEB01, url=url, timeout=REFUSAL)
 
 
 async def test_a_client_in_clear_text(wire: Wire) -> None:

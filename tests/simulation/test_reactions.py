@@ -26,6 +26,8 @@ QUESTIONS = [
 ]
 PLACES = ["before", "pending", "accepted", "saved"]
 ROUNDS = 14
+# These fleets find the bugs of today: the first of 300 that finds one may come late.
+FINDING = (3, 7, 8, 11, 36, 42, 108, 170)
 
 
 def say_something_new(fleet: ReactingFleet, node: Node, value: int) -> None:
@@ -117,4 +119,4 @@ def test_a_planted_bug_is_found(
     bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bug(monkeypatch)
-    assert any(problems(seed) for seed in range(300))
+    assert any(problems(seed) for seed in (*FINDING, *range(300)))

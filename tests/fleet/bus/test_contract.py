@@ -138,6 +138,7 @@ class TestKeyValue:
                 entries=(), revision=everything.revision
             )
 
+    @pytest.mark.slow
     async def test_ten_thousand_keys_below_a_prefix(self, engine: Engine) -> None:
         async with engine.open(timeout=60.0) as store:
             prefix = engine.prefix()

@@ -4,7 +4,6 @@ A bounded sample runs with the tests; `scripts/crash` runs every call (CRASH_FUL
 """
 
 import asyncio
-import os
 import re
 import subprocess
 import time
@@ -25,11 +24,11 @@ from localpuppet.fleet.trust.signing import claimed_payload
 from tests.doubles.ports import FakeLog
 from tests.fleet.exports.offers import resource
 from tests.fleet.inventory.entries import entry
+from tests.rigs.crash_points import crash_points
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY
 
-FULL = os.environ.get("CRASH_FULL") == "1"
 # What SQLite, and our own durable files, do to the disk; how many of each are tried with the tests.
 CALLS = {"pwrite64": 3, "fdatasync": 2, "fsync": 2, "rename": 1}
 EACH = 3
@@ -122,8 +121,7 @@ def test_whoever_dies_while_publishing_leaves_old_or_new(fleet: Fleet, tmp_path:
     for call, sample in CALLS.items():
         total = totals[call]
         assert total >= sample, totals
-        step = 1 if FULL else max(1, total // sample)
-        for number in range(1, total + 1, step):
+        for number in crash_points(total, sample):
             offered = rig.offer()
             done = rig.publish("-e", f"inject={call}:signal=KILL:when={number}")
             killed += done.returncode == -9

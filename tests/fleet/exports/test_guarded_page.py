@@ -17,6 +17,7 @@ def test_the_page_is_what_the_guard_does() -> None:
     assert PAGE.read_text("utf-8") == page(), "run scripts/guarded"
 
 
+@pytest.mark.puppet
 def test_the_page_has_every_parameter_of_the_installed_puppets_types() -> None:
     done = subprocess.run(["ruby", RUBY], capture_output=True, check=True)
     known = core_types()

@@ -138,6 +138,7 @@ async def test_messages_stay_small_however_many_receivers_there_are(tmp_path: Pa
     assert sorted(name for part in named for name in part) == sorted(RECEIVERS)
 
 
+@pytest.mark.server
 async def test_writes_of_one_moment_share_a_lease_of_etcd(tmp_path: Path) -> None:
     engine = EtcdEngine(tmp_path)
     engine.server.start()

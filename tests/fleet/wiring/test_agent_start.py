@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 READ = """
 import sys
 from localpuppet.fleet.wiring.agent_child import learn
@@ -22,6 +24,7 @@ def read(root: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.server
 def test_new_settings_are_read_without_what_only_reading_them_needs(tmp_path: Path) -> None:
     (tmp_path / "localpuppet.yaml").write_text("node: web01.example.com\nbus: sqlite\n")
     done = read(tmp_path)

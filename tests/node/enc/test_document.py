@@ -136,6 +136,7 @@ def ruby() -> Iterator["subprocess.Popen[str]"]:
         process.stdin.close()
 
 
+@pytest.mark.puppet
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -152,6 +153,7 @@ def test_ruby_reads_what_we_wrote(
         assert json.loads(ruby.stdout.readline()) == {"value": document}
 
 
+@pytest.mark.puppet
 @settings(max_examples=300, deadline=None)
 @given(document=st.dictionaries(TEXT, VALUES, max_size=4))
 def test_our_reader_reads_what_we_wrote(document: dict[str, Json]) -> None:

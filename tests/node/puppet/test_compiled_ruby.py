@@ -13,6 +13,8 @@ import pytest
 from localpuppet.base.share.files import shared_file
 from tests.rigs.node import PATIENCE, Node
 
+pytestmark = pytest.mark.puppet
+
 # Loads each file of a library from each pack that is named, and says what that came to.
 DRIVER = """
 require ENV['COMPILED_RUBY']

@@ -110,6 +110,7 @@ puts "version #{Facter.value('augeas')['version']}"
 """
 
 
+@pytest.mark.puppet
 def test_facter_learns_the_version_of_augeas_without_having_all_lenses_read() -> None:
     said = []
     for options in ([], [f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb"]):

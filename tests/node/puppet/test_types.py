@@ -103,6 +103,7 @@ puts JSON.generate(types.map { |t|
 """
 
 
+@pytest.mark.puppet
 def test_no_answer_contradicts_puppet() -> None:
     done = subprocess.run(
         ["ruby", "-e", RUBY],

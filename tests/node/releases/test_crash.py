@@ -13,17 +13,20 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.machine.files import remove_tree
+from tests.rigs.crash_points import FULL, crash_points
 from tests.rigs.forge import Forge, klass, release
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
 
-FULL = os.environ.get("CRASH_FULL") == "1"
-# How many calls of each kind are tried with the tests, spread over all that stage makes.
-SAMPLE = 4
-CALLS = ("rename", "symlink", "fsync", "syncfs", "unlink", "mkdir", "openat", "write")
-
-
+# Each kind of call that stage makes, and how many of a kind fail with the tests.
+CALLS = ("rename", "syncfs", "symlink", "unlink", "fsync", "mkdir", "write", "openat")
+KILLED = 2
 # What git does to a mirror and to a tree that it writes.
-GIT_CALLS = ("openat", "write", "rename", "link", "unlink", "mkdir")
+GIT_CALLS = ("write", "openat", "rename", "unlink", "link", "mkdir")
+REFUSALS = [
+    (call, error)
+    for call in ("write", "fsync", "rename", "symlink", "mkdir")
+    for error in ("ENOSPC", "EIO")
+]
 
 
 def stage(node: Node, *strace: str) -> "subprocess.CompletedProcess[str]":
@@ -76,20 +79,19 @@ def converges(node: Node, message: str) -> None:
     assert rubbish(node) == [], message
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", CALLS if FULL else CALLS[::2])
 def test_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
     assert site.run("stage").code == 0
     release(site, forge, "r2")
     total = count(site, call)
-    step = 1 if FULL else max(1, total // SAMPLE)
-    for number in range(1, total + 1, step):
+    for number in crash_points(total, KILLED):
         killed = stage(site, "-e", f"inject={call}:signal=KILL:when={number}")
         assert killed.returncode == -9, f"{call} {number} of {total}: {killed.stderr}"
         converges(site, f"{call} {number}")
         forget(site)
 
 
-@pytest.mark.parametrize("call", GIT_CALLS)
+@pytest.mark.parametrize("call", GIT_CALLS if FULL else GIT_CALLS[::2])
 def test_git_is_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
     """Git and what it starts are killed at their N-th call each, until none makes so many."""
     assert site.run("stage").code == 0
@@ -98,7 +100,7 @@ def test_git_is_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> 
     traced = site.root / "traced"
     traced.mkdir()
     failed = 0
-    for number in range(1, 400) if FULL else (1, 2, 3, 5, 9, 40, 400):
+    for number in range(1, 400) if FULL else (1, 8, 400):
         remove_tree(site.state / "mirrors")
         (traced / "git").write_text(
             f"#!/bin/sh\nexec strace -f -qq -o {site.root}/trace"
@@ -118,14 +120,12 @@ def test_git_is_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> 
     assert failed, "nothing was killed"
 
 
-@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
-@pytest.mark.parametrize("call", ["write", "fsync", "rename", "symlink", "mkdir"])
+@pytest.mark.parametrize(("call", "error"), REFUSALS if FULL else REFUSALS[::3])
 def test_a_disk_that_refuses_a_system_call(site: Node, forge: Forge, call: str, error: str) -> None:
     assert site.run("stage").code == 0
     release(site, forge, "r2")
     total = count(site, call)
-    step = 1 if FULL else max(1, total // 2)
-    for number in range(1, total + 1, step):
+    for number in crash_points(total, 1):
         refused = stage(site, "-e", f"inject={call}:error={error}:when={number}")
         assert "Traceback" not in refused.stderr
         assert "bug" not in refused.stderr, f"{call} {number}: {refused.stderr}"

@@ -4,7 +4,6 @@ Whatever happens, the node can go back to the last five releases, with the newes
 that any record shows. A bounded sample runs with the tests; `scripts/crash` tries every call.
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -15,10 +14,10 @@ import pytest
 
 from localpuppet.base.formats.names import RunId
 from tests.node.runs.one_good_run import run
+from tests.rigs.crash_points import crash_points
 from tests.rigs.node import PATIENCE, REPOSITORY
 from tests.rigs.recorded import Recorded
 
-FULL = os.environ.get("CRASH_FULL") == "1"
 # How many calls of each kind are tried with the tests, spread over all that the process makes.
 CALLS = {"write": 3, "fsync": 4, "rename": 3, "mkdir": 1, "unlink": 3, "unlinkat": 3, "rmdir": 2}
 NEW = "web/tags/r7"
@@ -92,7 +91,7 @@ def test_a_fault_at_a_system_call_loses_no_good_run(fault: str, tmp_path: Path) 
     hit = 0
     for call, total in prepared.calls().items():
         assert total >= CALLS[call], (call, total)
-        for number in range(1, total + 1, 1 if FULL else max(1, total // CALLS[call])):
+        for number in crash_points(total, CALLS[call]):
             inject = f"inject={call}:{fault}:when={number}"
             copy, code = prepared.attempt(f"{call}{number}", "-e", inject)
             hit += code == -9 or "ENOSPC" in (tmp_path / "trace").read_text()

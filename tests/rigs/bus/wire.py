@@ -16,6 +16,7 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.nats.permissions import API
 from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.bus.nats.subjects import inbox_of
+from localpuppet.fleet.bus.servers import Servers
 from tests.doubles.certificates import DAY, Ca, pem, write
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import ETCDCTL, NEW_NATS, EtcdServer, NatsServer, Server, Tls, free_port
@@ -24,6 +25,8 @@ from tests.rigs.tls import Identity
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 ROSTER = EXAMPLES / "roster.yaml"
 TIMEOUT = 60.0
+# For connections that a server or a client refuses: NATS's client tries again until then.
+REFUSAL = 5.0
 WEB01, WEB02, LB01 = "web01.example.com", "web02.example.com", "lb01.example.com"
 ALICE = "alice"
 
@@ -107,12 +110,25 @@ class Wire:
         url: str = "",
         ca: Path | None = None,
         identity: Identity | None = None,
+        timeout: float = TIMEOUT,
     ) -> KeyValue:
-        """Return the store as somebody reaches it; without a certificate for `None`."""
+        """Return the store as a client reaches it; without a certificate for `None`."""
         own = identity or (self.identity(name) if name else None)
-        return await self.open(name or "nobody", url or self.url, ca or self.authority.path, own)
+        servers = servers_at(
+            url or self.url,
+            ca=ca or self.authority.path,
+            certificate=own.certificate if own else None,
+            key=own.key if own else None,
+            api=self.api(name),
+        )
+        return await self.open(name or "nobody", servers, timeout)
 
-    async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
+    def api(self, name: str | None) -> str:
+        """Return the prefix of JetStream's API for a client."""
+        _ = name
+        return API
+
+    async def open(self, name: str, servers: Servers, timeout: float) -> KeyValue:
         raise NotImplementedError
 
     def settings(self, name: str) -> dict[str, object]:
@@ -166,21 +182,11 @@ class NatsWire(Wire):
     def url(self) -> str:
         return f"tls://localhost:{self.server.port}"
 
-    def api(self, name: str) -> str:
+    def api(self, name: str | None) -> str:
         return "$JS.API" if name == self.admin else API
 
-    async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
-        return await open_nats(
-            servers_at(
-                url,
-                ca=ca,
-                certificate=own.certificate if own else None,
-                key=own.key if own else None,
-                api=self.api(name),
-            ),
-            timeout=TIMEOUT,
-            inbox=inbox_of(name),
-        )
+    async def open(self, name: str, servers: Servers, timeout: float) -> KeyValue:
+        return await open_nats(servers, timeout=timeout, inbox=inbox_of(name))
 
     def settings(self, name: str) -> dict[str, object]:
         return {**super().settings(name), "api": self.api(name)}
@@ -270,13 +276,6 @@ class EtcdWire(Wire):
             check=False,
         )
 
-    async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
-        return await open_etcd(
-            servers_at(
-                url,
-                ca=ca,
-                certificate=own.certificate if own else None,
-                key=own.key if own else None,
-            ),
-            timeout=TIMEOUT,
-        )
+    async def open(self, name: str, servers: Servers, timeout: float) -> KeyValue:
+        _ = name
+        return await open_etcd(servers, timeout=timeout)

@@ -5,17 +5,16 @@ more and is counted once. A bounded sample runs with the tests; `scripts/crash` 
 (CRASH_FULL=1).
 """
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.rigs.crash_points import crash_points
 from tests.rigs.node import PATIENCE, REPOSITORY
 from tests.web.dashboard.one_memory import NODES, NOW, SECONDS, ends, memory_of, rows
 
-FULL = os.environ.get("CRASH_FULL") == "1"
 # What SQLite does to the disk; how many of each are tried with the tests.
 CALLS = {"pwrite64": 2, "fdatasync": 1, "ftruncate": 1, "unlink": 1}
 
@@ -74,7 +73,7 @@ def test_a_page_that_is_killed_at_any_write_goes_on_with_what_it_had(tmp_path: P
     for call, tries in CALLS.items():
         total = len(re.findall(rf"\b{call}\(", text))
         assert total >= tries, (call, total)
-        for number in range(1, total + 1, 1 if FULL else max(1, total // tries)):
+        for number in crash_points(total, tries):
             copy = tmp_path / f"{call}{number}"
             said, code = attempt(copy, trace, "-e", f"inject={call}:signal=KILL:when={number}")
             killed += code == -9

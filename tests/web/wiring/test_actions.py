@@ -38,6 +38,7 @@ async def resumed(directory: Path, script: str, *, begins: float = BEGINS) -> st
     return str(refused.value)
 
 
+@pytest.mark.puppet
 async def test_of_a_process_that_is_slow_it_is_not_said_that_it_did_not_begin(
     tmp_path: Path,
 ) -> None:
@@ -50,11 +51,13 @@ async def test_of_a_process_that_is_slow_it_is_not_said_that_it_did_not_begin(
         gate.touch()
 
 
+@pytest.mark.puppet
 async def test_a_process_that_ends_at_once_says_why(tmp_path: Path) -> None:
     fails = "echo localpuppet: error: no bus here >&2; exit 3"
     assert (await resumed(tmp_path, fails)).startswith("no bus here")
 
 
+@pytest.mark.puppet
 async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -> None:
     fleet = FleetWiring(NodeWiring(str(Node(tmp_path).root)))
     journals = Journals(tmp_path / "rollouts")

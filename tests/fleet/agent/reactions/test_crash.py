@@ -4,7 +4,6 @@ Whatever happens, the change leads to one run and not to two. A bounded sample r
 `scripts/crash` tries every call (CRASH_FULL=1).
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -14,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.agent.reactions.one_turn import Node
+from tests.rigs.crash_points import crash_points
 from tests.rigs.node import PATIENCE, REPOSITORY
 
-FULL = os.environ.get("CRASH_FULL") == "1"
 # What SQLite, and our own durable files, do to the disk; how many of each are tried with the tests.
 CALLS = {"write": 1, "pwrite64": 2, "fdatasync": 2, "fsync": 2, "rename": 2}
 
@@ -85,7 +84,7 @@ def test_a_fault_at_a_system_call_costs_no_reaction_and_makes_no_second(
     hit = 0
     for call, total in prepared.calls().items():
         assert total >= CALLS[call], (call, total)
-        for number in range(1, total + 1, 1 if FULL else max(1, total // CALLS[call])):
+        for number in crash_points(total, CALLS[call]):
             inject = f"inject={call}:{fault}:when={number}"
             copy, code = prepared.attempt(f"{call}{number}", "-e", inject)
             hit += code == -9 or "ENOSPC" in (tmp_path / "trace").read_text()

@@ -1,10 +1,9 @@
 """What is etcd's own: TLS, users, endpoints, quorum, lost data, leases, versions, the codec."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, suppress
+from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from grpclib.const import Status
@@ -22,12 +21,10 @@ from tests.rigs.following import Follower, lose_all
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import ETCD, EtcdServer, etcd_cluster, version_of
 from tests.rigs.tls import Authority
+from tests.rigs.waiting import answered
 
 TIMEOUT = 60.0
-SHORT = 12.0  # for calls that get no answer
-ELECTION = 600.0  # the end of waiting for a leader, for a very busy machine
-
-T = TypeVar("T")
+SHORT = 2.0  # for calls that get no answer
 
 
 @pytest.fixture
@@ -140,15 +137,6 @@ async def test_users_and_tokens_that_expire(tmp_path: Path) -> None:
             await wrong.get("/mine/a")
     finally:
         server.stop()
-
-
-async def answered(call: Callable[[], Awaitable[T]]) -> T:
-    """Return what a cluster answers once it has a leader: an election may outlast some calls."""
-    async with asyncio.timeout(ELECTION):
-        while True:
-            with suppress(UnavailableError):
-                return await call()
-            await asyncio.sleep(0.1)
 
 
 async def listing(store: KeyValue, prefix: str) -> Change:

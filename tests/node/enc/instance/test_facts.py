@@ -68,6 +68,7 @@ def test_what_is_too_much_is_left_out_and_named() -> None:
     assert not any("x" * 9 in reason for reason in found.left_out.values())
 
 
+@pytest.mark.puppet
 def test_every_fact_that_facter_knows_of_any_system_is_its_own() -> None:
     """Also those that are not on this machine: an empty place would be filled."""
     asked = """

@@ -14,6 +14,8 @@ from localpuppet.base.machine.processes import SystemProcesses
 from localpuppet.node.releases.puppetfile.evaluating import USER, evaluate
 from tests.rigs.waiting import wait_until
 
+pytestmark = pytest.mark.puppet
+
 WATCHING = """
 import ctypes, sys
 own = ctypes.create_string_buffer(b"mine")

@@ -1,0 +1,135 @@
+"""A pytest plugin: marks tests that need Puppet, a server or time, and runs the others (`--quick`).
+
+- A test gets a mark of `NEEDS` from what it shows: its fixtures with their parameters, the names in
+  its module, its directory. A test that shows too little has the mark in its own file.
+- `--quick` leaves out the tests with such a mark.
+- A test of a quick session fails if it starts one of `PROGRAMS` or of `SERVICES`. A missing mark is
+  therefore an error and never a slow test.
+
+    scripts/test --quick tests/rollout
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Generator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NEEDS = {
+    "puppet": {"puppet_probe", "bench"},
+    "server": {
+        *("EtcdServer", "NatsServer", "etcd_cluster", "nats_cluster", "ServerEngine"),
+        *("engine=etcd", "engine=nats", "engine=nats-debian", "served", "driver"),
+        *("platforms/", "scenarios/"),
+    },
+    # Machines that boot, environments that pip fills, samples of proofs that run in full at night.
+    "slow": {"platforms/", "alone", "crash_points"},
+}
+# Seconds that a test with a mark takes, roughly: files that take long begin first.
+SECONDS = {"puppet": 3.0, "server": 1.0, "slow": 15.0}
+PROGRAMS = {"chromedriver", "chromium", "etcd", "nats-server", "puppet", "ruby"}
+# Commands of localpuppet that run until a signal ends them.
+SERVICES = {"agent", "web"}
+# A refused program notes that it was started.
+REFUSED = '#!/bin/sh\necho "$0 $*" >>"${0%/*}/started"\nexit 97\n'
+CURE = "mark the test 'puppet', 'server' or 'slow', or name in NEEDS what it shows"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--quick`."""
+    text = "leave out the tests that need Puppet or a server, and the slow ones"
+    parser.addoption("--quick", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin a quick session if the option asks for one."""
+    if config.getoption("--quick"):
+        config.pluginmanager.register(QuickSession())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with what it needs, and begin with the files that take long.
+
+    Each file runs in one process of pytest-xdist: a long file at the end would run alone.
+    """
+    seconds: defaultdict[Path, float] = defaultdict(float)
+    for item in items:
+        shown = _shown_by(item)
+        for mark in (mark for mark, names in NEEDS.items() if names & shown):
+            item.add_marker(mark)
+        seconds[item.path] += sum(SECONDS[mark.name] for mark in _needs_of(item))
+    items.sort(key=lambda item: -seconds[item.path])
+
+
+def _needs_of(item: pytest.Item) -> list[pytest.Mark]:
+    return [mark for mark in item.iter_markers() if mark.name in NEEDS]
+
+
+def _shown_by(item: pytest.Item) -> set[str]:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return {
+        *getattr(item, "fixturenames", ()),
+        *(f"{name}={value}" for name, value in parameters.items() if isinstance(value, str)),
+        *vars(getattr(item, "module", item)),
+        *(f"{part}/" for part in item.nodeid.partition("::")[0].split("/")),
+    }
+
+
+class QuickSession:
+    """A session without Puppet and servers.
+
+    It refuses programs twice: by name, as its directory of refused programs comes first on the
+    `PATH` of tests and of their children; and by path, if a test starts one itself.
+    """
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="localpuppet-quick-"))
+        self._directory.chmod(0o755)
+        self._started = self._directory / "started"
+        self._started.touch()
+        self._started.chmod(0o666)  # children of the user daemon write to it, too
+        for name in PROGRAMS:
+            program = self._directory / name
+            program.write_text(REFUSED)
+            program.chmod(0o755)
+        os.environ["PATH"] = f"{self._directory}:{os.environ['PATH']}"
+        sys.addaudithook(self._refuse)
+
+    def _refuse(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
+            return
+        words = [os.fsdecode(word) for word in arguments[1]]
+        programs = {Path(word).name for word in words if word.startswith("/")}
+        commands = {command for word, command in pairwise(words) if word == "localpuppet"}
+        if programs & PROGRAMS or commands & SERVICES:
+            with self._started.open("a") as file:
+                file.write(f"{' '.join(words)}\n")
+            raise PermissionError(f"{words[0]}: not in a quick session ({CURE})")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Leave out the tests with a mark."""
+        quick = [item for item in items if not _needs_of(item)]
+        config.hook.pytest_deselected(items=list(set(items) - set(quick)))
+        items[:] = quick
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None]:
+        """Fail a test that started a refused program, even if it expects that program to fail."""
+        yield
+        if started := self._started.read_text().strip():
+            self._started.write_text("")
+            pytest.fail(f"a quick test started {started} ({CURE})", pytrace=False)
+
+    def pytest_unconfigure(self) -> None:
+        """Remove the refused programs."""
+        shutil.rmtree(self._directory)
