@@ -60,7 +60,7 @@ async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
         (
             b'{"ok": false, "unreachable": 1, "error": "x"}',
             UnavailableError,
-            "away: must be true or",
+            "unreachable: must be true or",
         ),
         (b"{}", UnavailableError, "'ok' is missing"),
         (b"[]", UnavailableError, "not a JSON object"),
