@@ -99,13 +99,8 @@ class Leases:
             use: Its use.
             over: Take over the lease of an earlier process of this holder, as a leader.
         """
-        said = {
-            "schema": SCHEMA,
-            "holder": self._holder,
-            "session": self._session,
-            "use": use,
-        }
-        value = json.dumps(said).encode()
+        lease = {"schema": SCHEMA, "holder": self._holder, "session": self._session, "use": use}
+        value = json.dumps(lease).encode()
         begun = self._clock.monotonic()
         revision = await self._kv.add_if_new(_key(name), value, ttl=ttl)
         if revision is None and over:
