@@ -28,6 +28,7 @@ def answer(*, broken: bool = False) -> bytes:
     """Return what Puppet's parser says of a release."""
     error = {"directory": 0, "file": "web/manifests/init.pp", "line": 1, "message": "Syntax error"}
     said = {
+        "schema": 3,
         "puppet": VERSION,
         "modules": {},
         "errors": [error] if broken else [],
