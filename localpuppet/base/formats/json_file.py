@@ -1,12 +1,11 @@
 """Read JSON files that localpuppet or Puppet wrote."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.machine.files import state_problem
+from localpuppet.base.machine.files import list_names, state_problem
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -31,10 +30,4 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def json_files(directory: Path) -> list[Path]:
     """Return the JSON files in a directory, sorted by name; none if there is no such directory."""
-    try:
-        names = os.listdir(directory)  # noqa: PTH208 - glob hides an error
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise state_problem(error, directory) from error
-    return [directory / name for name in sorted(names) if name.endswith(".json")]
+    return [directory / name for name in sorted(list_names(directory)) if name.endswith(".json")]

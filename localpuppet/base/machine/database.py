@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.machine.files import add_durably, make_private, remove, state_problem
+from localpuppet.base.machine.files import add_durably, disk_errors, make_private, remove
 
 # Seconds to wait for another process: it locks the file for one write at a time.
 PATIENCE = 10.0
@@ -209,13 +209,12 @@ class Database:
         writes to (https://www.sqlite.org/howtocorrupt.html, 2.2).
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            os.close(os.open(self.path, flags, 0o600))
-        except FileExistsError as error:
-            if self.path.is_symlink():
-                raise state_problem(error, self.path) from error
-        except OSError as error:
-            raise state_problem(error, self.path) from error
+        with disk_errors(self.path):
+            try:
+                os.close(os.open(self.path, flags, 0o600))
+            except FileExistsError:
+                if self.path.is_symlink():
+                    raise
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         version = _version(connection)

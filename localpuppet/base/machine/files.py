@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -105,12 +105,28 @@ def is_file(path: Path) -> bool:
 
 def make_public(directory: Path) -> None:
     """Create a directory and its parents with mode 0755, less the umask."""
-    try:
+    with disk_errors(directory):
         for path in (*reversed(directory.parents), directory):
             if not path.is_dir():
                 path.mkdir(mode=0o755, exist_ok=True)
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Raise `StateError` with this path for an `OSError` in the block."""
+    try:
+        yield
     except OSError as error:
-        raise state_problem(error, directory) from error
+        raise state_problem(error, path) from error
+
+
+@contextmanager
+def input_errors(path: Path) -> Iterator[None]:
+    """Raise `InvalidInputError` with this path for an `OSError` in a block that reads input."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
 def state_problem(error: OSError, path: Path) -> StateError:
@@ -126,17 +142,22 @@ def state_problem(error: OSError, path: Path) -> StateError:
     return StateError(error.strerror or str(error), where=str(path), hint=hint)
 
 
+def list_names(directory: Path) -> list[str]:
+    """Return the names in a directory, unsorted; none if there is no such directory."""
+    with disk_errors(directory), suppress(FileNotFoundError):
+        return os.listdir(directory)  # noqa: PTH208 - glob hides errors, paths cost 5 times more
+    return []
+
+
 def make_private(directory: Path) -> None:
     """Create a directory and its parents with mode 0700, durably."""
     if directory.is_dir():
         return
     if not directory.parent.is_dir():
         make_private(directory.parent)
-    try:
+    with disk_errors(directory):
         directory.mkdir(mode=0o700, exist_ok=True)
         sync_directory(directory.parent)
-    except OSError as error:
-        raise state_problem(error, directory) from error
 
 
 def sync_directory(directory: Path) -> None:
@@ -164,14 +185,12 @@ def sync_filesystem(directory: Path) -> None:
 
 def remove_tree(path: Path) -> None:
     """Remove a tree whose files are read-only."""
-    try:
+    with disk_errors(path):
         if path.is_symlink() or path.is_file():
             path.unlink()
         elif path.exists():
             _empty(path)
             path.rmdir()
-    except OSError as error:
-        raise state_problem(error, path) from error
     if path.exists():
         raise StateError("could not be removed", where=str(path))
 
@@ -216,7 +235,8 @@ def replace_link(link: Path, target: Path) -> None:
         StateError: The disk fails, or `link` is not a symlink.
     """
     temporary = link.with_name(f".{link.name}.{os.urandom(6).hex()}")
-    try:
+    with ExitStack() as cleanup, disk_errors(link):
+        cleanup.callback(temporary.unlink, missing_ok=True)
         temporary.symlink_to(target)
         if link.exists() and not link.is_symlink():
             raise StateError(
@@ -226,19 +246,13 @@ def replace_link(link: Path, target: Path) -> None:
             )
         temporary.rename(link)
         sync_directory(link.parent)
-    except OSError as error:
-        raise state_problem(error, link) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Replace `path` by `data` durably; a reader sees the old or the new bytes."""
     replace_file(path, data, mode=mode)
-    try:
+    with disk_errors(path):
         sync_directory(path.parent)
-    except OSError as error:
-        raise state_problem(error, path) from error
 
 
 def replace_file(path: Path, data: bytes, *, mode: int) -> None:
@@ -281,37 +295,27 @@ def add_durably(path: Path, data: bytes, *, mode: int = 0o600) -> bool:
     """Write a new file; return `False` if it exists already."""
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
     replace_file(temporary, data, mode=mode)
-    try:
+    with ExitStack() as cleanup, disk_errors(path), suppress(FileExistsError):
+        cleanup.callback(temporary.unlink, missing_ok=True)
         path.hardlink_to(temporary)
         sync_directory(path.parent)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise state_problem(error, path) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    return True
+        return True
+    return False
 
 
 def publish(source: Path, target: Path, *, mode: int) -> None:
     """Copy a large file to a user's path: whole and durable, or not at all."""
-    try:
+    with disk_errors(target):
         with source.open("rb") as file:
             _replace(target, iter(lambda: file.read(CHUNK), b""), mode=mode)
         sync_directory(target.parent)
-    except OSError as error:
-        raise state_problem(error, target) from error
 
 
 def remove(path: Path) -> None:
     """Remove `path` durably; a missing file is fine."""
-    try:
+    with disk_errors(path), suppress(FileNotFoundError):
         path.unlink(missing_ok=True)
         sync_directory(path.parent)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise state_problem(error, path) from error
 
 
 def write_json(path: Path, value: object, *, mode: int = 0o600) -> None:

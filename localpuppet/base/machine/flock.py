@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from localpuppet.base.machine.files import state_problem
+from localpuppet.base.machine.files import disk_errors, state_problem
 
 # Seconds between two attempts to take a lock.
 LOOK = 0.05
@@ -35,10 +35,8 @@ class Flock:
             path: The file; created if missing.
             shared: Take a shared lock.
         """
-        try:
+        with disk_errors(path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise state_problem(error, path) from error
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -70,11 +68,9 @@ class Flock:
     def say(self, value: object) -> None:
         """Write the lock's owner into its file; not durable, as a crash releases the lock."""
         data = b"" if value is None else json.dumps(value).encode()
-        try:
+        with disk_errors(self.path):
             os.pwrite(self.fd, data, 0)
             os.ftruncate(self.fd, len(data))
-        except OSError as error:
-            raise state_problem(error, self.path) from error
 
     def release(self) -> None:
         """Release the lock, also for processes that inherited it; repeated calls are fine."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.files import input_errors
 
 T = TypeVar("T")
 
@@ -38,8 +38,6 @@ class ReloadedFiles(Generic[T]):
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    try:
+    with input_errors(path):
         status = path.stat()
-    except OSError as error:
-        raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     return status.st_ino, status.st_mtime_ns, status.st_size

@@ -8,7 +8,13 @@ from collections.abc import Collection
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.machine.files import make_private, remove, state_problem, write_durably
+from localpuppet.base.machine.files import (
+    disk_errors,
+    list_names,
+    make_private,
+    remove,
+    write_durably,
+)
 from localpuppet.fleet.exports.document import PackedResources, digest_of
 
 DIRECTORY = Path("exports", "offered")
@@ -32,10 +38,8 @@ class ExportsOutbox:
     def read(self, digest: str) -> bytes:
         """Return packed resources; raise `StateError` if the file is missing or damaged."""
         path = self._directory / digest
-        try:
+        with disk_errors(path):
             data = path.read_bytes()
-        except OSError as error:
-            raise state_problem(error, path) from error
         if digest_of(data) != digest:
             raise StateError("is damaged", where=str(path), hint="the next good run rewrites it")
         return data
@@ -54,12 +58,6 @@ class ExportsOutbox:
 
     def keep(self, digests: Collection[str]) -> None:
         """Remove all files except those of `digests`."""
-        try:
-            found = list(self._directory.iterdir())
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise state_problem(error, self._directory) from error
-        for path in found:
-            if path.name not in digests:
-                remove(path)
+        for name in list_names(self._directory):
+            if name not in digests:
+                remove(self._directory / name)

@@ -17,7 +17,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.files import state_problem, write_json
+from localpuppet.base.machine.files import disk_errors, write_json
 from localpuppet.fleet.exports.choosing import CollectorResult, RejectedResource, TakenResource
 from localpuppet.fleet.exports.document import SCHEMA, pack, parse_resources, read
 from localpuppet.fleet.exports.resource import ExportedResource
@@ -192,10 +192,8 @@ def note_exports(run: RunDirectory) -> int:
         InvalidInputError: A resource is invalid, or the exports exceed a limit.
     """
     path = run.public / LEFT
-    try:
+    with disk_errors(path):
         data = path.read_bytes()
-    except OSError as error:
-        raise state_problem(error, path) from error
     resources = read(data)
     # Check the limits during the run, so that the exporting node reports what readers would reject.
     pack(resources)

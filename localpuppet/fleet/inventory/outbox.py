@@ -8,11 +8,12 @@
 """
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.machine.files import make_private, state_problem, write_durably
+from localpuppet.base.machine.files import disk_errors, make_private, write_durably
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.inventory.entry import AHEAD, InventoryEntry
 
@@ -52,12 +53,9 @@ class Outbox:
 
     def payload(self) -> bytes | None:
         """Return the packed entry; `None` before the first good run."""
-        try:
+        with disk_errors(self.path), suppress(FileNotFoundError):
             return self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise state_problem(error, self.path) from error
+        return None
 
     def offer(self, entry: InventoryEntry, *, refresh: float) -> bool:
         """Write an entry if it is new; return whether it was.

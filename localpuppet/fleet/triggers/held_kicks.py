@@ -19,7 +19,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName, RunId, parse_tag, parse_uuid
 from localpuppet.base.formats.times import parse_time
-from localpuppet.base.machine.files import make_private, remove, state_problem, write_json
+from localpuppet.base.machine.files import disk_errors, make_private, remove, write_json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.triggers.trigger import MAX_TAGS
 from localpuppet.node.runs.records import Records, RunDirectory
@@ -175,10 +175,8 @@ class HeldKicks:
     def runs(self) -> list[RunId]:
         """Return the runs with stored kicks, the oldest first."""
         found = []
-        try:
+        with disk_errors(self._directory):
             names = [path.stem for path in self._directory.glob("*.json")]
-        except OSError as error:
-            raise state_problem(error, self._directory) from error
         for name in names:
             try:
                 found.append(RunId.parse(name))

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,13 @@ from localpuppet.base.formats.names import SignerName, did_you_mean
 from localpuppet.base.machine.anchors import puppet_user
 from localpuppet.base.machine.files import (
     add_durably,
+    disk_errors,
+    input_errors,
     is_file,
     make_private,
     open_user_file,
     read_user_file,
     remove,
-    state_problem,
     sync_directory,
     write_durably,
 )
@@ -232,12 +234,11 @@ class TrustedKeys:
         path = self._path(name)
         if not is_file(path):
             return None
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            return None  # removed since the check
-        except OSError as error:
-            raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        with input_errors(path):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                return None  # removed since the check
         refuse_foreign(self.directory)
         seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
         known = self._read.get(name)
@@ -254,14 +255,9 @@ class TrustedKeys:
             InvalidInputError: The directory is unreadable, or the name of a file is not a signer's
                 name.
         """
-        try:
+        files: list[str] = []
+        with input_errors(self.directory), suppress(FileNotFoundError):
             files = sorted(os.listdir(self.directory))  # noqa: PTH208 - glob hides what is refused
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise InvalidInputError(
-                f"cannot be read: {error.strerror}", where=str(self.directory)
-            ) from error
         found = []
         for file in files:
             # localpuppet and Puppet write to files with a leading dot before renaming them.
@@ -311,14 +307,10 @@ class TrustedKeys:
         """Create the directory, readable by all, as the agent's network process is not root."""
         if self.directory.is_dir():
             return
-        try:
+        with disk_errors(self.directory), suppress(FileExistsError):
             self.directory.mkdir(mode=0o755)
             self.directory.chmod(0o755)  # regardless of the umask; only the owner can write
             sync_directory(self.directory.parent)
-        except FileExistsError:
-            return
-        except OSError as error:
-            raise state_problem(error, self.directory) from error
 
     def _path(self, name: SignerName) -> Path:
         return self.directory / f"{name}.pem"

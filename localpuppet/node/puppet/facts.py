@@ -6,7 +6,7 @@ from pathlib import Path
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.files import state_problem
+from localpuppet.base.machine.files import disk_errors
 from localpuppet.node.puppet.command import CLASSES, CLIENT_DATA
 
 # What Facter says of a machine is some ten to a hundred KiB; the largest that others would take.
@@ -27,10 +27,8 @@ def read_facts(public: Path) -> Mapping[str, Json]:
     if not files:
         raise StateError("Puppet left no facts of this run", where=str(public))
     file = files[0]
-    try:
+    with disk_errors(file):
         data = file.read_bytes()
-    except OSError as error:
-        raise state_problem(error, file) from error
     return parse_facts(data, where=str(file))
 
 
@@ -57,7 +55,5 @@ def read_classes(public: Path) -> list[str]:
         StateError: Puppet left no classes.
     """
     file = public / CLASSES
-    try:
+    with disk_errors(file):
         return file.read_text("utf-8", "replace").split()
-    except OSError as error:
-        raise state_problem(error, file) from error

@@ -3,11 +3,12 @@
 Each file has a line of JSON for each of them.
 """
 
+from contextlib import suppress
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.base.machine.files import state_problem
+from localpuppet.base.machine.files import disk_errors
 
 # `FILE` of `PuppetX::Localpuppet::Kicks` and `…::Components`, in the public directory of the run.
 KICKS = "kicks.jsonl"
@@ -29,13 +30,9 @@ def read_noted(public: Path, name: str) -> list[Fields]:
     """
     what = name.partition(".")[0]
     file = public / name
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise state_problem(error, file) from error
+    data = b""
+    with disk_errors(file), suppress(FileNotFoundError), file.open("rb") as opened:
+        data = opened.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise InvalidInputError(f"has more than {MAX_BYTES} bytes", where=f"{what} of the catalog")
     notes = [Fields.parse(line, where=what, limit=MAX_BYTES) for line in data.splitlines()]

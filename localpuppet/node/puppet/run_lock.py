@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from localpuppet.base.errors import BusyError
-from localpuppet.base.machine.files import make_public, replace_file, state_problem
+from localpuppet.base.machine.files import disk_errors, make_public, replace_file, state_problem
 from localpuppet.base.machine.ports import ProcessTable
 
 
@@ -85,10 +85,8 @@ class PuppetRunLock:
         )
 
     def _remove(self) -> None:
-        try:
+        with disk_errors(self._path):
             self._path.unlink(missing_ok=True)
-        except OSError as error:
-            raise state_problem(error, self._path) from error
 
     def _holder(self) -> int | None:
         try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.files import state_problem
+from localpuppet.base.machine.files import disk_errors
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.releases.difference import (
     MAX_TEXT,
@@ -90,14 +90,12 @@ def _content(release: Release, name: str) -> bytes:
     for prefix, tree in reversed(tuple(release.trees.items())):
         start = _joined(prefix, "")
         path = tree / name.removeprefix(start)
-        try:
+        with disk_errors(path):
             if name.startswith(start) and path.is_symlink():
                 return bytes(path.readlink())
             if name.startswith(start) and path.is_file():
                 with path.open("rb") as file:
                     return file.read(MAX_TEXT + 1)
-        except OSError as error:
-            raise state_problem(error, path) from error
     return b""
 
 

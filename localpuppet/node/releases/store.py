@@ -10,10 +10,11 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from localpuppet.base.errors import BusyError, IntegrityError, StateError
-from localpuppet.base.machine.files import make_private, remove_tree, state_problem, sync_filesystem
+from localpuppet.base.machine.files import disk_errors, make_private, remove_tree, sync_filesystem
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.releases.limits import LIMITS, Budget, Limits
 from localpuppet.node.releases.tree import TreeEntry, check_link, check_path, digest
@@ -148,7 +149,8 @@ class Store:
         found: dict[str, str] = {}
         ready: list[tuple[Path, str, Path]] = []
         listings = self._staging / os.urandom(8).hex()
-        try:
+        with ExitStack() as cleanup, disk_errors(self._staging):
+            cleanup.callback(remove_tree, listings)
             make_private(listings)
             budget = self.budget()
             for name, tree in trees:
@@ -168,10 +170,6 @@ class Store:
             for tree, sha256, listing in ready:
                 self._publish(tree, sha256, listing)
             sync_filesystem(self._staging)
-        except OSError as error:
-            raise state_problem(error, self._staging) from error
-        finally:
-            remove_tree(listings)
         return found
 
     def _publish(self, tree: Path, sha256: str, listing: Path) -> None:
@@ -228,10 +226,8 @@ class Store:
         if sha256 in self._weights:
             return self._weights[sha256]
         path = self.path(sha256)
-        try:
+        with disk_errors(path):
             sizes = [os.lstat(file).st_size for _, file in _walk(path)]
-        except OSError as error:
-            raise state_problem(error, path) from error
         return len(sizes), sum(sizes)
 
     def quarantine(self, sha256: str) -> Path:
@@ -239,22 +235,18 @@ class Store:
         make_private(self._quarantine)
         self._weights.pop(sha256, None)
         aside = self._quarantine / f"{sha256}-{os.urandom(4).hex()}"
-        try:
+        with disk_errors(aside):
             (self._index / sha256).unlink(missing_ok=True)
             if self.path(sha256).exists():
                 self.path(sha256).rename(aside)
-        except OSError as error:
-            raise state_problem(error, aside) from error
         return aside
 
     def remove(self, sha256: str) -> None:
         """Remove a tree, its index entry first: an incomplete tree never counts as complete."""
         self._weights.pop(sha256, None)
-        try:
+        with disk_errors(self.path(sha256)):
             (self._index / sha256).unlink(missing_ok=True)
             remove_tree(self.path(sha256))
-        except OSError as error:
-            raise state_problem(error, self.path(sha256)) from error
 
 
 def _walk(root: Path, *, seal: bool = False) -> Iterator[tuple[bytes, bytes]]:

@@ -16,7 +16,7 @@ from typing import Any
 from localpuppet.base.errors import IntegrityError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.machine.files import half_written, make_private, state_problem, write_json
+from localpuppet.base.machine.files import disk_errors, half_written, make_private, write_json
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRelease
@@ -166,10 +166,8 @@ def rules_digest(source: ReleaseSource) -> str:
     """
     if source.signers is None:
         return ""
-    try:
+    with disk_errors(source.signers):
         rules = hashlib.sha256(source.signers.read_bytes())
-    except OSError as error:
-        raise state_problem(error, source.signers) from error
     if source.unnamed_tags:
         rules.update(b"\0unnamed tags")
     if source.signatures > 1:

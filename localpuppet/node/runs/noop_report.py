@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.files import add_durably, make_private, state_problem
+from localpuppet.base.machine.files import add_durably, disk_errors, make_private
 from localpuppet.node.puppet.changes import foreseen, key_of
 from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.telling import report_of
@@ -55,10 +55,8 @@ class NoopReporter:
     def _secret(self) -> bytes:
         make_private(self._path.parent)
         add_durably(self._path, secrets.token_bytes(_BYTES))
-        try:
+        with disk_errors(self._path):
             found = self._path.read_bytes()
-        except OSError as error:
-            raise state_problem(error, self._path) from error
         if len(found) != _BYTES:
             raise StateError(
                 "is damaged",

@@ -23,8 +23,9 @@ from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import mapping_of
 from localpuppet.base.machine.files import (
+    disk_errors,
+    list_names,
     make_private,
-    state_problem,
     sync_directory,
     write_json,
 )
@@ -64,16 +65,15 @@ class RunDirectory:
             StateError: The disk refused; no part of the record remains.
         """
         try:
-            self.path.mkdir(mode=0o700)
-            self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
-            self.write_request(request)
-            self.write_status(status)
-            sync_directory(self.path.parent)
-        except (OSError, StateError) as error:
+            with disk_errors(self.path):
+                self.path.mkdir(mode=0o700)
+                self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
+                self.write_request(request)
+                self.write_status(status)
+                sync_directory(self.path.parent)
+        except StateError:
             shutil.rmtree(self.path, ignore_errors=True)
-            if isinstance(error, StateError):
-                raise
-            raise state_problem(error, self.path) from error
+            raise
 
     def read_request(self) -> dict[str, Any]:
         """Return the request in its JSON form.
@@ -137,14 +137,8 @@ class Records:
 
     def ids(self) -> list[RunId]:
         """Return the ids of all runs, newest first."""
-        try:
-            names = os.listdir(self.directory)  # noqa: PTH208 - names, not paths, and 5 times faster
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise state_problem(error, self.directory) from error
         found = []
-        for name in names:
+        for name in list_names(self.directory):
             try:
                 found.append(RunId.parse(name))
             except InvalidInputError:
@@ -161,10 +155,8 @@ class Records:
             StateError: Too few bytes or inodes are free.
         """
         state = self.directory.parent
-        try:
+        with disk_errors(state):
             disk = os.statvfs(state)
-        except OSError as error:
-            raise state_problem(error, state) from error
         free = disk.f_bavail * disk.f_frsize
         if free < least or (disk.f_files and disk.f_favail < 64):
             raise StateError(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localpuppet.base.formats.text import joined, printable
-from localpuppet.base.machine.files import state_problem
+from localpuppet.base.machine.files import disk_errors
 
 MAX_LOG = 64 * 1024 * 1024
 # Characters of Puppet's last error that are kept in memory.
@@ -28,10 +28,8 @@ class RunLog:
         self.last_error = ""
         self._size = 0
         self._rest = b""
-        try:
+        with disk_errors(path):
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise state_problem(error, path) from error
         self._file = os.fdopen(fd, "ab", buffering=0)
 
     def take(self, data: bytes, line: Callable[[str], None], *, end: bool = False) -> None:

@@ -4,13 +4,14 @@ Messages of Puppet hold values of resources, so each needs a separate right to r
 values, diffs and contents of files never leave the node.
 """
 
+from contextlib import suppress
 from typing import Any
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.files import state_problem
+from localpuppet.base.machine.files import disk_errors, state_problem
 from localpuppet.node.puppet.resources import (
     ReportedResource,
     ResourceResult,
@@ -45,13 +46,9 @@ def told_log(run: RunDirectory, status: Status) -> dict[str, Json]:
     Returns:
         `run`, `state`, `lines`, the number of lines `before` them and of omitted diff lines.
     """
-    try:
-        with run.log.open("rb") as log:
-            end = LogEnd(most=MAX_TOLD, longest=MAX_LINE).read(log)
-    except FileNotFoundError:
-        end = LogExcerpt(lines=[], before=0, left_out=0)
-    except OSError as error:
-        raise state_problem(error, run.log) from error
+    end = LogExcerpt(lines=[], before=0, left_out=0)
+    with disk_errors(run.log), suppress(FileNotFoundError), run.log.open("rb") as log:
+        end = LogEnd(most=MAX_TOLD, longest=MAX_LINE).read(log)
     return {
         "run": str(run.id),
         "state": str(status.state),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId, did_you_mean
-from localpuppet.base.machine.files import remove, state_problem
+from localpuppet.base.machine.files import list_names, remove
 from localpuppet.rollout.execution.events import RolloutBegan
 from localpuppet.rollout.execution.journal import JournalReader, JournalWriter
 from localpuppet.rollout.execution.state import RolloutState
@@ -27,16 +27,9 @@ class Journals:
 
     def ids(self) -> Sequence[RolloutId]:
         """Return the rollouts that have a journal, the newest first."""
-        names = [path.stem for path in self._paths() if path.suffix == _SUFFIX]
-        return [RolloutId(name) for name in sorted(names, reverse=True) if RolloutId.like(name)]
-
-    def _paths(self) -> list[Path]:
-        try:
-            return list(self._directory.iterdir())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise state_problem(error, self._directory) from error
+        files = [name for name in list_names(self._directory) if name.endswith(_SUFFIX)]
+        names = sorted((name.removesuffix(_SUFFIX) for name in files), reverse=True)
+        return [RolloutId(name) for name in names if RolloutId.like(name)]
 
     def open(self, rollout: RolloutId | None) -> JournalReader:
         """Return the journal of a rollout; of the newest for `None`.
@@ -106,10 +99,10 @@ class Journals:
     def _forget_halves(self, oldest: str) -> None:
         """Remove files of processes that were killed while creating or removing a journal."""
         known = {*self.ids()}
-        for path in self._paths():
-            rollout = path.name.lstrip(".").partition(".")[0]
+        for name in list_names(self._directory):
+            rollout = name.lstrip(".").partition(".")[0]
             if RolloutId.like(rollout) and rollout < oldest and rollout not in known:
-                remove(path)
+                remove(self._directory / name)
 
     def begin(self, began: RolloutBegan, *, at: str) -> JournalWriter:
         """Create and lock the journal of a new rollout, with its first event."""

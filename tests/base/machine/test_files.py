@@ -1,5 +1,6 @@
 """Files that users write: what is refused before a byte is believed."""
 
+import errno
 import os
 import ssl
 from collections.abc import Callable
@@ -9,7 +10,14 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.anchors import open_anchor, tls_context
-from localpuppet.base.machine.files import half_written, is_file, publish
+from localpuppet.base.machine.files import (
+    disk_errors,
+    half_written,
+    input_errors,
+    is_file,
+    list_names,
+    publish,
+)
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.enc.https import Https
 from tests.rigs.tls import Authority
@@ -165,3 +173,27 @@ def test_a_lock_follows_no_link(tmp_path: Path) -> None:
     with pytest.raises(StateError):
         Flock.take(tmp_path / "lock")
     assert not (tmp_path / "made").exists()
+
+
+def test_a_disk_error_becomes_a_state_error_with_path_and_cure(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(StateError) as caught, disk_errors(tmp_path):
+        raise full
+    assert str(caught.value) == f"{tmp_path}: No space left on device (make room and run again)"
+    assert caught.value.__cause__ is full
+
+
+def test_an_input_error_becomes_an_invalid_input_error_with_path(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError) as caught, input_errors(tmp_path):
+        tmp_path.read_bytes()
+    assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory"
+
+
+def test_names_are_listed_of_directories_only(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    assert list_names(file) == []
+    file.touch()
+    assert list_names(tmp_path) == ["file"]
+    with pytest.raises(StateError) as caught:
+        list_names(file)
+    assert str(caught.value) == f"{file}: Not a directory"

@@ -4,10 +4,11 @@ import os
 import re
 import stat
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.machine.files import read_user_file
+from localpuppet.base.machine.files import input_errors, read_user_file
 from localpuppet.node.enc.instance.lease import DhcpLease, parse_lease
 
 # dhclient's names, as distributions use them; systemd-networkd's, the interface number.
@@ -40,16 +41,9 @@ def _files(directories: Sequence[Path]) -> list[Path]:
     """Return the lease files, the newest first."""
     found: list[tuple[int, Path]] = []
     for directory in directories:
-        try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    status = entry.stat()
-                    if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode):
-                        found.append((status.st_mtime_ns, Path(entry.path)))
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise InvalidInputError(
-                f"cannot be read: {error.strerror}", where=str(directory)
-            ) from error
+        with input_errors(directory), suppress(FileNotFoundError), os.scandir(directory) as entries:
+            for entry in entries:
+                status = entry.stat()
+                if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode):
+                    found.append((status.st_mtime_ns, Path(entry.path)))
     return [path for _, path in sorted(found, reverse=True)[:MAX_FILES]]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.machine.files import open_user_file, state_problem
+from localpuppet.base.machine.files import disk_errors, open_user_file
 from localpuppet.node.releases.forge.ports import ForgeRelease
 from localpuppet.node.releases.forge.tar import CHUNK, TarRules, unpack
 from localpuppet.node.releases.limits import Budget, Limits
@@ -90,15 +90,12 @@ def copy_archive(file: Path, target: Path) -> str:
     """
     sha256 = hashlib.sha256()
     with open_user_file(file, limit=LIMITS.file) as source:
-        try:
-            with target.open("xb") as copy:
-                left = LIMITS.file
-                while left and (data := source.read(min(CHUNK, left))):
-                    sha256.update(data)
-                    copy.write(data)
-                    left -= len(data)
-        except OSError as error:
-            raise state_problem(error, target) from error
+        left = LIMITS.file
+        with disk_errors(target), target.open("xb") as copy:
+            while left and (data := source.read(min(CHUNK, left))):
+                sha256.update(data)
+                copy.write(data)
+                left -= len(data)
     return sha256.hexdigest()
 
 

@@ -6,7 +6,7 @@ module, needs it again, and the forge still has it then. So age decides.
 
 from pathlib import Path
 
-from localpuppet.base.machine.files import remove, state_problem
+from localpuppet.base.machine.files import disk_errors, remove
 
 PLACE = "forge"
 
@@ -25,11 +25,9 @@ class KeptArchives:
         """Return the archives that were written before a moment, in seconds since 1970."""
         if not self._directory.is_dir():
             return []
-        try:
+        with disk_errors(self._directory):
             files = sorted(path for path in self._directory.iterdir() if path.is_file())
             return [path for path in files if path.lstat().st_mtime < since]
-        except OSError as error:
-            raise state_problem(error, self._directory) from error
 
     def remove(self, path: Path) -> None:
         """Remove an archive."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from localpuppet.base.errors import IntegrityError
-from localpuppet.base.machine.files import open_user_file, state_problem
+from localpuppet.base.machine.files import disk_errors, open_user_file
 from localpuppet.node.releases.limits import LIMITS, Budget, Limits
 from localpuppet.node.releases.tree import check_link, check_path
 
@@ -87,12 +87,11 @@ def unpack(
         # A plain tar is accepted, too: it may have been decompressed on the way.
         packed = start == b"\x1f\x8b"
         stream: _Stream = gzip.GzipFile(fileobj=raw) if packed else raw
-        try:
-            return _Unpacking(stream, target, where, limits, rules, budget).run()
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise IntegrityError(f"is damaged: {error}", where=where) from error
-        except OSError as error:
-            raise state_problem(error, target) from error
+        with disk_errors(target):
+            try:
+                return _Unpacking(stream, target, where, limits, rules, budget).run()
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise IntegrityError(f"is damaged: {error}", where=where) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

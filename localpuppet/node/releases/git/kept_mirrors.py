@@ -7,7 +7,7 @@ without the network. Mirrors of single modules are used once per release and exp
 from collections.abc import Iterable
 from pathlib import Path
 
-from localpuppet.base.machine.files import remove_tree, state_problem
+from localpuppet.base.machine.files import disk_errors, remove_tree
 from localpuppet.node.releases.git.mirror import PLACE, mirror_name
 
 # What a fetch that brings something writes to.
@@ -30,11 +30,9 @@ class KeptMirrors:
         """Return the mirrors without a fetch since a time, in seconds since 1970."""
         if not self._directory.is_dir():
             return []
-        try:
+        with disk_errors(self._directory):
             others = [path for path in self._directory.iterdir() if path.name not in self._needed]
             return sorted(path for path in others if path.is_dir() and _written(path) < since)
-        except OSError as error:
-            raise state_problem(error, self._directory) from error
 
     def remove(self, path: Path) -> None:
         """Remove a mirror."""

@@ -9,14 +9,10 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from localpuppet.base.machine.files import (
-    make_private,
-    remove_tree,
-    state_problem,
-    sync_directory,
-)
+from localpuppet.base.machine.files import disk_errors, make_private, remove_tree, sync_directory
 from localpuppet.node.releases.staged import composition
 
 
@@ -54,7 +50,7 @@ class ModuleLinks:
         The trees are in the store, and the caller holds its lock.
         """
         final = self.path(trees)
-        try:
+        with disk_errors(final):
             if not self.has(trees):
                 make_private(self._directory)
                 for dead in self._directory.glob(".*"):  # of a process that died here
@@ -68,8 +64,6 @@ class ModuleLinks:
                 new.rename(final)
                 sync_directory(self._directory)
             os.utime(final)
-        except OSError as error:
-            raise state_problem(error, final) from error
         return final
 
     def unused(self, *, since: float) -> list[Path]:
@@ -95,12 +89,9 @@ class ModuleLinks:
         remove_tree(path)
 
     def _all(self) -> list[Path]:
-        try:
+        with disk_errors(self._directory), suppress(FileNotFoundError):
             return sorted(path for path in self._directory.iterdir() if path.is_dir())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise state_problem(error, self._directory) from error
+        return []
 
 
 def _targets(trees: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.machine.files import read_user_file, state_problem
+from localpuppet.base.machine.files import disk_errors, read_user_file
 from localpuppet.node.releases.packages.naming import PREFIX, package_name
 
 RECORD = "release.json"
@@ -68,13 +68,11 @@ class Package:
         tree = self.directory / "objects" / sha256
         if tree.is_symlink() or not tree.is_dir():
             raise IntegrityError(f"does not hold the tree {sha256[:16]}…", where=self.where)
-        try:
+        with disk_errors(target):
             if self.temporary:
                 tree.rename(target)
             else:
                 copy_tree(tree, target, link=True)
-        except OSError as error:
-            raise state_problem(error, target) from error
 
 
 def load(directory: Path, *, pack: Path | None = None) -> Package:

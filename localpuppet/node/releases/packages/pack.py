@@ -9,7 +9,7 @@ import re
 import tarfile
 from pathlib import Path
 
-from localpuppet.base.machine.files import state_problem
+from localpuppet.base.machine.files import disk_errors
 from localpuppet.node.releases.forge.tar import MODES, TarRules
 from localpuppet.node.releases.forge.tar import unpack as unpack_tar
 from localpuppet.node.releases.limits import LIMITS, Limits
@@ -28,18 +28,14 @@ def write(directory: Path, target: Path, *, time: int) -> None:
         target: The new file.
         time: The time of every member, seconds since 1970.
     """
-    try:
-        with (
-            target.open("xb") as file,
-            gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=9, mtime=0) as packed,
-            tarfile.open(
-                fileobj=packed, mode="w", encoding="utf-8", errors="surrogateescape"
-            ) as tar,
-        ):
-            for path in [directory, *sorted(directory.rglob("*"), key=os.fsencode)]:
-                _write_member(tar, path, str(path.relative_to(directory.parent)), time)
-    except OSError as error:
-        raise state_problem(error, target) from error
+    with (
+        disk_errors(target),
+        target.open("xb") as file,
+        gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=9, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", encoding="utf-8", errors="surrogateescape") as tar,
+    ):
+        for path in [directory, *sorted(directory.rglob("*"), key=os.fsencode)]:
+            _write_member(tar, path, str(path.relative_to(directory.parent)), time)
 
 
 def _write_member(tar: tarfile.TarFile, path: Path, name: str, time: int) -> None:

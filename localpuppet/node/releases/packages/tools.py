@@ -10,11 +10,12 @@ import subprocess
 import tempfile
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.text import last_words, one_line
-from localpuppet.base.machine.files import open_user_file, publish, state_problem
+from localpuppet.base.machine.files import disk_errors, open_user_file, publish
 from localpuppet.node.releases.packages.naming import PREFIX
 
 MAX_PACKAGE = 8 * 1024**3
@@ -64,7 +65,8 @@ class SystemPackageTools:
             StateError: dpkg-deb is missing or failed.
         """
         directory = tree / "DEBIAN"
-        try:
+        with ExitStack() as cleanup, disk_errors(directory):
+            cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix="localpuppet-deb-") as scratch:
                 directory.mkdir()
                 directory.chmod(0o755)
@@ -77,10 +79,6 @@ class SystemPackageTools:
                 compress = ["-Zgzip", "-z9", "--root-owner-group"]
                 self._run("dpkg-deb", [*compress, "--build", str(tree), str(built)], time=time)
                 publish(built, target, mode=0o644)
-        except OSError as error:
-            raise state_problem(error, directory) from error
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
     def build_rpm(
         self, tree: Path, spec: str, macros: Mapping[str, str], target: Path, *, time: int
@@ -99,10 +97,8 @@ class SystemPackageTools:
                     hint="set TMPDIR to a directory without one",
                 )
             top = Path(scratch)
-            try:
+            with disk_errors(top):
                 (top / "built.spec").write_text(spec, "utf-8")
-            except OSError as error:
-                raise state_problem(error, top) from error
             places = {
                 "_topdir": scratch,
                 "_tmppath": scratch,
